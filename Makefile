@@ -1,0 +1,70 @@
+# Two commands do everything: `make demo` and `make test`. Both install what is missing and may be run again at any time.
+SHELL := /bin/bash
+.ONESHELL:
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+# What the local cloud needs from Debian: containers, their network, and the maker of the base image.
+DEBIAN_PACKAGES := podman runc conmon netavark aardvark-dns iptables nftables mmdebstrap debian-archive-keyring \
+  openssh-client iproute2 python3-venv ca-certificates
+
+.PHONY: help
+help: ## show this
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | column -t -s'|'
+
+.PHONY: demo
+demo: system-packages $(VENV)/run.stamp ## build the demo cluster on this machine and say how to use it
+	$(BIN)/python -m gpucluster --file inventories/local/cluster.yml apply
+
+.PHONY: destroy
+destroy: $(VENV)/run.stamp ## take the demo cluster away again
+	$(BIN)/python -m gpucluster --file inventories/local/cluster.yml destroy
+
+.PHONY: test
+test: system-packages lint ## run every check and every test, the end-to-end test included
+	$(BIN)/python -m pytest
+
+.PHONY: lint
+lint: $(VENV)/dev.stamp ## run the checks that need no machine: style, types, walls, Ansible, YAML
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PATH="$$PWD/$(BIN):$$PATH" $(BIN)/lint-imports
+	$(BIN)/yamllint --strict .
+	cd ansible && PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/ansible-lint --offline --strict
+
+.PHONY: unit
+unit: $(VENV)/dev.stamp ## run the tests that start no container
+	$(BIN)/python -m pytest -m "not containers and not slurm and not e2e"
+
+.PHONY: bench
+bench: system-packages $(VENV)/dev.stamp ## measure: medians and ratios
+	$(BIN)/python benchmarks/run.py
+
+.PHONY: system-packages
+system-packages: ## install the Debian packages that are missing
+	@missing=()
+	for package in $(DEBIAN_PACKAGES); do
+	  dpkg-query -W -f '$${db:Status-Status}' "$$package" 2>/dev/null | grep -qx installed || missing+=("$$package")
+	done
+	if [ $${#missing[@]} -gt 0 ]; then
+	  echo "installing Debian packages: $${missing[*]}"
+	  $(SUDO) apt-get update -qq
+	  DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends "$${missing[@]}"
+	fi
+
+# The virtual environment, once for using it and once more for working on it.
+$(VENV)/run.stamp: pyproject.toml | system-packages
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local]'
+	touch $@
+
+$(VENV)/dev.stamp: pyproject.toml | system-packages
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@ $(VENV)/run.stamp

@@ -1,0 +1,223 @@
+"""The playbooks, run through ansible-runner: one call in, task events out, a result for every host."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpucluster.errors import AnsibleError
+from gpucluster.events import Event, Sink
+from gpucluster.paths import ClusterPaths, ansible_dir, write_private
+
+FORKS = 20
+KEPT_ARTIFACTS = 10
+
+
+@dataclass(frozen=True)
+class HostResult:
+    """What a playbook did on one host: numbers of tasks."""
+
+    ok: int
+    changed: int
+    failed: int
+    unreachable: int
+
+
+@dataclass(frozen=True)
+class PlaybookResult:
+    """A playbook that ran to its end.
+
+    `facts` holds, by host, what tasks set as facts named gpucluster_*; `roles` the seconds of each role, wall clock.
+    """
+
+    hosts: Mapping[str, HostResult]
+    facts: Mapping[str, Mapping[str, Any]]
+    roles: Mapping[str, float]
+
+    @property
+    def changed(self) -> int:
+        """Changed tasks over all hosts."""
+        return sum(host.changed for host in self.hosts.values())
+
+
+@dataclass
+class _Listener:
+    """Turns ansible-runner's events into ours."""
+
+    on_event: Sink
+    playbook: str
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    roles: dict[str, float] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    stats: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    _role: str = ""
+    _since: float = field(default_factory=time.monotonic)
+
+    def __call__(self, event: Mapping[str, Any]) -> bool:
+        data = event.get("event_data") or {}
+        name = event.get("event", "")
+        if name in ("playbook_on_task_start", "playbook_on_handler_task_start"):
+            self._enter(str(data.get("role") or self.playbook.removesuffix(".yml")))
+        elif name == "playbook_on_stats":
+            self._enter("")
+            self.stats = data
+        elif name in ("runner_on_ok", "runner_on_failed", "runner_on_unreachable", "runner_on_async_failed"):
+            self._task(name, data)
+        return False  # the event's own file is of no use to us
+
+    def _enter(self, role: str) -> None:
+        now = time.monotonic()
+        if self._role:
+            self.roles[self._role] = self.roles.get(self._role, 0.0) + now - self._since
+        self._role, self._since = role, now
+
+    def _task(self, name: str, data: Mapping[str, Any]) -> None:
+        host, task = str(data.get("host", "")), str(data.get("task", ""))
+        role = data.get("role")
+        title = f"{role} : {task}" if role else task
+        result = data.get("res")
+        result = result if isinstance(result, Mapping) else {}
+        if name == "runner_on_ok":
+            self._keep_facts(host, result.get("ansible_facts"))
+            status, message = ("changed" if result.get("changed") else "ok"), ""
+        elif name == "runner_on_unreachable":
+            status, message = "unreachable", _reason(result)
+            self.failures.append(f"{host}: unreachable: {message}")
+        elif data.get("ignore_errors"):
+            return
+        else:
+            status, message = "failed", _reason(result)
+            self.failures.append(f"{host}: {title}: {message}")
+        self.on_event(Event("task", title, status, message, elapsed=data.get("duration"), data={"host": host}))
+
+    def _keep_facts(self, host: str, facts: Any) -> None:
+        if isinstance(facts, Mapping):
+            ours = {key: value for key, value in facts.items() if str(key).startswith("gpucluster_")}
+            self.facts.setdefault(host, {}).update(ours)
+
+
+def _reason(result: Mapping[str, Any]) -> str:
+    """Why a task failed, in one line; a censored result stays censored."""
+    if "censored" in result:
+        return "the details are hidden, for they may hold secrets"
+    for key in ("stderr", "msg", "module_stderr", "stdout"):
+        text = str(result.get(key) or "").strip()
+        if text:
+            return " ".join(text.split())[:600]
+    for item in result.get("results") or ():
+        if isinstance(item, Mapping) and item.get("failed"):
+            return _reason(item)
+    return "no reason given"
+
+
+def write_inventory(paths: ClusterPaths, inventory: Mapping[str, Any]) -> Path:
+    """Keep the inventory beside the cluster's state and return its path."""
+    file = paths.ansible / "inventory.yml"
+    write_private(file, yaml.safe_dump(dict(inventory), sort_keys=False))
+    return file
+
+
+class Ansible:
+    """Runs our playbooks against the hosts of one cluster.
+
+    Args:
+        ssh_config: the file that names the hosts and the way to them.
+        env: what is added to the playbook's environment.
+    """
+
+    def __init__(self, paths: ClusterPaths, ssh_config: Path, env: Mapping[str, str], on_event: Sink) -> None:
+        self._paths = paths
+        self._ssh_config = ssh_config
+        self._env = dict(env)
+        self._on_event = on_event
+
+    def run(self, playbook: str, inventory: Path, *, run_id: str) -> PlaybookResult:
+        """Run one playbook to its end.
+
+        Raises:
+            AnsibleError: a task failed or a host can't be reached; the text names each host, role and task.
+            KeyboardInterrupt: the user stopped it; ansible-playbook has ended.
+        """
+        import ansible_runner
+
+        listener = _Listener(self._on_event, playbook)
+        with _stoppable() as stopped:
+            outcome = ansible_runner.run(
+                private_data_dir=str(self._paths.ansible),
+                project_dir=str(ansible_dir()),
+                playbook=str(ansible_dir() / playbook),
+                inventory=str(inventory),
+                ident=f"{run_id}-{playbook.removesuffix('.yml')}",
+                envvars=self._envvars(),
+                forks=FORKS,
+                quiet=True,
+                event_handler=listener,
+                cancel_callback=stopped,
+                rotate_artifacts=KEPT_ARTIFACTS,
+                settings={"suppress_ansible_output": True},
+            )
+            if stopped():
+                raise KeyboardInterrupt
+        if outcome.status != "successful":
+            what = "\n".join(f"  {failure}" for failure in listener.failures) or f"  {_last_words(outcome)}"
+            raise AnsibleError(
+                f"{playbook} failed:\n{what}",
+                hint="Mend the cause and run apply again; what is done already stays done",
+            )
+        return PlaybookResult(_hosts(listener.stats), listener.facts, listener.roles)
+
+    def _envvars(self) -> dict[str, str]:
+        return {
+            "ANSIBLE_CONFIG": str(ansible_dir() / "ansible.cfg"),
+            "ANSIBLE_SSH_ARGS": f'-F "{self._ssh_config}"',
+            "ANSIBLE_LOCAL_TEMP": str(self._paths.ansible / "tmp"),
+            "ANSIBLE_HOME": str(self._paths.ansible / "home"),
+            "ANSIBLE_PIPELINING": "1",
+            **self._env,
+        }
+
+
+def _last_words(outcome: Any) -> str:
+    """What ansible-playbook said when no task could tell (a syntax error, a missing role)."""
+    try:
+        return " ".join(outcome.stdout.read().split())[-800:] or f"status {outcome.status}"
+    except (OSError, AttributeError):
+        return f"status {outcome.status}"
+
+
+def _hosts(stats: Mapping[str, Any]) -> dict[str, HostResult]:
+    names = sorted(stats.get("processed") or ())
+
+    def number(kind: str, host: str) -> int:
+        return int((stats.get(kind) or {}).get(host, 0))
+
+    return {
+        host: HostResult(number("ok", host), number("changed", host), number("failures", host), number("dark", host))
+        for host in names
+    }
+
+
+@contextmanager
+def _stoppable() -> Iterator[Callable[[], bool]]:
+    """A question that turns true at SIGINT or SIGTERM. ansible-runner then ends the playbook's processes; left to
+    itself it would take over both signals and keep them."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop.is_set
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        yield stop.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,396 @@
+"""The command line: options in, one call on `Cluster`, an exit code out.
+
+Only here: the environment's variables, questions to the user, `sys.exit`. Everything heavy is imported inside the
+commands, so that `--help` costs little more than Python itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from gpucluster import __version__
+from gpucluster.errors import (
+    EXIT_CHANGES,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    GpuClusterError,
+    InputError,
+    Interrupted,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpucluster.cluster import Cluster, Result
+    from gpucluster.report import Reporter
+    from gpucluster.spec import ClusterSpec
+
+DEFAULT_FILES = ("cluster.yml", "inventories/local/cluster.yml")
+EXIT_CODES = """\b
+Exit codes:
+  0    success
+  1    failed (also: a check of verify failed or could not run)
+  2    bad input; nothing was created
+  3    plan --detailed-exitcode: there are changes
+  4    another run holds this cluster
+  5    this machine lacks something that is needed
+  6    users' data would be lost; say --delete-data to go on
+  130  interrupted; run the same command again to go on"""
+
+
+class _Context:
+    """What the options before the command say."""
+
+    def __init__(self, file: str | None, output: str) -> None:
+        self._file = file
+        self.output = output
+
+    @property
+    def file(self) -> Path:
+        """The cluster file: the one named, else the first default that exists."""
+        from pathlib import Path
+
+        if self._file is not None:
+            return Path(self._file)
+        for candidate in map(Path, DEFAULT_FILES):
+            if candidate.exists():
+                return candidate
+        raise InputError(
+            f"there is no {DEFAULT_FILES[0]} here",
+            where=str(Path.cwd()),
+            hint="Write one with `gpucluster init`, or name one with --file",
+        )
+
+    def spec(self) -> ClusterSpec:
+        """The validated wish."""
+        from gpucluster.spec import load
+
+        return load(self.file)
+
+
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--file` and `--output`, understood before and after the command's name."""
+    file = click.option(
+        "-f", "--file", type=click.Path(dir_okay=False), envvar="GPUCLUSTER_FILE",
+        help="The cluster file. Default: cluster.yml, else inventories/local/cluster.yml.",
+    )  # fmt: skip
+    output = click.option(
+        "-o", "--output", type=click.Choice(["auto", "text", "json"]), envvar="GPUCLUSTER_OUTPUT",
+        help="auto: live on a terminal, lines in a pipe. json: one event a line, the result last.",
+    )  # fmt: skip
+    return file(output(function))
+
+
+def _command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
+    """A command of `gpucluster` that takes the common options and hands its function a `_Context`."""
+
+    def register(function: Callable[..., None]) -> click.Command:
+        @click.pass_context
+        def call(ctx: click.Context, /, file: str | None, output: str | None, **arguments: Any) -> None:
+            above = ctx.find_root().params
+            function(_Context(file or above.get("file"), output or above.get("output") or "auto"), **arguments)
+
+        call.__doc__ = function.__doc__
+        call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        parent = settings.pop("parent", cli)
+        command: click.Command = parent.command(name, **settings)(_options(call))
+        return command
+
+    return register
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=EXIT_CODES,
+)
+@click.version_option(__version__, prog_name="gpucluster")
+@_options
+def cli(file: str | None, output: str | None) -> None:
+    """GPU clusters on Oracle Cloud Infrastructure, and the same cluster on this machine.
+
+    One file says what is wanted; `apply` makes it so and proves it.
+    """
+
+
+@contextlib.contextmanager
+def _reporting(context: _Context) -> Iterator[Reporter]:
+    """A reporter, and the way from an error to text and exit code."""
+    from gpucluster.report import reporter
+
+    shown = reporter(context.output)
+    try:
+        yield shown
+    except GpuClusterError as error:
+        shown.error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        shown.error(Interrupted("interrupted"))
+        sys.exit(EXIT_INTERRUPTED)
+    finally:
+        shown.close()
+
+
+@contextlib.contextmanager
+def _cluster(context: _Context, provider: str = "bundled") -> Iterator[tuple[Cluster, Reporter]]:
+    with _reporting(context) as shown:
+        spec = context.spec()
+        from gpucluster.cluster import Cluster
+
+        yield Cluster(spec, on_event=shown, provider=provider), shown
+
+
+_PROVIDER = click.option(
+    "--provider", type=click.Choice(["bundled", "registry"]), default="bundled", envvar="GPUCLUSTER_PROVIDER",
+    help="Terraform's provider on the local cloud: ours, or the real oracle/oci from where Terraform finds it.",
+)  # fmt: skip
+_DELETE_DATA = click.option(
+    "--delete-data", is_flag=True, help="Allow that users' files in the home share are deleted."
+)
+
+
+@_command("init")
+@click.argument("path", type=click.Path(), default=DEFAULT_FILES[0])
+@click.option("--name", default="demo", show_default=True, help="The cluster's name.")
+@click.option("--cloud", type=click.Choice(["local", "oci"]), default="local", show_default=True)
+@click.option("--force", is_flag=True, help="Overwrite a file that is there.")
+def init(context: _Context, path: str, name: str, cloud: str, force: bool) -> None:
+    """Write a cluster.yml from a template, with every setting explained."""
+    with _reporting(context) as shown:
+        from gpucluster.spec import loads, template
+
+        text = template(name=name, provider=cloud)
+        loads(text, path)
+        try:
+            with open(path, "w" if force else "x") as stream:
+                stream.write(text)
+        except FileExistsError:
+            raise InputError("the file is there already", where=path, hint="Say --force to overwrite it") from None
+        except OSError as error:
+            raise InputError(f"can't write the file: {error.strerror}", where=path) from error
+        shown.result({"command": "init", "file": path}, f"{path} written. Next: gpucluster --file {path} validate")
+
+
+@_command("validate")
+def validate(context: _Context) -> None:
+    """Check the cluster file; every fault at once, each with its place."""
+    with _reporting(context) as shown:
+        spec = context.spec()
+        pools = ", ".join(f"{name} ({pool.count} x {pool.shape})" for name, pool in spec.pools.items())
+        shown.result(
+            {"command": "validate", "file": str(context.file), "name": spec.name},
+            f"{context.file} is valid: cluster {spec.name}, pools {pools}",
+        )
+
+
+@_command("plan")
+@_PROVIDER
+@click.option("--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} when there are changes.")
+def plan(context: _Context, provider: str, detailed_exitcode: bool) -> None:
+    """Show what apply would change in the cloud."""
+    with _cluster(context, provider) as (cluster, shown):
+        changes = cluster.plan().changes
+        lines = [f"  {change.action}  {change.address}" for change in changes]
+        shown.result(
+            {"command": "plan", "changes": [vars(change) for change in changes]},
+            "\n".join([f"{len(changes)} changes", *lines]) if changes else "no changes",
+        )
+    if changes and detailed_exitcode:
+        sys.exit(EXIT_CHANGES)
+
+
+@_command("apply")
+@_PROVIDER
+@_DELETE_DATA
+def apply(context: _Context, provider: str, delete_data: bool) -> None:
+    """Make it so and prove it: resources, configuration, checks."""
+    with _cluster(context, provider) as (cluster, shown):
+        result = cluster.apply(delete_data=delete_data)
+        shown.result(result.to_dict(), _summary(result) + _next_steps(cluster, result))
+
+
+@_command("verify")
+@_PROVIDER
+def verify(context: _Context, provider: str) -> None:
+    """Run the checks alone."""
+    with _cluster(context, provider) as (cluster, shown):
+        result = cluster.verify()
+        shown.result(result.to_dict(), _summary(result))
+
+
+@_command("destroy")
+@_PROVIDER
+@_DELETE_DATA
+def destroy(context: _Context, provider: str, delete_data: bool) -> None:
+    """Take away everything that apply made."""
+    with _cluster(context, provider) as (cluster, shown):
+        result = cluster.destroy(delete_data=delete_data)
+        shown.result(result.to_dict(), _summary(result))
+
+
+@_command("status")
+def status(context: _Context) -> None:
+    """Show what stands: hosts, Slurm's nodes, the last run."""
+    with _cluster(context) as (cluster, shown):
+        found = cluster.status()
+        shown.result({"command": "status", **found}, _status_text(found))
+
+
+@_command("output")
+def output(context: _Context) -> None:
+    """Print Terraform's outputs as JSON: a versioned contract."""
+    import json
+
+    with _cluster(context) as (cluster, shown):
+        outputs = dict(cluster.outputs())
+        shown.result({"command": "output", "outputs": outputs}, json.dumps(outputs, indent=2))
+
+
+@_command("inventory")
+def inventory(context: _Context) -> None:
+    """Print the Ansible inventory as JSON."""
+    import json
+
+    with _cluster(context) as (cluster, shown):
+        found = dict(cluster.inventory())
+        shown.result({"command": "inventory", "inventory": found}, json.dumps(found, indent=2))
+
+
+class _SshCommand(click.Command):
+    """Keeps `--` as the border between a node's name and the remote command, even where the name is left out."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            border = args.index("--")
+            ctx.meta["remote"] = tuple(args[border + 1 :])
+            args = args[:border]
+        return super().parse_args(ctx, args)
+
+
+@_command("ssh", cls=_SshCommand, options_metavar="[OPTIONS]", short_help="Log in to a host, or run a command there.")
+@click.argument("node", required=False)
+def ssh(context: _Context, node: str | None) -> None:
+    """Log in to NODE (the controller when none is named), or run a command: gpucluster ssh [NODE] [-- CMD...]."""
+    remote = click.get_current_context().meta.get("remote", ())
+    with _cluster(context) as (cluster, _shown):
+        argv = cluster.ssh_argv(node, remote)
+    from gpucluster import process
+
+    sys.exit(process.call(argv))
+
+
+@cli.group("local")
+def local() -> None:
+    """The local cloud of this machine."""
+
+
+@_command("start", parent=local)
+def local_start(context: _Context) -> None:
+    """Start the local cloud's API. apply does this by itself."""
+    with _reporting(context) as shown:
+        from gpucluster.localcloud import control
+        from gpucluster.paths import local_cloud_home
+
+        found = control.start(local_cloud_home(), shown)
+        shown.result({"command": "local start", **found.to_dict()}, f"the local cloud answers at {found.endpoint}")
+
+
+@_command("stop", parent=local)
+def local_stop(context: _Context) -> None:
+    """Stop the local cloud's API. Instances go on running."""
+    with _reporting(context) as shown:
+        from gpucluster.localcloud import control
+        from gpucluster.paths import local_cloud_home
+
+        control.stop(local_cloud_home())
+        shown.result({"command": "local stop"}, "the local cloud is stopped")
+
+
+@_command("status", parent=local)
+def local_status(context: _Context) -> None:
+    """Show whether the local cloud runs and what lives in it."""
+    with _reporting(context) as shown:
+        from gpucluster.localcloud import control
+        from gpucluster.paths import local_cloud_home
+
+        found = control.status(local_cloud_home())
+        state = f"runs (pid {found.pid}, {found.endpoint})" if found.running else "is stopped"
+        shown.result({"command": "local status", **found.to_dict()}, f"the local cloud {state}")
+
+
+# --- words for people -----
+
+
+def _summary(result: Result) -> str:
+    from gpucluster.report import seconds
+
+    lines = [f"\n{result.command}: {result.status} in {seconds(result.elapsed)}"]
+    lines += [f"  {name:<24}{seconds(took):>12}" for name, took in result.phases.items()]
+    roles = sorted(result.roles.items(), key=lambda item: -item[1])
+    lines += [f"    role {name:<17}{seconds(took):>12}" for name, took in roles]
+    if result.changed:
+        lines.append("  changed tasks: " + ", ".join(f"{host} {number}" for host, number in result.changed.items()))
+    return "\n".join(lines)
+
+
+def _next_steps(cluster: Cluster, result: Result) -> str:
+    spec = cluster.spec
+    if not result.login:
+        return "\n\nLog in as the administrator: gpucluster ssh"
+    name, command = next(iter(result.login.items()))
+    nodes = min(2, max((pool.count for pool in spec.pools.values()), default=0))
+    lines = ["", "", f"Log in as {name}:", f"  {command}"]
+    if nodes:
+        lines += ["Submit a job there:", f"  srun -N {nodes} hostname", f"  sbatch -N {nodes} --wrap 'srun hostname'"]
+    lines += ["As the administrator: gpucluster ssh", "Take it all away: gpucluster destroy"]
+    return "\n".join(lines)
+
+
+def _status_text(found: dict[str, Any]) -> str:
+    from gpucluster.report import table
+
+    parts = [f"cluster {found['name']}: {found['state']}"]
+    if found["hosts"]:
+        parts.append(table([[host["name"], host["address"]] for host in found["hosts"]], ["HOST", "ADDRESS"]))
+    if found["slurm"]:
+        rows = [[row["node"], row["state"], row["partition"]] for row in found["slurm"]]
+        parts.append(table(rows, ["NODE", "STATE", "PARTITION"]))
+    run = found["last_run"]
+    if run:
+        parts.append(f"last run: {run['command']} {run['status']}, started {run['started']}")
+    return "\n\n".join(parts)
+
+
+# --- the edge -----
+
+
+def _stop(_number: int, _frame: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Run the command line. An unexpected exception is our bug: it goes into a file, with a sentence about it."""
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        cli.main(prog_name="gpucluster")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception:
+        import tempfile
+        import traceback
+
+        with tempfile.NamedTemporaryFile("w", prefix="gpucluster-bug-", suffix=".log", delete=False) as file:
+            file.write(f"gpucluster {__version__}, Python {sys.version}\n\n{traceback.format_exc()}")
+        click.echo(
+            f"gpucluster: this is a bug in gpucluster, not in what you did. Please report it with {file.name}", err=True
+        )
+        sys.exit(EXIT_FAILED)

@@ -1,0 +1,145 @@
+"""Every way in which gpucluster fails, and the exit code of each.
+
+The codes stand together here, so that each has one meaning::
+
+    0    success
+    1    GpuClusterError         failed
+         |- ToolError            a program or a service that we drive said no
+         |  |- ProcessError
+         |  |- TerraformError
+         |  |- AnsibleError
+         |  `- CloudError
+         `- VerifyError          the cluster stands, but a check failed or could not run
+    2    InputError              the input is wrong; nothing was created
+    3    (no error)              plan --detailed-exitcode: there are changes
+    4    LockedError             another run holds this cluster
+    5    EnvironmentFault        this machine lacks something that is needed
+    6    DataGuardError          users' data would be lost; say --delete-data to go on
+    130  Interrupted             Ctrl-C or SIGTERM
+
+The library raises; only the command line turns an error into text and an exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+EXIT_SUCCESS = 0
+EXIT_FAILED = 1
+EXIT_INPUT = 2
+EXIT_CHANGES = 3
+EXIT_LOCKED = 4
+EXIT_ENVIRONMENT = 5
+EXIT_DATA_GUARD = 6
+EXIT_INTERRUPTED = 130
+
+
+class GpuClusterError(Exception):
+    """What went wrong, where, and what to do next."""
+
+    exit_code = EXIT_FAILED
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what.rstrip().rstrip(".")
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f"{self.what} ({self.where})" if self.where else self.what
+        return f"{text}. {self.hint}" if self.hint else text
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault in an input file. `line` and `column` count from 1; 0 means the file as a whole."""
+
+    file: str
+    line: int
+    column: int
+    path: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        subject = f"{self.path}: " if self.path else ""
+        text = f"{place}: {subject}{self.message}"
+        return f"{text}. {self.hint}" if self.hint else text
+
+
+class InputError(GpuClusterError):
+    """The input is wrong. `findings` holds every fault at once, in the order of the file."""
+
+    exit_code = EXIT_INPUT
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "", findings: Iterable[Finding] = ()) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.findings = tuple(findings)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {finding}" for finding in self.findings)])
+
+
+class LockedError(GpuClusterError):
+    """Another run holds the lock of this cluster."""
+
+    exit_code = EXIT_LOCKED
+
+
+class EnvironmentFault(GpuClusterError):
+    """This machine lacks something that is needed; the hint says how to get it."""
+
+    exit_code = EXIT_ENVIRONMENT
+
+
+class DataGuardError(GpuClusterError):
+    """A share that holds users' files would be deleted."""
+
+    exit_code = EXIT_DATA_GUARD
+
+
+class Interrupted(GpuClusterError):
+    """The user or the system asked us to stop."""
+
+    exit_code = EXIT_INTERRUPTED
+
+
+class ToolError(GpuClusterError):
+    """A program or a service that we drive refused."""
+
+
+class ProcessError(ToolError):
+    """A program ended with a status other than zero. `stderr` and `stdout` are what it said."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str = "",
+        hint: str = "",
+        returncode: int = 1,
+        stdout: str = "",
+        stderr: str = "",
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.returncode = returncode
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+class TerraformError(ToolError):
+    """Terraform refused; the text carries its diagnostics."""
+
+
+class AnsibleError(ToolError):
+    """A playbook failed; the text names the host, the role and the task."""
+
+
+class CloudError(ToolError):
+    """The cloud's API refused; the text carries its status, code and request id."""
+
+
+class VerifyError(GpuClusterError):
+    """The cluster stands, but one of the checks at the end failed or could not run."""

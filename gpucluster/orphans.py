@@ -1,0 +1,135 @@
+"""What carries a cluster's tag and is in nobody's books.
+
+A terraform that is killed between a create call and its own state file leaves a resource that it will never mention
+again; on a real cloud it is billed for ever. `destroy` looks for such things by tag, and removes them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpucluster.errors import CloudError
+from gpucluster.events import Event, Sink
+from gpucluster.sdk import Access, everything, refusals
+
+_GONE = frozenset({"TERMINATING", "TERMINATED", "DELETING", "DELETED"})
+_POLL = 0.5
+_PATIENCE = 30 * 60.0
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How one kind of resource is listed, read and removed: names of the SDK's methods."""
+
+    name: str
+    service: str
+    client: str
+    needs_domain: bool = False
+
+    def method(self, verb: str, *, plural: bool = False) -> str:
+        return f"{verb}_{self.name}{'s' if plural else ''}"
+
+
+# In the order in which they can be removed: users before what they use.
+_KINDS = (
+    _Kind("cluster_network", "core", "ComputeManagementClient"),
+    _Kind("instance", "core", "ComputeClient"),
+    _Kind("instance_configuration", "core", "ComputeManagementClient"),
+    _Kind("compute_cluster", "core", "ComputeClient"),
+    _Kind("mount_target", "file_storage", "FileStorageClient", needs_domain=True),
+    _Kind("file_system", "file_storage", "FileStorageClient", needs_domain=True),
+    _Kind("subnet", "core", "VirtualNetworkClient"),
+    _Kind("route_table", "core", "VirtualNetworkClient"),
+    _Kind("security_list", "core", "VirtualNetworkClient"),
+    _Kind("network_security_group", "core", "VirtualNetworkClient"),
+    _Kind("internet_gateway", "core", "VirtualNetworkClient"),
+    _Kind("nat_gateway", "core", "VirtualNetworkClient"),
+    _Kind("service_gateway", "core", "VirtualNetworkClient"),
+    _Kind("vcn", "core", "VirtualNetworkClient"),
+)
+_TERMINATED_KINDS = frozenset({"cluster_network", "instance"})
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """A resource with the cluster's tag: its kind, OCID and display name."""
+
+    kind: str
+    id: str
+    name: str
+
+
+class Orphans:
+    """Finds and removes what carries a free-form tag.
+
+    Args:
+        tag: the key and the value that mark this cluster's resources.
+    """
+
+    def __init__(self, access: Access, tag: tuple[str, str], on_event: Sink) -> None:
+        self._access = access
+        self._tag = tag
+        self._on_event = on_event
+
+    def find(self) -> tuple[Orphan, ...]:
+        """Everything that carries the tag and is not gone yet."""
+        with refusals("looking for what an earlier run left behind"):
+            domains = self._domains()
+            return tuple(
+                Orphan(kind.name, thing.id, thing.display_name or thing.id)
+                for kind in _KINDS
+                for thing in self._list(kind, domains)
+                if self._ours(thing)
+            )
+
+    def remove(self, orphans: Sequence[Orphan]) -> None:
+        """Remove these, in an order that works, and wait until each is gone."""
+        kinds: Mapping[str, _Kind] = {kind.name: kind for kind in _KINDS}
+        for orphan in sorted(orphans, key=lambda one: [kind.name for kind in _KINDS].index(one.kind)):
+            kind = kinds[orphan.kind]
+            client = self._access.client(kind.service, kind.client)
+            verb = "terminate" if kind.name in _TERMINATED_KINDS else "delete"
+            self._on_event(Event("resource", f"{orphan.kind} {orphan.name}", "deleting"))
+            with refusals(f"removing the {orphan.kind} {orphan.name} that an earlier run left behind"):
+                getattr(client, kind.method(verb))(orphan.id)
+                self._wait_until_gone(getattr(client, kind.method("get")), orphan)
+            self._on_event(Event("resource", f"{orphan.kind} {orphan.name}", "deleted", "left by a killed run"))
+
+    def _domains(self) -> tuple[str, ...]:
+        identity = self._access.client("identity", "IdentityClient")
+        listed = identity.list_availability_domains(self._access.compartment_id).data
+        return tuple(domain.name for domain in listed)
+
+    def _list(self, kind: _Kind, domains: Sequence[str]) -> list[Any]:
+        client = self._access.client(kind.service, kind.client)
+        call: Callable[..., Any] = getattr(client, kind.method("list", plural=True))
+        compartment = self._access.compartment_id
+        if kind.needs_domain:
+            return [thing for domain in domains for thing in everything(call, compartment, domain)]
+        if kind.service == "core" and kind.client == "VirtualNetworkClient":
+            return everything(call, compartment_id=compartment)
+        return everything(call, compartment)
+
+    def _ours(self, thing: Any) -> bool:
+        key, value = self._tag
+        tags = getattr(thing, "freeform_tags", None) or {}
+        return tags.get(key) == value and str(getattr(thing, "lifecycle_state", "")).upper() not in _GONE
+
+    def _wait_until_gone(self, get: Callable[[str], Any], orphan: Orphan) -> None:
+        import http
+
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until:
+            try:
+                state = getattr(get(orphan.id).data, "lifecycle_state", None)
+            except Exception as error:
+                if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
+                    return
+                raise
+            if state is None or str(state).upper() in ("TERMINATED", "DELETED"):
+                return
+            time.sleep(_POLL)
+        raise CloudError(f"the {orphan.kind} {orphan.name} does not go away", where=orphan.id, hint="Run destroy again")

@@ -1,0 +1,239 @@
+"""Events as a person or a machine wants to read them. The only place that prints.
+
+Three reporters: `Terminal` (a live status line under what has happened), `Plain` (lines, for logs and pipes) and
+`JsonLines` (one event a line, the result last).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from gpucluster.errors import GpuClusterError, InputError
+from gpucluster.events import Event
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+# How each status is shown; what is not named here is shown as it is.
+_SIGNS = {
+    "created": "+", "updated": "~", "deleted": "-", "replaced": "±", "failed": "x", "unreachable": "x",
+    "pass": "✓", "fail": "x", "not_run": "?", "cached": "=", "warning": "!", "error": "x",
+}  # fmt: skip
+_COLOURS = {
+    "created": "green", "updated": "yellow", "replaced": "yellow", "deleted": "red", "failed": "bold red",
+    "unreachable": "bold red", "pass": "green", "fail": "bold red", "not_run": "bold yellow", "warning": "yellow",
+    "error": "bold red",
+}  # fmt: skip
+_BEGINNINGS = frozenset({"creating", "updating", "deleting", "replacing", "working", "reading"})
+
+
+def seconds(value: float) -> str:
+    """A duration for people: `0.4 s`, `12 s`, `3 min 05 s`."""
+    if value < 10:  # noqa: PLR2004
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+class Reporter(Protocol):
+    """Shows events and how a command ended."""
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+
+    def result(self, data: Mapping[str, Any], text: str) -> None:
+        """Show how a command ended: `data` for machines, `text` for people."""
+
+    def error(self, error: GpuClusterError) -> None:
+        """Show why a command failed."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class JsonLines:
+    """One JSON object a line on standard output: the events, then `{"kind": "result", ...}`."""
+
+    def __init__(self, out: IO[str] | None = None) -> None:
+        self._out = out or sys.stdout
+
+    def __call__(self, event: Event) -> None:
+        """Write one event."""
+        print(json.dumps(event.to_dict(), default=str), file=self._out, flush=True)
+
+    def result(self, data: Mapping[str, Any], text: str) -> None:
+        """Write the final object."""
+        status = str(data.get("status", "success"))
+        self(Event("result", str(data.get("command", "")), status, data=data))
+
+    def error(self, error: GpuClusterError) -> None:
+        """Write the error as the final object."""
+        data: dict[str, Any] = {
+            "error": type(error).__name__,
+            "what": error.what,
+            "where": error.where,
+            "hint": error.hint,
+            "exit_code": error.exit_code,
+        }
+        if isinstance(error, InputError):
+            data["findings"] = [vars(finding) for finding in error.findings]
+        self(Event("result", "", "failed", str(error), data=data))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Lines:
+    """What the two reporters for people share: which events become a line, and what the line says."""
+
+    def __init__(self) -> None:
+        self._last_task = ""
+
+    def line(self, event: Event) -> str:
+        """The line for an event, without colour; empty where it needs none."""
+        took = f"  {seconds(event.elapsed)}" if event.elapsed is not None else ""
+        said = f"  {event.message}" if event.message else ""
+        sign = _SIGNS.get(event.status, " ")
+        if event.kind == "phase":
+            return self._phase(event, took)
+        if event.kind == "resource":
+            if event.status in _BEGINNINGS and not event.message:
+                return ""
+            return f"  {sign} {event.name} {event.status}{took}{said}"
+        if event.kind == "task":
+            return self._task(event, sign)
+        if event.kind == "check":
+            return f"  {sign} {event.name}: {event.message}"
+        return f"  {sign} {event.message}"
+
+    @staticmethod
+    def _phase(event: Event, took: str) -> str:
+        if event.status == "started":
+            return f"{event.name}"
+        return f"{event.name} {event.status}{took}"
+
+    def _task(self, event: Event, sign: str) -> str:
+        if event.status in ("failed", "unreachable"):
+            return f"  {sign} {event.data.get('host', '')}: {event.name}: {event.message}"
+        if event.name == self._last_task:
+            return ""
+        self._last_task = event.name
+        return f"    {event.name}"
+
+
+class Plain(_Lines):
+    """Lines without colour or movement; errors go to standard error."""
+
+    def __init__(self, out: IO[str] | None = None) -> None:
+        super().__init__()
+        self._out = out or sys.stdout
+
+    def __call__(self, event: Event) -> None:
+        """Print the event's line, if it has one."""
+        line = self.line(event)
+        if line:
+            print(line, file=self._out, flush=True)
+
+    def result(self, data: Mapping[str, Any], text: str) -> None:
+        """Print the text."""
+        if text:
+            print(text, file=self._out, flush=True)
+
+    def error(self, error: GpuClusterError) -> None:
+        """Print the error."""
+        print(f"gpucluster: {error}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Terminal(_Lines):
+    """For a person at a terminal: what has happened stays, what is happening is one moving line at the bottom."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from rich.console import Console
+
+        self._console = Console(highlight=False, soft_wrap=True)
+        self._status: Status | None = None
+        self._phase_name = ""
+        self._since = time.monotonic()
+        self._working: dict[str, None] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Print what is worth keeping and move the status line."""
+        from rich.markup import escape
+
+        if event.kind == "phase" and event.status == "started":
+            self._phase_name, self._since = event.name, time.monotonic()
+            self._working.clear()
+        elif event.kind == "task" and event.status in ("ok", "changed"):
+            self._move(event.name)
+            return
+        else:
+            line = self.line(event)
+            if line:
+                colour = _COLOURS.get(event.status, "bold" if event.kind == "phase" else "")
+                self._console.print(f"[{colour}]{escape(line)}[/]" if colour else escape(line))
+        self._track(event)
+        self._move(", ".join(list(self._working)[-2:]))
+
+    def _track(self, event: Event) -> None:
+        if event.kind != "resource":
+            return
+        if event.status in _BEGINNINGS:
+            self._working[event.name] = None
+        else:
+            self._working.pop(event.name, None)
+
+    def _move(self, doing: str) -> None:
+        from rich.markup import escape
+
+        width = max(self._console.width - 30, 20)
+        text = f"{self._phase_name}  {seconds(time.monotonic() - self._since)}  [dim]{escape(doing[:width])}[/]"
+        if self._status is None:
+            self._status = self._console.status(text, spinner="dots")
+            self._status.start()
+        else:
+            self._status.update(text)
+
+    def result(self, data: Mapping[str, Any], text: str) -> None:
+        """Print the text under everything."""
+        self.close()
+        if text:
+            self._console.print(text, markup=False)
+
+    def error(self, error: GpuClusterError) -> None:
+        """Print the error under everything, on standard error."""
+        self.close()
+        from rich.console import Console
+
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"gpucluster: {error}", style="red", markup=False)
+
+    def close(self) -> None:
+        """Stop the moving line and show the cursor again."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+def reporter(kind: str) -> Reporter:
+    """The reporter for `--output`: auto, text or json. `auto` is live on a terminal and plain in a pipe."""
+    if kind == "json":
+        return JsonLines()
+    if kind == "auto" and sys.stdout.isatty():
+        return Terminal()
+    return Plain()
+
+
+def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
+    """A plain table, columns as wide as their widest cell."""
+    widths = [max(len(str(row[i])) for row in [header, *rows]) for i in range(len(header))]
+    return "\n".join(
+        "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [header, *rows]
+    )

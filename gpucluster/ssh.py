@@ -1,0 +1,147 @@
+"""The ssh route to a cluster's hosts: keys, one configuration file, waiting until they answer.
+
+The controller is the bastion: nodes are reached through it, on both clouds. Host keys are remembered by the instance's
+OCID, so that a new instance at an old address is a new host and not an alarm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpucluster import process
+from gpucluster.errors import GpuClusterError, ToolError
+from gpucluster.paths import ClusterPaths, write_private
+
+_POLL = 0.5
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host: its name (also in Slurm), the address that ssh dials, its login user, what its host key goes by."""
+
+    name: str
+    address: str
+    user: str
+    instance_id: str
+    jump: str = ""
+
+
+def ensure_key(file: Path, comment: str) -> Path:
+    """Make an ed25519 key pair without passphrase if there is none yet; returns the private key's path."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(file)])
+    return file
+
+
+def public_key(private_key: Path) -> str:
+    """The public half of a key pair made by `ensure_key`, as one line."""
+    return private_key.with_name(private_key.name + ".pub").read_text().strip()
+
+
+class Route:
+    """The written ssh configuration of a cluster."""
+
+    def __init__(self, paths: ClusterPaths, private_key: Path | None) -> None:
+        self.config = paths.ssh / "config"
+        self._known_hosts = paths.ssh / "known_hosts"
+        self._key = private_key
+        # A control socket's path may have some 100 characters; the state folder's own path may be longer.
+        mark = hashlib.sha256(str(paths.root).encode()).hexdigest()[:12]
+        self._sockets = Path(tempfile.gettempdir()) / f"gpucluster-ssh-{os.geteuid()}-{mark}"
+
+    def write(self, hosts: Sequence[Host]) -> None:
+        """Write the configuration for these hosts."""
+        self._sockets.mkdir(mode=0o700, exist_ok=True)
+        write_private(self.config, self._text(hosts))
+
+    def _text(self, hosts: Sequence[Host]) -> str:
+        blocks = []
+        for host in hosts:
+            lines = [f"HostName {host.address}", f"User {host.user}", f"HostKeyAlias {host.instance_id}"]
+            if host.jump:
+                # ProxyJump would not read this file again; -W through a named host of it does.
+                lines.append(f"ProxyCommand ssh -F {_quoted(self.config)} -W %h:%p {host.jump}")
+            blocks.append("\n".join([f"Host {host.name}", *(f"  {line}" for line in lines)]))
+        common = [
+            "BatchMode yes",
+            "StrictHostKeyChecking accept-new",
+            f"UserKnownHostsFile {_quoted(self._known_hosts)}",
+            "GlobalKnownHostsFile /dev/null",
+            "ForwardAgent no",
+            "ConnectTimeout 10",
+            "ServerAliveInterval 15",
+            "ControlMaster auto",
+            "ControlPersist 60s",
+            f"ControlPath {_quoted(self._sockets / '%C')}",
+            "LogLevel ERROR",
+        ]
+        if self._key is not None:
+            common += [f"IdentityFile {_quoted(self._key)}", "IdentitiesOnly yes"]
+        blocks.append("\n".join(["Host *", *(f"  {line}" for line in common)]))
+        return "\n\n".join(blocks) + "\n"
+
+    def argv(self, host: str, command: Sequence[str] = ()) -> list[str]:
+        """The ssh command line for a host of the configuration. As ssh does it, the words of `command` are joined by
+        spaces and read by the remote shell."""
+        return ["ssh", "-F", str(self.config), host, *(["--", *command] if command else [])]
+
+    def wait(self, hosts: Sequence[Host], deadline: float) -> None:
+        """Wait until every host answers and its cloud-init has ended.
+
+        Args:
+            deadline: seconds from now, for all hosts together.
+
+        Raises:
+            ToolError: some hosts did not answer in time, or their cloud-init failed; all of them are named.
+        """
+        until = time.monotonic() + deadline
+        # First the bastion: asking through one that does not answer yet only makes noise.
+        for group in ([h for h in hosts if not h.jump], [h for h in hosts if h.jump]):
+            with ThreadPoolExecutor(max_workers=16) as pool:
+                troubles = [text for text in pool.map(lambda h: self._wait_for(h, until), group) if text]
+            if troubles:
+                raise ToolError(
+                    "not every host is ready: " + "; ".join(troubles),
+                    hint="Look at the instance's console, then run apply again",
+                )
+
+    def _wait_for(self, host: Host, until: float) -> str:
+        said = "no answer"
+        while True:
+            left = until - time.monotonic()
+            if left <= 0:
+                return f"{host.name}: {said}"
+            try:
+                done = process.run(
+                    self.argv(host.name, ["cloud-init", "status", "--wait"]), check=False, timeout=max(left, 1)
+                )
+            except GpuClusterError as error:
+                said = error.what
+                continue
+            # cloud-init ends with 2 when it is done with warnings; 255 is ssh's own failure.
+            if done.returncode in (0, 2):
+                return ""
+            if done.returncode == 1:
+                return f"{host.name}: cloud-init failed: {done.stdout.strip()[-200:]}"
+            said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+            time.sleep(_POLL)
+
+    def close(self) -> None:
+        """End the shared connections and forget the hosts."""
+        for socket in self._sockets.glob("*"):
+            process.run(["ssh", "-o", f"ControlPath={socket}", "-O", "exit", "gone"], check=False, timeout=10)
+            socket.unlink(missing_ok=True)
+        if self._sockets.is_dir():
+            self._sockets.rmdir()
+
+
+def _quoted(path: Path) -> str:
+    return f'"{path}"'

@@ -1,0 +1,162 @@
+"""The verdict: facts from every host in, checks out. Pure.
+
+A check that could not run is not a pass: it is `not_run`, and the verdict fails with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+PASS, FAIL, NOT_RUN = "pass", "fail", "not_run"
+
+Facts = Mapping[str, Mapping[str, Any]]
+
+# Slurm marks a node's state with flags such as `*` (does not respond); only a plain word is healthy.
+_HEALTHY = frozenset({"idle", "mixed", "allocated", "completing"})
+
+
+@dataclass(frozen=True)
+class Check:
+    """One judgement: what was looked at, how it ended, and why."""
+
+    name: str
+    status: str
+    message: str
+
+    def to_dict(self) -> dict[str, str]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the cluster should look like.
+
+    Args:
+        hosts: every host, the controller first.
+        pools: the static nodes of each pool.
+        people: the directory users that must resolve everywhere.
+        home_source: the share's NFS name, `server:/path`.
+    """
+
+    hosts: Sequence[str]
+    pools: Mapping[str, Sequence[str]]
+    people: Sequence[str]
+    home_mount_path: str
+    users_gid: int
+    accounting: bool
+
+    @property
+    def controller(self) -> str:
+        """The controller's host name."""
+        return self.hosts[0]
+
+
+def judge(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
+    """Compare what was found with what should be there.
+
+    Args:
+        facts: by host name, what `verify.yml` collected.
+    """
+    checks = [_answers(expected, facts), _home(expected, facts), _users(expected, facts)]
+    controller = facts.get(expected.controller, {})
+    checks += [_idle(pool, nodes, controller) for pool, nodes in expected.pools.items()]
+    checks += [
+        _job(pool, controller)
+        for pool, nodes in expected.pools.items()
+        if len(nodes) >= 2  # noqa: PLR2004
+    ]
+    if expected.accounting:
+        checks.append(_accounting(controller))
+    return tuple(checks)
+
+
+def passed(checks: Sequence[Check]) -> bool:
+    """Whether every check passed; no checks at all are no pass."""
+    return bool(checks) and all(check.status == PASS for check in checks)
+
+
+def _verdict(name: str, faults: Sequence[str], good: str) -> Check:
+    return Check(name, FAIL, "; ".join(faults)) if faults else Check(name, PASS, good)
+
+
+def _answers(expected: Expectation, facts: Facts) -> Check:
+    missing = [host for host in expected.hosts if host not in facts]
+    wrong = [
+        f"{host} calls itself {facts[host].get('hostname')}"
+        for host in expected.hosts
+        if host in facts and facts[host].get("hostname") != host
+    ]
+    faults = ([f"no answer from {', '.join(missing)}"] if missing else []) + wrong
+    return _verdict("hosts answer", faults, f"{len(expected.hosts)} of {len(expected.hosts)}")
+
+
+def _home(expected: Expectation, facts: Facts) -> Check:
+    name = f"{expected.home_mount_path} is one file system"
+    faults = []
+    for host in expected.hosts:
+        found = facts.get(host)
+        if found is None:
+            faults.append(f"{host}: not seen")
+        elif not (found.get("home_fs") or {}).get("mounted"):
+            faults.append(f"{host}: not mounted")
+        elif not found.get("home_token_seen"):
+            faults.append(f"{host}: does not see the controller's file")
+    return _verdict(name, faults, f"on {len(expected.hosts)} hosts")
+
+
+def _users(expected: Expectation, facts: Facts) -> Check:
+    name = "directory users resolve"
+    if not expected.people:
+        return Check(name, PASS, "the directory has no people yet")
+    faults = []
+    seen: dict[str, set[str]] = {}
+    for host in expected.hosts:
+        ids = facts.get(host, {}).get("user_ids") or {}
+        for person in expected.people:
+            if not ids.get(person):
+                faults.append(f"{host} does not know {person}")
+            else:
+                seen.setdefault(person, set()).add(ids[person])
+    faults += [f"{person} has different ids: {', '.join(sorted(ids))}" for person, ids in seen.items() if len(ids) > 1]
+    faults += [
+        f"{person} is in group {ids_text.partition(':')[2]}, not {expected.users_gid}"
+        for person, ids in seen.items()
+        for ids_text in ids
+        if ids_text.partition(":")[2] != str(expected.users_gid)
+    ]
+    return _verdict(name, faults, f"{', '.join(expected.people)} on {len(expected.hosts)} hosts")
+
+
+def _idle(pool: str, nodes: Sequence[str], controller: Mapping[str, Any]) -> Check:
+    name = f"pool {pool} is ready in Slurm"
+    if not nodes:
+        return Check(name, PASS, "the pool has no static nodes")
+    listed = controller.get("sinfo")
+    if listed is None:
+        return Check(name, NOT_RUN, "sinfo gave no answer")
+    states = {row["node"]: row["state"] for row in listed if row.get("partition", "").rstrip("*") == pool}
+    faults = [f"{node} is {states.get(node, 'unknown to Slurm')}" for node in nodes if states.get(node) not in _HEALTHY]
+    return _verdict(name, faults, f"{len(nodes)} of {len(nodes)} nodes")
+
+
+def _job(pool: str, controller: Mapping[str, Any]) -> Check:
+    name = f"a two-node job runs in pool {pool}"
+    runs = [run for run in controller.get("srun") or () if run.get("partition") == pool]
+    if not runs or not runs[0].get("ran"):
+        reason = runs[0].get("error") if runs else ""
+        return Check(name, NOT_RUN, reason or "no job was tried")
+    run = runs[0]
+    nodes = sorted(set(run.get("nodes") or ()))
+    if run.get("error") or len(nodes) != 2:  # noqa: PLR2004
+        return Check(name, FAIL, run.get("error") or f"it ran on {', '.join(nodes) or 'no node'}")
+    return Check(name, PASS, f"on {' and '.join(nodes)} as {run.get('user')}")
+
+
+def _accounting(controller: Mapping[str, Any]) -> Check:
+    name = "accounting answers"
+    if "accounting" not in controller:
+        return Check(name, NOT_RUN, "sacctmgr was not asked")
+    return _verdict(name, [] if controller["accounting"] else ["slurmdbd does not know the cluster"], "slurmdbd")
