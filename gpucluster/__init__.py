@@ -11,11 +11,13 @@ nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # typing itself costs as much as starting Python; type checkers know the name
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from gpucluster.cluster import Cluster, Result
     from gpucluster.errors import GpuClusterError, InputError
     from gpucluster.events import Event

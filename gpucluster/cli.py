@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 
@@ -160,7 +160,7 @@ _DELETE_DATA = click.option(
 @click.option("--name", default="demo", show_default=True, help="The cluster's name.")
 @click.option("--cloud", type=click.Choice(["local", "oci"]), default="local", show_default=True)
 @click.option("--force", is_flag=True, help="Overwrite a file that is there.")
-def init(context: _Context, path: str, name: str, cloud: str, force: bool) -> None:
+def init(context: _Context, path: str, name: str, cloud: Literal["local", "oci"], force: bool) -> None:
     """Write a cluster.yml from a template, with every setting explained."""
     with _reporting(context) as shown:
         from gpucluster.spec import loads, template

@@ -157,7 +157,7 @@ class OciCloud:
 
     def ssh_key(self) -> Path | None:
         """The private key beside `ssh.public_key_file`, where it is a file."""
-        return self._spec.ssh.private_key
+        return self._spec.ssh.private_key_path
 
     def authorized_keys(self) -> tuple[str, ...]:
         """The key of `ssh.public_key_file`."""
@@ -203,7 +203,7 @@ class LocalCloud:
                 "the VCN's addresses are in use on this host",
                 findings=[
                     Finding(
-                        str(self._spec.source),
+                        str(self._spec.file),
                         0,
                         0,
                         "network.vcn_cidr",
@@ -247,7 +247,7 @@ class LocalCloud:
     def ssh_key(self) -> Path | None:
         """The operator's key where the file names one, else a pair of the cluster's own."""
         if self._spec.ssh.public_key_file:
-            return self._spec.ssh.private_key
+            return self._spec.ssh.private_key_path
         return ensure_key(self._paths.ssh / "operator_ed25519", f"gpucluster-{self._spec.name}")
 
     def authorized_keys(self) -> tuple[str, ...]:

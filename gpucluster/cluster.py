@@ -124,7 +124,7 @@ class Cluster:
 
     def __init__(self, spec: ClusterSpec, *, on_event: Sink = ignore, provider: str = "bundled") -> None:
         self.spec = spec
-        self.paths = ClusterPaths.of(spec.source)
+        self.paths = ClusterPaths.of(spec.file)
         self._on_event = on_event
         self._cloud: Cloud = open_cloud(spec, self.paths, on_event, provider)
 

@@ -232,7 +232,7 @@ def _variables(
     person_keys: Mapping[str, Sequence[str]],
     hardware_emulated: bool,
 ) -> dict[str, Any]:
-    default = spec.default_partition
+    default = spec.slurm.default_partition
     return {
         "ansible_python_interpreter": "/usr/bin/python3",
         "gpucluster_name": spec.name,

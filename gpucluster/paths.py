@@ -37,7 +37,10 @@ def ansible_dir() -> Path:
 
 
 def local_cloud_home() -> Path:
-    """Where the local cloud keeps everything: one per user of this machine."""
+    """Where the local cloud keeps everything: one per user of this machine, unless GPUCLUSTER_HOME names another."""
+    chosen = os.environ.get("GPUCLUSTER_HOME")
+    if chosen:
+        return Path(chosen).resolve()
     if os.geteuid() == 0:
         return Path("/var/lib/gpucluster")
     base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")

@@ -1,0 +1,152 @@
+"""How long things take: medians and ratios, printed, never asserted.
+
+    .venv/bin/python benchmarks/run.py [cli] [apply] [scale] [--runs N]
+
+cli    --help and `import gpucluster` against bare Python and against `import oci`.
+apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
+scale  the same pool with 2 and with 16 nodes: seconds for each further node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+CLUSTER_YML = """\
+version: 1
+name: bench
+cloud: {{provider: local}}
+network:
+  vcn_cidr: 10.89.0.0/16
+  public_subnet_cidr: 10.89.0.0/24
+  private_subnet_cidr: 10.89.1.0/24
+  ssh_allowed_cidrs: [127.0.0.0/8]
+controller: {{shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32}}
+pools:
+  compute: {{shape: BM.GPU4.8, count: {count}, max_count: {count}}}
+users:
+  people:
+    - {{name: alice, full_name: Alice Example, generate_key: true}}
+"""
+
+
+def _median(argv: list[str], runs: int) -> float:
+    times = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times)
+
+
+def cli(runs: int) -> None:
+    """The price of starting."""
+    python = sys.executable
+    bare = _median([python, "-c", "pass"], runs)
+    rows = {
+        "python -c pass": bare,
+        "python -c 'import gpucluster'": _median([python, "-c", "import gpucluster"], runs),
+        "gpucluster --help": _median([str(Path(python).parent / "gpucluster"), "--help"], runs),
+        "python -m gpucluster --help": _median([python, "-m", "gpucluster", "--help"], runs),
+        "python -c 'import oci'": _median([python, "-c", "import oci"], runs),
+    }
+    for name, took in rows.items():
+        print(f"{name:<34}{took * 1000:8.0f} ms{took / bare:8.1f} x bare")
+
+
+class _Bench:
+    """A cluster of its own on a local cloud of its own."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="gpucluster-bench-"))
+        self.env = {**os.environ, "GPUCLUSTER_HOME": str(self.folder / "cloud")}
+
+    def run(self, count: int, *words: str) -> dict[str, Any]:
+        (self.folder / "cluster.yml").write_text(CLUSTER_YML.format(count=count))
+        argv = [sys.executable, "-m", "gpucluster", "-f", str(self.folder / "cluster.yml"), "-o", "json", *words]
+        begin = time.perf_counter()
+        done = subprocess.run(argv, env=self.env, stdout=subprocess.PIPE, text=True, check=False)
+        took = time.perf_counter() - begin
+        last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(words)} failed: {last.get('message')}")
+        return {**last["data"], "wall": took}
+
+    def close(self) -> None:
+        subprocess.run(
+            [sys.executable, "-m", "gpucluster", "-f", str(self.folder / "cluster.yml"), "destroy", "--delete-data"],
+            env=self.env,
+            check=False,
+            stdout=subprocess.DEVNULL,
+        )
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _where(result: dict[str, Any]) -> str:
+    phases = ", ".join(f"{name} {took:.1f}" for name, took in result["phases"].items())
+    roles = ", ".join(f"{name} {took:.1f}" for name, took in result["roles"].items())
+    return f"    phases: {phases}\n    roles:  {roles or '-'}"
+
+
+def apply(runs: int) -> None:
+    """First apply, second apply, destroy."""
+    walls: dict[str, list[float]] = {"first apply": [], "second apply": [], "destroy": []}
+    for _ in range(runs):
+        bench = _Bench()
+        try:
+            bench.run(2, "local", "start")
+            first = bench.run(2, "apply")
+            second = bench.run(2, "apply")
+            walls["first apply"].append(first["wall"])
+            walls["second apply"].append(second["wall"])
+            walls["destroy"].append(bench.run(2, "destroy", "--delete-data")["wall"])
+        finally:
+            bench.close()
+    for name, times in walls.items():
+        print(f"{name:<34}{statistics.median(times):8.1f} s   (of {len(times)}: {min(times):.1f} to {max(times):.1f})")
+    print(f"second / first{statistics.median(walls['second apply']) / statistics.median(walls['first apply']):28.2f}")
+    print(f"  the last first apply:\n{_where(first)}\n  the last second apply:\n{_where(second)}")
+    print(f"    changed tasks of the second: {second['changed']}")
+
+
+def scale(runs: int) -> None:
+    """2 nodes, then 16."""
+    per_node = []
+    for _ in range(runs):
+        bench = _Bench()
+        try:
+            small = bench.run(2, "apply")
+            large = bench.run(16, "apply")
+            per_node.append(large["wall"] / 14)
+        finally:
+            bench.close()
+    print(f"from 2 to 16 nodes, per node      {statistics.median(per_node):8.2f} s")
+    print(f"  2 nodes:\n{_where(small)}\n  2 -> 16 nodes ({large['wall']:.1f} s):\n{_where(large)}")
+
+
+def main() -> None:
+    """Run the benchmarks that were named; all of them where none was."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", nargs="*", choices=["cli", "apply", "scale", []], default=[])
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    wanted = options.which or ["cli", "apply", "scale"]
+    if "cli" in wanted:
+        cli(max(options.runs * 5, 15))
+    if "apply" in wanted:
+        apply(options.runs)
+    if "scale" in wanted:
+        scale(1)
+
+
+if __name__ == "__main__":
+    main()

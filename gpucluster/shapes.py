@@ -1,0 +1,153 @@
+"""The hardware of every shape: read once from shapes.toml, and what Slurm is told about it."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator
+
+from gpucluster.errors import InputError
+
+MIB_PER_GIB = 1024
+
+#: Of a node's memory, what Slurm may not hand out: the kernel, daemons and page tables live there, and a node that
+#: reports less memory than its configuration says is drained. 3 %, on small machines 2 GiB, never more than half.
+OS_RESERVE_FRACTION = 0.03
+OS_RESERVE_MIN_MIB = 2 * MIB_PER_GIB
+
+
+class _Fact(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BusBandwidth(_Fact):
+    """A gate on the all_reduce bus bandwidth: `fail` in GB/s, for one node (NVLink) or two (the wire)."""
+
+    nodes: Literal[1, 2]
+    algorithm: Literal["default", "ring"]
+    fail: PositiveInt
+
+
+class Flex(_Fact):
+    """What a flexible shape may be given. The minimum is 1 OCPU, and 1 GB for each."""
+
+    ocpus_max: PositiveInt
+    memory_gb_max: PositiveInt
+    memory_gb_per_ocpu_max: PositiveInt
+
+
+class Shape(_Fact):
+    """One shape. shapes.toml says where each value comes from.
+
+    For a flexible shape `sockets`, `cores_per_socket` and `memory_gib` are None: they come with the wish.
+    """
+
+    name: str
+    architecture: Literal["x86_64", "aarch64"] = "x86_64"
+    gpus: NonNegativeInt = 0
+    gres_type: str | None = Field(default=None, pattern=r"^[a-z0-9_]+$")
+    gpu_device_files: tuple[str, ...] = Field(default=(), validate_default=True)
+    sockets: PositiveInt | None = None
+    cores_per_socket: PositiveInt | None = None
+    threads_per_core: PositiveInt
+    memory_gib: PositiveInt | None = None
+    nvme_count: NonNegativeInt
+    rdma_devices: tuple[str, ...] = ()
+    rdma_link_gbps: PositiveInt | None = None
+    frontend_devices: tuple[str, ...] = ()
+    platform_config_type: str | None = None
+    flex_limits: Flex | None = Field(default=None, alias="flex")
+    busbw: tuple[BusBandwidth, ...] = ()
+    nccl: Mapping[str, int | str] = Field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    note: str = ""
+
+    @field_validator("gpu_device_files")
+    @classmethod
+    def _nvidia_unless_said(cls, files: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return files or tuple(f"/dev/nvidia{index}" for index in range(info.data.get("gpus", 0)))
+
+    @property
+    def flex(self) -> bool:
+        """Whether a wish must say how many OCPUs and how much memory."""
+        return self.flex_limits is not None
+
+    @property
+    def rdma(self) -> bool:
+        """Whether its instances can stand in a cluster network or compute cluster."""
+        return bool(self.rdma_devices)
+
+    @property
+    def memory_mib(self) -> int | None:
+        """Memory as sold, in MiB; None for a flexible shape."""
+        return None if self.memory_gib is None else self.memory_gib * MIB_PER_GIB
+
+    @property
+    def nccl_ib_hca(self) -> str | None:
+        """The value of NCCL_IB_HCA; its first `=` makes NCCL match names exactly (mlx5_1 is not mlx5_10)."""
+        return "=" + ",".join(self.rdma_devices) if self.rdma_devices else None
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> Mapping[str, Shape]:
+    """Every shape by its name, in the order of shapes.toml."""
+    text = resources.files("gpucluster").joinpath("shapes.toml").read_text(encoding="utf-8")
+    return MappingProxyType(
+        {name: Shape.model_validate({"name": name, **facts}) for name, facts in tomllib.loads(text).items()}
+    )
+
+
+def suggestions(name: str) -> list[str]:
+    """Up to three shapes that are spelled like `name`, the likeliest first."""
+    by_folded = {known.casefold(): known for known in catalogue()}
+    return [by_folded[match] for match in difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.6)]
+
+
+def get(name: str) -> Shape:
+    """The shape of that name.
+
+    Raises:
+        InputError: there is none; the hint names those that are spelled alike.
+    """
+    try:
+        return catalogue()[name]
+    except KeyError:
+        alike = suggestions(name)
+        hint = f"Did you mean {' or '.join(alike)}?" if alike else f"Known: {', '.join(catalogue())}"
+        raise InputError(f"unknown shape {name!r}", hint=hint) from None
+
+
+def real_memory_mib(memory_mib: int) -> int:
+    """Of `memory_mib`, what Slurm may give to jobs (its RealMemory)."""
+    reserve = max(int(memory_mib * OS_RESERVE_FRACTION), OS_RESERVE_MIN_MIB)
+    return memory_mib - min(reserve, memory_mib // 2)
+
+
+def slurm_node(shape: Shape, ocpus: int | None = None, memory_gb: int | None = None) -> dict[str, int | str | None]:
+    """The values of a NodeName line: Sockets, CoresPerSocket, ThreadsPerCore, RealMemory (MiB), Gres or None.
+
+    Args:
+        ocpus: cores of a flexible shape; one socket is assumed, which is what such a machine shows.
+        memory_gb: memory of a flexible shape.
+    """
+    sockets, cores, memory_mib = shape.sockets, shape.cores_per_socket, shape.memory_mib
+    if shape.flex:
+        if ocpus is None or memory_gb is None:
+            raise InputError(f"{shape.name} is a flexible shape", hint="Say ocpus and memory_gb")
+        sockets, cores, memory_mib = 1, ocpus, memory_gb * MIB_PER_GIB
+    assert sockets is not None
+    assert cores is not None
+    assert memory_mib is not None
+    return {
+        "Sockets": sockets,
+        "CoresPerSocket": cores,
+        "ThreadsPerCore": shape.threads_per_core,
+        "RealMemory": real_memory_mib(memory_mib),
+        "Gres": f"gpu:{shape.gres_type}:{shape.gpus}" if shape.gpus else None,
+    }

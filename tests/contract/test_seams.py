@@ -1,0 +1,116 @@
+"""Where two languages meet: every name that one side writes is read by the other, and the other way round."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpucluster.paths import ansible_dir, terraform_dir
+
+GOLDEN = sorted(
+    folder for folder in (Path(__file__).parents[1] / "golden").iterdir() if (folder / "tfvars.json").exists()
+)
+ROLES = sorted(folder.name for folder in (ansible_dir() / "roles").iterdir() if (folder / "meta").is_dir())
+PLAYBOOKS = sorted(file.name for file in ansible_dir().glob("*.yml"))
+
+
+def _hcl(name: str) -> str:
+    return (terraform_dir() / "cluster" / name).read_text()
+
+
+def _fields(text: str) -> set[str]:
+    """The attribute names of an HCL object type or value, nested ones included."""
+    return set(re.findall(r"^\s*([a-z_]+)\s*=", text, re.MULTILINE))
+
+
+def _keys(value: Any) -> set[str]:
+    """The keys of a JSON value, nested ones included."""
+    if isinstance(value, dict):
+        return set(value) | {key for inner in value.values() for key in _keys(inner)}
+    if isinstance(value, list):
+        return {key for inner in value for key in _keys(inner)}
+    return set()
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
+def test_the_spec_fills_exactly_the_variables_of_the_root(case: Path) -> None:
+    declared = set(re.findall(r'^variable "([a-z_]+)"', _hcl("variables.tf"), re.MULTILINE))
+    assert set(json.loads((case / "tfvars.json").read_text())) == declared
+
+
+@pytest.mark.parametrize("name", ["network", "controller", "home", "pools"])
+def test_the_fields_of_each_object_variable_are_those_that_we_write(name: str) -> None:
+    block = _hcl("variables.tf").split(f'variable "{name}"')[1].split("\nvariable ")[0]
+    typed = block.split("type ", 1)[1].split("\n  validation", 1)[0].split("\n  nullable", 1)[0]
+    declared = _fields(typed) - {"type", "description", "nullable", "default"}
+    written: set[str] = set()
+    for case in GOLDEN:
+        value = json.loads((case / "tfvars.json").read_text())[name]
+        for one in value.values() if name == "pools" else [value]:
+            written |= _keys(one)
+    assert declared == written
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
+def test_the_outputs_that_we_parse_are_those_of_the_root(case: Path) -> None:
+    parsed = json.loads((case / "outputs.json").read_text())["cluster"]
+    pools = parsed.pop("pools")
+    wanted = _keys(parsed) | {"pools"} | {key for pool in pools.values() for key in _keys(pool)}
+    given = set()
+    for file in [*terraform_dir().glob("cluster/*.tf"), *terraform_dir().glob("modules/*/outputs.tf")]:
+        given |= _fields(file.read_text())
+    assert wanted - given == set()
+
+
+def test_every_play_runs_on_a_group_that_the_inventory_has() -> None:
+    groups = {"all", "localhost"}
+    for case in GOLDEN:
+        inventory = json.loads((case / "inventory.json").read_text())["all"]
+        groups |= set(inventory["children"])
+    for playbook in PLAYBOOKS:
+        for play in yaml.safe_load((ansible_dir() / playbook).read_text()):
+            if "hosts" in play:
+                used = set(re.split(r"[:,!&\s]+", play["hosts"])) - {""}
+                assert used <= groups, f"{playbook}: {play['hosts']}"
+
+
+def _specs(role: str) -> dict[str, Any]:
+    text = (ansible_dir() / "roles" / role / "meta" / "argument_specs.yml").read_text()
+    loaded: dict[str, Any] = yaml.safe_load(text)["argument_specs"]["main"]["options"]
+    return loaded
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_a_role_requires_is_in_every_inventory(role: str) -> None:
+    required = {name for name, option in _specs(role).items() if option.get("required")}
+    for case in GOLDEN:
+        given = set(json.loads((case / "inventory.json").read_text())["all"]["vars"])
+        assert required <= given, f"{role} in {case.name}"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_roles_defaults_are_those_of_its_argument_specs(role: str) -> None:
+    file = ansible_dir() / "roles" / role / "defaults" / "main.yml"
+    defaults = (yaml.safe_load(file.read_text()) or {}) if file.exists() else {}
+    specified = {name: option["default"] for name, option in _specs(role).items() if "default" in option}
+    assert defaults == specified
+
+
+def test_every_variable_of_the_inventory_is_read_by_somebody() -> None:
+    text = "\n".join(
+        file.read_text()
+        for file in ansible_dir().rglob("*")
+        if file.is_file() and file.suffix in {".yml", ".j2", ".py", ""} and ".ansible" not in file.parts
+    )
+    given = set(json.loads((GOLDEN[0] / "inventory.json").read_text())["all"]["vars"]) - {"ansible_python_interpreter"}
+    assert {name for name in given if name not in text} == set()
+
+
+def test_there_are_roles_and_playbooks() -> None:
+    assert set(ROLES) >= {"base", "nfs", "ldap", "slurm"}
+    assert set(PLAYBOOKS) >= {"site.yml", "validate.yml", "verify.yml", "data.yml"}

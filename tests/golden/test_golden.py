@@ -1,0 +1,56 @@
+"""The waist, as files: cluster.yml and Terraform's outputs in, variables and inventory out.
+
+Each folder beside this file is a case. UPDATE_GOLDEN=1 writes the expected files anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster import handover
+from gpucluster.instances import Member
+from gpucluster.spec import load
+
+CASES = sorted(folder for folder in Path(__file__).parent.iterdir() if (folder / "cluster.yml").exists())
+
+
+def _compare(file: Path, found: Any) -> None:
+    text = json.dumps(found, indent=2, sort_keys=True) + "\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(text)
+    assert json.loads(file.read_text()) == json.loads(text), f"{file} differs; UPDATE_GOLDEN=1 writes it anew"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_variables(case: Path) -> None:
+    spec = load(case / "cluster.yml")
+    found = handover.tfvars(
+        spec,
+        tenancy_id="ocid1.tenancy.test..t",
+        compartment_id="ocid1.compartment.test..c",
+        ssh_authorized_keys=["ssh-ed25519 AAAA operator"],
+    )
+    _compare(case / "tfvars.json", found)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_inventory(case: Path) -> None:
+    spec = load(case / "cluster.yml")
+    outputs = handover.Outputs.parse(json.loads((case / "outputs.json").read_text()))
+    raw = json.loads((case / "members.json").read_text())
+    members = {pool: [Member(**member) for member in listed] for pool, listed in raw.items()}
+    found = handover.inventory(
+        spec,
+        outputs,
+        members,
+        person_keys={person.name: person.ssh_keys or ("ssh-ed25519 AAAA made",) for person in spec.users.people},
+        hardware_emulated=spec.cloud.provider == "local",
+    )
+    _compare(case / "inventory.json", found)
+    hosts = handover.hosts(spec, outputs, members)
+    _compare(case / "hosts.json", [vars(host) for host in hosts])

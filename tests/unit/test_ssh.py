@@ -1,0 +1,84 @@
+"""The ssh configuration, as the real ssh reads it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpucluster.errors import ToolError
+from gpucluster.paths import ClusterPaths
+from gpucluster.ssh import Host, Route, ensure_key, public_key
+
+HOSTS = (
+    Host("demo-controller", "127.100.0.2", "debian", "ocid1.instance.local..c"),
+    Host("compute-1", "10.77.1.3", "opc", "ocid1.instance.local..n", jump="demo-controller"),
+)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> ClusterPaths:
+    made = ClusterPaths(tmp_path / "a folder" / ".gpucluster")
+    made.create()
+    return made
+
+
+def _read(route: Route, host: str) -> dict[str, str]:
+    done = subprocess.run(["ssh", "-F", str(route.config), "-G", host], capture_output=True, text=True, check=True)
+    return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+
+
+def test_ssh_understands_the_route(paths: ClusterPaths) -> None:
+    key = ensure_key(paths.ssh / "operator_ed25519", "test")
+    route = Route(paths, key)
+    route.write(HOSTS)
+    try:
+        controller, node = _read(route, "demo-controller"), _read(route, "compute-1")
+        assert (controller["hostname"], controller["user"]) == ("127.100.0.2", "debian")
+        assert (node["hostname"], node["user"], node["hostkeyalias"]) == (
+            "10.77.1.3",
+            "opc",
+            "ocid1.instance.local..n",
+        )
+        assert node["proxycommand"].endswith("-W %h:%p demo-controller")
+        assert "proxycommand" not in controller
+        assert node["identityfile"].strip('"') == str(key)
+        assert node["stricthostkeychecking"] == "accept-new"
+        assert len(node["controlpath"]) < 100
+        assert route.config.stat().st_mode & 0o777 == 0o600
+    finally:
+        route.close()
+
+
+def test_a_key_pair_is_made_once(tmp_path: Path) -> None:
+    key = ensure_key(tmp_path / "ssh" / "k", "who")
+    text = public_key(key)
+    assert text.startswith("ssh-ed25519 ")
+    assert text.endswith(" who")
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert public_key(ensure_key(key, "other")) == text
+
+
+def test_hosts_that_do_not_answer_are_all_named(paths: ClusterPaths) -> None:
+    silent = [Host(f"c{n}", "127.100.255.254", "debian", f"id{n}") for n in (1, 2)]
+    route = Route(paths, None)
+    route.write(silent)
+    try:
+        with pytest.raises(ToolError) as caught:
+            route.wait(silent, 1.5)
+        assert "c1: " in str(caught.value)
+        assert "c2: " in str(caught.value)
+    finally:
+        route.close()
+
+
+def test_close_leaves_no_socket_folder(paths: ClusterPaths) -> None:
+    route = Route(paths, None)
+    route.write(HOSTS)
+    route.close()
+    assert not any(
+        line
+        for line in route.config.read_text().splitlines()
+        if "ControlPath" in line and Path(line.split(" ", 3)[-1].strip('"')).parent.exists()
+    )
