@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpucluster.cluster import Cluster, Result
+    from gpucluster.localcloud.control import Status
     from gpucluster.report import Reporter
     from gpucluster.spec import ClusterSpec
 
@@ -298,7 +299,7 @@ def local_start(context: _Context) -> None:
         from gpucluster.paths import local_cloud_home
 
         found = control.start(local_cloud_home(), shown)
-        shown.result({"command": "local start", **found.to_dict()}, f"the local cloud answers at {found.endpoint}")
+        shown.result({"command": "local start", **_local_data(found)}, _local_text(found))
 
 
 @_command("stop", parent=local)
@@ -320,11 +321,23 @@ def local_status(context: _Context) -> None:
         from gpucluster.paths import local_cloud_home
 
         found = control.status(local_cloud_home())
-        state = f"runs (pid {found.pid}, {found.endpoint})" if found.running else "is stopped"
-        shown.result({"command": "local status", **found.to_dict()}, f"the local cloud {state}")
+        shown.result({"command": "local status", **_local_data(found)}, _local_text(found))
 
 
 # --- words for people -----
+
+
+def _local_data(found: Status) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(found), "home": str(found.home)}
+
+
+def _local_text(found: Status) -> str:
+    if not found.running:
+        return f"the local cloud in {found.home} is stopped"
+    instances = ", ".join(f"{count} {state.lower()}" for state, count in found.instances.items()) or "none"
+    return f"the local cloud in {found.home} answers at {found.endpoint} (pid {found.pid}); instances: {instances}"
 
 
 def _summary(result: Result) -> str:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import tempfile
 import urllib.error
@@ -35,6 +36,7 @@ DOWNLOAD_TIMEOUT = 60.0
 # How long Terraform waits for its own state lock: the terraform of an earlier run that was killed may still be saving.
 STATE_LOCK_TIMEOUT = "120s"
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _ACTIONS = {
     "create": ("creating", "created"),
     "update": ("updating", "updated"),
@@ -83,9 +85,7 @@ def find_program(cache: Path) -> Path:
 
 
 def _check_version(program: Path) -> None:
-    # TF_CLI_CONFIG_FILE may name a file that is gone; the question of the version needs none.
-    env = {key: value for key, value in os.environ.items() if key != "TF_CLI_CONFIG_FILE"}
-    said = process.run([str(program), "version", "-json"], env=env, timeout=30).stdout
+    said = process.run([str(program), "version", "-json"], env=_environment(), timeout=30).stdout
     try:
         version = str(json.loads(said)["terraform_version"])
         numbers = tuple(int(part) for part in version.split("-")[0].split(".")[:2])
@@ -138,6 +138,13 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def _environment() -> dict[str, str]:
+    """Our environment; a TF_CLI_CONFIG_FILE that names no file is left out, for Terraform would grumble each time."""
+    config = os.environ.get("TF_CLI_CONFIG_FILE")
+    missing = config is not None and not Path(config).exists()
+    return {key: value for key, value in os.environ.items() if not (missing and key == "TF_CLI_CONFIG_FILE")}
+
+
 class Terraform:
     """The root `terraform/cluster` in the working copy of one cluster.
 
@@ -148,7 +155,7 @@ class Terraform:
     def __init__(self, paths: ClusterPaths, program: Path, env: Mapping[str, str], on_event: Sink) -> None:
         self._paths = paths
         self._root = paths.terraform / "cluster"
-        self._env = {**os.environ, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1", **env}
+        self._env = {**_environment(), "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1", **env}
         self._program = program
         self._on_event = on_event
 
@@ -182,10 +189,16 @@ class Terraform:
         )
 
     def provider_address(self) -> str:
-        """The full address of the provider `oracle/oci`, host included: it differs between terraform and tofu."""
-        self._quiet("get")
-        listed = self._quiet("providers")
-        for line in listed.splitlines():
+        """The full address of the provider `oracle/oci`, host included: it differs between terraform and tofu.
+
+        Terraform tells it only of a folder without an uninitialized backend and without modules to fetch.
+        """
+        alone = self._paths.root / "provider-question"
+        alone.mkdir(exist_ok=True)
+        shutil.copy(self._root / "versions.tf", alone)
+        done = process.run([str(self._program), "providers"], env=self._env, cwd=alone, timeout=60)
+        shutil.rmtree(alone)
+        for line in done.stdout.splitlines():
             address = line.partition("provider[")[2].partition("]")[0]
             if address.endswith("/oracle/oci"):
                 return address
@@ -258,7 +271,7 @@ class Terraform:
         lines: list[str] = []
         done = self._run(command, lines.append, *args, **options)
         if done.returncode != 0:
-            text = (done.stderr.strip() or "\n".join(lines).strip())[-4000:]
+            text = _COLOURS.sub("", done.stderr.strip() or "\n".join(lines).strip())[-4000:]
             raise TerraformError(f"terraform {command} failed:\n{text}", where=str(self._root))
         return "\n".join(lines)
 
