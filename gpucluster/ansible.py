@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from gpucluster import process
 from gpucluster.errors import AnsibleError
 from gpucluster.events import Event, Sink
 from gpucluster.paths import ClusterPaths, ansible_dir, write_private
@@ -181,6 +184,8 @@ class Ansible:
             "ANSIBLE_LOCAL_TEMP": str(self._paths.ansible / "tmp"),
             "ANSIBLE_HOME": str(self._paths.ansible / "home"),
             "ANSIBLE_PIPELINING": "1",
+            # ansible-playbook stands beside our Python, which need not be on the caller's PATH.
+            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
             **self._env,
         }
 
@@ -188,7 +193,7 @@ class Ansible:
 def _last_words(outcome: Any) -> str:
     """What ansible-playbook said when no task could tell (a syntax error, a missing role)."""
     try:
-        return " ".join(outcome.stdout.read().split())[-800:] or f"status {outcome.status}"
+        return process.without_colour(" ".join(outcome.stdout.read().split()))[-800:] or f"status {outcome.status}"
     except (OSError, AttributeError):
         return f"status {outcome.status}"
 

@@ -17,7 +17,7 @@ from typing import Any
 from gpucluster import handover, process
 from gpucluster.ansible import Ansible, PlaybookResult, write_inventory
 from gpucluster.clouds import Cloud, open_cloud
-from gpucluster.errors import DataGuardError, GpuClusterError, Interrupted, ToolError, VerifyError
+from gpucluster.errors import DataGuardError, GpuClusterError, InputError, Interrupted, ToolError, VerifyError
 from gpucluster.events import Event, Sink, ignore
 from gpucluster.instances import Instances, Member
 from gpucluster.journal import Journal, last_run, lock
@@ -301,10 +301,12 @@ class Cluster:
             program = find_program(cache_dir())
             self._cloud.start()
             plain = Terraform(self.paths, program, self._mark, self._on_event)
+            compartment = self._cloud.access().compartment_id
+            self._stay_in(compartment)
             variables = handover.tfvars(
                 self.spec,
                 tenancy_id=self._cloud.tenancy_id,
-                compartment_id=self._cloud.access().compartment_id,
+                compartment_id=compartment,
                 ssh_authorized_keys=self._cloud.authorized_keys(),
             )
             plain.prepare(variables, keep_variables=keep_variables)
@@ -312,6 +314,24 @@ class Cluster:
             terraform = Terraform(self.paths, program, env, self._on_event)
             terraform.init()
         return terraform
+
+    def _stay_in(self, compartment: str) -> None:
+        """Refuse to look for this cluster in another compartment (or another local cloud) than it was built in: there,
+        Terraform would find nothing of it and build it all again.
+
+        Raises:
+            InputError: with both compartments.
+        """
+        if self._compartment_file.exists():
+            built_in = self._compartment_file.read_text().strip()
+            if built_in != compartment:
+                raise InputError(
+                    f"this cluster was built in another compartment: {built_in}, and not {compartment}",
+                    where=str(self._compartment_file),
+                    hint="Go back to the file (or the local cloud) that it was built with, and destroy it there first",
+                )
+        else:
+            write_private(self._compartment_file, compartment + "\n")
 
     def _provision(self, terraform: Terraform, run: _Run, *, delete_data: bool) -> int:
         with run.phase("terraform"):
@@ -443,6 +463,10 @@ class Cluster:
         return self.paths.root / "hosts.json"
 
     @property
+    def _compartment_file(self) -> Path:
+        return self.paths.root / "compartment"
+
+    @property
     def _home_in_use(self) -> Path:
         """Stands from the moment when users may reach the share: before that, nobody can have files in it."""
         return self.paths.root / "home-in-use"
@@ -505,6 +529,7 @@ class Cluster:
         for file in (
             self._landscape_file,
             self._home_in_use,
+            self._compartment_file,
             self.paths.root / "terraform.rc",
             self.paths.root / "terraform.tfstate",
             self.paths.root / "terraform.tfstate.backup",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 from gpucluster.errors import EnvironmentFault, ProcessError
 
 _TAIL = 2000
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,11 @@ class Completed:
     returncode: int
     stdout: str
     stderr: str
+
+
+def without_colour(text: str) -> str:
+    """The text without the escape sequences that colour it on a terminal."""
+    return _COLOURS.sub("", text)
 
 
 def _missing(program: str) -> EnvironmentFault:

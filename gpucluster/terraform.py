@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 import tempfile
 import urllib.error
@@ -36,7 +35,6 @@ DOWNLOAD_TIMEOUT = 60.0
 # How long Terraform waits for its own state lock: the terraform of an earlier run that was killed may still be saving.
 STATE_LOCK_TIMEOUT = "120s"
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _ACTIONS = {
     "create": ("creating", "created"),
     "update": ("updating", "updated"),
@@ -271,7 +269,7 @@ class Terraform:
         lines: list[str] = []
         done = self._run(command, lines.append, *args, **options)
         if done.returncode != 0:
-            text = _COLOURS.sub("", done.stderr.strip() or "\n".join(lines).strip())[-4000:]
+            text = process.without_colour(done.stderr.strip() or "\n".join(lines).strip())[-4000:]
             raise TerraformError(f"terraform {command} failed:\n{text}", where=str(self._root))
         return "\n".join(lines)
 
