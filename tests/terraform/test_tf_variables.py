@@ -1,0 +1,153 @@
+"""Each wrong value of a variable is refused, in words that name the variable and the rule.
+
+Only variables.tf is given to Terraform: no provider is started, so a case takes a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.paths import terraform_dir
+
+IMAGE = {"operating_system": "Debian", "version": "13"}
+POOL = {
+    "kind": "compute_cluster",
+    "shape": "BM.GPU4.8",
+    "count": 1,
+    "max_count": 4,
+    "boot_volume_gb": 256,
+    "image": IMAGE,
+    "rdma": True,
+    "rdma_plugins": [],
+}
+GOOD: dict[str, Any] = {
+    "cluster_name": "demo",
+    "region": "us-ashburn-1",
+    "tenancy_id": "ocid1.tenancy.oc1..aaaa",
+    "compartment_id": "ocid1.compartment.oc1..aaaa",
+    "ssh_authorized_keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5 operator@host"],
+    "network": {
+        "vcn_cidr": "10.0.0.0/16",
+        "public_subnet_cidr": "10.0.0.0/24",
+        "private_subnet_cidr": "10.0.1.0/24",
+        "ssh_allowed_cidrs": ["203.0.113.0/24"],
+        "dns_label": "demo",
+    },
+    "controller": {"shape": "VM.Standard.E5.Flex", "ocpus": 4, "memory_gb": 32, "boot_volume_gb": 256, "image": IMAGE},
+    "home": {"export_path": "/mnt/home"},
+    "pools": {"compute": POOL},
+    "freeform_tags": {"gpucluster": "demo"},
+}
+
+# Path of the value, the value, and words of the refusal.
+WRONG: list[tuple[str, Any, str]] = [
+    ("cluster_name", "", "cluster_name must be 1 to 15"),
+    ("cluster_name", "Demo", "cluster_name must be 1 to 15"),
+    ("cluster_name", "1demo", "cluster_name must be 1 to 15"),
+    ("cluster_name", "demo-", "cluster_name must be 1 to 15"),
+    ("cluster_name", "demo_1", "cluster_name must be 1 to 15"),
+    ("cluster_name", "a" * 16, "cluster_name must be 1 to 15"),
+    ("cluster_name", None, "may not be set to null"),
+    ("region", "Ashburn", "region must be the identifier"),
+    ("tenancy_id", "acme", "tenancy_id must be the OCID"),
+    ("tenancy_id", "ocid1.compartment.oc1..aaaa", "tenancy_id must be the OCID"),
+    ("compartment_id", "acme", "compartment_id must be the OCID"),
+    ("ssh_authorized_keys", [], "at least one key"),
+    ("ssh_authorized_keys", ["AAAA"], "must be OpenSSH public keys"),
+    ("ssh_authorized_keys", ["ssh-ed25519 AAAA a\nssh-ed25519 AAAA b"], "must be OpenSSH public keys"),
+    ("network.vcn_cidr", "10.0.0.0", "must be IPv4 blocks"),
+    ("network.vcn_cidr", "fd00::/56", "must be IPv4 blocks"),
+    ("network.vcn_cidr", "10.0.0.1/16", "must be IPv4 blocks"),
+    ("network.vcn_cidr", "10.0.0.0/8", "from /16 to /30"),
+    ("network.public_subnet_cidr", "ten", "must be IPv4 blocks"),
+    ("network.private_subnet_cidr", "10.0.1.7/24", "must be IPv4 blocks"),
+    ("network.public_subnet_cidr", "10.1.0.0/24", "must lie inside vcn_cidr"),
+    ("network.private_subnet_cidr", "10.2.0.0/15", "must lie inside vcn_cidr"),
+    ("network.private_subnet_cidr", "10.0.0.0/24", "must not overlap"),
+    ("network.private_subnet_cidr", "10.0.0.128/25", "must not overlap"),
+    ("network.private_subnet_cidr", "10.0.0.0/20", "must not overlap"),
+    ("network.ssh_allowed_cidrs", [], "at least one block"),
+    ("network.ssh_allowed_cidrs", ["0.0.0.0/0"], "the whole internet"),
+    ("network.ssh_allowed_cidrs", ["203.0.113.0/24", "198.51.100.1/0"], "the whole internet"),
+    ("network.ssh_allowed_cidrs", ["203.0.113.1/00"], "the whole internet"),
+    ("network.ssh_allowed_cidrs", ["::/0"], "the whole internet"),
+    ("network.ssh_allowed_cidrs", ["2001:db8::/32"], "must be an IPv4 block"),
+    ("network.ssh_allowed_cidrs", ["my house"], "must be an IPv4 block"),
+    ("network.dns_label", "de-mo", "dns_label must be 1 to 15"),
+    ("controller.ocpus", None, "needs ocpus and memory_gb"),
+    ("controller.memory_gb", None, "needs ocpus and memory_gb"),
+    ("controller.shape", "VM.Standard2.4", "only be given for a flexible shape"),
+    ("controller.boot_volume_gb", 49, "from 50 to 32768"),
+    ("controller.image", {"operating_system": "Debian"}, "either ocid, or"),
+    ("controller.image", {"ocid": "ocid1.image.oc1..a", "version": "13"}, "either ocid, or"),
+    ("controller.image", {}, "either ocid, or"),
+    ("home.export_path", "mnt/home", "must be an absolute path"),
+    ("home.export_path", "/", "must be an absolute path"),
+    ("pools", {"Compute": POOL}, "every name must be 1 to 32"),
+    ("pools", {"gpu_pool": POOL}, "every name must be 1 to 32"),
+    ("pools", {"gpu-": POOL}, "every name must be 1 to 32"),
+    ("pools.compute.kind", "batch", "kind must be"),
+    ("pools.compute.count", 5, "must not be greater than max_count"),
+    ("pools.compute.count", -1, "whole numbers, 0 or more"),
+    ("pools.compute.count", 0.5, "whole numbers, 0 or more"),
+    ("pools.compute.max_count", 1.5, "whole numbers, 0 or more"),
+    ("pools.compute.kind", "cluster_network", "has permanent nodes only"),
+    ("pools.compute.rdma", False, "rdma must be true for kind"),
+    ("pools.compute.kind", "instances", "rdma must be true for kind"),
+    ("pools.compute.shape", "VM.Standard.E5.Flex", "needs ocpus and memory_gb"),
+    ("pools.compute.ocpus", 4, "only be given for a flexible shape"),
+    ("pools.compute.boot_volume_gb", 40000, "from 50 to 32768"),
+    ("pools.compute.image", {"version": "13"}, "either ocid, or"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root of nothing but the variables."""
+    folder = tmp_path_factory.mktemp("variables")
+    shutil.copy(terraform_dir() / "cluster" / "variables.tf", folder)
+    return folder
+
+
+def _plan(terraform: str, environment: Mapping[str, str], folder: Path, values: Mapping[str, Any]) -> tuple[int, str]:
+    (folder / "terraform.tfvars.json").write_text(json.dumps(values))
+    done = subprocess.run(
+        [terraform, "plan", "-no-color", "-input=false"],
+        cwd=folder,
+        env={**environment, "COLUMNS": "400"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    words = " ".join((done.stdout + done.stderr).replace("│", " ").split())
+    return done.returncode, words
+
+
+def test_good_values_are_taken(terraform: str, terraform_environment: Mapping[str, str], folder: Path) -> None:
+    code, words = _plan(terraform, terraform_environment, folder, GOOD)
+    assert code == 0, words
+
+
+@pytest.mark.parametrize(("path", "value", "message"), WRONG, ids=[f"{path}={value}"[:60] for path, value, _ in WRONG])
+def test_a_wrong_value_is_refused(
+    terraform: str, terraform_environment: Mapping[str, str], folder: Path, path: str, value: Any, message: str
+) -> None:
+    values = copy.deepcopy(GOOD)
+    *parents, last = path.split(".")
+    place = values
+    for parent in parents:
+        place = place[parent]
+    place[last] = value
+    code, words = _plan(terraform, terraform_environment, folder, values)
+    assert code == 1
+    assert message in words
+    # A wrong value breaks one rule, and the reader is told of that one.
+    assert words.count("Error: ") == 1, words
