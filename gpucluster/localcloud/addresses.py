@@ -1,0 +1,59 @@
+"""Which addresses are free: private ones in a subnet, public ones on this machine's loopback network."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from pathlib import Path
+
+from gpucluster.localcloud.cloud import Cloud
+from gpucluster.localcloud.store import Resource
+from gpucluster.localcloud.wire import ApiError, invalid
+
+# OCI keeps the first two addresses of a subnet and the last one for itself (docs: Reserved IP Addresses).
+_RESERVED_LOW = 2
+_PUBLIC_SPACE = "public"
+
+
+def take_private(cloud: Cloud, subnet: Resource, owner: str, wanted: str | None = None) -> str:
+    """Reserve `wanted`, or the lowest free address of a subnet."""
+    block = ipaddress.IPv4Network(subnet.body["cidrBlock"])
+    if wanted is not None:
+        _check_wanted(block, wanted)
+        if not cloud.store.take_address(subnet.id, wanted, owner):
+            raise invalid(f"IP address {wanted} is already in use in subnet {subnet.id}")
+        return wanted
+    taken = cloud.store.taken_addresses(subnet.id)
+    for number in range(_RESERVED_LOW, block.num_addresses - 1):
+        address = str(block[number])
+        if address not in taken and cloud.store.take_address(subnet.id, address, owner):
+            return address
+    raise ApiError(400, "LimitExceeded", f"Subnet {subnet.id} has no free private IP address")
+
+
+def _check_wanted(block: ipaddress.IPv4Network, wanted: str) -> None:
+    try:
+        address = ipaddress.IPv4Address(wanted)
+    except ValueError as error:
+        raise invalid(f"The private IP {wanted} is invalid: {error}") from error
+    number = int(address) - int(block.network_address)
+    if address not in block or number < _RESERVED_LOW or address == block.broadcast_address:
+        raise invalid(f"The private IP {wanted} is not an address that may be used in {block}")
+
+
+def public_block(home: Path) -> ipaddress.IPv4Network:
+    """The 254 public addresses of one home, a part of 127.100.0.0/16 that depends on its path.
+
+    Loopback, so that nothing of it can be reached from outside; by home, so that two homes do not meet.
+    """
+    third = hashlib.sha256(str(home).encode()).digest()[0]
+    return ipaddress.IPv4Network(f"127.100.{third}.0/24")
+
+
+def take_public(cloud: Cloud, owner: str) -> str:
+    """Reserve the lowest free public address of this home."""
+    taken = cloud.store.taken_addresses(_PUBLIC_SPACE)
+    for host in public_block(cloud.home).hosts():
+        if str(host) not in taken and cloud.store.take_address(_PUBLIC_SPACE, str(host), owner):
+            return str(host)
+    raise ApiError(400, "LimitExceeded", "The local cloud has no free public IP address")

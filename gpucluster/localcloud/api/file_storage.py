@@ -1,0 +1,239 @@
+"""File storage: a file system is a directory of this machine, an export makes it visible to the instances of a VCN.
+
+`<home>/filesystems/<id>` is where a file system starts; with its first export it moves (a rename, so that mounts of it
+go on) to `<home>/exports/<vcn>/<id>`, the folder that the instances of that VCN see, beside the `index.json` that says
+which address and path leads to which directory. So it can be exported in one VCN at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gpucluster.localcloud import addresses
+from gpucluster.localcloud.api import kinds
+from gpucluster.localcloud.api.kinds import Kind
+from gpucluster.localcloud.cloud import Cloud, ensure_private, short
+from gpucluster.localcloud.credentials import AVAILABILITY_DOMAIN, new_ocid
+from gpucluster.localcloud.store import Json, Resource
+from gpucluster.localcloud.wire import FILE_STORAGE, ApiError, Call, Reply, Route, conflict, filtered, invalid, page
+from gpucluster.paths import write_private
+
+_ACTIVE: dict[str, Any] = {"initial": "CREATING", "ready": "ACTIVE", "ending": "DELETING", "gone": "DELETED"}
+# SDK: models.ClientOptions
+_OPTION: Json = {
+    "source": "0.0.0.0/0",
+    "requirePrivilegedSourcePort": True,
+    "access": "READ_WRITE",
+    "identitySquash": "ROOT",
+    "anonymousUid": 65534,
+    "anonymousGid": 65534,
+    "isAnonymousAccessAllowed": False,
+    "allowedAuth": ["SYS"],
+}
+# What an export without options gets (docs: NFS Export Options).
+_OPEN: Json = {"requirePrivilegedSourcePort": False, "identitySquash": "NONE"}
+
+
+def data_dir(cloud: Cloud, file_system: Resource) -> Path:
+    """Where the files of a file system lie now."""
+    vcn = file_system.hidden.get("vcn")
+    parent = cloud.exports_dir(vcn) if vcn else ensure_private(cloud.home / "filesystems")
+    return parent / short(file_system.id)
+
+
+def _make_file_system(cloud: Cloud, file_system: Resource) -> None:
+    # The root of a new file system belongs to root and may be read by all, as on OCI.
+    path = data_dir(cloud, file_system)
+    path.mkdir(exist_ok=True)
+    path.chmod(0o755)
+
+
+def _file_system_unused(cloud: Cloud, file_system: Resource) -> None:
+    for export in cloud.store.find("export", fileSystemId=file_system.id):
+        raise conflict(f"The file system {file_system.id} is referenced by the export {export.id}; delete that first")
+
+
+def _remove_file_system(cloud: Cloud, file_system: Resource) -> None:
+    path = data_dir(cloud, file_system)
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def _prepare_mount_target(cloud: Cloud, body: Json) -> Json:
+    subnet = cloud.related("subnet", body["subnetId"])
+    ocid = new_ocid("mounttarget")
+    ip = addresses.take_private(cloud, subnet, ocid, body.pop("ipAddress", None))
+    common = {"compartmentId": body["compartmentId"], "availabilityDomain": AVAILABILITY_DOMAIN}
+    private = cloud.new(
+        "privateip",
+        {
+            **common,
+            "displayName": body.get("displayName", "mount target"),
+            "hostnameLabel": body.get("hostnameLabel"),
+            "ipAddress": ip,
+            "isPrimary": True,
+            "subnetId": subnet.id,
+            "vnicId": new_ocid("vnic"),
+        },
+        {"owner": ocid},
+    )
+    export_set = cloud.new(
+        "exportset",
+        {
+            **common,
+            "displayName": f"{body.get('displayName', 'mount target')} - export set",
+            "lifecycleState": "ACTIVE",
+            "vcnId": subnet.body["vcnId"],
+            "maxFsStatBytes": 2**63 - 1,
+            "maxFsStatFiles": 2**63 - 1,
+        },
+        {"ip": ip},
+    )
+    return {
+        **body,
+        "id": ocid,
+        "exportSetId": export_set.id,
+        "privateIpIds": [private.id],
+        "mountTargetIpv6Ids": [],
+        "lifecycleDetails": "",
+    }
+
+
+def _remove_mount_target(cloud: Cloud, target: Resource) -> None:
+    """Its exports, its export set and its address go with it (docs: Deleting a Mount Target)."""
+    for export in cloud.store.find("export", exportSetId=target.body["exportSetId"]):
+        kinds.remove(cloud, EXPORT, export.id)
+    with cloud.store.transaction():
+        cloud.set_state("exportset", target.body["exportSetId"], "DELETED", gone=True)
+        for ocid in target.body["privateIpIds"]:
+            row = cloud.get("privateip", ocid)
+            row.gone_at = time.time()
+            cloud.store.save(row)
+        cloud.store.release_addresses(target.id)
+
+
+def _elements(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _prepare_export(cloud: Cloud, body: Json) -> Json:
+    path = str(body["path"])
+    parts = _elements(path)
+    if not path.startswith("/") or path != "/" + "/".join(parts) or {".", ".."} & set(parts):
+        raise invalid(f"The export path {path} must be absolute, without . or .. or a slash at its end")
+    export_set = cloud.related("exportset", body["exportSetId"])
+    file_system = cloud.related("filesystem", body["fileSystemId"])
+    for other in cloud.store.find("export", exportSetId=export_set.id):
+        theirs = _elements(other.body["path"])
+        if parts[: len(theirs)] == theirs or theirs[: len(parts)] == parts:
+            raise conflict(f"The path {path} conflicts with the export {other.id} of path {other.body['path']}")
+        if other.body["fileSystemId"] == file_system.id:
+            raise conflict(f"The file system {file_system.id} is already in this export set: {other.id}")
+    vcn = export_set.body["vcnId"]
+    if file_system.hidden.get("vcn", vcn) != vcn and cloud.store.find("export", fileSystemId=file_system.id):
+        raise ApiError(400, "LimitExceeded", f"The local cloud exports {file_system.id} in one VCN at a time")
+    options = [{**_OPTION, **option} for option in body.get("exportOptions") or [_OPEN]]
+    return {**body, "exportOptions": options}
+
+
+def _update_export(_cloud: Cloud, _export: Resource, changes: Json) -> Json:
+    if "exportOptions" in changes:
+        changes["exportOptions"] = [{**_OPTION, **option} for option in changes["exportOptions"]]
+    return changes
+
+
+def _make_export(cloud: Cloud, export: Resource) -> None:
+    vcn = cloud.get("exportset", export.body["exportSetId"]).body["vcnId"]
+    move_into(cloud, export.body["fileSystemId"], vcn)
+    cloud.set_state("export", export.id, "ACTIVE")
+    publish(cloud, vcn)
+
+
+def move_into(cloud: Cloud, file_system_id: str, vcn: str) -> None:
+    """Put the directory of a file system where the instances of a VCN see it."""
+    with cloud.alone(file_system_id):
+        file_system = cloud.get("filesystem", file_system_id)
+        if file_system.hidden.get("vcn") == vcn:
+            return
+        source = data_dir(cloud, file_system)
+        target = cloud.exports_dir(vcn) / source.name
+        if source.exists():
+            os.rename(source, target)
+        file_system.hidden["vcn"] = vcn
+        cloud.store.save(file_system)
+
+
+def _remove_export(cloud: Cloud, export: Resource) -> None:
+    export_set = cloud.get("exportset", export.body["exportSetId"])
+    cloud.set_state("export", export.id, "DELETING")
+    publish(cloud, export_set.body["vcnId"])
+
+
+def publish(cloud: Cloud, vcn: str) -> None:
+    """Write the index.json of a VCN: {address: {path: directory}} of its active exports."""
+    with cloud.alone(vcn):
+        index: dict[str, dict[str, str]] = {}
+        for export_set in cloud.store.find("exportset", vcnId=vcn):
+            for export in cloud.store.find("export", exportSetId=export_set.id, lifecycleState="ACTIVE"):
+                paths = index.setdefault(export_set.hidden["ip"], {})
+                paths[export.body["path"]] = short(export.body["fileSystemId"])
+        write_private(cloud.exports_dir(vcn) / "index.json", json.dumps(index, indent=1, sort_keys=True) + "\n")
+
+
+FILE_SYSTEM = Kind(
+    "filesystem", f"{FILE_STORAGE}/fileSystems", "FileSystem", "FileSystems", "fileSystemId",
+    required=("compartmentId", "availabilityDomain"), zoned=True,
+    fields=("availabilityDomain", "kmsKeyId", "filesystemSnapshotPolicyId"),
+    defaults={"meteredBytes": 0, "isCloneParent": False, "isHydrated": True, "sourceDetails": {}, "isTargetable": True,
+              "lifecycleDetails": "", "replicationSourceCount": 0},
+    updatable=("kmsKeyId", "filesystemSnapshotPolicyId"),
+    filters=("compartmentId", "availabilityDomain", "displayName", "lifecycleState", "id"),
+    made=_make_file_system, check_delete=_file_system_unused, unmade=_remove_file_system, **_ACTIVE,
+)  # fmt: skip
+MOUNT_TARGET = Kind(
+    "mounttarget", f"{FILE_STORAGE}/mountTargets", "MountTarget", "MountTargets", "mountTargetId",
+    required=("compartmentId", "availabilityDomain", "subnetId"), zoned=True,
+    fields=("availabilityDomain", "subnetId", "hostnameLabel", "ipAddress", "nsgIds", "idmapType",
+            "securityAttributes"),
+    defaults={"nsgIds": [], "securityAttributes": {}}, updatable=("nsgIds", "idmapType", "securityAttributes"),
+    filters=("compartmentId", "availabilityDomain", "displayName", "lifecycleState", "id", "exportSetId"),
+    prepare=_prepare_mount_target, unmade=_remove_mount_target, **_ACTIVE,
+)  # fmt: skip
+EXPORT = Kind(
+    "export", f"{FILE_STORAGE}/exports", "Export", "Exports", "exportId",
+    required=("exportSetId", "fileSystemId", "path"),
+    fields=("exportSetId", "fileSystemId", "path", "exportOptions", "isIdmapGroupsForSysAuth"),
+    defaults={"isIdmapGroupsForSysAuth": False}, updatable=("exportOptions", "isIdmapGroupsForSysAuth"),
+    filters=("exportSetId", "fileSystemId", "lifecycleState", "id"), need_compartment=False,
+    prepare=_prepare_export, made=_make_export, check_update=_update_export, unmade=_remove_export, **_ACTIVE,
+)  # fmt: skip
+EXPORT_SET = Kind(
+    "exportset", f"{FILE_STORAGE}/exportSets", "ExportSet", "ExportSets", "exportSetId",
+    updatable=("maxFsStatBytes", "maxFsStatFiles"), creatable=False, deletable=False,
+    filters=("compartmentId", "availabilityDomain", "displayName", "lifecycleState", "id"),
+)  # fmt: skip
+KINDS = (FILE_SYSTEM, MOUNT_TARGET, EXPORT, EXPORT_SET)
+
+
+def _list_exports(cloud: Cloud, call: Call) -> Reply:
+    if not any(call.query.get(name) for name in ("compartmentId", "exportSetId", "fileSystemId")):
+        raise ApiError(400, "MissingParameter", "One of compartmentId, exportSetId and fileSystemId is required")
+    rows = filtered(cloud.store.find("export"), call, EXPORT.filters)
+    compartment = call.query.get("compartmentId")
+    if compartment:
+        rows = [
+            row for row in rows if cloud.get("exportset", row.body["exportSetId"]).body["compartmentId"] == compartment
+        ]
+    return page(rows, call)
+
+
+def routes(cloud: Cloud) -> list[Route]:
+    """File storage."""
+    generic = [route for kind in KINDS for route in kinds.routes(cloud, kind) if route.operation != "ListExports"]
+    return [*generic, Route("GET", EXPORT.path, "ListExports", partial(_list_exports, cloud))]

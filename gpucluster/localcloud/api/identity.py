@@ -1,0 +1,144 @@
+"""Identity: the one tenancy, its compartments, domains and regions; groups and policies are kept, not enforced."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gpucluster.localcloud.api import kinds
+from gpucluster.localcloud.api.kinds import Kind
+from gpucluster.localcloud.cloud import Cloud
+from gpucluster.localcloud.credentials import AVAILABILITY_DOMAIN, FAULT_DOMAINS, REGION
+from gpucluster.localcloud.store import Json, Resource
+from gpucluster.localcloud.wire import CORE, Call, Reply, Route, conflict, invalid, not_found, show
+
+_REGION_KEY = "LOC"
+_NAMED = {
+    "required": ("compartmentId", "name", "description"),
+    "filters": ("compartmentId", "name", "lifecycleState"),
+    "initial": "ACTIVE", "ready": "ACTIVE", "ending": "DELETING", "gone": "DELETED",
+}  # fmt: skip
+
+
+def _unique(kind: str, cloud: Cloud, body: Json) -> Json:
+    if cloud.store.find(kind, name=body["name"], compartmentId=body["compartmentId"]):
+        raise conflict(f"A {kind} named {body['name']} already exists in the compartment")
+    return {**body, "displayName": body["name"]}
+
+
+def _empty(cloud: Cloud, compartment: Resource) -> None:
+    for kind in ("compartment", "vcn", "instance", "filesystem"):
+        for user in cloud.store.find(kind, compartmentId=compartment.id):
+            raise conflict(f"The compartment {compartment.id} still has the {kind} {user.id}")
+
+
+COMPARTMENT = Kind(
+    "compartment", f"{CORE}/compartments", "Compartment", "Compartments", "compartmentId",
+    fields=("name", "description"), updatable=("name", "description"), prepare=partial(_unique, "compartment"),
+    check_delete=_empty, **_NAMED,  # type: ignore[arg-type]
+)  # fmt: skip
+DYNAMIC_GROUP = Kind(
+    "dynamicgroup", f"{CORE}/dynamicGroups", "DynamicGroup", "DynamicGroups", "dynamicGroupId",
+    fields=("name", "description", "matchingRule"), updatable=("description", "matchingRule"),
+    prepare=partial(_unique, "dynamicgroup"), **_NAMED,  # type: ignore[arg-type]
+)  # fmt: skip
+POLICY = Kind(
+    "policy", f"{CORE}/policies", "Policy", "Policies", "policyId",
+    fields=("name", "description", "statements", "versionDate"), updatable=("description", "statements", "versionDate"),
+    prepare=partial(_unique, "policy"), **_NAMED,  # type: ignore[arg-type]
+)  # fmt: skip
+
+
+def _domains(cloud: Cloud, call: Call) -> Reply:
+    """Never paged: the SDK's list has no `page`."""
+    compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
+    ad = {"id": "ocid1.availabilitydomain.local..ad1", "name": AVAILABILITY_DOMAIN, "compartmentId": compartment}
+    return Reply([ad])
+
+
+def _fault_domains(cloud: Cloud, call: Call) -> Reply:
+    compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
+    if call.need("availabilityDomain") != AVAILABILITY_DOMAIN:
+        raise invalid(f"availabilityDomain {call.query['availabilityDomain']} does not exist")
+    return Reply(
+        [
+            {
+                "id": f"ocid1.faultdomain.local..fd{number}",
+                "name": name,
+                "compartmentId": compartment,
+                "availabilityDomain": AVAILABILITY_DOMAIN,
+            }
+            for number, name in enumerate(FAULT_DOMAINS, start=1)
+        ]
+    )
+
+
+def _compartment(cloud: Cloud, call: Call) -> Reply:
+    """The tenancy is the root compartment, and can be read as one."""
+    if call.path["compartmentId"] != cloud.identity.tenancy:
+        return show(cloud.get("compartment", call.path["compartmentId"]))
+    return Reply(
+        {
+            "id": cloud.identity.tenancy,
+            "compartmentId": None,
+            "name": "local",
+            "description": "The root compartment of the local cloud",
+            "lifecycleState": "ACTIVE",
+            "isAccessible": True,
+            "freeformTags": {},
+            "definedTags": {},
+        }
+    )
+
+
+def _tenancy(cloud: Cloud, call: Call) -> Reply:
+    if call.path["tenancyId"] != cloud.identity.tenancy:
+        raise not_found("tenancy", call.path["tenancyId"])
+    return Reply(
+        {
+            "id": cloud.identity.tenancy,
+            "name": "local",
+            "description": "The local cloud of this machine",
+            "homeRegionKey": _REGION_KEY,
+            "freeformTags": {},
+            "definedTags": {},
+        }
+    )
+
+
+def _user(cloud: Cloud, call: Call) -> Reply:
+    if call.path["userId"] != cloud.identity.user:
+        raise not_found("user", call.path["userId"])
+    return Reply(
+        {
+            "id": cloud.identity.user,
+            "compartmentId": cloud.identity.tenancy,
+            "name": "local",
+            "description": "The one user of the local cloud",
+            "lifecycleState": "ACTIVE",
+            "freeformTags": {},
+            "definedTags": {},
+        }
+    )
+
+
+def _subscriptions(cloud: Cloud, call: Call) -> Reply:
+    _tenancy(cloud, call)
+    return Reply([{"regionKey": _REGION_KEY, "regionName": REGION, "status": "READY", "isHomeRegion": True}])
+
+
+def routes(cloud: Cloud) -> list[Route]:
+    """Identity. It has the same version in its path as the core services."""
+    compartments = [route for route in kinds.routes(cloud, COMPARTMENT) if route.operation != "GetCompartment"]
+    tenancy = f"{CORE}/tenancies/{{tenancyId}}"
+    return [
+        *compartments,
+        Route("GET", f"{COMPARTMENT.path}/{{compartmentId}}", "GetCompartment", partial(_compartment, cloud)),
+        *kinds.routes(cloud, DYNAMIC_GROUP),
+        *kinds.routes(cloud, POLICY),
+        Route("GET", f"{CORE}/availabilityDomains", "ListAvailabilityDomains", partial(_domains, cloud)),
+        Route("GET", f"{CORE}/faultDomains", "ListFaultDomains", partial(_fault_domains, cloud)),
+        Route("GET", tenancy, "GetTenancy", partial(_tenancy, cloud)),
+        Route("GET", f"{tenancy}/regionSubscriptions", "ListRegionSubscriptions", partial(_subscriptions, cloud)),
+        Route("GET", f"{CORE}/regions", "ListRegions", lambda call: Reply([{"key": _REGION_KEY, "name": REGION}])),
+        Route("GET", f"{CORE}/users/{{userId}}", "GetUser", partial(_user, cloud)),
+    ]

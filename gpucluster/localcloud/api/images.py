@@ -1,0 +1,204 @@
+"""Images: the platform's (Debian), and custom ones, which are commits of an instance's disk."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gpucluster import shapes
+from gpucluster.localcloud.api import kinds
+from gpucluster.localcloud.api.kinds import Kind
+from gpucluster.localcloud.api.shapes import known_shape
+from gpucluster.localcloud.cloud import Cloud, created, log, short
+from gpucluster.localcloud.store import Json, Resource
+from gpucluster.localcloud.wire import CORE, Call, Reply, Route, filtered, incorrect_state, invalid, page, required
+
+OPERATING_SYSTEM = "Debian"
+OPERATING_SYSTEM_VERSION = "13"
+_FILTERS = ("displayName", "operatingSystem", "operatingSystemVersion", "lifecycleState")
+
+IMAGE = Kind(
+    "image", f"{CORE}/images", "Image", "Images", "imageId",
+    updatable=("operatingSystem", "operatingSystemVersion"), creatable=False, deletable=False,
+)  # fmt: skip
+
+
+def _body(name: str, compartment: str | None, base: str | None, system: str, version: str) -> Json:
+    return {
+        "displayName": name,
+        "compartmentId": compartment,
+        "baseImageId": base,
+        "operatingSystem": system,
+        "operatingSystemVersion": version,
+        "createImageAllowed": True,
+        "launchMode": "NATIVE",
+        "launchOptions": {
+            "bootVolumeType": "PARAVIRTUALIZED",
+            "firmware": "UEFI_64",
+            "networkType": "PARAVIRTUALIZED",
+            "remoteDataVolumeType": "PARAVIRTUALIZED",
+            "isPvEncryptionInTransitEnabled": False,
+            "isConsistentVolumeNamingEnabled": True,
+        },
+        "agentFeatures": {"isMonitoringSupported": False, "isManagementSupported": False},
+        "listingType": None,
+        "sizeInMBs": 51200,
+        "billableSizeInGBs": 2,
+    }
+
+
+def publish_platform_image(cloud: Cloud) -> None:
+    """Have a row for the engine's base image. A rebuilt base image is a new one, as on OCI; the old one is gone.
+
+    A platform image has no compartment (docs: Image.compartmentId).
+    """
+    engine_image = cloud.engine.platform_image()
+    with cloud.store.transaction():
+        platform = [row for row in cloud.store.find("image") if row.hidden.get("platform")]
+        if any(row.hidden["engine_image"] == engine_image for row in platform):
+            return
+        for row in platform:
+            cloud.set_state("image", row.id, "DELETED", gone=True)
+        name = f"{OPERATING_SYSTEM}-{OPERATING_SYSTEM_VERSION}-local"
+        body = _body(name, None, None, OPERATING_SYSTEM, OPERATING_SYSTEM_VERSION)
+        hidden = {"engine_image": engine_image, "platform": True}
+        cloud.new("image", {**body, "lifecycleState": "AVAILABLE"}, hidden)
+
+
+def choose_image(cloud: Cloud, details: Json) -> Resource:
+    """The image of a launch: by OCID, or the newest that instanceSourceImageFilterDetails describes."""
+    source: Json = details.get("sourceDetails") or {}
+    if source.get("sourceType", "image") != "image":
+        raise invalid("The local cloud launches from images only (sourceDetails.sourceType image)")
+    wanted = source.get("imageId") or details.get("imageId")
+    if wanted is None and "instanceSourceImageFilterDetails" in source:
+        asked: Json = source["instanceSourceImageFilterDetails"]
+        fitting = [
+            row
+            for row in cloud.store.find("image", lifecycleState="AVAILABLE")
+            if all(asked.get(name) in (None, row.body[name]) for name in ("operatingSystem", "operatingSystemVersion"))
+        ]
+        if not fitting:
+            raise invalid("No image fits instanceSourceImageFilterDetails")
+        return fitting[-1]
+    image = cloud.related("image", wanted)
+    if image.state != "AVAILABLE":
+        raise incorrect_state(f"Image {image.id} is {image.state}")
+    return image
+
+
+def _list(cloud: Cloud, call: Call) -> Reply:
+    compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
+    # Any shape of the catalogue runs any image here: an instance is a container.
+    if call.query.get("shape") and call.query["shape"] not in shapes.catalogue():
+        return Reply([])
+    visible = [row for row in cloud.store.find("image") if row.body["compartmentId"] in (None, compartment)]
+    return page(filtered(visible, call, _FILTERS), call)
+
+
+def _create(cloud: Cloud, call: Call) -> Reply:
+    body = call.body()
+    required(body, "compartmentId")
+    if "instanceId" not in body:
+        raise invalid("The local cloud makes images of instances only: instanceId is required")
+
+    def make() -> tuple[Resource, str]:
+        cloud.compartment(body["compartmentId"])
+        instance = cloud.related("instance", body["instanceId"])
+        if instance.state not in ("RUNNING", "STOPPED"):
+            raise incorrect_state(f"Instance {instance.id} is {instance.state}; it must be RUNNING or STOPPED")
+        base = cloud.get("image", instance.hidden["image"])
+        full = _body(
+            body.get("displayName") or f"image-of-{instance.body['displayName']}",
+            body["compartmentId"],
+            base.id,
+            base.body["operatingSystem"],
+            base.body["operatingSystemVersion"],
+        )
+        tags: Json = {name: body[name] for name in ("freeformTags", "definedTags") if name in body}
+        image = cloud.new("image", {**full, **tags, "lifecycleState": "PROVISIONING"}, {"instance": instance.id})
+        image.hidden["engine_image"] = f"localhost/gpucluster/custom:{short(image.id)}"
+        image.hidden["work_request"] = cloud.begin_work("CreateImage", "image", image, "IN_PROGRESS")
+        cloud.store.save(image)
+        return image, image.hidden["work_request"]
+
+    image, work_request, new = cloud.create_once(call, make)
+    if new:
+        cloud.submit(f"image {image.id}", lambda: bake(cloud, image.id))
+    return created(image, work_request)
+
+
+def bake(cloud: Cloud, ocid: str) -> None:
+    """Commit the instance's disk; also taken up again after a restart."""
+    image = cloud.get("image", ocid)
+    instance = cloud.store.get("instance", image.hidden["instance"])
+    try:
+        if instance is None or instance.gone_at is not None:
+            raise ValueError("the instance of this image is gone")
+        with cloud.alone(instance.id):
+            cloud.engine.commit(instance.hidden["name"], image.hidden["engine_image"])
+    except Exception as error:
+        log.exception("image %s failed", ocid)
+        cloud.set_state("image", ocid, "DELETED", gone=True)
+        cloud.end_work(image.hidden["work_request"], errors=(("InternalError", str(error)),))
+        return
+    cloud.set_state("image", ocid, "AVAILABLE")
+    cloud.end_work(image.hidden["work_request"], action="CREATED")
+
+
+def _delete(cloud: Cloud, call: Call) -> Reply:
+    image = cloud.live("image", call.path["imageId"])
+    if image.hidden.get("platform"):
+        raise incorrect_state(f"Image {image.id} is a platform image and can't be deleted")
+    if image.state != "AVAILABLE":
+        raise incorrect_state(f"Image {image.id} is {image.state}")
+    cloud.set_state("image", image.id, "DELETED", gone=True)
+    sweep(cloud)
+    return Reply(status=204)
+
+
+def sweep(cloud: Cloud) -> None:
+    """Remove the disks of deleted custom images that no instance runs from any more.
+
+    OCI lets an image be deleted while instances of it run; the engine keeps its layers until they end.
+    """
+    used = {row.hidden["image"] for row in cloud.store.find("instance")}
+    for image in cloud.store.find("image", gone=True):
+        if image.hidden.get("platform") or image.hidden.get("swept") or image.id in used:
+            continue
+        cloud.engine.remove_image(image.hidden["engine_image"])
+        image.hidden["swept"] = True
+        cloud.store.save(image)
+
+
+def _compatibility(image: str, shape: str) -> Json:
+    return {"imageId": image, "shape": shape, "memoryConstraints": None, "ocpuConstraints": None}
+
+
+def _list_compatibility(cloud: Cloud, call: Call) -> Reply:
+    image = cloud.live("image", call.path["imageId"])
+    rows = [
+        Resource(name, "compatibility", _compatibility(image.id, name), seq=number)
+        for number, name in enumerate(shapes.catalogue(), start=1)
+    ]
+    return page(rows, call)
+
+
+def _get_compatibility(cloud: Cloud, call: Call) -> Reply:
+    image = cloud.live("image", call.path["imageId"])
+    return Reply(_compatibility(image.id, known_shape(call.path["shapeName"]).name))
+
+
+def routes(cloud: Cloud) -> list[Route]:
+    """Images and the shapes that run them."""
+    generic = [route for route in kinds.routes(cloud, IMAGE) if route.operation != "ListImages"]
+    one = f"{CORE}/images/{{imageId}}"
+    return [
+        *generic,
+        Route("GET", f"{CORE}/images", "ListImages", partial(_list, cloud)),
+        Route("POST", f"{CORE}/images", "CreateImage", partial(_create, cloud)),
+        Route("DELETE", one, "DeleteImage", partial(_delete, cloud)),
+        Route("GET", f"{one}/shapes", "ListImageShapeCompatibilityEntries", partial(_list_compatibility, cloud)),
+        Route(
+            "GET", f"{one}/shapes/{{shapeName}}", "GetImageShapeCompatibilityEntry", partial(_get_compatibility, cloud)
+        ),
+    ]

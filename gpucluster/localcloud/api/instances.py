@@ -1,0 +1,166 @@
+"""Instances: launch, show, change, power actions, terminate."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gpucluster.localcloud import lifecycle
+from gpucluster.localcloud.api.kinds import TAGS
+from gpucluster.localcloud.api.shapes import shape_config
+from gpucluster.localcloud.cloud import Cloud, created
+from gpucluster.localcloud.launching import register
+from gpucluster.localcloud.store import Json, Resource
+from gpucluster.localcloud.wire import (
+    CORE,
+    Call,
+    Reply,
+    Route,
+    check_etag,
+    filtered,
+    incorrect_state,
+    invalid,
+    not_found,
+    page,
+    show,
+)
+
+_UPDATABLE = (
+    *TAGS, "metadata", "extendedMetadata", "agentConfig", "instanceOptions", "launchOptions", "availabilityConfig",
+    "faultDomain", "securityAttributes", "capacityReservationId", "timeMaintenanceRebootDue",
+)  # fmt: skip
+_MERGED = ("agentConfig", "instanceOptions", "launchOptions", "availabilityConfig")
+# cloud-init reads these once, at the first boot; OCI refuses to change them (docs: UpdateInstanceDetails.metadata).
+_FIXED_METADATA = ("ssh_authorized_keys", "user_data")
+_FILTERS = ("compartmentId", "availabilityDomain", "displayName", "lifecycleState", "capacityReservationId")
+
+
+def start_launch(cloud: Cloud, call: Call, details: Json, compute_cluster: str = "") -> Reply:
+    """Register a launch once per retry token and set it going."""
+    instance, work_request, new = cloud.create_once(
+        call, lambda: register(cloud, details, compute_cluster=compute_cluster)
+    )
+    if new:
+        cloud.submit(f"launch {instance.id}", lambda: lifecycle.launch(cloud, instance.id))
+    return created(instance, work_request)
+
+
+def _launch(cloud: Cloud, call: Call) -> Reply:
+    return start_launch(cloud, call, call.body(), call.headers.get("opc-compute-cluster-id", ""))
+
+
+def _list(cloud: Cloud, call: Call) -> Reply:
+    compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
+    # Terminated instances stay listed for half a day, as on OCI.
+    rows = cloud.store.find("instance", gone=None, compartmentId=compartment)
+    cluster = call.query.get("computeClusterId")
+    if cluster:
+        rows = [row for row in rows if row.hidden["compute_cluster"] == cluster]
+    return page(filtered(rows, call, _FILTERS), call)
+
+
+def _get(cloud: Cloud, call: Call) -> Reply:
+    return show(cloud.get("instance", call.path["instanceId"]))
+
+
+def _update(cloud: Cloud, call: Call) -> Reply:
+    body = call.body()
+    with cloud.store.transaction():
+        instance = cloud.live("instance", call.path["instanceId"])
+        check_etag(call, instance)
+        if "metadata" in body:
+            _check_metadata(instance, body["metadata"])
+        for name in _UPDATABLE:
+            if name in body:
+                merged = {**instance.body.get(name, {}), **body[name]} if name in _MERGED else body[name]
+                instance.body[name] = merged
+        if "shape" in body or "shapeConfig" in body:
+            shape = str(body.get("shape", instance.body["shape"]))
+            instance.body["shape"] = shape
+            instance.body["shapeConfig"] = shape_config(shape, body.get("shapeConfig") or instance.body["shapeConfig"])
+        cloud.store.save(instance)
+    return show(instance)
+
+
+def _check_metadata(instance: Resource, wished: Json) -> None:
+    now: Json = instance.body["metadata"]
+    for name in _FIXED_METADATA:
+        if wished.get(name) != now.get(name):
+            raise invalid(f"metadata.{name} can't be changed after the launch")
+
+
+def _terminate(cloud: Cloud, call: Call) -> Reply:
+    keep = call.query.get("preserveBootVolume", "false").lower() == "true"
+    with cloud.store.transaction():
+        instance = cloud.live("instance", call.path["instanceId"])
+        check_etag(call, instance)
+        # Asking again is fine, and tries again where the engine failed the first time.
+        if instance.state == "TERMINATING":
+            work_request = str(instance.hidden.get("end_work_request", ""))
+        else:
+            work_request = lifecycle.begin_termination(cloud, instance, preserve_boot_volume=keep)
+    cloud.submit(f"terminate {instance.id}", lambda: lifecycle.terminate(cloud, instance.id))
+    return Reply(status=204, headers={"opc-work-request-id": work_request} if work_request else {})
+
+
+def _action(cloud: Cloud, call: Call) -> Reply:
+    action = call.need("action").upper()
+    if action not in lifecycle.ACTIONS:
+        raise invalid(f"action {action} is not one of {', '.join(lifecycle.ACTIONS)}")
+    needed, passing, _ = lifecycle.ACTIONS[action]
+    with cloud.store.transaction():
+        instance = cloud.live("instance", call.path["instanceId"])
+        check_etag(call, instance)
+        if instance.state == passing:
+            return show(instance)
+        if instance.state != needed:
+            raise incorrect_state(f"Instance {instance.id} is {instance.state}; {action} needs {needed}")
+        instance.hidden["action"] = action
+        cloud.store.save(instance)
+        work_request = cloud.begin_work("InstanceAction", "instance", instance, "IN_PROGRESS")
+        instance = cloud.set_state("instance", instance.id, passing)
+    cloud.submit(f"{action} {instance.id}", lambda: lifecycle.act(cloud, instance.id, work_request))
+    return show(instance, {"opc-work-request-id": work_request})
+
+
+def _work_requests(cloud: Cloud, call: Call) -> Reply:
+    cloud.compartment(call.need("compartmentId"), in_body=False)
+    rows = cloud.store.find("coreservicesworkrequest", gone=None)
+    wanted = call.query.get("resourceId")
+    if wanted:
+        rows = [row for row in rows if any(entry["identifier"] == wanted for entry in row.body["resources"])]
+    return page(rows, call)
+
+
+def _work_request(cloud: Cloud, call: Call) -> Resource:
+    row = cloud.store.get("coreservicesworkrequest", call.path["workRequestId"])
+    if row is None:
+        raise not_found("work request", call.path["workRequestId"])
+    return row
+
+
+def _work_request_errors(cloud: Cloud, call: Call) -> Reply:
+    return Reply(_work_request(cloud, call).hidden["errors"])
+
+
+def _work_request_logs(cloud: Cloud, call: Call) -> Reply:
+    row = _work_request(cloud, call)
+    return Reply(
+        [{"message": f"{row.body['operationType']} {row.body['status']}", "timestamp": row.body["timeStarted"]}]
+    )
+
+
+def routes(cloud: Cloud) -> list[Route]:
+    """Instances and work requests (on the wire both belong to the core services)."""
+    one, work = f"{CORE}/instances/{{instanceId}}", f"{CORE}/workRequests"
+    return [
+        Route("POST", f"{CORE}/instances", "LaunchInstance", partial(_launch, cloud)),
+        Route("GET", f"{CORE}/instances", "ListInstances", partial(_list, cloud)),
+        Route("GET", one, "GetInstance", partial(_get, cloud)),
+        Route("PUT", one, "UpdateInstance", partial(_update, cloud)),
+        Route("POST", one, "InstanceAction", partial(_action, cloud)),
+        Route("DELETE", one, "TerminateInstance", partial(_terminate, cloud)),
+        Route("GET", work, "ListWorkRequests", partial(_work_requests, cloud)),
+        Route("GET", f"{work}/{{workRequestId}}", "GetWorkRequest", lambda call: show(_work_request(cloud, call))),
+        Route("GET", f"{work}/{{workRequestId}}/errors", "ListWorkRequestErrors", partial(_work_request_errors, cloud)),
+        Route("GET", f"{work}/{{workRequestId}}/logs", "ListWorkRequestLogs", partial(_work_request_logs, cloud)),
+    ]

@@ -1,0 +1,391 @@
+"""Compute management: instance configurations, compute clusters, instance pools and cluster networks."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gpucluster.localcloud import lifecycle, pools
+from gpucluster.localcloud.api import kinds
+from gpucluster.localcloud.api.instances import start_launch
+from gpucluster.localcloud.api.kinds import TAGS, Kind
+from gpucluster.localcloud.api.shapes import known_shape
+from gpucluster.localcloud.cloud import Cloud, check_domain, timestamp
+from gpucluster.localcloud.credentials import REGION, new_ocid
+from gpucluster.localcloud.store import Json, Resource
+from gpucluster.localcloud.wire import (
+    CORE,
+    Call,
+    Reply,
+    Route,
+    check_etag,
+    conflict,
+    filtered,
+    incorrect_state,
+    invalid,
+    not_found,
+    page,
+    required,
+)  # fmt: skip
+
+_LISTED = ("compartmentId", "displayName", "lifecycleState")
+# Maps that an override replaces as a whole; other nested details are merged member by member.
+_REPLACED = ("metadata", "extendedMetadata", "freeformTags", "definedTags", "securityAttributes")
+
+
+# instance configurations
+
+
+def _prepare_configuration(cloud: Cloud, body: Json) -> Json:
+    if body.pop("source", "NONE") != "NONE":
+        raise invalid("The local cloud makes instance configurations from details only (source NONE)")
+    details: Json = body.get("instanceDetails") or {}
+    if details.get("instanceType") != "compute":
+        raise invalid("instanceDetails.instanceType must be compute")
+    shape = (details.get("launchDetails") or {}).get("shape")
+    if shape is not None:
+        known_shape(shape)
+    return {**body, "deferredFields": []}
+
+
+def _configuration_unused(cloud: Cloud, configuration: Resource) -> None:
+    for pool in cloud.store.find("instancepool", instanceConfigurationId=configuration.id):
+        raise conflict(f"The instance configuration {configuration.id} is used by the instance pool {pool.id}")
+
+
+def _configuration_summary(row: Resource) -> Json:
+    return {name: value for name, value in row.body.items() if name not in ("instanceDetails", "deferredFields")}
+
+
+def _cluster_empty(cloud: Cloud, cluster: Resource) -> None:
+    for instance in cloud.store.find("instance"):
+        if instance.hidden["compute_cluster"] == cluster.id:
+            raise conflict(f"The compute cluster {cluster.id} still has the instance {instance.id}")
+
+
+CONFIGURATION = Kind(
+    "instanceconfiguration", f"{CORE}/instanceConfigurations", "InstanceConfiguration", "InstanceConfigurations",
+    "instanceConfigurationId", fields=("instanceDetails", "source"), filters=("compartmentId",), initial="", ready="",
+    prepare=_prepare_configuration, check_delete=_configuration_unused, view=_configuration_summary,
+)  # fmt: skip
+COMPUTE_CLUSTER = Kind(
+    "computecluster", f"{CORE}/computeClusters", "ComputeCluster", "ComputeClusters", "computeClusterId",
+    required=("compartmentId", "availabilityDomain"), fields=("availabilityDomain", "placementConstraintDetails"),
+    filters=("compartmentId", "availabilityDomain", "displayName"), zoned=True,
+    collection=True, initial="ACTIVE", ready="ACTIVE", ending="DELETED", gone="DELETED", check_delete=_cluster_empty,
+)  # fmt: skip
+
+
+def merged(base: Json, override: Json) -> Json:
+    """Launch details with what the caller of a launch says on top."""
+    result = dict(base)
+    for name, value in override.items():
+        old = result.get(name)
+        both = isinstance(old, dict) and isinstance(value, dict) and name not in _REPLACED
+        result[name] = merged(old, value) if both and old is not None else value
+    return result
+
+
+def _launch_configuration(cloud: Cloud, call: Call) -> Reply:
+    configuration = cloud.live(CONFIGURATION.name, call.path["instanceConfigurationId"])
+    base: Json = configuration.body["instanceDetails"].get("launchDetails") or {}
+    details = merged(base, call.body().get("launchDetails") or {})
+    details.setdefault("compartmentId", configuration.body["compartmentId"])
+    details["instanceConfigurationId"] = configuration.id
+    return start_launch(cloud, call, details, call.headers.get("opc-compute-cluster-id", ""))
+
+
+# pools
+
+
+def _pool_row(cloud: Cloud, wish: Json, placements: list[Json], network: str) -> Resource:
+    configuration = cloud.related(CONFIGURATION.name, wish["instanceConfigurationId"])
+    for placement in placements:
+        check_domain(placement)
+        subnet = placement.get("primarySubnetId") or (placement.get("primaryVnicSubnets") or {}).get("subnetId")
+        cloud.related("subnet", subnet)
+    if network:
+        shape = known_shape(configuration.body["instanceDetails"]["launchDetails"].get("shape"))
+        if not shape.rdma:
+            raise invalid(f"Shape {shape.name} has no RDMA network and can't be in a cluster network")
+    members = ("compartmentId", "instanceConfigurationId", "instanceDisplayNameFormatter", "instanceHostnameFormatter")
+    body = {
+        **{name: wish[name] for name in (*TAGS, *members) if name in wish},
+        "size": _size(wish["size"]),
+        "poolType": "DEFAULT",
+        "placementConfigurations": [{"faultDomains": [], "secondaryVnicSubnets": [], **one} for one in placements],
+        "loadBalancers": [],
+        "lifecycleState": "PROVISIONING",
+    }
+    return cloud.new("instancepool", body, {"cluster_network": network})
+
+
+def _size(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise invalid(f"size {value} is not a number of instances")
+    return value
+
+
+def _create_pool(cloud: Cloud, call: Call) -> Reply:
+    body = call.body()
+    required(body, "compartmentId", "instanceConfigurationId", "placementConfigurations", "size")
+    if len(body["placementConfigurations"]) != 1:
+        raise invalid("The local cloud has one availability domain: give exactly one placement configuration")
+
+    def make() -> tuple[Resource, str]:
+        cloud.compartment(body["compartmentId"])
+        pool = _pool_row(cloud, body, body["placementConfigurations"], "")
+        return pool, _begin(cloud, pool, pool, "CreateInstancePool", "instancepool")
+
+    pool, work_request, new = cloud.create_once(call, make)
+    return _going(cloud, pool, _pool_view(cloud, pool), work_request, new)
+
+
+def _begin(cloud: Cloud, pool: Resource, shown: Resource, operation: str, entity: str) -> str:
+    pool.hidden["work_request"] = cloud.begin_work(operation, entity, shown, "IN_PROGRESS")
+    cloud.store.save(pool)
+    return str(pool.hidden["work_request"])
+
+
+def _going(cloud: Cloud, pool: Resource, view: Json, work_request: str, start: bool) -> Reply:
+    if start:
+        cloud.coordinate(f"pool {pool.id}", partial(pools.converge, cloud, pool.id))
+    return Reply(view, headers={"etag": pool.etag, "opc-work-request-id": work_request})
+
+
+def _pool_view(cloud: Cloud, pool: Resource) -> Json:
+    running = [row for row in pools.members(cloud, pool.id) if row.state == "RUNNING"]
+    return {**pool.body, "currentSize": len(running)}
+
+
+def _get_pool(cloud: Cloud, call: Call) -> Reply:
+    pool = cloud.get("instancepool", call.path["instancePoolId"])
+    return Reply(_pool_view(cloud, pool), headers={"etag": pool.etag})
+
+
+def _list_pools(cloud: Cloud, call: Call) -> Reply:
+    cloud.compartment(call.need("compartmentId"), in_body=False)
+    rows = filtered(cloud.store.find("instancepool", gone=None), call, _LISTED)
+    return page(rows, call, view=lambda row: {**_pool_view(cloud, row), "availabilityDomains": [
+        placement["availabilityDomain"] for placement in row.body["placementConfigurations"]]})  # fmt: skip
+
+
+def _change_pool(cloud: Cloud, pool: Resource, wish: Json) -> bool:
+    """Apply an update in the caller's transaction. True if members must come or go."""
+    if pool.state in pools.BUSY:
+        raise incorrect_state(f"Instance pool {pool.id} is {pool.state}; one operation at a time")
+    names = (*TAGS, "instanceDisplayNameFormatter", "instanceHostnameFormatter", "instanceConfigurationId")
+    if "instanceConfigurationId" in wish:
+        cloud.related(CONFIGURATION.name, wish["instanceConfigurationId"])
+    pool.body.update({name: wish[name] for name in names if name in wish})
+    scaled = "size" in wish and _size(wish["size"]) != len(pools.members(cloud, pool.id))
+    if "size" in wish:
+        pool.body["size"] = _size(wish["size"])
+    cloud.store.save(pool)
+    return scaled
+
+
+def _update_pool(cloud: Cloud, call: Call) -> Reply:
+    with cloud.store.transaction():
+        pool = cloud.live("instancepool", call.path["instancePoolId"])
+        check_etag(call, pool)
+        scaled = _change_pool(cloud, pool, call.body())
+        work_request = _begin(cloud, pool, pool, "UpdateInstancePool", "instancepool") if scaled else ""
+        if scaled:
+            pools.set_pool_state(cloud, pool.id, "SCALING")
+    pool = cloud.get("instancepool", pool.id)
+    return _going(cloud, pool, _pool_view(cloud, pool), work_request, scaled)
+
+
+def _end_pool(cloud: Cloud, pool: Resource, shown: Resource, operation: str, entity: str) -> Reply:
+    work_request = _begin(cloud, pool, shown, operation, entity)
+    pools.set_pool_state(cloud, pool.id, "TERMINATING")
+    cloud.coordinate(f"end {pool.id}", partial(pools.converge, cloud, pool.id))
+    return Reply(status=204, headers={"opc-work-request-id": work_request})
+
+
+def _delete_pool(cloud: Cloud, call: Call) -> Reply:
+    with cloud.store.transaction():
+        pool = cloud.live("instancepool", call.path["instancePoolId"])
+        check_etag(call, pool)
+        if pool.hidden["cluster_network"]:
+            raise conflict(f"The instance pool {pool.id} belongs to {pool.hidden['cluster_network']}; terminate that")
+        return _end_pool(cloud, pool, pool, "TerminateInstancePool", "instancepool")
+
+
+def _member_view(row: Resource) -> Json:
+    names = (
+        "id",
+        "availabilityDomain",
+        "compartmentId",
+        "displayName",
+        "faultDomain",
+        "instanceConfigurationId",
+        "shape",
+        "timeCreated",
+    )
+    # "state" is a word and not a lifecycleState here (observed: "Running").
+    return {
+        **{name: row.body.get(name) for name in names},
+        "region": REGION,
+        "state": row.state.capitalize(),
+        "loadBalancerBackends": [],
+        "instancePoolId": row.hidden["pool"],
+        "lifecycleState": "ACTIVE" if row.state == "RUNNING" else "ATTACHING",
+    }
+
+
+def _pool_members(cloud: Cloud, call: Call) -> Reply:
+    cloud.compartment(call.need("compartmentId"), in_body=False)
+    pool = cloud.live("instancepool", call.path["instancePoolId"])
+    return page(filtered(pools.members(cloud, pool.id), call, ("displayName",)), call, view=_member_view)
+
+
+def _pool_member(cloud: Cloud, call: Call) -> Reply:
+    for row in pools.members(cloud, call.path["instancePoolId"]):
+        if row.id == call.path["instanceId"]:
+            return Reply(_member_view(row), headers={"etag": row.etag})
+    raise not_found("instance", call.path["instanceId"])
+
+
+def _detach(cloud: Cloud, call: Call) -> Reply:
+    body = call.body()
+    required(body, "instanceId")
+    with cloud.store.transaction():
+        pool = cloud.live("instancepool", call.path["instancePoolId"])
+        if pool.state in pools.BUSY:
+            raise incorrect_state(f"Instance pool {pool.id} is {pool.state}; one operation at a time")
+        instance = cloud.related("instance", body["instanceId"])
+        if instance.hidden["pool"] != pool.id:
+            raise invalid(f"Instance {instance.id} is not in the pool {pool.id}")
+        instance.hidden["pool"] = ""
+        cloud.store.save(instance)
+        if body.get("isDecrementSize", True):
+            pool.body["size"] -= 1
+        work_request = _begin(cloud, pool, pool, "DetachInstance", "instancepool")
+        ending = bool(body.get("isAutoTerminate", False))
+        if ending:
+            lifecycle.begin_termination(cloud, instance)
+        pools.set_pool_state(cloud, pool.id, "SCALING")
+    if ending:
+        cloud.submit(f"terminate {instance.id}", partial(lifecycle.terminate, cloud, instance.id))
+    cloud.coordinate(f"detach {pool.id}", partial(pools.converge, cloud, pool.id))
+    return Reply(status=204, headers={"opc-work-request-id": work_request})
+
+
+# cluster networks
+
+
+def _network_view(cloud: Cloud, network: Resource) -> Json:
+    pool = cloud.get("instancepool", network.hidden["pool"])
+    return {**network.body, "instancePools": [_pool_view(cloud, pool)]}
+
+
+def _create_network(cloud: Cloud, call: Call) -> Reply:
+    body = call.body()
+    required(body, "compartmentId", "instancePools", "placementConfiguration")
+    if len(body["instancePools"]) != 1:
+        raise invalid("A cluster network has exactly one instance pool")
+    required(body["instancePools"][0], "instanceConfigurationId", "size")
+
+    def make() -> tuple[Resource, str]:
+        cloud.compartment(body["compartmentId"])
+        tags = {name: body[name] for name in TAGS if name in body}
+        network = cloud.new(
+            "clusternetwork",
+            {
+                **tags,
+                "compartmentId": body["compartmentId"],
+                "placementConfiguration": body["placementConfiguration"],
+                "hpcIslandId": (body.get("clusterConfiguration") or {}).get("hpcIslandId") or new_ocid("hpcisland"),
+                "networkBlockIds": [new_ocid("computenetworkblock")],
+                "lifecycleState": "PROVISIONING",
+                "timeUpdated": timestamp(),
+            },
+        )
+        # No formatters here: CreateClusterNetworkInstancePoolDetails has none.
+        wish = {name: body["instancePools"][0][name] for name in (*TAGS, "instanceConfigurationId", "size")
+                if name in body["instancePools"][0]}  # fmt: skip
+        wish["compartmentId"] = body["compartmentId"]
+        wish.setdefault("displayName", network.body["displayName"])
+        placement = {
+            name: value for name, value in body["placementConfiguration"].items() if name != "placementConstraint"
+        }
+        pool = _pool_row(cloud, wish, [placement], network.id)
+        network.hidden["pool"] = pool.id
+        cloud.store.save(network)
+        return network, _begin(cloud, pool, network, "CreateClusterNetwork", "clusternetwork")
+
+    network, work_request, new = cloud.create_once(call, make)
+    pool = cloud.get("instancepool", network.hidden["pool"])
+    return _going(cloud, pool, _network_view(cloud, network), work_request, new)
+
+
+def _get_network(cloud: Cloud, call: Call) -> Reply:
+    network = cloud.get("clusternetwork", call.path["clusterNetworkId"])
+    return Reply(_network_view(cloud, network), headers={"etag": network.etag})
+
+
+def _list_networks(cloud: Cloud, call: Call) -> Reply:
+    cloud.compartment(call.need("compartmentId"), in_body=False)
+    rows = filtered(cloud.store.find("clusternetwork", gone=None), call, _LISTED)
+    return page(rows, call, view=lambda row: _network_view(cloud, row))
+
+
+def _update_network(cloud: Cloud, call: Call) -> Reply:
+    body = call.body()
+    with cloud.store.transaction():
+        network = cloud.live("clusternetwork", call.path["clusterNetworkId"])
+        check_etag(call, network)
+        pool = cloud.get("instancepool", network.hidden["pool"])
+        network.body.update({name: body[name] for name in TAGS if name in body}, timeUpdated=timestamp())
+        cloud.store.save(network)
+        wish: Json = next(iter(body.get("instancePools") or []), {})
+        if wish.get("id", pool.id) != pool.id:
+            raise invalid(f"Instance pool {wish['id']} is not in the cluster network {network.id}")
+        scaled = bool(wish) and _change_pool(cloud, pool, wish)
+        work_request = _begin(cloud, pool, network, "UpdateClusterNetwork", "clusternetwork") if scaled else ""
+        if scaled:
+            pools.set_pool_state(cloud, pool.id, "SCALING")
+    view = _network_view(cloud, cloud.get("clusternetwork", network.id))
+    return _going(cloud, pool, view, work_request, scaled)
+
+
+def _delete_network(cloud: Cloud, call: Call) -> Reply:
+    with cloud.store.transaction():
+        network = cloud.live("clusternetwork", call.path["clusterNetworkId"])
+        check_etag(call, network)
+        pool = cloud.get("instancepool", network.hidden["pool"])
+        return _end_pool(cloud, pool, network, "TerminateClusterNetwork", "clusternetwork")
+
+
+def _network_members(cloud: Cloud, call: Call) -> Reply:
+    cloud.compartment(call.need("compartmentId"), in_body=False)
+    network = cloud.live("clusternetwork", call.path["clusterNetworkId"])
+    rows = filtered(pools.members(cloud, network.hidden["pool"]), call, ("displayName",))
+    return page(rows, call, view=_member_view)
+
+
+def routes(cloud: Cloud) -> list[Route]:
+    """Configurations, clusters, pools and networks."""
+    pool, network = f"{CORE}/instancePools", f"{CORE}/clusterNetworks"
+    one_pool, one_network = f"{pool}/{{instancePoolId}}", f"{network}/{{clusterNetworkId}}"
+    launch = f"{CONFIGURATION.path}/{{instanceConfigurationId}}/actions/launch"
+    return [
+        *kinds.routes(cloud, CONFIGURATION),
+        *kinds.routes(cloud, COMPUTE_CLUSTER),
+        Route("POST", launch, "LaunchInstanceConfiguration", partial(_launch_configuration, cloud)),
+        Route("POST", pool, "CreateInstancePool", partial(_create_pool, cloud)),
+        Route("GET", pool, "ListInstancePools", partial(_list_pools, cloud)),
+        Route("GET", one_pool, "GetInstancePool", partial(_get_pool, cloud)),
+        Route("PUT", one_pool, "UpdateInstancePool", partial(_update_pool, cloud)),
+        Route("DELETE", one_pool, "TerminateInstancePool", partial(_delete_pool, cloud)),
+        Route("GET", f"{one_pool}/instances", "ListInstancePoolInstances", partial(_pool_members, cloud)),
+        Route("GET", f"{one_pool}/instances/{{instanceId}}", "GetInstancePoolInstance", partial(_pool_member, cloud)),
+        Route("POST", f"{one_pool}/actions/detachInstance", "DetachInstancePoolInstance", partial(_detach, cloud)),
+        Route("POST", network, "CreateClusterNetwork", partial(_create_network, cloud)),
+        Route("GET", network, "ListClusterNetworks", partial(_list_networks, cloud)),
+        Route("GET", one_network, "GetClusterNetwork", partial(_get_network, cloud)),
+        Route("PUT", one_network, "UpdateClusterNetwork", partial(_update_network, cloud)),
+        Route("DELETE", one_network, "TerminateClusterNetwork", partial(_delete_network, cloud)),
+        Route("GET", f"{one_network}/instances", "ListClusterNetworkInstances", partial(_network_members, cloud)),
+    ]

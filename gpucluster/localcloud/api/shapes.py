@@ -1,0 +1,109 @@
+"""Shapes as the API shows them: GET /shapes, and an instance's shapeConfig. The hardware is `gpucluster.shapes`'."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gpucluster import shapes
+from gpucluster.localcloud.cloud import Cloud
+from gpucluster.localcloud.store import Json, Resource
+from gpucluster.localcloud.wire import CORE, ApiError, Call, Reply, Route, invalid, page
+
+_FLEX_GB_PER_OCPU = 16  # what OCI gives a flexible shape for each OCPU when no memory is asked for
+
+
+def known_shape(name: object) -> shapes.Shape:
+    """The shape of that name; 404 as OCI answers for one that the tenancy does not have."""
+    shape = shapes.catalogue().get(str(name))
+    if shape is None:
+        raise ApiError(
+            404, "NotAuthorizedOrNotFound", f"Authorization failed or requested resource not found: shape {name}"
+        )
+    return shape
+
+
+def shape_config(name: str, wish: Json) -> Json:
+    """The shapeConfig that an instance shows: the wish for flexible shapes, the hardware for fixed ones."""
+    shape = known_shape(name)
+    if shape.flex:
+        if "ocpus" not in wish:
+            raise invalid(f"shapeConfig.ocpus is required for the flexible shape {name}")
+        ocpus = float(wish["ocpus"])
+        memory = float(wish.get("memoryInGBs") or ocpus * _FLEX_GB_PER_OCPU)
+        limits = shape.flex_limits
+        if limits and not (1 <= ocpus <= limits.ocpus_max and ocpus <= memory <= limits.memory_gb_max):
+            raise invalid(
+                f"shapeConfig of {name} must be 1 to {limits.ocpus_max} OCPUs with at least 1 GB each"
+                f" and at most {limits.memory_gb_max} GB"
+            )
+    else:
+        ocpus, memory = _fixed_size(shape)
+    return {**_facts(shape), "ocpus": ocpus, "memoryInGBs": memory, "vcpus": int(ocpus * shape.threads_per_core)}
+
+
+def _fixed_size(shape: shapes.Shape) -> tuple[float, float]:
+    cores = (shape.sockets or 1) * (shape.cores_per_socket or 1)
+    return float(cores), float(shape.memory_gib or 0)
+
+
+def _facts(shape: shapes.Shape) -> Json:
+    return {
+        "gpus": shape.gpus,
+        "gpuDescription": f"{shape.gpus} x {shape.gres_type} (emulated)" if shape.gpus else None,
+        "localDisks": shape.nvme_count,
+        "localDiskDescription": f"{shape.nvme_count} x NVMe (emulated)" if shape.nvme_count else None,
+        "localDisksTotalSizeInGBs": None,
+        "maxVnicAttachments": 2,
+        "networkingBandwidthInGbps": float(max(1, len(shape.frontend_devices)) * 50),
+        "processorDescription": f"{shape.architecture}, emulated by a container of this machine",
+    }
+
+
+def _summary(shape: shapes.Shape) -> Json:
+    ocpus, memory = _fixed_size(shape)
+    body: Json = {
+        **_facts(shape),
+        "shape": shape.name,
+        "ocpus": ocpus,
+        "memoryInGBs": memory,
+        "isFlexible": shape.flex,
+        "rdmaPorts": len(shape.rdma_devices),
+        "rdmaBandwidthInGbps": (shape.rdma_link_gbps or 0) * len(shape.rdma_devices),
+        "networkPorts": 1,
+        "isSubcore": False,
+        "isLiveMigrationSupported": False,
+        "isBilledForStoppedInstance": bool(shape.gpus),
+        "billingType": "PAID",
+        "quotaNames": [],
+        "resizeCompatibleShapes": [],
+        "recommendedAlternatives": [],
+    }
+    if shape.flex_limits:
+        limits = shape.flex_limits
+        body["ocpuOptions"] = {"min": 1.0, "max": float(limits.ocpus_max)}
+        body["memoryOptions"] = {
+            "minInGBs": 1.0,
+            "maxInGBs": float(limits.memory_gb_max),
+            "defaultPerOcpuInGBs": float(_FLEX_GB_PER_OCPU),
+            "minPerOcpuInGBs": 1.0,
+            "maxPerOcpuInGBs": float(limits.memory_gb_per_ocpu_max),
+        }
+    if shape.platform_config_type:
+        body["platformConfigOptions"] = {"type": shape.platform_config_type}
+    return body
+
+
+def _list(cloud: Cloud, call: Call) -> Reply:
+    cloud.compartment(call.need("compartmentId"), in_body=False)
+    wanted = call.query.get("shape")
+    rows = [
+        Resource(name, "shape", _summary(shape), seq=number)
+        for number, (name, shape) in enumerate(shapes.catalogue().items(), start=1)
+        if wanted in (None, "", name)
+    ]
+    return page(rows, call)
+
+
+def routes(cloud: Cloud) -> list[Route]:
+    """The catalogue."""
+    return [Route("GET", f"{CORE}/shapes", "ListShapes", partial(_list, cloud))]

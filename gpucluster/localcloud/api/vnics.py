@@ -1,0 +1,109 @@
+"""VNICs, their attachments and addresses, boot volumes and theirs: what comes and goes with an instance."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gpucluster.localcloud.api import kinds
+from gpucluster.localcloud.api.kinds import Kind
+from gpucluster.localcloud.cloud import Cloud
+from gpucluster.localcloud.store import Json, Resource
+from gpucluster.localcloud.wire import CORE, Call, Reply, Route, filtered, incorrect_state, not_found, page, show
+
+
+def _check_groups(cloud: Cloud, _vnic: Resource, changes: Json) -> Json:
+    for group in changes.get("nsgIds") or []:
+        cloud.related("networksecuritygroup", group)
+    return changes
+
+
+def _not_attached(cloud: Cloud, volume: Resource) -> None:
+    for attachment in cloud.store.find("bootvolumeattachment", bootVolumeId=volume.id):
+        raise incorrect_state(f"Boot volume {volume.id} is attached to {attachment.body['instanceId']}")
+
+
+VNIC = Kind(
+    "vnic", f"{CORE}/vnics", "Vnic", "Vnics", "vnicId", creatable=False, deletable=False,
+    updatable=("hostnameLabel", "nsgIds", "skipSourceDestCheck", "securityAttributes"),
+    check_update=_check_groups,
+)  # fmt: skip
+BOOT_VOLUME = Kind(
+    "bootvolume", f"{CORE}/bootVolumes", "BootVolume", "BootVolumes", "bootVolumeId", creatable=False,
+    filters=("compartmentId", "availabilityDomain"), need_compartment=False,
+    updatable=("sizeInGBs", "vpusPerGB", "isAutoTuneEnabled"),
+    check_delete=_not_attached,
+)  # fmt: skip
+
+
+def _list(cloud: Cloud, kind: str, names: tuple[str, ...], call: Call) -> Reply:
+    cloud.compartment(call.need("compartmentId"), in_body=False)
+    exact = {name: call.query[name] for name in names if call.query.get(name)}
+    # Detached attachments stay listed for a while, as on OCI.
+    return page(cloud.store.find(kind, gone=None, **exact), call)
+
+
+def _get(cloud: Cloud, kind: str, param: str, call: Call) -> Reply:
+    return show(cloud.get(kind, call.path[param]))
+
+
+def _private_ips(cloud: Cloud, call: Call) -> Reply:
+    return page(filtered(cloud.store.find("privateip"), call, ("subnetId", "vnicId", "ipAddress")), call)
+
+
+def _public_ips(cloud: Cloud, call: Call) -> Reply:
+    cloud.compartment(call.need("compartmentId"), in_body=False)
+    names = ("compartmentId", "scope", "lifetime", "availabilityDomain")
+    return page(filtered(cloud.store.find("publicip"), call, names), call)
+
+
+def _public_ip_by(cloud: Cloud, member: str, call: Call) -> Reply:
+    wanted = call.body().get(member)
+    for row in cloud.store.find("publicip"):
+        if wanted is not None and row.body.get(member) == wanted:
+            return show(row)
+    raise not_found("public IP of", str(wanted))
+
+
+def _ipv6(cloud: Cloud, call: Call) -> Reply:
+    """There is no IPv6 here; the Terraform provider asks for the list of every VNIC."""
+    return Reply([])
+
+
+def routes(cloud: Cloud) -> list[Route]:
+    """Everything that hangs on an instance."""
+    ips, public = f"{CORE}/privateIps", f"{CORE}/publicIps"
+    found = [
+        *(route for route in kinds.routes(cloud, VNIC) if route.operation != "ListVnics"),
+        *kinds.routes(cloud, BOOT_VOLUME),
+        Route("GET", ips, "ListPrivateIps", partial(_private_ips, cloud)),
+        Route("GET", f"{ips}/{{privateIpId}}", "GetPrivateIp", partial(_get, cloud, "privateip", "privateIpId")),
+        Route("GET", public, "ListPublicIps", partial(_public_ips, cloud)),
+        Route("GET", f"{public}/{{publicIpId}}", "GetPublicIp", partial(_get, cloud, "publicip", "publicIpId")),
+        Route(
+            "POST",
+            f"{public}/actions/getByPrivateIpId",
+            "GetPublicIpByPrivateIpId",
+            partial(_public_ip_by, cloud, "privateIpId"),
+        ),
+        Route(
+            "POST",
+            f"{public}/actions/getByIpAddress",
+            "GetPublicIpByIpAddress",
+            partial(_public_ip_by, cloud, "ipAddress"),
+        ),
+        Route("GET", f"{CORE}/ipv6", "ListIpv6s", partial(_ipv6, cloud)),
+    ]
+    attachments = (
+        ("vnicattachment", "vnicAttachments", "VnicAttachment",
+         ("compartmentId", "instanceId", "vnicId", "availabilityDomain")),
+        ("bootvolumeattachment", "bootVolumeAttachments", "BootVolumeAttachment",
+         ("compartmentId", "instanceId", "bootVolumeId", "availabilityDomain")),
+    )  # fmt: skip
+    for kind, collection, noun, names in attachments:
+        param = f"{noun[0].lower()}{noun[1:]}Id"
+        one = f"{CORE}/{collection}/{{{param}}}"
+        found += [
+            Route("GET", f"{CORE}/{collection}", f"List{noun}s", partial(_list, cloud, kind, names)),
+            Route("GET", one, f"Get{noun}", partial(_get, cloud, kind, param)),
+        ]
+    return found

@@ -1,0 +1,288 @@
+"""Starting and stopping the server of a local cloud, and saying how it stands.
+
+Everything may be called at any time, twice, by two at once, or after a crash: what counts is the process that
+`endpoint.json` names by pid and start time, never a pid alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from gpucluster import process
+from gpucluster.errors import DataGuardError, EnvironmentFault, LockedError
+from gpucluster.events import Event, Sink, ignore
+from gpucluster.paths import write_private
+
+_START_DEADLINE = 90.0  # seconds; a recovery may have to remove many containers first
+_STOP_DEADLINE = 60.0  # seconds; a launch that is under way ends before the server does
+_LOG_LIMIT = 10 * 1024 * 1024  # bytes of the log at which a start sets it aside
+_LOG_TAIL = 15  # lines that go into the message of a failed start
+_POLL = 0.05
+# What a home holds; `purge` removes these and nothing else.
+_CONTENTS = (
+    "cloud.db", "cloud.db-wal", "cloud.db-shm", "credentials", "endpoint.json", "exports", "faults.json",
+    "filesystems", "images", "instances", "log", "null", "providers", "server.lock", "start.lock",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a local cloud stands.
+
+    Attributes:
+        instances: number of instances by lifecycle state, the terminated ones left out.
+        resources: number of all other things that exist, by kind.
+        orphans: containers and networks that no row knew at the last start; they were removed.
+    """
+
+    home: Path
+    running: bool
+    pid: int | None = None
+    endpoint: str = ""
+    instances: Mapping[str, int] = field(default_factory=dict)
+    resources: Mapping[str, int] = field(default_factory=dict)
+    orphans: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Nothing that was created by hand or by Terraform is left."""
+        return not self.instances and not any(self.resources.get(kind) for kind in _OWNED)
+
+    def to_dict(self) -> dict[str, object]:
+        """The same as JSON values."""
+        return {
+            "home": str(self.home),
+            "running": self.running,
+            "pid": self.pid,
+            "endpoint": self.endpoint,
+            "instances": dict(self.instances),
+            "resources": dict(self.resources),
+            "orphans": list(self.orphans),
+        }
+
+
+# Kinds that somebody created on purpose; all others come and go with these.
+_OWNED = ("vcn", "subnet", "filesystem", "mounttarget", "instanceconfiguration", "computecluster", "instancepool",
+          "clusternetwork", "compartment", "policy", "dynamicgroup")  # fmt: skip
+
+
+def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -> Status:
+    """Start the server of a home where it does not run yet, and wait until it answers.
+
+    Args:
+        engine: what runs the instances; "null" launches nothing and is for tests.
+
+    Raises:
+        EnvironmentFault: it did not come up; the message ends with the last lines of its log.
+        LockedError: somebody else has been starting it for a minute and a half.
+    """
+    say = on_event or ignore
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _start_lock(home):
+        record = _record(home)
+        if record is not None:
+            # Somebody may have removed or spoilt endpoint.json, which others read.
+            write_private(home / "endpoint.json", json.dumps(asdict(_await_answer(home, record.pid))) + "\n")
+        else:
+            say(Event("resource", "local cloud", "creating", f"starting the API server in {home}"))
+            began = time.monotonic()
+            _spawn(home, engine)
+            say(Event("resource", "local cloud", "created", elapsed=time.monotonic() - began))
+    return status(home)
+
+
+def stop(home: Path) -> None:
+    """End the server of a home. Its instances go on running; a server that does not run is fine."""
+    with _start_lock(home) if home.is_dir() else _no_lock():
+        record = _record(home)
+        if record is None:
+            return
+        os.kill(record.pid, signal.SIGTERM)
+        if not _gone_within(record, _STOP_DEADLINE):
+            # Every step of its work is written down before it is done, so it may be killed anywhere.
+            os.kill(record.pid, signal.SIGKILL)
+            _gone_within(record, _STOP_DEADLINE)
+        (home / "endpoint.json").unlink(missing_ok=True)
+
+
+def stop_if_empty(home: Path) -> bool:
+    """Stop the server if nothing lives in its cloud any more; True if it does not run afterwards."""
+    now = status(home)
+    if now.running and now.empty:
+        stop(home)
+        return True
+    return not now.running
+
+
+def status(home: Path) -> Status:
+    """How the local cloud stands; reads its files only, so it works while the server is down."""
+    record = _record(home)
+    instances, resources, orphans = _contents(home / "cloud.db")
+    return Status(
+        home=home,
+        running=record is not None,
+        pid=record.pid if record else None,
+        endpoint=record.endpoint if record else "",
+        instances=instances,
+        resources=resources,
+        orphans=orphans,
+    )
+
+
+def purge(home: Path) -> None:
+    """Stop the server and remove everything of a home.
+
+    Raises:
+        DataGuardError: something still exists in it.
+    """
+    now = status(home)
+    if not now.empty:
+        left = {**{f"instance {state}": count for state, count in now.instances.items()}, **now.resources}
+        raise DataGuardError(
+            "the local cloud still has " + ", ".join(f"{count} {name}" for name, count in sorted(left.items())),
+            where=str(home),
+            hint="Destroy the clusters in it first",
+        )
+    stop(home)
+    for name in _CONTENTS:
+        path = home / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    if home.is_dir() and not any(home.iterdir()):
+        home.rmdir()
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The living server of a home."""
+
+    endpoint: str
+    pid: int
+    identity: str
+
+    @property
+    def alive(self) -> bool:
+        return process.identity(self.pid) == self.identity
+
+
+def _record(home: Path) -> _Record | None:
+    """Whom endpoint.json names, if that very process still lives; a stale or broken file counts as none.
+
+    Where it is lost, or not written yet, the lock of the server names its holder.
+    """
+    for name in ("endpoint.json", "server.lock"):
+        try:
+            raw = json.loads((home / name).read_text())
+            record = _Record(str(raw["endpoint"]), int(raw["pid"]), str(raw["identity"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if record.alive:
+            return record
+    return None
+
+
+def _gone_within(record: _Record, seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while record.alive:
+        if time.monotonic() > until:
+            return False
+        time.sleep(_POLL)
+    return True
+
+
+@contextmanager
+def _start_lock(home: Path) -> Iterator[None]:
+    descriptor = os.open(home / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        until = time.monotonic() + _START_DEADLINE
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if time.monotonic() > until:
+                    raise LockedError(
+                        "another start or stop of the local cloud is under way", where=str(home), hint="Try again"
+                    ) from error
+                time.sleep(_POLL)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _no_lock() -> Iterator[None]:
+    yield
+
+
+def _spawn(home: Path, engine: str) -> None:
+    log = home / "log" / "server.log"
+    if log.exists() and log.stat().st_size > _LOG_LIMIT:
+        log.replace(log.with_suffix(".log.1"))
+    # The daemon's working directory is /, so a checkout that is not installed must be named.
+    package_parent = str(Path(process.__file__).resolve().parent.parent)
+    search = os.pathsep.join(part for part in (package_parent, os.environ.get("PYTHONPATH", "")) if part)
+    argv = [sys.executable, "-m", "gpucluster.localcloud.server", "--home", str(home.resolve()), "--engine", engine]
+    pid = process.spawn_daemon(argv, log=log, env={**os.environ, "PYTHONPATH": search})
+    _await_answer(home, pid)
+
+
+def _await_answer(home: Path, pid: int) -> _Record:
+    """Wait until the server with that pid has written its endpoint and answers there."""
+    until = time.monotonic() + _START_DEADLINE
+    while time.monotonic() < until:
+        record = _record(home)
+        if record is not None and record.pid == pid and _answers(record.endpoint):
+            return record
+        if process.identity(pid) is None:
+            raise _no_start(home, "the server of the local cloud ended at once")
+        time.sleep(_POLL)
+    raise _no_start(home, f"the server of the local cloud did not answer within {_START_DEADLINE:.0f} s")
+
+
+def _answers(endpoint: str) -> bool:
+    if not endpoint:
+        return False
+    host, _, port = endpoint.removeprefix("http://").partition(":")
+    with closing(http.client.HTTPConnection(host, int(port), timeout=2)) as connection:
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except OSError:
+            return False
+
+
+def _no_start(home: Path, what: str) -> EnvironmentFault:
+    log = home / "log" / "server.log"
+    lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL:] if log.exists() else []
+    return EnvironmentFault(what, where=str(log), hint="Its last words:\n" + "\n".join(f"  {line}" for line in lines))
+
+
+def _contents(database: Path) -> tuple[dict[str, int], dict[str, int], tuple[str, ...]]:
+    if not database.exists():
+        return {}, {}, ()
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=5)) as connection:
+        rows = connection.execute(
+            "SELECT kind, json_extract(body, '$.lifecycleState'), json_extract(hidden, '$.platform')"
+            " FROM resource WHERE gone_at IS NULL"
+        ).fetchall()
+        orphans = connection.execute("SELECT value FROM setting WHERE key = 'orphans'").fetchone()
+    instances = Counter(str(state) for kind, state, _ in rows if kind == "instance")
+    hidden = ("instance", "coreservicesworkrequest")
+    resources = Counter(str(kind) for kind, _, platform in rows if kind not in hidden and not platform)
+    return dict(instances), dict(resources), tuple(json.loads(orphans[0])) if orphans else ()

@@ -1,0 +1,208 @@
+"""A really started server with the null engine, and the real SDK's clients for it."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gpucluster.localcloud import control
+
+SHAPE, GPU_SHAPE = "VM.Standard.E5.Flex", "BM.GPU4.8"
+
+
+class Api:
+    """A home, its server, and short names for what the tests ask of it."""
+
+    def __init__(self, home: Path, engine: str = "null") -> None:
+        self.home = home
+        self._engine = engine
+        self.start()
+
+    def start(self) -> None:
+        self.status = control.start(self.home, engine=self._engine)
+        self.endpoint = self.status.endpoint
+
+    def kill(self) -> None:
+        """End the server as a crash would."""
+        pid = control.status(self.home).pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        until = time.monotonic() + 5
+        while control.status(self.home).running and time.monotonic() < until:
+            time.sleep(0.01)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.read(self.home / "credentials" / "config")
+        return dict(parser["DEFAULT"])
+
+    @property
+    def tenancy(self) -> str:
+        return str(self.config["tenancy"])
+
+    def client(self, name: str, **changes: Any) -> Any:
+        """A client of the SDK; `changes` are to its configuration."""
+        import oci
+
+        service, _, cls = name.rpartition(".")
+        module = getattr(oci, service)
+        return getattr(module, cls)(
+            {**self.config, **changes}, service_endpoint=self.endpoint, retry_strategy=oci.retry.NoneRetryStrategy()
+        )
+
+    @cached_property
+    def network(self) -> Any:
+        return self.client("core.VirtualNetworkClient")
+
+    @cached_property
+    def compute(self) -> Any:
+        return self.client("core.ComputeClient")
+
+    @cached_property
+    def management(self) -> Any:
+        return self.client("core.ComputeManagementClient")
+
+    @cached_property
+    def block(self) -> Any:
+        return self.client("core.BlockstorageClient")
+
+    @cached_property
+    def files(self) -> Any:
+        return self.client("file_storage.FileStorageClient")
+
+    @cached_property
+    def identity(self) -> Any:
+        return self.client("identity.IdentityClient")
+
+    @cached_property
+    def work(self) -> Any:
+        return self.client("work_requests.WorkRequestClient")
+
+    @property
+    def domain(self) -> str:
+        return str(self.identity.list_availability_domains(self.tenancy).data[0].name)
+
+    def image(self) -> Any:
+        return self.compute.list_images(self.tenancy, operating_system="Debian", operating_system_version="13").data[0]
+
+    # things
+
+    def vcn(self, cidr: str = "10.77.0.0/16", name: str = "net") -> Any:
+        import oci
+
+        details = oci.core.models.CreateVcnDetails(
+            compartment_id=self.tenancy, cidr_blocks=[cidr], dns_label=name, display_name=name
+        )
+        return self.network.create_vcn(details).data
+
+    def subnet(self, vcn: Any, cidr: str = "10.77.0.0/24", **more: Any) -> Any:
+        import oci
+
+        details = oci.core.models.CreateSubnetDetails(
+            **{"compartment_id": self.tenancy, "vcn_id": vcn.id, "cidr_block": cidr, "dns_label": "sub", **more}
+        )
+        return self.network.create_subnet(details).data
+
+    def launch_details(self, subnet: Any, name: str = "node", **more: Any) -> Any:
+        import oci
+
+        models = oci.core.models
+        vnic = {"subnet_id": subnet.id, "hostname_label": name, **more.pop("vnic", {})}
+        values = {
+            "compartment_id": self.tenancy,
+            "availability_domain": self.domain,
+            "shape": SHAPE,
+            "shape_config": models.LaunchInstanceShapeConfigDetails(ocpus=1, memory_in_gbs=4),
+            "display_name": name,
+            "create_vnic_details": models.CreateVnicDetails(**vnic),
+            "source_details": models.InstanceSourceViaImageDetails(image_id=self.image().id),
+            **more,
+        }
+        return models.LaunchInstanceDetails(**values)
+
+    def launch(self, subnet: Any, name: str = "node", **more: Any) -> Any:
+        instance = self.compute.launch_instance(self.launch_details(subnet, name, **more)).data
+        return self.wait(self.compute.get_instance, instance.id, "RUNNING")
+
+    def configuration(self, shape: str = GPU_SHAPE, **more: Any) -> Any:
+        import oci
+
+        models = oci.core.models
+        launch = models.InstanceConfigurationLaunchInstanceDetails(
+            **{
+                "compartment_id": self.tenancy,
+                "availability_domain": self.domain,
+                "shape": shape,
+                "metadata": {"ssh_authorized_keys": "ssh-ed25519 AAAA one"},
+                "create_vnic_details": models.InstanceConfigurationCreateVnicDetails(assign_public_ip=False),
+                "source_details": models.InstanceConfigurationInstanceSourceViaImageDetails(image_id=self.image().id),
+                **more,
+            }
+        )
+        details = models.CreateInstanceConfigurationDetails(
+            compartment_id=self.tenancy,
+            display_name="pool",
+            instance_details=models.ComputeInstanceDetails(launch_details=launch),
+        )
+        return self.management.create_instance_configuration(details).data
+
+    def cluster_network(self, configuration: Any, subnet: Any, size: int, name: str = "compute") -> Any:
+        import oci
+
+        models = oci.core.models
+        details = models.CreateClusterNetworkDetails(
+            compartment_id=self.tenancy,
+            display_name="rdma",
+            instance_pools=[
+                models.CreateClusterNetworkInstancePoolDetails(
+                    display_name=name, instance_configuration_id=configuration.id, size=size
+                )
+            ],
+            placement_configuration=models.ClusterNetworkPlacementConfigurationDetails(
+                availability_domain=self.domain, primary_subnet_id=subnet.id
+            ),
+        )
+        return self.management.create_cluster_network(details).data
+
+    def members(self, cluster_network_id: str) -> list[Any]:
+        return list(self.management.list_cluster_network_instances(self.tenancy, cluster_network_id).data)
+
+    def wait(self, get: Callable[[str], Any], ocid: str, state: str, seconds: float = 60) -> Any:
+        until = time.monotonic() + seconds
+        while True:
+            found = get(ocid).data
+            if found.lifecycle_state == state:
+                return found
+            assert time.monotonic() < until, f"{ocid} is {found.lifecycle_state}, not {state}"
+            time.sleep(0.02)
+
+
+@contextmanager
+def running(home: Path, engine: str = "null") -> Iterator[Api]:
+    """A server that is stopped at the end, whatever happens."""
+    api = Api(home, engine)
+    try:
+        yield api
+    finally:
+        control.stop(home)
+
+
+@contextmanager
+def refused(status: int, code: str) -> Iterator[list[str]]:
+    """The block must be refused with this status and code; the list gets the message."""
+    import oci
+    import pytest
+
+    said: list[str] = []
+    with pytest.raises(oci.exceptions.ServiceError) as caught:
+        yield said
+    said.append(str(caught.value.message))
+    assert (caught.value.status, caught.value.code) == (status, code), caught.value.message

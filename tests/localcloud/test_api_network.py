@@ -1,0 +1,192 @@
+"""Core networking, through the real SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import oci
+import pytest
+from oci.core import models
+
+from tests.localcloud.api_harness import Api, refused, running
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(Path(tmp_path_factory.mktemp("network"))) as api:
+        yield api
+
+
+@pytest.fixture
+def vcn(api: Api) -> Iterator[Any]:
+    vcn = api.vcn()
+    yield vcn
+    for subnet in api.network.list_subnets(api.tenancy, vcn_id=vcn.id).data:
+        api.network.delete_subnet(subnet.id)
+    api.network.delete_vcn(vcn.id)
+
+
+def test_a_vcn_comes_with_its_defaults_and_takes_them_along(api: Api) -> None:
+    vcn = api.vcn(name="alone")
+    vcn = oci.wait_until(api.network, api.network.get_vcn(vcn.id), "lifecycle_state", "AVAILABLE").data
+    assert vcn.cidr_block == "10.77.0.0/16"
+    assert vcn.vcn_domain_name == "alone.oraclevcn.com"
+    assert api.network.get_route_table(vcn.default_route_table_id).data.route_rules == []
+    rules = api.network.get_security_list(vcn.default_security_list_id).data.ingress_security_rules
+    assert rules[0].tcp_options.destination_port_range.min == 22
+    assert api.network.get_dhcp_options(vcn.default_dhcp_options_id).data.vcn_id == vcn.id
+    with refused(409, "Conflict"):
+        api.network.delete_route_table(vcn.default_route_table_id)
+    api.network.delete_vcn(vcn.id)
+    assert api.network.get_vcn(vcn.id).data.lifecycle_state == "TERMINATED"
+    assert vcn.id not in [other.id for other in api.network.list_vcns(api.tenancy).data]
+    assert api.network.get_route_table(vcn.default_route_table_id).data.lifecycle_state == "TERMINATED"
+
+
+def test_the_network_behind_a_vcn_comes_and_goes(api: Api) -> None:
+    vcn = api.vcn(name="behind")
+    network = api.home / "null" / "networks" / f"gpucluster-{vcn.id[-12:]}"
+    assert network.exists()
+    api.network.delete_vcn(vcn.id)
+    assert not network.exists()
+
+
+@pytest.mark.parametrize(
+    ("cidr", "why"),
+    [
+        ("10.77.0.1/24", "host bits"),
+        ("10.78.0.0/24", "not within"),
+        ("10.77.5.0/24", "overlaps"),
+        ("10.77.0.0/31", "between"),
+        ("nonsense", "invalid"),
+    ],
+)
+def test_a_wrong_subnet_is_refused(api: Api, vcn: Any, cidr: str, why: str) -> None:
+    api.subnet(vcn, "10.77.4.0/22")
+    with refused(400, "InvalidParameter") as said:
+        api.subnet(vcn, cidr, dns_label="other")
+    assert why in said[0]
+
+
+def test_a_subnet_takes_defaults_and_keeps_its_two_prohibitions_equal(api: Api, vcn: Any) -> None:
+    subnet = api.subnet(vcn, prohibit_public_ip_on_vnic=True)
+    assert (subnet.prohibit_internet_ingress, subnet.prohibit_public_ip_on_vnic) == (True, True)
+    assert subnet.route_table_id == vcn.default_route_table_id
+    assert subnet.security_list_ids == [vcn.default_security_list_id]
+    assert subnet.virtual_router_ip == "10.77.0.1"
+    assert subnet.subnet_domain_name == "sub.net.oraclevcn.com"
+
+
+def test_things_in_use_are_not_deleted(api: Api, vcn: Any) -> None:
+    common = {"compartment_id": api.tenancy, "vcn_id": vcn.id}
+    gateway = api.network.create_internet_gateway(
+        models.CreateInternetGatewayDetails(**common, is_enabled=True, display_name="igw")
+    ).data
+    rule = models.RouteRule(destination="0.0.0.0/0", network_entity_id=gateway.id)
+    table = api.network.create_route_table(models.CreateRouteTableDetails(**common, route_rules=[rule])).data
+    assert table.route_rules[0].destination_type == "CIDR_BLOCK"
+    subnet = api.subnet(vcn, route_table_id=table.id)
+    for delete, ocid in (
+        (api.network.delete_internet_gateway, gateway.id),
+        (api.network.delete_route_table, table.id),
+        (api.network.delete_vcn, vcn.id),
+    ):
+        with refused(409, "Conflict"):
+            delete(ocid)
+    api.network.delete_subnet(subnet.id)
+    api.network.delete_route_table(table.id)
+    with refused(409, "Conflict"):
+        api.network.create_internet_gateway(models.CreateInternetGatewayDetails(**common, is_enabled=True))
+    api.network.delete_internet_gateway(gateway.id)
+
+
+def test_gateways_and_services(api: Api, vcn: Any) -> None:
+    common = {"compartment_id": api.tenancy, "vcn_id": vcn.id}
+    service = next(one for one in api.network.list_services().data if one.name.startswith("All "))
+    nat = api.network.create_nat_gateway(models.CreateNatGatewayDetails(**common)).data
+    details = models.CreateServiceGatewayDetails(
+        **common, services=[models.ServiceIdRequestDetails(service_id=service.id)]
+    )
+    gateway = api.network.create_service_gateway(details).data
+    assert gateway.services[0].service_name == service.name
+    assert (nat.block_traffic, gateway.block_traffic) == (False, False)
+    assert nat.nat_ip
+    with refused(400, "InvalidParameter"):
+        wrong = [models.ServiceIdRequestDetails(service_id="ocid1.service.local..none")]
+        api.network.update_service_gateway(gateway.id, models.UpdateServiceGatewayDetails(services=wrong))
+    api.network.delete_service_gateway(gateway.id)
+    api.network.delete_nat_gateway(nat.id)
+
+
+def test_rules_of_a_group_come_change_and_go(api: Api, vcn: Any) -> None:
+    details = models.CreateNetworkSecurityGroupDetails(compartment_id=api.tenancy, vcn_id=vcn.id, display_name="g")
+    group = api.network.create_network_security_group(details).data
+    rule = models.AddSecurityRuleDetails(
+        direction="INGRESS", protocol="6", source="10.77.0.0/16", source_type="CIDR_BLOCK"
+    )
+    added = api.network.add_network_security_group_security_rules(
+        group.id, models.AddNetworkSecurityGroupSecurityRulesDetails(security_rules=[rule])
+    ).data.security_rules[0]
+    assert added.is_stateless is False
+    change = models.UpdateSecurityRuleDetails(id=added.id, direction="INGRESS", protocol="17", source="10.77.0.0/16")
+    api.network.update_network_security_group_security_rules(
+        group.id, models.UpdateNetworkSecurityGroupSecurityRulesDetails(security_rules=[change])
+    )
+    rules = api.network.list_network_security_group_security_rules(group.id, direction="INGRESS").data
+    assert [one.protocol for one in rules] == ["17"]
+    assert api.network.list_network_security_group_security_rules(group.id, direction="EGRESS").data == []
+    api.network.remove_network_security_group_security_rules(
+        group.id, models.RemoveNetworkSecurityGroupSecurityRulesDetails(security_rule_ids=[added.id])
+    )
+    assert api.network.list_network_security_group_security_rules(group.id).data == []
+    with refused(400, "InvalidParameter"):
+        wrong = models.AddSecurityRuleDetails(direction="INGRESS", protocol="6", source="not a cidr")
+        api.network.add_network_security_group_security_rules(
+            group.id, models.AddNetworkSecurityGroupSecurityRulesDetails(security_rules=[wrong])
+        )
+    api.network.delete_network_security_group(group.id)
+
+
+def test_names_tags_and_etags(api: Api, vcn: Any) -> None:
+    reply = api.network.get_vcn(vcn.id)
+    assert reply.data.freeform_tags == {}
+    assert reply.data.defined_tags == {}
+    assert reply.data.security_attributes == {}
+    details = models.UpdateVcnDetails(display_name="renamed", freeform_tags={"a": "b"})
+    changed = api.network.update_vcn(vcn.id, details, if_match=reply.headers["etag"])
+    assert (changed.data.display_name, changed.data.freeform_tags) == ("renamed", {"a": "b"})
+    with refused(412, "NoEtagMatch"):
+        api.network.update_vcn(vcn.id, details, if_match=reply.headers["etag"])
+
+
+def test_pages_follow_one_another_without_gaps_and_repeats(api: Api, vcn: Any) -> None:
+    made = [api.subnet(vcn, f"10.77.{n}.0/24", dns_label=f"s{n}", display_name=f"s{n}").id for n in range(5)]
+    listing = api.network.list_subnets
+    for order, expected in (("ASC", made), ("DESC", made[::-1])):
+        found = oci.pagination.list_call_get_all_results(
+            listing, api.tenancy, vcn_id=vcn.id, limit=2, sort_by="TIMECREATED", sort_order=order
+        ).data
+        assert [one.id for one in found] == expected
+    first = listing(api.tenancy, vcn_id=vcn.id, limit=2, sort_by="DISPLAYNAME")
+    assert [one.display_name for one in first.data] == ["s0", "s1"]
+    second = listing(api.tenancy, vcn_id=vcn.id, limit=10, sort_by="DISPLAYNAME", page=first.next_page)
+    assert [one.display_name for one in second.data] == ["s2", "s3", "s4"]
+    assert second.next_page is None
+    with refused(400, "InvalidParameter"):
+        listing(api.tenancy, page="nonsense")
+
+
+def test_unknown_things(api: Api) -> None:
+    with refused(404, "NotAuthorizedOrNotFound"):
+        api.network.get_vcn("ocid1.vcn.local..none")
+    with refused(404, "NotAuthorizedOrNotFound"):
+        api.network.list_vcns("ocid1.compartment.local..none")
+    with refused(400, "RelatedResourceNotAuthorizedOrNotFound"):
+        details = models.CreateSubnetDetails(
+            compartment_id=api.tenancy, vcn_id="ocid1.vcn.local..none", cidr_block="10.0.0.0/24"
+        )
+        api.network.create_subnet(details)
+    with refused(404, "NotFound"):
+        api.network.list_public_ip_pools(api.tenancy)

@@ -1,0 +1,203 @@
+"""Instance configurations, pools and cluster networks, through the real SDK."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import oci
+import pytest
+from oci.core import models
+
+from gpucluster.localcloud.pools import next_to_go
+from gpucluster.localcloud.store import Resource
+from tests.localcloud.api_harness import SHAPE, Api, refused, running
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(Path(tmp_path_factory.mktemp("pools"))) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def subnet(api: Api) -> Any:
+    return api.subnet(api.vcn(), prohibit_public_ip_on_vnic=True)
+
+
+@pytest.fixture(scope="module")
+def configuration(api: Api) -> Any:
+    return api.configuration()
+
+
+def resize(api: Api, network: Any, size: int) -> Any:
+    pool = models.UpdateClusterNetworkInstancePoolDetails(id=network.instance_pools[0].id, size=size)
+    return api.management.update_cluster_network(
+        network.id, models.UpdateClusterNetworkDetails(instance_pools=[pool])
+    ).data
+
+
+def test_a_cluster_network_grows_shrinks_and_ends(api: Api, subnet: Any, configuration: Any) -> None:
+    network = api.cluster_network(configuration, subnet, 2)
+    assert network.lifecycle_state == "PROVISIONING"
+    network = api.wait(api.management.get_cluster_network, network.id, "RUNNING")
+    members = api.members(network.id)
+    assert [one.state for one in members] == ["Running", "Running"]
+    assert all(one.display_name.startswith("inst-") and one.display_name.endswith("-compute") for one in members)
+    first_ids = {one.id for one in members}
+
+    pool = api.management.get_instance_pool(network.instance_pools[0].id).data
+    assert (pool.size, pool.current_size) == (2, 2)
+    assert pool.placement_configurations[0].primary_subnet_id == subnet.id
+    assert len(api.management.list_instance_pool_instances(api.tenancy, pool.id).data) == 2
+    with refused(409, "Conflict"):
+        api.management.terminate_instance_pool(pool.id)
+    with refused(409, "Conflict"):
+        api.management.delete_instance_configuration(configuration.id)
+
+    assert resize(api, network, 3).lifecycle_state == "SCALING"
+    api.wait(api.management.get_cluster_network, network.id, "RUNNING")
+    assert first_ids < {one.id for one in api.members(network.id)}
+    resize(api, network, 1)
+    network = api.wait(api.management.get_cluster_network, network.id, "RUNNING")
+    assert len(api.members(network.id)) == 1
+    assert network.instance_pools[0].current_size == 1
+
+    left = api.members(network.id)[0]
+    assert api.management.terminate_cluster_network(network.id).status == 204
+    api.wait(api.management.get_cluster_network, network.id, "TERMINATED")
+    assert api.compute.get_instance(left.id).data.lifecycle_state == "TERMINATED"
+    assert network.id in [one.id for one in api.management.list_cluster_networks(api.tenancy).data]
+
+
+def test_a_member_that_is_terminated_is_replaced(api: Api, subnet: Any, configuration: Any) -> None:
+    network = api.cluster_network(configuration, subnet, 1)
+    api.wait(api.management.get_cluster_network, network.id, "RUNNING")
+    lost = api.members(network.id)[0]
+    api.compute.terminate_instance(lost.id)
+    api.wait(api.compute.get_instance, lost.id, "TERMINATED")
+    api.wait(api.management.get_cluster_network, network.id, "RUNNING")
+    replacement = api.members(network.id)
+    assert len(replacement) == 1
+    assert replacement[0].id != lost.id
+    api.management.terminate_cluster_network(network.id)
+    api.wait(api.management.get_cluster_network, network.id, "TERMINATED")
+
+
+def test_what_a_cluster_network_refuses(api: Api, subnet: Any, configuration: Any) -> None:
+    flexible = api.configuration(shape=SHAPE)
+    with refused(400, "InvalidParameter") as said:
+        api.cluster_network(flexible, subnet, 1)
+    assert "RDMA" in said[0]
+    with refused(400, "InvalidParameter"):
+        api.cluster_network(configuration, subnet, -1)
+    api.management.delete_instance_configuration(flexible.id)
+    with refused(404, "NotAuthorizedOrNotFound"):
+        api.management.get_instance_configuration(flexible.id)
+    with refused(400, "RelatedResourceNotAuthorizedOrNotFound"):
+        api.cluster_network(flexible, subnet, 1)
+
+
+def test_a_first_launch_that_fails_ends_the_cluster_network(api: Api, configuration: Any, subnet: Any) -> None:
+    vcn = api.network.get_vcn(subnet.vcn_id).data
+    tiny = api.subnet(vcn, "10.77.9.0/30", dns_label="tiny", prohibit_public_ip_on_vnic=True)  # room for one
+    details = api.cluster_network(configuration, tiny, 2)
+    ended = api.wait(api.management.get_cluster_network, details.id, "TERMINATED")
+    requests = oci.pagination.list_call_get_all_results(api.work.list_work_requests, api.tenancy, resource_id=ended.id)
+    request = next(one for one in requests.data if one.status == "FAILED")
+    errors = api.work.list_work_request_errors(request.id).data
+    assert "no free private IP" in errors[0].message
+    assert api.network.list_private_ips(subnet_id=tiny.id).data == []
+    api.network.delete_subnet(tiny.id)
+
+
+def test_names_follow_a_formatter_and_are_never_used_again(api: Api, subnet: Any, configuration: Any) -> None:
+    placement = models.CreateInstancePoolPlacementConfigurationDetails(
+        availability_domain=api.domain, primary_subnet_id=subnet.id
+    )
+    pool = api.management.create_instance_pool(
+        models.CreateInstancePoolDetails(
+            compartment_id=api.tenancy,
+            instance_configuration_id=configuration.id,
+            placement_configurations=[placement],
+            size=2,
+            instance_display_name_formatter="gpu-${launchCount}",
+            instance_hostname_formatter="gpu-${launchCount}",
+        )
+    ).data
+    api.wait(api.management.get_instance_pool, pool.id, "RUNNING")
+
+    def names() -> list[str]:
+        found = api.management.list_instance_pool_instances(api.tenancy, pool.id, sort_by="DISPLAYNAME").data
+        return [one.display_name for one in found]
+
+    assert names() == ["gpu-1", "gpu-2"]
+    api.management.update_instance_pool(pool.id, models.UpdateInstancePoolDetails(size=1))
+    api.wait(api.management.get_instance_pool, pool.id, "RUNNING")
+    api.management.update_instance_pool(pool.id, models.UpdateInstancePoolDetails(size=2))
+    api.wait(api.management.get_instance_pool, pool.id, "RUNNING")
+    assert names() == ["gpu-2", "gpu-3"]
+
+    one = api.management.list_instance_pool_instances(api.tenancy, pool.id).data[0]
+    api.management.detach_instance_pool_instance(
+        pool.id, models.DetachInstancePoolInstanceDetails(instance_id=one.id, is_auto_terminate=True)
+    )
+    api.wait(api.compute.get_instance, one.id, "TERMINATED")
+    api.wait(api.management.get_instance_pool, pool.id, "RUNNING")
+    assert api.management.get_instance_pool(pool.id).data.size == 1
+    api.management.terminate_instance_pool(pool.id)
+    api.wait(api.management.get_instance_pool, pool.id, "TERMINATED")
+
+
+def test_a_launch_from_a_configuration_lays_the_callers_wish_on_top(api: Api, subnet: Any, configuration: Any) -> None:
+    wish = models.ComputeInstanceDetails(
+        launch_details=models.InstanceConfigurationLaunchInstanceDetails(
+            display_name="elastic-1",
+            freeform_tags={"pool": "compute"},
+            create_vnic_details=models.InstanceConfigurationCreateVnicDetails(
+                subnet_id=subnet.id, hostname_label="elastic-1"
+            ),
+        )
+    )
+    launched = api.management.launch_instance_configuration(configuration.id, wish).data
+    instance = api.wait(api.compute.get_instance, launched.id, "RUNNING")
+    assert instance.display_name == "elastic-1"
+    assert instance.freeform_tags == {"pool": "compute"}
+    assert instance.metadata == {"ssh_authorized_keys": "ssh-ed25519 AAAA one"}
+    assert instance.instance_configuration_id == configuration.id
+    attachment = api.compute.list_vnic_attachments(api.tenancy, instance_id=instance.id).data[0]
+    vnic = api.network.get_vnic(attachment.vnic_id).data
+    assert (vnic.hostname_label, vnic.public_ip) == ("elastic-1", None)
+
+
+def test_a_fault_on_purpose_is_answered_as_often_as_asked(api: Api, subnet: Any) -> None:
+    fault = {"operation": "LaunchInstance", "status": 500, "code": "InternalError",
+             "message": "Out of host capacity.", "times": 2}  # fmt: skip
+    (api.home / "faults.json").write_text(json.dumps([fault]))
+    for _ in range(2):
+        with refused(500, "InternalError") as said:
+            api.launch(subnet, "late")
+        assert said == ["Out of host capacity."]
+    api.launch(subnet, "late")
+    (api.home / "faults.json").unlink()
+
+
+def test_a_boot_that_fails_late_ends_the_instance_and_says_why(api: Api, subnet: Any) -> None:
+    fault = {"operation": "BootInstance", "status": 500, "code": "InternalError",
+             "message": "Out of host capacity.", "delay": 0.05, "times": 1}  # fmt: skip
+    (api.home / "faults.json").write_text(json.dumps([fault]))
+    reply = api.compute.launch_instance(api.launch_details(subnet, "latest"))
+    api.wait(api.compute.get_instance, reply.data.id, "TERMINATED")
+    (api.home / "faults.json").unlink()
+    request = reply.headers["opc-work-request-id"]
+    assert api.work.get_work_request(request).data.status == "FAILED"
+    assert [one.message for one in api.work.list_work_request_errors(request).data] == ["Out of host capacity."]
+    api.launch(subnet, "latest")
+
+
+def test_the_oldest_of_the_fullest_fault_domain_goes_first() -> None:
+    rows = [Resource(str(n), "instance", {"faultDomain": domain}, seq=n) for n, domain in enumerate("ABBCB")]
+    assert next_to_go(rows).id == "1"
+    assert next_to_go([row for row in rows if row.id not in "14"]).id == "0"

@@ -1,0 +1,202 @@
+"""The base image: its recipe, the mirror that it comes from, and what is said when it can't be made."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from gpucluster.errors import EnvironmentFault
+from gpucluster.events import Event
+from gpucluster.localcloud import debian_mirror, image, machines
+from gpucluster.localcloud import podman as podman_module
+
+DEB822 = """\
+# the archive
+Types: deb deb-src
+# a comment within
+URIs: http://mirror.example/debian
+Suites: bookworm
+ bookworm-updates
+Components: main
+Signed-By: /nowhere.gpg
+
+Types: deb
+URIs: http://security.example/debian-security
+Suites: bookworm-security
+Components: main
+
+Types: deb
+URIs: http://disabled.example/debian
+Suites: bookworm
+Components: main
+Enabled: no
+"""
+ONE_LINE = """\
+deb https://packages.example/apt tool-bookworm main
+# deb http://commented.example/debian bookworm main
+deb-src http://mirror.example/debian bookworm main
+deb [arch=amd64 signed-by=/nowhere.gpg] http://mirror.example/debian bookworm main contrib
+deb http://security.example/debian-security bookworm-security main # updates
+"""
+
+
+@pytest.fixture
+def apt(tmp_path: Path) -> Path:
+    (tmp_path / "sources.list.d").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.sources", DEB822), ("a.list", ONE_LINE)])
+def test_mirror_is_the_hosts_own(apt: Path, name: str, text: str) -> None:
+    (apt / "sources.list.d" / name).write_text(text)
+    found = debian_mirror.find(apt / "own", apt)
+    assert found.lines("trixie") == [
+        "deb http://mirror.example/debian trixie main",
+        "deb http://mirror.example/debian trixie-updates main",
+        "deb http://security.example/debian-security trixie-security main",
+    ]
+    assert found.file == apt / "sources.list.d" / name
+
+
+def test_own_file_comes_before_the_hosts(apt: Path) -> None:
+    (apt / "sources.list").write_text(ONE_LINE)
+    (apt / "own").write_text("deb http://near.example/debian trixie main\n")
+    found = debian_mirror.find(apt / "own", apt)
+    assert (found.uri, found.file) == ("http://near.example/debian", apt / "own")
+
+
+def test_list_of_mirrors_is_resolved(apt: Path) -> None:
+    (apt / "mirrors").write_text("# nearest first\nhttp://first.example/debian priority:1\n")
+    (apt / "sources.list").write_text(f"deb mirror+file:{apt}/mirrors trixie main\n")
+    assert debian_mirror.find(apt / "own", apt).uri == "http://first.example/debian"
+
+
+def test_host_without_a_debian_mirror_is_told_where_to_write_one(apt: Path) -> None:
+    (apt / "sources.list").write_text("deb http://archive.example/ubuntu noble main\n")
+    with pytest.raises(EnvironmentFault, match=f"Write one into {re.escape(str(apt / 'own'))}"):
+        debian_mirror.find(apt / "own", apt)
+
+
+def test_packages_are_plain_names_without_doubles() -> None:
+    names = image.packages()
+    assert len(names) == len(set(names))
+    assert all(re.fullmatch(r"[a-z0-9][a-z0-9.+-]+", name) for name in names)
+    assert {"systemd", "cloud-init", "openssh-server", "slurmd", "nfs-common", "python3-apt"} <= set(names)
+
+
+def test_reference_changes_with_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "localcloud"
+    shutil.copytree(Path(image.__file__).parent, copy, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    for name, path in {"_HERE": copy, "_PACKAGES": copy / "packages.txt", "_FILES": copy / "image_files"}.items():
+        monkeypatch.setattr(image, name, path)
+    compute = image.reference.__wrapped__
+    before = compute()
+    assert before == image.reference()
+    (copy / "image_files/rootfs/etc/cloud/cloud.cfg").open("a").write("#\n")
+    after = compute()
+    (copy / "packages.txt").open("a").write("hello\n")
+    assert len({before, after, compute()}) == 3
+
+
+@pytest.fixture
+def no_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a host that never made this image."""
+    monkeypatch.setattr(image, "reference", lambda: "localhost/gpucluster/debian13:none")
+
+
+@pytest.mark.containers
+@pytest.mark.usefixtures("no_image")
+def test_without_network_the_mirror_and_the_ways_out_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    (folder / "debian.sources").write_text("deb http://127.0.0.1:9/debian trixie main\n")
+    (folder / "build-of-a-killed-run").mkdir()
+    (folder / "debian13-of-an-older-recipe.tar").touch()
+    with pytest.raises(EnvironmentFault, match=r"could not be fetched from http://127\.0\.0\.1:9/debian") as caught:
+        image.ensure_image(tmp_path)
+    assert "debian13-none.tar" in caught.value.hint
+    assert str(folder / "debian.sources") in str(caught.value)
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "debian.sources"]
+
+
+@pytest.mark.containers
+@pytest.mark.usefixtures("no_image")
+def test_full_disk_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(10**9, 10**9, 10**6))
+    with pytest.raises(EnvironmentFault, match="too little space for the base image"):
+        image.ensure_image(tmp_path)
+
+
+def test_disk_that_becomes_full_is_told_from_other_failures(tmp_path: Path) -> None:
+    mirror = debian_mirror.Mirror("http://mirror.example/debian", None, None, (), tmp_path / "sources.list")
+    lines = ["I: extracting archives...", "E: write failed: No space left on device"]
+    assert "disk became full" in str(image._bootstrap_fault(lines, mirror, tmp_path / "a.tar"))
+    lines = ["Err:1 http://mirror.example trixie InRelease", "E: The repository is not signed."]
+    assert "debian-archive-keyring" in image._bootstrap_fault(lines, mirror, tmp_path / "a.tar").hint
+
+
+@pytest.mark.containers
+@pytest.mark.usefixtures("no_image")
+def test_two_callers_make_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    events: list[Event] = []
+    second_waits = threading.Event()
+    info = image.ImageInfo("localhost/gpucluster/debian13:none", "id", 1, cached=False, seconds=0)
+
+    def make(*_arguments: object) -> image.ImageInfo:
+        assert second_waits.wait(10)
+        made.append("made")
+        return info
+
+    def note(event: Event) -> None:
+        events.append(event)
+        if event.kind == "log":
+            second_waits.set()
+
+    monkeypatch.setattr(image, "_make", make)
+    monkeypatch.setattr(image, "_inspect", lambda _began, *, cached: info if made and cached else None)
+    threads = [threading.Thread(target=image.ensure_image, args=(tmp_path, note)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert made == ["made"]
+    assert [event.message for event in events if event.kind == "log"] == [
+        "another run is making the base image; waiting for it"
+    ]
+
+
+@pytest.mark.containers
+def test_second_call_finds_the_image(tmp_path: Path) -> None:
+    assert machines.probe() == []
+    events: list[Event] = []
+    machines.ensure_image(tmp_path)
+    info = machines.ensure_image(tmp_path, events.append)
+    assert info.cached
+    assert info.seconds < 5
+    assert [(event.kind, event.name, event.status) for event in events] == [("resource", "image:debian13", "cached")]
+    assert machines.probe(info.reference) == []
+
+
+def test_probe_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name in ("podman", "netavark") else "/" + name)
+    assert "missing: netavark, podman. Install with: apt install netavark podman" in podman_module.probe()
+
+
+def test_probe_says_that_root_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert podman_module.probe()[0].startswith("you are not root")
+
+
+def test_crun_is_refused_on_old_control_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(podman_module, "_unified_cgroups", lambda: False)
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name == "runc" else "/" + name)
+    assert any("apt install runc" in problem for problem in podman_module.probe())
+    monkeypatch.setattr(podman_module, "_unified_cgroups", lambda: True)
+    assert podman_module._runtime() == "crun"

@@ -1,0 +1,277 @@
+"""Real instances: they boot, cloud-init runs, ssh answers, shares are shared, and nothing stays behind."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from gpucluster import process
+from gpucluster.errors import CloudError
+from gpucluster.localcloud import machines
+from gpucluster.localcloud.machines import LaunchRequest
+
+pytestmark = pytest.mark.containers
+
+USER_DATA = b"""\
+#cloud-config
+write_files:
+  - path: /etc/from-user-data
+    content: hello
+runcmd:
+  - [sh, -c, 'hostname > /var/lib/from-runcmd']
+growpart:
+  mode: auto
+"""
+SERVER = 9
+
+
+@dataclass(frozen=True)
+class World:
+    """A network with two instances, `one` with a public address."""
+
+    prefix: str
+    home: Path
+    subnet: str
+    key: Path
+    public_ip: str
+    image: str
+
+    @property
+    def label(self) -> str:
+        return f"gpucluster.home={self.home}"
+
+    def ip(self, host: int) -> str:
+        return f"{self.subnet}.{host}"
+
+    def name(self, short: str) -> str:
+        return f"{self.prefix}-{short}"
+
+    def request(self, short: str, host: int, public_ip: str | None = None) -> LaunchRequest:
+        return LaunchRequest(
+            name=self.name(short),
+            hostname=short,
+            image=self.image,
+            network=self.prefix,
+            ip=self.ip(host),
+            public_ip=public_ip,
+            user_data=USER_DATA,
+            metadata={"user_data_of": short},
+            ssh_authorized_keys=(self.key.with_suffix(".pub").read_text(),),
+            labels={"gpucluster.home": str(self.home), "gpucluster.ocid": f"ocid1.instance.local..{short}"},
+            exports_dir=self.home / "exports" / "vcn",
+            home=self.home,
+        )
+
+    def sh(self, short: str, script: str, *, status: int = 0) -> str:
+        done = process.run(["podman", "exec", self.name(short), "sh", "-c", script], check=False, timeout=60)
+        assert done.returncode == status, done
+        return (done.stdout + done.stderr if status else done.stdout).strip()
+
+    def ssh(self, address: str, command: str) -> str:
+        argv = ["ssh", "-i", str(self.key), "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"]
+        argv += ["-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", f"debian@{address}", command]
+        return process.run(argv, timeout=30).stdout.strip()
+
+    def booted(self, short: str, address: str) -> str:
+        """Wait for sshd, then for cloud-init's word."""
+        until = time.monotonic() + 60
+        while not _answers(address):
+            assert time.monotonic() < until, f"no ssh at {address}"
+            time.sleep(0.1)
+        return self.sh(short, "cloud-init status --wait")
+
+
+def _answers(address: str) -> bool:
+    try:
+        with socket.create_connection((address, 22), timeout=1) as connection:
+            connection.settimeout(2)
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def _free_network(prefix: str, labels: dict[str, str]) -> str:
+    """A small network in a range that nobody uses here; returns its first three octets."""
+    for _ in range(20):
+        subnet = f"10.{200 + secrets.randbelow(50)}.{secrets.randbelow(256)}"
+        try:
+            machines.create_network(prefix, f"{subnet}.0/24", labels)
+        except CloudError:
+            continue
+        return subnet
+    raise AssertionError("no free range for a network was found")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    problems = machines.probe()
+    assert problems == [], "this host can't run containers: " + "; ".join(problems)
+    home = tmp_path_factory.mktemp("home")
+    image = machines.ensure_image(home).reference
+    key = home / "key"
+    process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
+    prefix = f"gctest-{secrets.token_hex(4)}"
+    public_ip = f"127.100.{200 + secrets.randbelow(50)}.{1 + secrets.randbelow(250)}"
+    try:
+        subnet = _free_network(prefix, {"gpucluster.home": str(home)})
+        made = World(prefix, home, subnet, key, public_ip, image)
+        exports = home / "exports" / "vcn"
+        (exports / "share").mkdir(parents=True)
+        machines.write_exports(exports, {made.ip(SERVER): {"/mnt/home": "share"}})
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(machines.launch, [made.request("one", 2, public_ip), made.request("two", 3)]))
+        assert made.booted("one", public_ip) == "status: done"
+        assert made.booted("two", made.ip(3)) == "status: done"
+        yield made
+    finally:
+        for machine in machines.listing(f"gpucluster.home={home}"):
+            machines.terminate(machine.name, home)
+        machines.remove_network(prefix)
+        machines.remove_image(f"localhost/{prefix}:latest")
+
+
+def test_user_data_is_run_by_real_cloud_init(world: World) -> None:
+    assert world.sh("one", "cat /etc/from-user-data /var/lib/from-runcmd") == "helloone"
+    assert world.sh("one", "cloud-init query instance_id") == "ocid1.instance.local..one"
+    assert world.sh("one", "cloud-init query ds.meta_data.metadata.user_data_of") == "one"
+    assert world.sh("one", "systemctl is-system-running") == "running"
+
+
+def test_ssh_by_private_and_by_public_address(world: World) -> None:
+    assert world.ssh(world.ip(2), "hostname; sudo id -u") == "one\n0"
+    assert world.ssh(world.public_ip, "hostname") == "one"
+
+
+def test_each_instance_is_itself(world: World) -> None:
+    for fact in ("cat /etc/machine-id", "cat /etc/ssh/ssh_host_ed25519_key.pub", "hostname"):
+        assert world.sh("one", fact) != world.sh("two", fact)
+    assert world.sh("two", "getent ahostsv4 one | head -n1 | cut -d' ' -f1") == world.ip(2)
+    assert world.sh("two", "getent ahostsv4 two | head -n1 | cut -d' ' -f1") == world.ip(3)
+
+
+def test_disks_of_the_host_are_out_of_sight(world: World) -> None:
+    assert world.sh("one", "find /dev -type b") == ""
+    assert "Operation not permitted" in world.sh("one", "mknod /root/disk b 8 0 && cat /root/disk", status=1)
+
+
+def test_services_of_the_roles_are_installed_and_off(world: World) -> None:
+    units = "munge slurmctld slurmd slurmdbd mariadb slapd sssd nfs-blkmap rpcbind"
+    states = world.sh("one", f"systemctl is-enabled {units}", status=1)
+    assert set(states.split()) == {"disabled"}
+    assert world.sh("one", "test ! -e /etc/munge/munge.key && systemctl --failed --no-legend") == ""
+    assert world.sh("one", "systemctl start mariadb && systemctl is-active mariadb; systemctl stop mariadb") == "active"
+
+
+def test_user_data_is_readable_by_its_owner_only(world: World) -> None:
+    seed = world.home / "instances" / world.name("one") / "seed"
+    assert (seed / "user-data").stat().st_mode & 0o777 == 0o600
+    assert seed.stat().st_mode & 0o777 == 0o700
+
+
+def test_share_is_the_same_on_two_instances(world: World) -> None:
+    source = f"{world.ip(SERVER)}:/mnt/home"
+    for short in ("one", "two"):
+        world.sh(short, f"mkdir -p /mnt/nfs && mount -t nfs -o vers=4.2,nconnect=4,noatime {source} /mnt/nfs")
+    world.sh("one", "echo shared > /mnt/nfs/file")
+    assert world.sh("two", "cat /mnt/nfs/file") == "shared"
+    assert "read-only" in world.sh("two", "mount -o remount,ro /mnt/nfs -t nfs; touch /mnt/nfs/file", status=1).lower()
+    world.sh("one", "touch /mnt/nfs/file && umount /mnt/nfs")
+    world.sh("two", "umount /mnt/nfs && test ! -e /mnt/nfs/file")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("{0}:/other /mnt", "mount.nfs: mounting {0}:/other failed, reason given by server: No such file or directory"),
+        ("{0}:/mnt/home/../.. /mnt", "reason given by server: No such file or directory"),
+        ("{1}:/mnt/home /mnt", "mount.nfs: Connection timed out for {1}:/mnt/home"),
+        ("-o nconect=4 {0}:/mnt/home /mnt", "mount.nfs: an incorrect mount option was specified"),
+        ("{0}:/mnt/home /nowhere", "mount point"),
+    ],
+)
+def test_wrong_mounts_fail_as_with_real_nfs(world: World, arguments: str, words: str) -> None:
+    addresses = (world.ip(SERVER), world.ip(SERVER + 1))
+    said = world.sh("one", "mount -t nfs " + arguments.format(*addresses), status=32)
+    assert words.format(*addresses) in said
+
+
+def test_fstab_is_mounted_at_boot_and_the_disk_survives_a_stop(world: World) -> None:
+    two = world.name("two")
+    line = f"{world.ip(SERVER)}:/mnt/home /mnt/home nfs vers=4.2,_netdev 0 0"
+    world.sh("two", f"mkdir -p /mnt/home && echo '{line}' >> /etc/fstab && echo kept > /mnt/home/below && sync")
+    identity = world.sh("two", "cat /etc/ssh/ssh_host_ed25519_key.pub")
+    machines.stop(two)
+    machines.stop(two)
+    assert machines.state(two) == "stopped"
+    assert {machine.name: machine.state for machine in machines.listing(world.label)}[two] == "stopped"
+    machines.start(two)
+    machines.start(two)
+    assert world.booted("two", world.ip(3)) == "status: done"
+    assert world.sh("two", "systemctl is-active mnt-home.mount") == "active"
+    assert world.sh("two", "test -e /mnt/home/file && umount /mnt/home && cat /mnt/home/below") == "kept"
+    assert world.sh("two", "systemctl start mnt-home.mount && mountpoint -q /mnt/home && echo yes") == "yes"
+    assert world.sh("two", "cat /etc/ssh/ssh_host_ed25519_key.pub") == identity
+
+
+def test_listing_names_the_instances_of_this_home(world: World) -> None:
+    found = {machine.name: machine for machine in machines.listing(world.label)}
+    assert {world.name("one"), world.name("two")} <= set(found)
+    assert found[world.name("one")].labels["gpucluster.ocid"] == "ocid1.instance.local..one"
+    assert found[world.name("one")].state == machines.state(world.name("one")) == "running"
+    assert machines.networks(world.label) == [world.prefix]
+
+
+def test_image_of_an_instance_makes_new_instances(world: World) -> None:
+    world.sh("one", "echo baked > /etc/baked")
+    image = f"localhost/{world.prefix}:latest"
+    machines.commit(world.name("one"), image)
+    assert sorted(machine.name for machine in machines.listing(world.label)) == [world.name("one"), world.name("two")]
+    machines.launch(replace(world.request("three", 4), image=image))
+    assert world.booted("three", world.ip(4)) == "status: done"
+    assert world.sh("three", "cat /etc/baked; cat /var/lib/from-runcmd; hostname") == "baked\nthree\nthree"
+    for fact in ("cat /etc/machine-id", "cat /etc/ssh/ssh_host_ed25519_key.pub", "cat /etc/hosts"):
+        assert world.sh("three", fact) != world.sh("one", fact)
+    machines.terminate(world.name("three"))
+    machines.remove_image(image)
+    machines.remove_image(image)
+    assert process.run(["podman", "image", "exists", image], check=False).returncode == 1
+
+
+def test_launch_that_fails_leaves_nothing(world: World) -> None:
+    request = replace(world.request("four", 5), image="localhost/no-such-image:latest")
+    with pytest.raises(CloudError, match=f"{world.name('four')} did not start"):
+        machines.launch(request)
+    assert machines.state(request.name) == "absent"
+    assert not (world.home / "instances" / request.name).exists()
+
+
+def test_network_can_be_asked_for_twice_but_not_be_moved(world: World) -> None:
+    machines.create_network(world.prefix, f"{world.subnet}.0/24", {})
+    with pytest.raises(CloudError, match="could not be made"):
+        machines.create_network(world.prefix, "10.199.0.0/24", {})
+    with pytest.raises(CloudError, match="Terminate its instances first"):
+        machines.remove_network(world.prefix)
+
+
+def test_terminate_leaves_nothing(world: World) -> None:
+    """The last test of this module: it ends the world."""
+    for short in ("one", "two", "one"):
+        machines.terminate(world.name(short), world.home)
+    machines.remove_network(world.prefix)
+    machines.remove_network(world.prefix)
+    assert machines.state(world.name("one")) == "absent"
+    assert machines.listing(world.label) == []
+    assert machines.networks(world.label) == []
+    assert list((world.home / "instances").iterdir()) == []
+    assert (world.home / "exports" / "vcn" / "share" / "file").read_text() == "shared\n"
+    rules = process.run(["iptables-save"]).stdout
+    assert world.public_ip not in rules
+    assert f"{world.subnet}." not in rules
+    assert f"{world.subnet}." not in process.run(["ip", "-4", "address"]).stdout
