@@ -1,10 +1,8 @@
-"""Which addresses are free: private ones in a subnet, public ones on this machine's loopback network."""
+"""Which addresses of a subnet are free."""
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
-from pathlib import Path
 
 from gpucluster.localcloud.cloud import Cloud
 from gpucluster.localcloud.store import Resource
@@ -12,7 +10,6 @@ from gpucluster.localcloud.wire import ApiError, invalid
 
 # OCI keeps the first two addresses of a subnet and the last one for itself (docs: Reserved IP Addresses).
 _RESERVED_LOW = 2
-_PUBLIC_SPACE = "public"
 
 
 def take_private(cloud: Cloud, subnet: Resource, owner: str, wanted: str | None = None) -> str:
@@ -39,21 +36,3 @@ def _check_wanted(block: ipaddress.IPv4Network, wanted: str) -> None:
     number = int(address) - int(block.network_address)
     if address not in block or number < _RESERVED_LOW or address == block.broadcast_address:
         raise invalid(f"The private IP {wanted} is not an address that may be used in {block}")
-
-
-def public_block(home: Path) -> ipaddress.IPv4Network:
-    """The 254 public addresses of one home, a part of 127.100.0.0/16 that depends on its path.
-
-    Loopback, so that nothing of it can be reached from outside; by home, so that two homes do not meet.
-    """
-    third = hashlib.sha256(str(home).encode()).digest()[0]
-    return ipaddress.IPv4Network(f"127.100.{third}.0/24")
-
-
-def take_public(cloud: Cloud, owner: str) -> str:
-    """Reserve the lowest free public address of this home."""
-    taken = cloud.store.taken_addresses(_PUBLIC_SPACE)
-    for host in public_block(cloud.home).hosts():
-        if str(host) not in taken and cloud.store.take_address(_PUBLIC_SPACE, str(host), owner):
-            return str(host)
-    raise ApiError(400, "LimitExceeded", "The local cloud has no free public IP address")

@@ -22,7 +22,6 @@ class Launch:
     image: str
     network: str
     ip: str
-    public_ip: str | None
     user_data: bytes | None
     metadata: Mapping[str, Any]
     ssh_authorized_keys: tuple[str, ...]

@@ -34,6 +34,12 @@ _FILES = _HERE / "image_files"
 # The tar file, the directory that it is made from, and the image in Podman's storage take 0.7 GB each.
 _BUILD_BYTES = 2_000_000_000
 _STORE_BYTES = 1_000_000_000
+# Whatever kills us, the build ends as well: the shell gets a signal, then `unshare`, then every process of its namespace,
+# and with the last of them the mounts in the new root are gone, so that what is left is safe to remove.
+_DIES_WITH_US = (
+    *("setpriv", "--pdeathsig=TERM", "--", "sh", "-c", 'trap "exit 130" INT TERM; "$@" 2>&1 & wait $!', "sh"),
+    *("setpriv", "--pdeathsig=KILL", "--", "unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"),
+)
 # The lines of mmdebstrap that mean something to who waits.
 _STEPS = ("I: running apt-get", "I: downloading", "I: extracting", "I: installing", "I: creating tarball")
 _NO_SPACE = "No space left on device"
@@ -185,8 +191,7 @@ def _bootstrap_command(mirror: Mirror, target: Path) -> list[str]:
         f'--customize-hook=sh {shlex.quote(str(_FILES / "customize.sh"))} "$1"',
     ]
     command = ["mmdebstrap", *options, SUITE, str(target), *mirror.lines(SUITE)]
-    # mmdebstrap cleans up behind itself when it is told to end, so have it told when we are killed.
-    return ["setpriv", "--pdeathsig=TERM", "--", "sh", "-c", 'exec "$@" 2>&1', "sh", *command]
+    return [*_DIES_WITH_US, *command]
 
 
 def _bootstrap_fault(lines: list[str], mirror: Mirror, tar: Path) -> EnvironmentFault:

@@ -134,7 +134,9 @@ def _network_rows(
             raise invalid(f"Network security group {group} is not in the VCN of subnet {subnet.id}")
     common = {"compartmentId": instance.body["compartmentId"], "availabilityDomain": AVAILABILITY_DOMAIN}
     ip = addresses.take_private(cloud, subnet, instance.id, wish.get("privateIp"))
-    public_ip = addresses.take_public(cloud, instance.id) if public else None
+    # This machine is on the VCN's bridge, so the address that it reaches an instance by is the private one. An address of
+    # its own would need a port of the host, and port 22 is most often taken by the host's own ssh daemon.
+    public_ip = ip if public else None
     octets = [int(part) for part in ip.split(".")]
     vnic = cloud.new(
         "vnic",
@@ -184,7 +186,6 @@ def _network_rows(
     )
     hidden = {
         "ip": ip,
-        "public_ip": public_ip,
         "hostname": (label or slug(instance.body["displayName"]) or "instance").lower(),
         "vnic": vnic.id,
         "private_ip": private.id,

@@ -91,7 +91,6 @@ def _request(cloud: Cloud, instance: Resource) -> Launch:
         image=hidden["engine_image"],
         network=network_name(hidden["vcn"]),
         ip=hidden["ip"],
-        public_ip=hidden["public_ip"],
         user_data=base64.b64decode(metadata["user_data"]) if metadata.get("user_data") else None,
         metadata=metadata,
         ssh_authorized_keys=tuple(key.strip() for key in keys if key.strip()),

@@ -85,13 +85,13 @@ class LaunchRequest:
     image: str
     network: str
     ip: str
-    public_ip: str | None
     user_data: bytes | None
     metadata: Mapping[str, Any]
     ssh_authorized_keys: tuple[str, ...]
     labels: Mapping[str, str]
     exports_dir: Path
     home: Path
+    public_ip: str | None = None
 
 
 @dataclass(frozen=True)

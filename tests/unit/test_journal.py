@@ -34,7 +34,9 @@ def paths(tmp_path: Path) -> ClusterPaths:
     return made
 
 
-def test_the_second_is_refused_with_the_first_ones_pid_host_and_age_and_a_dead_holder_heals(paths: ClusterPaths) -> None:
+def test_the_second_is_refused_with_the_first_ones_pid_host_and_age_and_a_dead_holder_heals(
+    paths: ClusterPaths,
+) -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(paths.root)], stdout=subprocess.PIPE)
     try:
         assert holder.stdout is not None

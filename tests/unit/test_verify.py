@@ -33,7 +33,9 @@ def _facts() -> dict[str, dict[str, Any]]:
     facts = {host: _host(host) for host in EXPECTED.hosts}
     facts["demo-controller"] |= {
         "sinfo": [{"node": f"compute-{n}", "state": "idle", "partition": "compute"} for n in (1, 2)],
-        "srun": [{"partition": "compute", "ran": True, "nodes": ["compute-1", "compute-2"], "user": "alice", "error": ""}],
+        "srun": [
+            {"partition": "compute", "ran": True, "nodes": ["compute-1", "compute-2"], "user": "alice", "error": ""}
+        ],
         "accounting": True,
     }
     return facts

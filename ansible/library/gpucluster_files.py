@@ -1,0 +1,247 @@
+#!/usr/bin/python3
+"""Several files of a host in one task: whole files, marked blocks, edits, links and directories."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import errno
+import grp
+import os
+import pwd
+import re
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: gpucluster_files
+short_description: Bring several files of a host into shape
+description:
+  - A task costs every host about a quarter of a second of processor time, whatever it does. This one does at once what
+    would be a row of C(copy), C(blockinfile), C(replace) and C(file) tasks. Check mode and diff work as in those.
+options:
+  files:
+    description: The files, in the order in which they are worked on.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path: {description: Where., type: path, required: true}
+      content: {description: The whole text., type: str}
+      content_base64: {description: The whole content of a file that is no text., type: str}
+      random_bytes: {description: Size of a secret that is made once and then kept., type: int}
+      block: {description: Lines that stand between two marker lines; the rest of the file stays as it is., type: str}
+      at: {description: Where a new block goes., type: str, choices: [top, bottom], default: bottom}
+      replace: {description: A regular expression (MULTILINE) and what takes its place., type: dict}
+      link: {description: The target of a symbolic link., type: str}
+      directory: {description: A directory., type: bool, default: false}
+      mode: {description: Octal. Without it a new file gets 0644 and a new directory 0755., type: str}
+      new_mode: {description: Octal, for a new file; for files whose mode their program changes., type: str}
+      owner: {description: User name. Without it a new file belongs to root., type: str}
+      group: {description: Group name., type: str}
+      secret: {description: Leave the content out of the diff., type: bool, default: false}
+author: gpucluster
+"""
+
+EXAMPLES = """
+- name: Write the files of this role
+  ansible.legacy.gpucluster_files:
+    files:
+      - path: /etc/hosts
+        block: 10.0.1.2 demo-controller
+      - path: /etc/localtime
+        link: /usr/share/zoneinfo/UTC
+"""
+
+RETURN = """
+paths:
+  description: The paths that were changed.
+  returned: always
+  type: list
+"""
+
+BEGIN, END = "# BEGIN gpucluster", "# END gpucluster"
+KINDS = ("content", "content_base64", "random_bytes", "block", "replace", "link", "directory")
+SPEC = {
+    "path": {"type": "path", "required": True},
+    "content": {"type": "str", "no_log": False},
+    "content_base64": {"type": "str", "no_log": True},
+    "random_bytes": {"type": "int"},
+    "block": {"type": "str"},
+    "at": {"type": "str", "choices": ["top", "bottom"], "default": "bottom"},
+    "replace": {"type": "dict"},
+    "link": {"type": "str"},
+    "directory": {"type": "bool", "default": False},
+    "mode": {"type": "str"},
+    "new_mode": {"type": "str"},
+    "owner": {"type": "str"},
+    "group": {"type": "str"},
+    "secret": {"type": "bool", "default": False, "no_log": False},
+}
+
+
+def with_block(text: str, block: str, at: str) -> str:
+    """The text with our block in it: in its old place, or at one end."""
+    lines = f"{BEGIN}\n{block.strip()}\n{END}\n"
+    found = re.search(rf"^{BEGIN}$.*?^{END}$\n?", text, re.MULTILINE | re.DOTALL)
+    if found:
+        return text[: found.start()] + lines + text[found.end() :]
+    if text and not text.endswith("\n"):
+        text += "\n"
+    return lines + text if at == "top" else text + lines
+
+
+class Files:
+    """Works through the list and remembers what it did."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.paths: list[str] = []
+        self.diff: list[dict[str, str]] = []
+
+    def one(self, item: dict[str, Any]) -> None:
+        """Bring one path into shape."""
+        path = Path(item["path"])
+        if item["link"] is not None:
+            changed = self._link(path, item["link"])
+        elif item["directory"]:
+            changed = self._directory(path)
+        else:
+            changed = self._file(path, item)
+        # What check mode did not make has no owner to look at.
+        if item["link"] is None and path.exists():
+            changed = self._attributes(path, item) or changed
+        if changed:
+            self.paths.append(str(path))
+
+    def _link(self, path: Path, target: str) -> bool:
+        if path.is_symlink() and os.readlink(path) == target:  # noqa: PTH115 - Path.readlink is younger than Python 3.9
+            return False
+        if path.is_dir() and not path.is_symlink():
+            self.module.fail_json(msg=f"{path} is a directory; it can not become a link to {target}")
+        if not self.module.check_mode:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = path.with_name(f".{path.name}.gpucluster")
+            new.unlink(missing_ok=True)
+            new.symlink_to(target)
+            new.replace(path)
+        return True
+
+    def _directory(self, path: Path) -> bool:
+        if path.is_dir():
+            return False
+        if path.exists() or path.is_symlink():
+            self.module.fail_json(msg=f"{path} is in the way: it is not a directory; move it and run again")
+        if not self.module.check_mode:
+            path.mkdir(parents=True, mode=0o755)
+        return True
+
+    def _file(self, path: Path, item: dict[str, Any]) -> bool:
+        old = path.read_bytes() if path.is_file() else None
+        new = self._wanted(old, item)
+        if new == old:
+            return False
+        if not item["secret"] and item["content_base64"] is None and item["random_bytes"] is None:
+            self.diff.append(
+                {
+                    "before": (old or b"").decode(errors="replace"),
+                    "after": new.decode(errors="replace"),
+                    "before_header": str(path),
+                    "after_header": str(path),
+                }
+            )
+        if not self.module.check_mode:
+            self._write(path, new, item, exists=old is not None)
+        return True
+
+    def _wanted(self, old: bytes | None, item: dict[str, Any]) -> bytes:
+        if item["content"] is not None:
+            return str(item["content"]).encode()
+        if item["content_base64"] is not None:
+            try:
+                return base64.b64decode(item["content_base64"], validate=True)
+            except binascii.Error as error:
+                self.module.fail_json(msg=f"{item['path']}: content_base64: {error}")
+        if item["random_bytes"] is not None:
+            return old or secrets.token_bytes(item["random_bytes"])
+        text = (old or b"").decode()
+        if item["block"] is not None:
+            return with_block(text, item["block"], item["at"]).encode()
+        if old is None:
+            self.module.fail_json(msg=f"{item['path']} does not exist, so nothing can be replaced in it")
+        return re.sub(item["replace"]["regexp"], item["replace"]["with"], text, flags=re.MULTILINE).encode()
+
+    def _write(self, path: Path, content: bytes, item: dict[str, Any], *, exists: bool) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        real = path.resolve()
+        handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
+        new = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            # All before the file gets its name, so that no wrong eye ever sees it.
+            if exists:
+                state = real.stat()
+                os.chown(new, state.st_uid, state.st_gid)
+                new.chmod(state.st_mode & 0o7777)
+                self._attributes(new, item)
+            else:
+                self._attributes(new, {**item, "mode": item["mode"] or item["new_mode"] or "0644"})
+            self._move(new, real, content)
+        finally:
+            new.unlink(missing_ok=True)
+
+    def _move(self, new: Path, path: Path, content: bytes) -> None:
+        try:
+            new.replace(path)
+        except OSError as error:
+            # A file that is a mount point of its own, as container engines make of /etc/hosts, can only be rewritten.
+            if error.errno != errno.EBUSY:
+                raise
+            path.write_bytes(content)
+
+    def _attributes(self, path: Path, item: dict[str, Any]) -> bool:
+        state = path.stat()
+        uid, gid, mode = state.st_uid, state.st_gid, state.st_mode & 0o7777
+        try:
+            uid = pwd.getpwnam(item["owner"]).pw_uid if item["owner"] else uid
+            gid = grp.getgrnam(item["group"]).gr_gid if item["group"] else gid
+        except KeyError as error:
+            if self.module.check_mode:
+                return True
+            self.module.fail_json(msg=f"{item['path']}: {error.args[0]}; is its package installed?")
+        mode = int(item["mode"], 8) if item["mode"] else mode
+        if (uid, gid, mode) == (state.st_uid, state.st_gid, state.st_mode & 0o7777):
+            return False
+        if not self.module.check_mode:
+            os.chown(path, uid, gid)
+            path.chmod(mode)
+        return True
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={"files": {"type": "list", "elements": "dict", "required": True, "options": SPEC}},
+        supports_check_mode=True,
+    )
+    work = Files(module)
+    for item in module.params["files"]:
+        kinds = [kind for kind in KINDS if item[kind] not in (None, False)]
+        if len(kinds) != 1:
+            module.fail_json(msg=f"{item['path']}: say exactly one of {', '.join(KINDS)}, not {kinds or 'none'}")
+        try:
+            work.one(item)
+        except OSError as error:
+            module.fail_json(msg=f"{item['path']}: {error.strerror}", paths=work.paths)
+    module.exit_json(changed=bool(work.paths), paths=work.paths, diff=work.diff)
+
+
+if __name__ == "__main__":
+    main()

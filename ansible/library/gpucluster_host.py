@@ -1,0 +1,143 @@
+#!/usr/bin/python3
+"""What the roles must know of a host before they touch it, in one cheap task."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: gpucluster_host
+short_description: Facts about a host that the roles decide by
+description:
+  - Sets the fact C(gpucluster_host). It replaces C(setup), which costs four times as much and does not know what a
+    container may do.
+options:
+  user:
+    description: The login user whose home directory is looked up.
+    type: str
+    required: true
+author: gpucluster
+"""
+
+EXAMPLES = """
+- name: Look at the host
+  ansible.legacy.gpucluster_host:
+    user: debian
+"""
+
+RETURN = """
+ansible_facts:
+  description: One fact, C(gpucluster_host).
+  returned: always
+  type: dict
+"""
+
+CAP_SYS_TIME, CAP_SYS_RESOURCE = 25, 24
+DISTRIBUTIONS = {"debian": "Debian", "ubuntu": "Ubuntu", "ol": "OracleLinux"}
+TIME_SERVICES = ("chrony", "chronyd", "ntpsec", "systemd-timesyncd")
+FIREWALLS = ("firewalld", "ufw", "netfilter-persistent", "nftables")
+UNIT_DIRECTORIES = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+CGROUP = Path("/sys/fs/cgroup")
+# What Slurm's cgroup plugins need to bind and to limit.
+CGROUP_NEEDS = frozenset({"cpuset", "memory"})
+
+
+def read(path: str | Path) -> str:
+    """The text of a file, empty where there is none."""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def distribution(os_release: str) -> dict[str, str]:
+    """Name and major version, spelled as the files of vars/os spell them."""
+    pairs = (line.split("=", 1) for line in os_release.splitlines() if "=" in line)
+    found = {key: value.strip("\"'") for key, value in pairs}
+    name = DISTRIBUTIONS.get(found.get("ID", ""), found.get("ID", "unknown"))
+    return {"distribution": name, "major": found.get("VERSION_ID", "").partition(".")[0]}
+
+
+def cgroup(in_container: bool) -> dict[str, Any]:
+    """Which controllers there are, and whether Slurm may use them.
+
+    A container sees the version 1 hierarchies of the machine below, but they are not its own.
+    """
+    unified = read(CGROUP / "cgroup.controllers").split()
+    if unified or (CGROUP / "cgroup.controllers").exists():
+        return {"version": 2, "controllers": unified, "usable": set(unified) >= CGROUP_NEEDS}
+    controllers = sorted(entry.name for entry in CGROUP.iterdir()) if CGROUP.is_dir() else []
+    return {
+        "version": 1,
+        "controllers": controllers,
+        "usable": not in_container and set(controllers) >= CGROUP_NEEDS | {"freezer", "devices"},
+    }
+
+
+def capabilities() -> set[int]:
+    """Numbers of the effective capabilities of root on this host."""
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)", read("/proc/self/status"), re.MULTILINE)
+    mask = int(found.group(1), 16) if found else 0
+    return {bit for bit in range(64) if mask >> bit & 1}
+
+
+def hard_limit(kind: int) -> int | None:
+    """The hard limit, None for unlimited."""
+    limit = resource.getrlimit(kind)[1]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def has_unit(name: str) -> bool:
+    """Whether systemd has a unit file of this service."""
+    return any(Path(directory, f"{name}.service").is_file() for directory in UNIT_DIRECTORIES)
+
+
+def host_keys() -> list[str]:
+    """The public host keys, as `type key`."""
+    files = sorted(Path("/etc/ssh").glob("ssh_host_*_key.pub"))
+    return [" ".join(read(file).split()[:2]) for file in files if read(file)]
+
+
+def facts(user: str) -> dict[str, Any]:
+    """All of it."""
+    container = read("/run/systemd/container")
+    rights = capabilities()
+    return {
+        "hostname": platform.node(),
+        **distribution(read("/etc/os-release")),
+        "container": container,
+        "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20,
+        "cgroup": cgroup(bool(container)),
+        "can_raise_limits": CAP_SYS_RESOURCE in rights,
+        "can_set_time": CAP_SYS_TIME in rights and not container,
+        "hard_limits": {
+            "nofile": hard_limit(resource.RLIMIT_NOFILE),
+            "memlock": hard_limit(resource.RLIMIT_MEMLOCK),
+        },
+        "time_service": next((name for name in TIME_SERVICES if has_unit(name)), ""),
+        "firewalls": [name for name in FIREWALLS if has_unit(name)],
+        "ssh_host_keys": host_keys(),
+        # ~ of an unknown user stays as it is.
+        "user_home": os.path.expanduser(f"~{user}"),  # noqa: PTH111
+    }
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(argument_spec={"user": {"type": "str", "required": True}}, supports_check_mode=True)
+    user = module.params["user"]
+    found = facts(user)
+    if found["user_home"].startswith("~"):
+        module.fail_json(msg=f"there is no user {user} on this host; set ansible_user to the image's login user")
+    module.exit_json(changed=False, ansible_facts={"gpucluster_host": found})
+
+
+if __name__ == "__main__":
+    main()

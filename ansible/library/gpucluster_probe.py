@@ -1,0 +1,122 @@
+#!/usr/bin/python3
+"""What verify.yml wants to know of a host. Facts only: nothing here is good or bad."""
+
+from __future__ import annotations
+
+import grp
+import os
+import platform
+import pwd
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: gpucluster_probe
+short_description: Look at a host from the inside
+description:
+  - Collects facts for a verdict that is given elsewhere. It fails only when it can not look.
+options:
+  home_path: {description: Mount point of the home directories., type: path, required: true}
+  token_file: {description: A file that the controller has put on the share., type: path, required: true}
+  token: {description: Its content., type: str, required: true}
+  people: {description: Names of directory users to look up., type: list, elements: str, default: []}
+author: gpucluster
+"""
+
+EXAMPLES = """
+- name: Look at the host
+  ansible.legacy.gpucluster_probe:
+    home_path: /mnt/home
+    token_file: /mnt/home/.gpucluster/token
+    token: "123"
+"""
+
+RETURN = """
+facts:
+  description: hostname, home_fs, home_token_seen, user_ids, user_groups.
+  returned: always
+  type: dict
+"""
+
+# NFS may show a directory as it was a moment ago.
+TOKEN_SECONDS = 10.0
+
+
+def unescape(field: str) -> str:
+    """Undo the octal escapes of mountinfo."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), field)
+
+
+def home_fs(mountinfo: str, path: str) -> dict[str, Any]:
+    """What is mounted at the path."""
+    found: dict[str, Any] = {"source": "", "fstype": "", "mounted": False}
+    for line in mountinfo.splitlines():
+        fields, _dash, rest = line.partition(" - ")
+        if unescape(fields.split()[4]) == path:
+            fstype, source = rest.split()[:2]
+            found = {"source": unescape(source), "fstype": fstype, "mounted": True}
+    return found
+
+
+def sees(file: Path, token: str) -> bool:
+    """Whether the file shows up with this content."""
+    until = time.monotonic() + TOKEN_SECONDS
+    while True:
+        try:
+            # A listing asks the server; a lookup alone may be answered from a cache.
+            os.listdir(file.parent)  # noqa: PTH208
+            if file.read_text(encoding="utf-8").strip() == token:
+                return True
+        except OSError:
+            pass  # not there yet, or not there at all: both are an answer
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.5)
+
+
+def ids(name: str) -> str:
+    """`uid:gid` as this host's lookup has it, empty for an unknown user."""
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        return ""
+    return f"{entry.pw_uid}:{entry.pw_gid}"
+
+
+def groups(name: str) -> list[str]:
+    """The names of the user's groups."""
+    try:
+        numbers = os.getgrouplist(name, pwd.getpwnam(name).pw_gid)
+        return sorted(grp.getgrgid(number).gr_name for number in numbers)
+    except KeyError:
+        return []
+
+
+def main() -> None:
+    """Entry point."""
+    spec: dict[str, Any] = {
+        "home_path": {"type": "path", "required": True},
+        "token_file": {"type": "path", "required": True},
+        "token": {"type": "str", "required": True, "no_log": False},
+        "people": {"type": "list", "elements": "str", "default": []},
+    }
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    wish = module.params
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    home = home_fs(mounts, wish["home_path"].rstrip("/"))
+    facts = {
+        "hostname": platform.node(),
+        "home_fs": home,
+        "home_token_seen": home["mounted"] and sees(Path(wish["token_file"]), wish["token"]),
+        "user_ids": {name: ids(name) for name in wish["people"]},
+        "user_groups": {name: groups(name) for name in wish["people"]},
+    }
+    module.exit_json(changed=False, facts=facts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+#!/usr/bin/python3
+"""Several systemd units of a host in one task: enabled, running, and running with their present configuration."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: gpucluster_units
+short_description: Systemd units that run, and run with the configuration that lies there
+description:
+  - Enables and starts units, and restarts those that are older than a file that they read. A handler would be lost with
+    the run that is broken off between the change and the restart; the age of a process is not.
+  - A unit that does not stay up fails the task, with the end of its journal.
+options:
+  units:
+    description: The units, in the order in which they are started.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name: {description: Unit; C(.service) may be left out., type: str, required: true}
+      follows: {description: Files whose change asks for a restart., type: list, elements: path, default: []}
+      wait: {description: Wait until the unit runs., type: bool, default: true}
+  timeout:
+    description: Seconds that all starts may take together.
+    type: int
+    default: 90
+author: gpucluster
+"""
+
+EXAMPLES = """
+- name: Run munge with our key
+  ansible.legacy.gpucluster_units:
+    units:
+      - name: munge
+        follows: [/etc/munge/munge.key]
+"""
+
+RETURN = """
+started:
+  description: Units that were not running.
+  returned: always
+  type: list
+restarted:
+  description: Units that were older than their configuration.
+  returned: always
+  type: list
+enabled:
+  description: Units that were not enabled.
+  returned: always
+  type: list
+"""
+
+SPEC = {
+    "name": {"type": "str", "required": True},
+    "follows": {"type": "list", "elements": "path", "default": []},
+    "wait": {"type": "bool", "default": True},
+}
+PROPERTIES = (
+    "Id",
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "UnitFileState",
+    "NeedDaemonReload",
+    "InactiveExitTimestampMonotonic",
+)
+# A unit of type `simple` counts as started before its program has read its configuration.
+SETTLE_SECONDS = 0.3
+ENABLED = ("enabled", "static", "generated", "alias", "indirect", "enabled-runtime")
+
+
+def full_name(name: str) -> str:
+    """With the suffix."""
+    return name if "." in name else f"{name}.service"
+
+
+class Systemd:
+    """The commands of systemctl that we need."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+
+    def run(self, *words: str, timeout: float | None = None) -> str:
+        """Run systemctl; a failure ends the task."""
+        argv = ["timeout", str(int(timeout) + 1)] if timeout else []
+        code, out, err = self.module.run_command([*argv, "systemctl", *words])
+        if code != 0:
+            units = [word for word in words if "." in word]
+            self.module.fail_json(msg=f"systemctl {' '.join(words)}: {err.strip() or out.strip()}{self.journal(units)}")
+        return str(out)
+
+    def show(self, names: list[str]) -> dict[str, dict[str, str]]:
+        """The properties of units, by the name that was asked for."""
+        out = self.run("show", f"--property={','.join(PROPERTIES)}", *names)
+        blocks = [block for block in out.strip().split("\n\n") if block]
+        return {
+            name: dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+            for name, block in zip(names, blocks)  # noqa: B905 - Python 3.9 has no strict zip
+        }
+
+    def journal(self, units: list[str]) -> str:
+        """The last words of units, for an error message."""
+        said = []
+        for unit in units:
+            _code, out, _err = self.module.run_command(
+                ["journalctl", "--no-pager", "--quiet", "--output=cat", "--lines=8", f"--unit={unit}"]
+            )
+            if out.strip():
+                said.append(f"\n{unit} said: " + " | ".join(out.split("\n")).strip(" |"))
+        return "".join(said)
+
+
+def is_stale(state: dict[str, str], follows: list[str]) -> bool:
+    """Whether one of the files is younger than the unit's last start."""
+    if not follows:
+        return False
+    age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(state["InactiveExitTimestampMonotonic"] or 0) / 1e6
+    start = time.time() - age
+    return any(Path(file).exists() and Path(file).stat().st_mtime > start for file in follows)
+
+
+def observe(systemd: Systemd, units: dict[str, dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """The units' states, after a reload of systemd if its own knowledge is old."""
+    states = systemd.show(list(units))
+    if not systemd.module.check_mode and any(
+        state["NeedDaemonReload"] == "yes" or state["LoadState"] == "not-found" for state in states.values()
+    ):
+        systemd.run("daemon-reload")
+        states = systemd.show(list(units))
+    missing = [name for name, state in states.items() if state["LoadState"] == "not-found"]
+    if missing and not systemd.module.check_mode:
+        systemd.module.fail_json(msg=f"systemd does not know {', '.join(missing)}; is the package installed?")
+    return states
+
+
+def settle(systemd: Systemd, names: list[str]) -> None:
+    """Fail unless the units still run after a moment."""
+    time.sleep(SETTLE_SECONDS)
+    fallen = {
+        name: state for name, state in systemd.show(names).items() if state["ActiveState"] not in ("active", "reloading")
+    }
+    if fallen:
+        words = ", ".join(f"{name} is {state['ActiveState']} ({state['SubState']})" for name, state in fallen.items())
+        systemd.module.fail_json(msg=f"{words} right after its start{systemd.journal(list(fallen))}")
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "units": {"type": "list", "elements": "dict", "required": True, "options": SPEC},
+            "timeout": {"type": "int", "default": 90},
+        },
+        supports_check_mode=True,
+    )
+    systemd = Systemd(module)
+    units = {full_name(unit["name"]): unit for unit in module.params["units"]}
+    states = observe(systemd, units)
+    enabled = [name for name in units if states[name].get("UnitFileState", "") not in ENABLED]
+    started = [name for name in units if states[name]["ActiveState"] not in ("active", "reloading")]
+    restarted = [name for name in units if name not in started and is_stale(states[name], units[name]["follows"])]
+    if not module.check_mode:
+        if enabled:
+            systemd.run("enable", "--quiet", *enabled)
+        if started:
+            # A unit that gave up earlier would refuse to start too soon after.
+            module.run_command(["systemctl", "reset-failed", *started])
+        # First what is stale, for what starts may need it; `start` joins a start that is under way.
+        for verb, names in (("restart", restarted), ("start", started)):
+            later = [name for name in names if not units[name]["wait"]]
+            now = [name for name in names if units[name]["wait"]]
+            if later:
+                systemd.run(verb, "--no-block", *later)
+            if now:
+                systemd.run(verb, *now, timeout=module.params["timeout"])
+        waited = [name for name in (*restarted, *started) if units[name]["wait"]]
+        if waited:
+            settle(systemd, waited)
+    module.exit_json(
+        changed=bool(enabled or started or restarted), enabled=enabled, started=started, restarted=restarted
+    )
+
+
+if __name__ == "__main__":
+    main()

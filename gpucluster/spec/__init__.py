@@ -1,0 +1,128 @@
+"""The wish: a cluster.yml, read and checked.
+
+    spec = load("inventories/local/cluster.yml")      # or InputError with every fault at once
+    spec.pools["compute"].kind                        # "cluster_network"
+
+document.py reads YAML with places, model.py says what each key may hold, rules.py (with network.py and people.py)
+what keys demand of one another, wording.py how a fault is told, template.py and reference.py write the format down
+for people.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from gpucluster.errors import Finding, InputError
+from gpucluster.spec import document, rules, wording
+from gpucluster.spec.draft import Draft
+from gpucluster.spec.model import (
+    VERSION,
+    Cloud,
+    ClusterSpec,
+    Controller,
+    Home,
+    Image,
+    Network,
+    Person,
+    Pool,
+    PoolKind,
+    Resolved,
+    Slurm,
+    Software,
+    Ssh,
+    Storage,
+    Users,
+)
+from gpucluster.spec.network import overlapping_routes
+from gpucluster.spec.reference import json_schema
+from gpucluster.spec.template import template
+
+__all__ = [
+    "VERSION",
+    "Cloud",
+    "ClusterSpec",
+    "Controller",
+    "Finding",
+    "Home",
+    "Image",
+    "Network",
+    "Person",
+    "Pool",
+    "PoolKind",
+    "Slurm",
+    "Software",
+    "Ssh",
+    "Storage",
+    "Users",
+    "json_schema",
+    "load",
+    "loads",
+    "overlapping_routes",
+    "template",
+]
+
+
+def load(path: Path | str) -> ClusterSpec:
+    """Read and check one cluster.yml.
+
+    Raises:
+        InputError: it can't be read, or is wrong; `findings` holds every fault with line and column.
+    """
+    file = Path(path)
+    try:
+        # One byte more than allowed is enough to know that a file is too large.
+        with file.open("rb") as stream:
+            raw = stream.read(document.MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {file}", hint="Make one: gpucluster init") from error
+    except IsADirectoryError as error:
+        raise InputError(f"{file} is a directory", hint=f"Name the file in it: {file / 'cluster.yml'}") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(f"{file} can't be read: {reason}") from error
+    return _checked(raw, str(path), file)
+
+
+def loads(text: str | bytes, filename: str = "cluster.yml") -> ClusterSpec:
+    """Check the text of a cluster.yml that would lie at `filename`: relative file names in it count from there.
+
+    Raises:
+        InputError: it is wrong; `findings` holds every fault with line and column.
+    """
+    return _checked(text, filename, Path(filename))
+
+
+def _checked(raw: str | bytes, shown_as: str, file: Path) -> ClusterSpec:
+    read = document.read(raw, shown_as)
+    if read.data is None or not _known_version(read):
+        raise _wrong(read)
+    directory = file.absolute().parent
+    bad = set(read.unfit)
+    try:
+        ClusterSpec.model_validate(read.data)
+    except ValidationError as error:
+        bad |= wording.report(read, error)
+    draft = Draft(read, bad, directory)
+    rules.check(draft)
+    if read.findings:
+        raise _wrong(read)
+    return ClusterSpec.model_validate(read.data, context=Resolved(file, directory, draft.public_keys))
+
+
+def _known_version(read: document.Document) -> bool:
+    """A file of another version is not checked further: what is wrong there may be right."""
+    version = read.data.get("version")
+    if "version" not in read.data or (type(version) is int and version == VERSION):
+        return True
+    message = f"this gpucluster reads version {VERSION}; got {wording.shown(version)}"
+    hint = f"Write `version: {VERSION}`" if version in ("1", True, 1.0) else "Use the gpucluster that fits the file"
+    read.fault(("version",), message, hint)
+    return False
+
+
+def _wrong(read: document.Document) -> InputError:
+    findings = sorted(set(read.findings), key=lambda one: (one.line, one.column, one.path, one.message))
+    count = "1 fault" if len(findings) == 1 else f"{len(findings)} faults"
+    return InputError(f"{read.file}: {count}", findings=findings)

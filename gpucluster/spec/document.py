@@ -1,0 +1,315 @@
+"""YAML with places: a file becomes plain data, and for every key and value its line and column.
+
+A small, strict YAML: one document; text, whole numbers, `true`, `false` and `null` in the way of YAML 1.2 (so `no` is a
+word and `010` is no number); no tags, no merge keys. Aliases are allowed, but not so many that a small file grows
+into a large one.
+Everything that is refused becomes a Finding; nothing raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import yaml
+
+from gpucluster.errors import Finding
+
+Path = tuple[str | int, ...]
+
+MAX_BYTES = 256 * 1024
+MAX_DEPTH = 16
+MAX_VALUES = 20_000
+
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
+_FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]{1,3})?")
+_NULLS = frozenset({"", "~", "null"})
+_BOOLS = {"true": True, "false": False}
+_TEXT_TAGS = frozenset({None, "!", "tag:yaml.org,2002:str"})
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+_INDENT_TAB = re.compile(r"[ ]*\t")
+
+#: Words of PyYAML's scanner and parser, and ours.
+_SYNTAX_WORDS = (
+    ("mapping values are not allowed here", "a `:` where none can stand", "Check the indentation, or quote the text"),
+    ("could not find expected ':'", "a key without a `:` after it", "Write `key: value`"),
+    ("expected <block end>", "the indentation does not fit", "Lines of one level begin in the same column"),
+    ("while scanning a quoted scalar", "a quote that is never closed", "Add the closing quote"),
+    ("found undefined alias", "an alias for which there is no anchor", "Define it with & before it is used"),
+    ("found duplicate anchor", "an anchor that was defined before", "Choose another name"),
+    ("cannot start any token", "a character that can't begin a value", "Put the text in quotes"),
+    ("expected ',' or ']'", "a list that is never closed", "Add the closing ]"),
+    ("expected ',' or '}'", "a mapping that is never closed", "Add the closing }"),
+    ("expected a single document", "a second document", "Keep one cluster per file"),
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where something stands; both count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass
+class Document:
+    """What was read. `data` holds dicts, tuples, str, int, float, bool and None; `findings` what was refused.
+
+    `keys` and `values` say where the key and the value of a path stand, `texts` how a value is spelled (24.10, not the
+    24.1 that it would be as a number), `unfit` which paths have a fault already, though `data` holds something there.
+    """
+
+    file: str
+    data: Any = None
+    keys: dict[Path, Place] = field(default_factory=dict)
+    values: dict[Path, Place] = field(default_factory=dict)
+    texts: dict[Path, str] = field(default_factory=dict)
+    unfit: set[Path] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
+
+    def place(self, path: Path, *, key: bool = False) -> Place:
+        """Where the value (or the key) of `path` stands; for what is missing, where its parent does."""
+        while path:
+            first, second = (self.keys, self.values) if key else (self.values, self.keys)
+            found = first.get(path) or second.get(path)
+            if found:
+                return found
+            path, key = path[:-1], True
+        return Place(1, 1)
+
+    def fault(self, path: Path, message: str, hint: str = "", *, key: bool = False) -> None:
+        """Note a fault of the value (or the key) at `path`."""
+        place = self.place(path, key=key)
+        self.findings.append(Finding(self.file, place.line, place.column, dotted(path), message, hint))
+
+
+def dotted(path: Path) -> str:
+    """A path as people write it: users.people[0].name"""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def read(raw: bytes | str, file: str) -> Document:
+    """Read one file. The document has findings or data; data that is not a mapping is a finding, too."""
+    document = Document(file)
+    text = _decode(raw, document)
+    if text is None or not _plain_text(text, document):
+        return document
+    try:
+        _Reader(document).read(text)
+    except yaml.MarkedYAMLError as error:
+        _syntax(error, document)
+    except yaml.YAMLError as error:
+        _report(document, Place(1, 1), f"not YAML: {error}")
+    except _Refused as refused:
+        _report(document, refused.place, refused.message, refused.hint)
+    else:
+        if not isinstance(document.data, dict):
+            what = "the file is empty" if document.data is None else "the file must hold keys with values"
+            _report(document, Place(1, 1), what, "Begin with `version: 1`; `gpucluster init` writes a whole file")
+    if document.findings and not isinstance(document.data, dict):
+        document.data = None
+    return document
+
+
+class _Refused(Exception):
+    """The file can't be read on; the fault stands at `place`."""
+
+    def __init__(self, place: Place, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.place, self.message, self.hint = place, message, hint
+
+
+def _report(document: Document, place: Place, message: str, hint: str = "", path: Path = ()) -> None:
+    document.findings.append(Finding(document.file, place.line, place.column, dotted(path), message, hint))
+
+
+def _decode(raw: bytes | str, document: Document) -> str | None:
+    size = len(raw)
+    if size > MAX_BYTES:
+        message = f"the file is too large: {size} bytes, at most {MAX_BYTES} are read"
+        _report(document, Place(1, 1), message, "Is this really a cluster.yml?")
+        return None
+    if isinstance(raw, str):
+        return raw.removeprefix("\ufeff")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        good = raw[: error.start].decode("utf-8", errors="replace")
+        place = Place(good.count("\n") + 1, len(good) - good.rfind("\n"))
+        _report(document, place, f"not UTF-8: byte 0x{raw[error.start]:02x}", "Save the file as UTF-8")
+        return None
+
+
+def _plain_text(text: str, document: Document) -> bool:
+    """No tabs in front of a line, no control characters: both look like something that they are not."""
+    for number, whole in enumerate(text.split("\n"), start=1):
+        line = whole.removesuffix("\r")
+        tab = _INDENT_TAB.match(line)
+        if tab and line.strip():
+            _report(document, Place(number, tab.end()), "a tab in the indentation", "YAML wants spaces")
+        strange = _UNPRINTABLE.search(line)
+        if strange:
+            place = Place(number, strange.start() + 1)
+            _report(document, place, _unseen(strange), "Delete it and type the line anew")
+    return not document.findings
+
+
+def _syntax(error: yaml.MarkedYAMLError, document: Document) -> None:
+    said = f"{error.context or ''} {error.problem or ''}"
+    mark = error.problem_mark or error.context_mark
+    place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+    for theirs, ours, hint in _SYNTAX_WORDS:
+        if theirs in said:
+            _report(document, place, ours, hint)
+            return
+    _report(document, place, f"not YAML: {said.strip()}")
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A value as it stands in the file. `content`: text, nodes, pairs of nodes, or the node of an alias."""
+
+    kind: Literal["scalar", "list", "mapping", "alias"]
+    place: Place
+    content: Any
+    plain: bool = True
+    tagged: bool = False
+
+
+class _Reader:
+    """First the tree of what is there, then the data. Depth and size are bounded: neither stack nor memory runs out."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.events: Iterator[Any] = iter(())
+        self.anchors: dict[str, _Node] = {}
+        self.open_anchors: set[str] = set()
+        self.values = 0
+
+    def read(self, text: str) -> None:
+        """Read the one document of `text`."""
+        self.events = yaml.parse(text, Loader=yaml.SafeLoader)
+        root: _Node | None = None
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if root is not None:
+                    raise _Refused(_start(event), "a second document", "Keep one cluster per file")
+                root = self._node(next(self.events), 0)
+        if root is not None:
+            self.document.data = self._value(root, (), 0)
+
+    def _node(self, event: Any, depth: int) -> _Node:
+        place = _start(event)
+        if depth > MAX_DEPTH:
+            raise _Refused(place, f"nested more than {MAX_DEPTH} levels deep")
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor in self.open_anchors:
+                raise _Refused(place, f"the alias *{event.anchor} stands inside of what it names")
+            if event.anchor not in self.anchors:
+                hint = f"Define &{event.anchor} before it is used"
+                raise _Refused(place, f"the alias *{event.anchor} names no anchor", hint)
+            return _Node("alias", place, self.anchors[event.anchor])
+        if event.anchor is None:
+            return self._content(event, place, depth)
+        if event.anchor in self.anchors or event.anchor in self.open_anchors:
+            raise _Refused(place, f"the anchor &{event.anchor} was defined before", "Choose another name")
+        self.open_anchors.add(event.anchor)
+        node = self._content(event, place, depth)
+        self.open_anchors.discard(event.anchor)
+        self.anchors[event.anchor] = node
+        return node
+
+    def _content(self, event: Any, place: Place, depth: int) -> _Node:
+        tagged = event.tag not in _TEXT_TAGS
+        if isinstance(event, yaml.ScalarEvent):
+            return _Node("scalar", place, event.value, event.style is None and event.tag is None, tagged)
+        inner: list[_Node] = []
+        while not isinstance(child := next(self.events), yaml.CollectionEndEvent):
+            inner.append(self._node(child, depth + 1))
+        if isinstance(event, yaml.SequenceStartEvent):
+            return _Node("list", place, tuple(inner), tagged=tagged)
+        return _Node("mapping", place, tuple(zip(inner[::2], inner[1::2], strict=True)), tagged=tagged)
+
+    def _value(self, node: _Node, path: Path, depth: int) -> Any:
+        self.values += 1
+        if self.values > MAX_VALUES:
+            hint = "Use fewer aliases" if self.anchors else ""
+            raise _Refused(node.place, f"too large: more than {MAX_VALUES} values", hint)
+        if depth > MAX_DEPTH:
+            raise _Refused(node.place, f"nested more than {MAX_DEPTH} levels deep")
+        self.document.values.setdefault(path, node.place)
+        if node.kind == "alias":
+            return self._value(node.content, path, depth)
+        if node.tagged:
+            self.document.unfit.add(path)
+            self.document.fault(path, "tags are not supported", "Delete the word that begins with !")
+        if node.kind == "list":
+            return tuple(self._value(item, (*path, index), depth + 1) for index, item in enumerate(node.content))
+        if node.kind == "mapping":
+            return self._mapping(node, path, depth)
+        return self._scalar(node, path)
+
+    def _mapping(self, node: _Node, path: Path, depth: int) -> dict[str, Any]:
+        items: dict[str, Any] = {}
+        for key_node, value_node in node.content:
+            target = key_node.content if key_node.kind == "alias" else key_node
+            if target.kind != "scalar":
+                self._refuse_key(key_node, path, "a key must be text", "")
+                continue
+            key: str = target.content
+            strange = _UNPRINTABLE.search(key)
+            if strange:
+                self._refuse_key(key_node, path, _unseen(strange), "Delete it")
+                continue
+            inner: Path = (*path, key)
+            if key in items:
+                first = self.document.keys[inner].line
+                self._refuse_key(key_node, inner, f"the key stands twice, first in line {first}", "Delete one of them")
+                continue
+            self.document.keys[inner] = key_node.place
+            if target.plain and key == "<<":
+                self.document.fault(inner, "merge keys are not supported", "Write the values out", key=True)
+                continue
+            if target.plain and not isinstance(_plain_value(key), str):
+                self.document.unfit.add(inner)
+                self.document.fault(inner, "a key must be text", f'Write it in quotes: "{key}"', key=True)
+            items[key] = self._value(value_node, inner, depth + 1)
+        return items
+
+    def _refuse_key(self, node: _Node, path: Path, message: str, hint: str) -> None:
+        _report(self.document, node.place, message, hint, path)
+
+    def _scalar(self, node: _Node, path: Path) -> Any:
+        text: str = node.content
+        strange = _UNPRINTABLE.search(text)
+        if strange:
+            self.document.unfit.add(path)
+            _report(self.document, node.place, _unseen(strange), "Delete it", path)
+            return ""
+        self.document.texts[path] = text
+        return _plain_value(text) if node.plain else text
+
+
+def _unseen(strange: re.Match[str]) -> str:
+    return f"a character that can't be seen: U+{ord(strange[0]):04X}"
+
+
+def _plain_value(text: str) -> Any:
+    """What a word without quotes means."""
+    if text.lower() in _NULLS:
+        return None
+    if text in _BOOLS:
+        return _BOOLS[text]
+    if _INT.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def _start(event: Any) -> Place:
+    return Place(event.start_mark.line + 1, event.start_mark.column + 1)

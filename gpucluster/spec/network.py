@@ -1,0 +1,130 @@
+"""Rules of the network: three networks that fit into each other, and from where ssh is let in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from ipaddress import AddressValueError, IPv4Network, IPv6Network, NetmaskValueError
+from typing import Any
+
+from gpucluster.spec.document import Path
+from gpucluster.spec.draft import Draft
+from gpucluster.spec.wording import shown
+
+#: Of every subnet OCI keeps three addresses: the first two and the last.
+RESERVED_ADDRESSES = 3
+#: A mount target takes three addresses of its subnet.
+MOUNT_TARGET_ADDRESSES = 3
+#: OCI's limits for a VCN and for a subnet.
+LARGEST_PREFIX, SMALLEST_PREFIX = 16, 30
+#: No network larger than this may be let in by ssh: more than 16.7 million addresses are nobody's office.
+LARGEST_SSH_PREFIX = 8
+
+_UNUSABLE = {
+    "127.0.0.0/8": "loopback",
+    "169.254.0.0/16": "link-local, where the cloud's own services answer",
+    "224.0.0.0/4": "multicast",
+    "240.0.0.0/4": "reserved",
+    "0.0.0.0/8": "reserved",
+}
+
+
+def check_network(draft: Draft) -> None:
+    """Note every fault of `network`."""
+    section = draft.section("network")
+    names = ("vcn_cidr", "public_subnet_cidr", "private_subnet_cidr")
+    found = {name: _network_of(draft, ("network", name), section.get(name)) for name in names}
+    for name, network in found.items():
+        if network and not LARGEST_PREFIX <= network.prefixlen <= SMALLEST_PREFIX:
+            what = "a VCN" if name == "vcn_cidr" else "a subnet"
+            message = f"{what} is between /{LARGEST_PREFIX} and /{SMALLEST_PREFIX}; got /{network.prefixlen}"
+            draft.fault(("network", name), message)
+    vcn, public, private = (found[name] for name in names)
+    if vcn:
+        for cidr, what in _UNUSABLE.items():
+            if vcn.overlaps(IPv4Network(cidr)):
+                draft.fault(("network", "vcn_cidr"), f"overlaps {cidr} ({what})", "Take one of 10.0.0.0/8")
+                break
+        for name, subnet in (("public_subnet_cidr", public), ("private_subnet_cidr", private)):
+            if subnet and not subnet.subnet_of(vcn):
+                draft.fault(("network", name), f"{subnet} lies outside of vcn_cidr {vcn}", f"Take a part of {vcn}")
+    if public and private and public.overlaps(private):
+        message = f"overlaps public_subnet_cidr {public}"
+        draft.fault(("network", "private_subnet_cidr"), message, "Take another part of vcn_cidr")
+    if private:
+        _room(draft, private)
+    _ssh_allowed(draft, section.get("ssh_allowed_cidrs"))
+
+
+def overlapping_routes(vcn_cidr: str, routes: Iterable[str]) -> list[str]:
+    """Which of the routes of a host (`10.1.0.0/16`, `10.0.0.7`, `default`) overlap the network.
+
+    The default route overlaps nothing, and what is no IPv4 network is passed over.
+    """
+    vcn = IPv4Network(vcn_cidr)
+    overlapping = []
+    for route in routes:
+        try:
+            network = IPv4Network(route, strict=False)
+        except ValueError:
+            continue
+        if network.prefixlen and network.overlaps(vcn):
+            overlapping.append(route)
+    return overlapping
+
+
+def _network_of(draft: Draft, path: Path, text: Any) -> IPv4Network | None:
+    if not isinstance(text, str):
+        return None
+    if ":" in text:
+        draft.fault(path, f"must be an IPv4 network; got {shown(text)}", "IPv6 is not used here")
+        return None
+    if not re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text):
+        hint = f"Write {text}/32 for this one address" if re.fullmatch(r"[0-9]+(\.[0-9]+){3}", text) else ""
+        draft.fault(path, f"must be a network with its prefix, such as 10.0.0.0/16; got {shown(text)}", hint)
+        return None
+    try:
+        network = IPv4Network(text, strict=False)
+    except (AddressValueError, NetmaskValueError):
+        draft.fault(path, f"is not a network: {shown(text)}", "Four numbers up to 255, a slash, a prefix up to 32")
+        return None
+    if str(network.network_address) != text.partition("/")[0]:
+        draft.fault(path, f"is an address within a network, not a network: {shown(text)}", f"Write {network}")
+        return None
+    return network
+
+
+def _room(draft: Draft, private: IPv4Network) -> None:
+    counts = [pool.get("max_count") for pool in draft.section("pools").values() if isinstance(pool, dict)]
+    nodes = sum(count for count in counts if isinstance(count, int))
+    needed = nodes + 1 + MOUNT_TARGET_ADDRESSES + RESERVED_ADDRESSES
+    if needed > private.num_addresses:
+        prefix = 32 - (needed - 1).bit_length()
+        hint = f"Take a /{prefix} or larger, or lower max_count"
+        if prefix < LARGEST_PREFIX:
+            hint = "Lower max_count: no subnet is that large"
+        draft.fault(
+            ("network", "private_subnet_cidr"),
+            f"{private} has {private.num_addresses} addresses, {needed} are needed: {nodes} nodes, 1 controller, "
+            f"{MOUNT_TARGET_ADDRESSES} for the mount target, {RESERVED_ADDRESSES} kept by the cloud",
+            hint,
+        )
+
+
+def _ssh_allowed(draft: Draft, cidrs: Any) -> None:
+    for index, text in enumerate(cidrs or ()):
+        path: Path = ("network", "ssh_allowed_cidrs", index)
+        hint = "Name the networks that you log in from, such as 203.0.113.0/24"
+        if text in ("0.0.0.0/0", "::/0") or (isinstance(text, str) and _is_all_of_ipv6(text)):
+            draft.fault(path, f"{text} is the whole internet", hint)
+            continue
+        network = _network_of(draft, path, text)
+        if network and network.prefixlen < LARGEST_SSH_PREFIX:
+            draft.fault(path, f"{network} is too large: at most a /{LARGEST_SSH_PREFIX} may be let in", hint)
+
+
+def _is_all_of_ipv6(text: str) -> bool:
+    try:
+        return IPv6Network(text, strict=False).prefixlen == 0
+    except ValueError:
+        return False

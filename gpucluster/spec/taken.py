@@ -1,0 +1,50 @@
+"""Names and numbers that belong to somebody else."""
+
+from __future__ import annotations
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: `controller` and `localhost` are hosts, `all` and `ungrouped` groups of Ansible, `default` is a keyword of Slurm.
+RESERVED_POOL_NAMES = _words("all controller default localhost ungrouped")
+
+#: Users and groups of Debian, Ubuntu, Oracle Linux and of what is installed there.
+SYSTEM_NAMES = _words(
+    """
+    _apt adm admin avahi backup bin chrony cloud-init colord daemon dbus debian dip docker ftp games gnats halt http irc
+    landscape libvirt-qemu list lp mail man messagebus munge mysql named news nfsnobody nobody nogroup nslcd ntp opc
+    openldap operator oracle pollinate polkitd postfix postgres proxy prometheus root rpc rpcuser shadow shutdown slurm
+    sshd sssd statd staff sudo sync sys syslog systemd-network systemd-resolve systemd-timesync tcpdump tss tty ubuntu
+    users utmp uucp uuidd video wheel www-data
+    """
+)
+
+#: Ids of systemd's dynamic users and of `nobody`.
+RESERVED_IDS = range(61184, 65536)
+
+SYSTEM_DIRECTORIES = _words(
+    "/bin /boot /dev /etc /home /lib /lib64 /media /mnt /opt /proc /root /run /sbin /srv /sys /tmp /usr /var"
+)
+#: Directories in which nothing may be mounted, either.
+NEVER_UNDER = _words("/bin /boot /dev /etc /lib /lib64 /proc /root /run /sbin /sys /tmp /usr")
+
+#: Keys of slurm.conf that follow from the rest of the file. Slurm does not mind case in them.
+OWNED_SLURM_KEYS = _words(
+    """
+    AccountingStorageBackupHost AccountingStorageHost AccountingStoragePass AccountingStoragePort
+    AccountingStorageTRES AccountingStorageType AccountingStorageUser AuthInfo AuthType ClusterName ControlAddr
+    ControlMachine CredType DownNodes FrontendName GresTypes Include JobAcctGatherType NodeName NodeSet
+    PartitionName ProctrackType ResumeFailProgram ResumeProgram ResumeRate ResumeTimeout ReturnToService
+    SelectType SelectTypeParameters SlurmUser SlurmctldAddr SlurmctldHost SlurmctldLogFile SlurmctldParameters
+    SlurmctldPidFile SlurmctldPort SlurmdLogFile SlurmdParameters SlurmdPidFile SlurmdPort SlurmdSpoolDir
+    SlurmdUser StateSaveLocation SuspendExcNodes SuspendExcParts SuspendProgram SuspendRate SuspendTime
+    SuspendTimeout TaskPlugin
+    """
+)
+
+#: Keys that the slurm role sets, and that `slurm.extra_config` may set otherwise.
+TUNABLE_SLURM_KEYS = _words(
+    "LaunchParameters MessageTimeout PropagateResourceLimitsExcept SlurmdTimeout UnkillableStepTimeout"
+)

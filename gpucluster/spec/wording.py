@@ -1,0 +1,250 @@
+"""Faults in people's words: from the errors of the model to findings with a place and a hint."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from gpucluster.spec import model
+from gpucluster.spec.document import Document, Path
+
+_MAX_SHOWN = 60
+_WORDS_FOR_TRUE = frozenset({"true", "yes", "on", "y", "True", "TRUE"})
+_WORDS_FOR_FALSE = frozenset({"false", "no", "off", "n", "False", "FALSE"})
+
+_NAME_WORDS = "lower-case letters, digits and -, beginning with a letter and not ending with -"
+_PATTERNS = {
+    model.NAME_PATTERN: (f"must be at most 15 {_NAME_WORDS}", ""),
+    model.POOL_NAME_PATTERN: (f"must be at most 20 {_NAME_WORDS}", ""),
+    model.USER_NAME_PATTERN: (
+        "must be at most 32 lower-case letters, digits, _ and -, beginning with a letter or _",
+        "",
+    ),
+    model.PATH_PATTERN: (
+        "must be an absolute path without a slash at the end",
+        "Such as /mnt/home; letters, digits, . _ and - are allowed in it",
+    ),
+    model.REGION_PATTERN: ("must be the name of a region", "Such as us-ashburn-1"),
+    model.COMPARTMENT_PATTERN: (
+        "must be the OCID of a compartment",
+        "It begins with ocid1.compartment. and is shown in the console under Identity, Compartments",
+    ),
+    model.IMAGE_PATTERN: ("must be the OCID of an image", "It begins with ocid1.image."),
+    model.SLURM_CLUSTER_PATTERN: (
+        "must be at most 40 lower-case letters, digits, _ and -, beginning with a letter",
+        "",
+    ),
+    model.TIMEZONE_PATTERN: ("must be the name of a time zone", "Such as UTC or Europe/Berlin"),
+    model.WORD_PATTERN: ("must be one word", ""),
+}
+
+
+def report(document: Document, error: ValidationError) -> set[Path]:
+    """Note every error of the model in the document; return the paths whose values can't be used."""
+    bad: set[Path] = set()
+    for details in error.errors(include_url=False):
+        path: Path = tuple(part for part in details["loc"])
+        bad.add(path)
+        if any(path[:length] in document.unfit for length in range(len(path) + 1)):
+            continue  # the reader has told it
+        if details["type"] != "missing" and path not in document.values:
+            continue  # it follows from another value, which is told
+        message, hint = _in_words(details, document, path)
+        document.fault(path, message, hint, key=details["type"] == "extra_forbidden")
+    return bad
+
+
+def shown(value: Any) -> str:
+    """A value as a message may quote it: on one line, cut when long."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, (dict, tuple, list)):
+        return "keys with values" if isinstance(value, dict) else "a list"
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else str(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+def alike(word: str, known: Iterable[str]) -> str:
+    """A hint that names what is spelled like `word`; empty if nothing is."""
+    matches = difflib.get_close_matches(word, list(known), n=2, cutoff=0.6)
+    return f"Did you mean {' or '.join(matches)}?" if matches else ""
+
+
+def field_at(path: Path) -> FieldInfo | None:
+    """The field of the model that `path` means."""
+    current: Any = model.ClusterSpec
+    info: FieldInfo | None = None
+    for part in path:
+        current = _unwrapped(current)
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            info = current.model_fields.get(str(part))
+            if info is None:
+                return None
+            current = info.annotation
+        elif get_origin(current) in (dict, tuple):
+            current = get_args(current)[1 if get_origin(current) is dict else 0]
+        else:
+            return None
+    return info
+
+
+def keys_at(path: Path) -> list[str]:
+    """The keys that the model knows at `path`; none where any key may stand."""
+    current: Any = model.ClusterSpec
+    for part in path:
+        current = _unwrapped(current)
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            info = current.model_fields.get(str(part))
+            current = info.annotation if info else None
+        elif get_origin(current) in (dict, tuple):
+            current = get_args(current)[1 if get_origin(current) is dict else 0]
+    current = _unwrapped(current)
+    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+
+
+def _unwrapped(annotation: Any) -> Any:
+    """`X` of `X | None`."""
+    rest = [part for part in get_args(annotation) if part is not type(None)]
+    return rest[0] if type(None) in get_args(annotation) and len(rest) == 1 else annotation
+
+
+def _in_words(details: ErrorDetails, document: Document, path: Path) -> tuple[str, str]:
+    kind, context = details["type"], details.get("ctx", {})
+    words = _BY_TYPE.get(kind)
+    if details["input"] is None and kind not in ("missing", "extra_forbidden"):
+        return "has no value", _example(path) or "Give it one, or delete the line"
+    return words(details["input"], context, document, path) if words else (details["msg"], "")
+
+
+def _example(path: Path) -> str:
+    info = field_at(path)
+    if info is None or not path:
+        return ""
+    if not info.examples:
+        return f"{info.description}" if info.description else ""
+    return f"Write, for example, `{path[-1]}: {_yaml(info.examples[0])}`"
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value) if not isinstance(value, list) else f"[{', '.join(_yaml(item) for item in value)}]"
+
+
+def _missing(_value: Any, _context: Any, _document: Document, path: Path) -> tuple[str, str]:
+    return "is missing", _example(path)
+
+
+def _unknown(_value: Any, _context: Any, _document: Document, path: Path) -> tuple[str, str]:
+    parent, key = path[:-1], str(path[-1])
+    known = keys_at(parent)
+    hint = alike(key, known)
+    if not hint:
+        homes = [where for where in _sections_with(key) if where != parent]
+        if homes:
+            hint = f"It belongs under {' or '.join('.'.join(map(str, home)) or 'the top level' for home in homes[:3])}"
+    return "unknown key", hint or f"Known here: {', '.join(known)}"
+
+
+def _sections_with(key: str) -> list[Path]:
+    sections: list[Path] = [
+        (),
+        *((name,) for name in model.ClusterSpec.model_fields),
+        ("pools", "<name>"),
+        ("storage", "home"),
+    ]
+    return [section for section in sections if key in keys_at(section)]
+
+
+def _text(value: Any, _context: Any, document: Document, path: Path) -> tuple[str, str]:
+    if isinstance(value, (dict, tuple)):
+        return f"must be text; got {shown(value)}", ""
+    spelled = document.texts.get(path, shown(value))
+    return f"must be text; got {spelled}", f'Write it in quotes: "{spelled}"'
+
+
+def _whole_number(value: Any, _context: Any, _document: Document, _path: Path) -> tuple[str, str]:
+    hint = ""
+    if isinstance(value, str) and re.fullmatch(r"\s*[-+]?[0-9]{1,18}\s*", value):
+        hint = f"Write it without quotes: {int(value)}"
+    return f"must be a whole number; got {shown(value)}", hint
+
+
+def _truth(value: Any, _context: Any, _document: Document, _path: Path) -> tuple[str, str]:
+    hint = ""
+    if isinstance(value, str) and value in _WORDS_FOR_TRUE | _WORDS_FOR_FALSE:
+        hint = f"Write {'true' if value in _WORDS_FOR_TRUE else 'false'}, without quotes"
+    return f"must be true or false; got {shown(value)}", hint
+
+
+def _list(value: Any, _context: Any, _document: Document, _path: Path) -> tuple[str, str]:
+    hint = f"Write [{value}]" if isinstance(value, (str, int)) else "Begin each entry with -"
+    return f"must be a list; got {shown(value)}", hint
+
+
+def _mapping(value: Any, _context: Any, _document: Document, path: Path) -> tuple[str, str]:
+    known = keys_at(path)
+    return f"must hold keys with values; got {shown(value)}", f"Keys: {', '.join(known)}" if known else ""
+
+
+def _choice(value: Any, context: Any, _document: Document, path: Path) -> tuple[str, str]:
+    info = field_at(path)
+    choices = [str(choice) for choice in get_args(info.annotation)] if info else [str(context.get("expected"))]
+    return f"must be {' or '.join(choices)}; got {shown(value)}", alike(str(value), choices)
+
+
+def _pattern(value: Any, context: Any, _document: Document, _path: Path) -> tuple[str, str]:
+    message, hint = _PATTERNS[context["pattern"]]
+    return f"{message}; got {shown(value)}", hint
+
+
+def _bound(words: str, key: str) -> Callable[[Any, Any, Document, Path], tuple[str, str]]:
+    def say(value: Any, context: Any, _document: Document, _path: Path) -> tuple[str, str]:
+        return f"must be {words} {context[key]}; got {shown(value)}", ""
+
+    return say
+
+
+def _too_short(value: Any, context: Any, _document: Document, path: Path) -> tuple[str, str]:
+    return f"must have at least {context.get('min_length', 1)} entry; it has {len(value)}", _example(path)
+
+
+def _too_long(value: Any, context: Any, _document: Document, _path: Path) -> tuple[str, str]:
+    return f"must have at most {context['max_length']} entries; it has {len(value)}", ""
+
+
+def _empty(_value: Any, _context: Any, _document: Document, path: Path) -> tuple[str, str]:
+    return "is empty", _example(path)
+
+
+def _long_text(value: Any, context: Any, _document: Document, _path: Path) -> tuple[str, str]:
+    return f"must have at most {context['max_length']} characters; it has {len(value)}", ""
+
+
+_BY_TYPE: dict[str, Callable[[Any, Any, Document, Path], tuple[str, str]]] = {
+    "missing": _missing,
+    "extra_forbidden": _unknown,
+    "string_type": _text,
+    "int_type": _whole_number,
+    "int_from_float": _whole_number,
+    "bool_type": _truth,
+    "tuple_type": _list,
+    "dict_type": _mapping,
+    "model_type": _mapping,
+    "model_attributes_type": _mapping,
+    "literal_error": _choice,
+    "string_pattern_mismatch": _pattern,
+    "greater_than_equal": _bound("at least", "ge"),
+    "less_than_equal": _bound("at most", "le"),
+    "too_short": _too_short,
+    "too_long": _too_long,
+    "string_too_short": _empty,
+    "string_too_long": _long_text,
+}

@@ -1,0 +1,153 @@
+"""The slurm role's templates for every shape, read by the real Slurm.
+
+One container, one slurmctld, one slurmd for each shape: first the configuration of a real cluster (GPUs with device
+files, which are made up here), then that of an emulated one, in which every node has to become idle and to run a job.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster import shapes
+from gpucluster.spec.taken import OWNED_SLURM_KEYS, TUNABLE_SLURM_KEYS
+from tests.unit.slurm_render import ADDRESS, CONTROLLER, VERSION, pool, render
+
+SHAPES = list(shapes.catalogue().values())
+#: What lets many slurmd share one machine; the rest of the configuration is as the role writes it.
+SHARED_MACHINE = {
+    "CommunicationParameters": "NoInAddrAny",
+    "SlurmdPidFile": "/run/slurmd-%n.pid",
+    "SlurmdLogFile": "/var/log/slurmd-%n.log",
+}
+
+
+def name(shape: shapes.Shape) -> str:
+    return shape.name.lower().replace(".", "-")
+
+
+def node(shape: shapes.Shape) -> str:
+    return f"{name(shape)}-1"
+
+
+POOLS = [pool(shape, [node(shape)], name=name(shape)) for shape in SHAPES]
+
+
+def settings(text: str) -> dict[str, str]:
+    """The plain `Key=Value` lines of a slurm.conf."""
+    lines = (
+        line for line in text.splitlines() if line.strip() and not line.startswith(("#", "NodeName", "PartitionName"))
+    )
+    return dict(line.partition("=")[::2] for line in lines)
+
+
+@pytest.mark.parametrize("emulated", [True, False], ids=["emulated", "real"])
+def test_every_line_has_a_value(emulated: bool) -> None:
+    # Slurm does not start on `Key=`.
+    for file, text in render(POOLS, emulated=emulated).items():
+        assert [line for line in text.splitlines() if line.rstrip().endswith("=")] == [], file
+
+
+@pytest.mark.parametrize("emulated", [True, False], ids=["emulated", "real"])
+def test_what_the_role_sets_is_known_to_the_spec(emulated: bool) -> None:
+    assert set(settings(render(POOLS, emulated=emulated)["slurm.conf"])) <= OWNED_SLURM_KEYS | TUNABLE_SLURM_KEYS
+    assert not OWNED_SLURM_KEYS & TUNABLE_SLURM_KEYS
+
+
+def test_extra_config_goes_over_the_lines_of_the_role() -> None:
+    extra = {"MessageTimeout": 60, "SchedulerParameters": "bf_interval=30"}
+    found = settings(render(POOLS, emulated=True, extra_config=extra)["slurm.conf"])
+    assert (found["MessageTimeout"], found["SchedulerParameters"]) == ("60", "bf_interval=30")
+
+
+@pytest.fixture(scope="module")
+def slurm() -> dict[str, Any]:
+    """What the real Slurm said."""
+    from gpucluster.localcloud import machines
+    from gpucluster.localcloud.podman import settings as host
+    from gpucluster.paths import local_cloud_home
+
+    problems = machines.probe()
+    if problems:
+        pytest.skip("; ".join(problems))
+    directories = {"spool": "/var/lib/slurm/slurmd/%n"}
+    nodes = [node(shape) for shape in SHAPES]
+    with_gpus = [shape for shape in SHAPES if shape.gpus]
+    plan = {
+        "controller": ADDRESS,
+        "hosts": {CONTROLLER: ADDRESS} | {node: f"192.0.2.{number}" for number, node in enumerate(nodes, start=2)},
+        "nodes": nodes,
+        "with_gpus": [node(shape) for shape in with_gpus],
+        "devices": sorted({file for shape in with_gpus for file in shape.gpu_device_files}),
+        "emulated_files": [f"/var/lib/gpucluster/emulated-gpus/gpu{number}" for number in range(8)],
+        "real": render(POOLS, emulated=False, extra_config=SHARED_MACHINE, directories=directories),
+        "emulated": render(POOLS, emulated=True, extra_config=SHARED_MACHINE, directories=directories),
+        "jobs": {
+            node(shape): [
+                f"--partition={name(shape)}",
+                f"--gpus-per-node={shape.gpus}" if shape.gpus else "--exclusive",
+            ]
+            for shape in SHAPES
+        },
+    }
+    image = machines.ensure_image(local_cloud_home()).reference
+    script = Path(__file__).with_name("slurm_in_container.py")
+    options = [option for option in host().run_options() if option != "--systemd=always"]
+    argv = [
+        *("podman", "--runtime", host().runtime, "run", "--rm", "--interactive", "--network=none"),
+        *(f"--hostname={CONTROLLER}", "--label=gpucluster.test=slurm", *options),
+        *("--entrypoint=python3", image, "-c", script.read_text()),
+    ]
+    done = subprocess.run(argv, input=json.dumps(plan), capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr[-6000:]
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
+
+
+@pytest.mark.slurm
+@pytest.mark.containers
+def test_the_version_is_the_one_that_the_templates_were_told(slurm: dict[str, Any]) -> None:
+    assert slurm["version"] == VERSION
+
+
+@pytest.mark.slurm
+@pytest.mark.containers
+@pytest.mark.parametrize("which", ["real", "emulated"])
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_slurmctld_sees_the_hardware(slurm: dict[str, Any], shape: shapes.Shape, which: str) -> None:
+    found = slurm[which][node(shape)]
+    wanted = shapes.slurm_node(shape, 4, 32)
+    for key in ("Sockets", "CoresPerSocket", "ThreadsPerCore", "RealMemory"):
+        assert found[key] == str(wanted[key]), key
+    assert found["Gres"] == (wanted["Gres"] or "(null)")
+    assert found["Partitions"] == name(shape)
+    processors = 1
+    for key in ("Sockets", "CoresPerSocket", "ThreadsPerCore"):
+        processors *= int(found[key])
+    assert found["CPUTot"] == str(processors)
+
+
+@pytest.mark.slurm
+@pytest.mark.containers
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape.gpus], ids=lambda shape: shape.name)
+def test_slurmd_finds_each_gpu_by_its_device_file(slurm: dict[str, Any], shape: shapes.Shape) -> None:
+    (line,) = [line for line in slurm["gres"][node(shape)].splitlines() if "Gres Name=gpu" in line]
+    assert f"Type={shape.gres_type} Count={shape.gpus} " in line
+    assert f" File={','.join(shape.gpu_device_files)} " in line
+    assert "HAS_FILE,HAS_TYPE" in line
+
+
+@pytest.mark.slurm
+@pytest.mark.containers
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_a_node_registers_is_idle_and_runs_a_job(slurm: dict[str, Any], shape: shapes.Shape) -> None:
+    found = slurm["emulated"][node(shape)]
+    assert (found["State"], found["Version"]) == ("IDLE", VERSION)
+    host, processors, *gpus = slurm["jobs"][node(shape)].split()
+    assert host == node(shape)
+    assert int(processors) <= int(found["CPUTot"])
+    assert gpus == ([str(shape.gpus)] if shape.gpus else [])
