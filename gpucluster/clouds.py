@@ -102,8 +102,8 @@ class Cloud(Protocol):
     def check(self, *, fresh: bool) -> None:
         """Refuse what can't work here before anything is created. `fresh`: nothing of this cluster stands yet."""
 
-    def start(self) -> None:
-        """Make the cloud answer."""
+    def start(self, *, to_build: bool) -> None:
+        """Make the cloud answer. `to_build`: instances will be launched."""
 
     def stop_if_empty(self) -> None:
         """Stop what `start` started, unless something else still lives in it."""
@@ -138,7 +138,7 @@ class OciCloud:
     def check(self, *, fresh: bool) -> None:
         """Nothing on this machine stands in the way."""
 
-    def start(self) -> None:
+    def start(self, *, to_build: bool) -> None:
         """Oracle keeps it running."""
 
     def stop_if_empty(self) -> None:
@@ -213,11 +213,12 @@ class LocalCloud:
                 ],
             )
 
-    def start(self) -> None:
-        """Start the API server where it does not run yet."""
+    def start(self, *, to_build: bool) -> None:
+        """Start the API server where it does not run yet; make the base image where instances need it."""
         from gpucluster.localcloud import control, machines
 
-        machines.ensure_image(self.home, self._on_event)
+        if to_build:
+            machines.ensure_image(self.home, self._on_event)
         control.start(self.home, self._on_event)
 
     def stop_if_empty(self) -> None:

@@ -154,7 +154,7 @@ class Cluster:
             GpuClusterError: see `errors`; what was built stays, and the next apply goes on from there.
         """
         with self._run("apply") as run:
-            changes = self._provision(self._prepare(run), run, delete_data=delete_data)
+            changes = self._provision(self._prepare(run, to_build=True), run, delete_data=delete_data)
             landscape = self._reach(run)
             configured = self._configure(landscape, run)
             checks = self._check(landscape, run)
@@ -168,6 +168,8 @@ class Cluster:
             VerifyError: a check failed or could not run.
         """
         with self._run("verify") as run:
+            with run.phase("prepare"):
+                self._cloud.start(to_build=False)
             landscape = self._reach(run)
             checks = self._check(landscape, run)
             result = self._result(run, landscape, checks=checks)
@@ -294,12 +296,12 @@ class Cluster:
     def _terraform(self) -> Terraform:
         return Terraform(self.paths, find_program(cache_dir()), self._mark, self._on_event)
 
-    def _prepare(self, run: _Run, *, keep_variables: bool = False) -> Terraform:
+    def _prepare(self, run: _Run, *, to_build: bool = False, keep_variables: bool = False) -> Terraform:
         """Look before anything is created, make the cloud answer, and get Terraform ready."""
         with run.phase("prepare"):
             self._cloud.check(fresh=not self.paths.terraform_state.exists())
             program = find_program(cache_dir())
-            self._cloud.start()
+            self._cloud.start(to_build=to_build)
             plain = Terraform(self.paths, program, self._mark, self._on_event)
             compartment = self._cloud.access().compartment_id
             self._stay_in(compartment)

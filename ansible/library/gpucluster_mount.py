@@ -97,11 +97,10 @@ class Mount:
         if new == old:
             return False
         if not self.module.check_mode:
-            handle, name = tempfile.mkstemp(dir=self.module.tmpdir)
-            with os.fdopen(handle, "w") as file:
-                file.write(new)
-            Path(name).chmod(0o644)
-            self.module.atomic_move(name, str(FSTAB), unsafe_writes=True)
+            new_file = FSTAB.with_name(".fstab.gpucluster")
+            new_file.write_text(new, encoding="utf-8")
+            new_file.chmod(0o644)
+            new_file.replace(FSTAB)
             # systemd makes its mount units from this file; a stale one would be mounted at the next start of the host.
             self.module.run_command(["systemctl", "daemon-reload"])
         return True

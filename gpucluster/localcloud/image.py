@@ -34,12 +34,11 @@ _FILES = _HERE / "image_files"
 # The tar file, the directory that it is made from, and the image in Podman's storage take 0.7 GB each.
 _BUILD_BYTES = 2_000_000_000
 _STORE_BYTES = 1_000_000_000
-# Whatever kills us, the build ends as well: the shell gets a signal, then `unshare`, then every process of its namespace,
-# and with the last of them the mounts in the new root are gone, so that what is left is safe to remove.
-_DIES_WITH_US = (
-    *("setpriv", "--pdeathsig=TERM", "--", "sh", "-c", 'trap "exit 130" INT TERM; "$@" 2>&1 & wait $!', "sh"),
-    *("setpriv", "--pdeathsig=KILL", "--", "unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"),
-)
+# Whatever kills us, the build ends as well: the shell gets a signal, then `unshare`, then every process of its
+# namespace, and with the last of them the mounts in the new root are gone, so that what is left is safe to remove.
+_SHELL = ("sh", "-c", 'trap "exit 130" INT TERM; "$@" 2>&1 & wait $!', "sh")
+_NAMESPACE = ("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc")
+_DIES_WITH_US = ("setpriv", "--pdeathsig=TERM", "--", *_SHELL, "setpriv", "--pdeathsig=KILL", "--", *_NAMESPACE)
 # The lines of mmdebstrap that mean something to who waits.
 _STEPS = ("I: running apt-get", "I: downloading", "I: extracting", "I: installing", "I: creating tarball")
 _NO_SPACE = "No space left on device"
@@ -196,17 +195,17 @@ def _bootstrap_command(mirror: Mirror, target: Path) -> list[str]:
 
 def _bootstrap_fault(lines: list[str], mirror: Mirror, tar: Path) -> EnvironmentFault:
     errors = [line for line in lines if line.startswith(("E: ", "Err:", "W: ", "customize.sh: "))] or lines
-    text = "\n".join(errors[-8:])
+    text, everything = "\n".join(errors[-8:]), "\n".join(lines)
     what, hint = f"the base image could not be made:\n{text}", "Run the command again"
-    if _NO_SPACE in text:
+    if _NO_SPACE in everything:
         what, hint = f"the disk became full while the base image was made in {tar.parent}", "Free 3 GB there"
-    elif any(sign in text for sign in _NO_NETWORK):
+    elif any(sign in everything for sign in _NO_NETWORK):
         what = f"the packages of the base image could not be fetched from {mirror.uri}:\n{text}"
         hint = (
             f"Check the network and apt's proxy settings, or write a mirror that can be reached into {tar.parent}/"
             f"debian.sources (deb <address> {SUITE} main), or copy {tar.name} there from a machine that has it"
         )
-    elif any(sign in text for sign in _NO_KEY):
+    elif any(sign in everything for sign in _NO_KEY):
         what = f"the signatures of {mirror.uri} could not be checked:\n{text}"
         hint = f"Update the keys of Debian {SUITE}: apt install --only-upgrade debian-archive-keyring"
     return EnvironmentFault(what, where=str(mirror.file), hint=hint)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-from gpucluster.localcloud import machines
+from gpucluster.localcloud import image, machines
 from gpucluster.localcloud.engine import LABEL_HOME, LABEL_OCID, Launch, Machine
 
 
@@ -26,12 +25,8 @@ class PodmanEngine:
         return machines.probe()
 
     def platform_image(self) -> str:
-        """The base image; it is built by the first start, which takes minutes."""
-        return self._image
-
-    @cached_property
-    def _image(self) -> str:
-        return machines.ensure_image(self.home).reference
+        """The name of the base image, which need not be there yet: a launch makes it where it is missing."""
+        return image.reference()
 
     def create_network(self, name: str, cidr: str, labels: Mapping[str, str]) -> None:
         """A Podman network."""
@@ -47,6 +42,8 @@ class PodmanEngine:
 
     def launch(self, request: Launch) -> None:
         """A container that boots systemd."""
+        if request.image == self.platform_image():
+            machines.ensure_image(self.home)
         machines.launch(machines.LaunchRequest(**vars(request), home=self.home))
 
     def start(self, name: str) -> None:

@@ -42,7 +42,8 @@ FileName = Annotated[str, Field(min_length=1, max_length=4096)]
 Count = Annotated[int, Field(ge=0, le=10_000)]
 Gigabytes = Annotated[int, Field(ge=50, le=32768)]
 Number = Annotated[int, Field(ge=1, le=1_000_000)]
-Id = Annotated[int, Field(ge=1000, le=2_000_000_000)]
+# Below are accounts of the system, of its packages, and the login user of the image.
+Id = Annotated[int, Field(ge=2000, le=2_000_000_000)]
 
 
 @dataclass(frozen=True)

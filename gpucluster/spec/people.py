@@ -50,19 +50,27 @@ def check_users(draft: Draft) -> None:
         if users.get(key) in RESERVED_IDS:
             draft.fault(("users", key), f"{users[key]} belongs to the system", _OUTSIDE)
     names: dict[Any, Path] = {}
+    logins = _login_users(draft)
     uids: dict[Any, Path] = {}
     for index, person in enumerate(users.get("people") or ()):
         if isinstance(person, dict):
             path: Path = ("users", "people", index)
-            _name(draft, (*path, "name"), person.get("name"), names)
+            _name(draft, (*path, "name"), person.get("name"), names, logins)
             _uid(draft, (*path, "uid"), person.get("uid"), first_uid, uids)
             _full_name(draft, (*path, "full_name"), person.get("full_name"))
             _person_keys(draft, path, person)
 
 
-def _name(draft: Draft, path: Path, name: Any, seen: dict[Any, Path]) -> None:
+def _login_users(draft: Draft) -> set[Any]:
+    """The users that the images let in; they are there before LDAP is."""
+    machines = [draft.section("controller"), *draft.section("pools").values()]
+    images = (machine.get("image") for machine in machines if isinstance(machine, dict))
+    return {image.get("login_user") for image in images if isinstance(image, dict)}
+
+
+def _name(draft: Draft, path: Path, name: Any, seen: dict[Any, Path], logins: set[Any]) -> None:
     if isinstance(name, str):
-        if name in SYSTEM_NAMES or name.startswith("systemd-"):
+        if name in SYSTEM_NAMES or name in logins or name.startswith("systemd-"):
             draft.fault(path, f"the user {name} belongs to the system", "Choose another name")
         _unique(draft, seen, name, path)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 _HEAD = """\
-# yaml-language-server: $schema={schema}
 # {title}
 # Every key: docs/reference/cluster-yml.md
 version: 1
@@ -83,17 +82,16 @@ users:
         - ~/.ssh/id_ed25519.pub   # or ssh_public_keys with the text of a key
 """
 
-SCHEMA_FILE = "cluster.schema.json"
 
-
-def template(name: str = "demo", provider: Literal["local", "oci"] = "local", schema: str = SCHEMA_FILE) -> str:
+def template(name: str = "demo", provider: Literal["local", "oci"] = "local", schema: str = "") -> str:
     """The text of a new cluster.yml. It is valid as it stands, as far as the files that it names exist.
 
     Args:
         name: name of the cluster.
         provider: which cloud it is for.
-        schema: where editors find the JSON schema.
+        schema: where editors find the JSON schema, seen from the file; a line for it is written if it is given.
     """
     title = "A cluster on this machine." if provider == "local" else "A cluster on Oracle Cloud Infrastructure."
     body = _LOCAL if provider == "local" else _OCI
-    return _HEAD.format(schema=schema, title=title, name=name) + body
+    editors = f"# yaml-language-server: $schema={schema}\n" if schema else ""
+    return editors + _HEAD.format(title=title, name=name) + body

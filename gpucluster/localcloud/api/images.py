@@ -47,7 +47,7 @@ def _body(name: str, compartment: str | None, base: str | None, system: str, ver
 
 
 def publish_platform_image(cloud: Cloud) -> None:
-    """Have a row for the engine's base image. A rebuilt base image is a new one, as on OCI; the old one is gone.
+    """Have a row for the engine's base image. A rebuilt one is a new image, as on OCI; the old one can still be launched.
 
     A platform image has no compartment (docs: Image.compartmentId).
     """
@@ -56,8 +56,6 @@ def publish_platform_image(cloud: Cloud) -> None:
         platform = [row for row in cloud.store.find("image") if row.hidden.get("platform")]
         if any(row.hidden["engine_image"] == engine_image for row in platform):
             return
-        for row in platform:
-            cloud.set_state("image", row.id, "DELETED", gone=True)
         name = f"{OPERATING_SYSTEM}-{OPERATING_SYSTEM_VERSION}-local"
         body = _body(name, None, None, OPERATING_SYSTEM, OPERATING_SYSTEM_VERSION)
         hidden = {"engine_image": engine_image, "platform": True}
