@@ -26,9 +26,9 @@ version: 1
 name: bench
 cloud: {{provider: local}}
 network:
-  vcn_cidr: 10.89.0.0/16
-  public_subnet_cidr: 10.89.0.0/24
-  private_subnet_cidr: 10.89.1.0/24
+  vcn_cidr: 10.91.0.0/16
+  public_subnet_cidr: 10.91.0.0/24
+  private_subnet_cidr: 10.91.1.0/24
   ssh_allowed_cidrs: [127.0.0.0/8]
 controller: {{shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32}}
 pools:

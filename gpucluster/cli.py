@@ -167,7 +167,8 @@ def init(context: _Context, path: str, name: str, cloud: Literal["local", "oci"]
         from gpucluster.spec import loads, template
 
         text = template(name=name, provider=cloud)
-        loads(text, path)
+        # Whether the name is right shows in the local template; the other one asks for key files that may come later.
+        loads(template(name=name, provider="local"), path)
         try:
             with open(path, "w" if force else "x") as stream:
                 stream.write(text)

@@ -197,7 +197,10 @@ class LocalCloud:
             self._check_addresses()
 
     def _check_addresses(self) -> None:
-        clashes = overlapping_routes(str(self._spec.network.vcn_cidr), list(_host_routes()))
+        from gpucluster.localcloud import machines
+
+        in_use = [*_host_routes(), *machines.network_ranges()]
+        clashes = overlapping_routes(self._spec.network.vcn_cidr, in_use)
         if clashes:
             raise InputError(
                 "the VCN's addresses are in use on this host",
@@ -208,7 +211,7 @@ class LocalCloud:
                         0,
                         "network.vcn_cidr",
                         f"{self._spec.network.vcn_cidr} overlaps {', '.join(clashes)}",
-                        "Choose a range that `ip route` does not show",
+                        "Choose a range that neither `ip route` nor `podman network ls` knows",
                     )
                 ],
             )

@@ -299,7 +299,7 @@ class Cluster:
     def _prepare(self, run: _Run, *, to_build: bool = False, keep_variables: bool = False) -> Terraform:
         """Look before anything is created, make the cloud answer, and get Terraform ready."""
         with run.phase("prepare"):
-            self._cloud.check(fresh=not self.paths.terraform_state.exists())
+            self._cloud.check(fresh=not self._compartment_file.exists())
             program = find_program(cache_dir())
             self._cloud.start(to_build=to_build)
             plain = Terraform(self.paths, program, self._mark, self._on_event)

@@ -28,6 +28,8 @@ REPOSITORY = "localhost/gpucluster/debian13"
 # To be raised when the same files must give another image, because of a change in this module.
 _RECIPE = 1
 _EVENT = "image:debian13"
+# One lock for all homes: they share Podman's storage.
+_LOCK = Path("/run/gpucluster-image.lock")
 _HERE = Path(__file__).resolve().parent
 _PACKAGES = _HERE / "packages.txt"
 _FILES = _HERE / "image_files"
@@ -98,7 +100,7 @@ def ensure_image(home: Path, on_event: Sink = ignore) -> ImageInfo:
     if present is None:
         folder = home / "images"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _lock(folder / ".lock", on_event):
+        with _lock(on_event):
             present = _inspect(began, cached=True) or _make(folder, on_event, began)
     status = "cached" if present.cached else "created"
     data = {"image": present.reference, "bytes": present.size_bytes}
@@ -116,9 +118,9 @@ def _inspect(began: float, *, cached: bool) -> ImageInfo | None:
 
 
 @contextmanager
-def _lock(path: Path, on_event: Sink) -> Iterator[None]:
+def _lock(on_event: Sink) -> Iterator[None]:
     """One builder at a time; the kernel lets go of the lock of a builder that was killed."""
-    with path.open("w") as file:
+    with _LOCK.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -30,6 +30,7 @@ __all__ = [
     "ensure_image",
     "launch",
     "listing",
+    "network_ranges",
     "networks",
     "probe",
     "remove_image",
@@ -71,7 +72,6 @@ class LaunchRequest:
         hostname: short name, which the other instances of the network can resolve.
         image: a name that Podman knows, as `ensure_image` or `commit` gave it.
         network: a name that `create_network` was given; `ip` is an IPv4 address in it.
-        public_ip: a loopback address of this host (127.0.0.0/8), whose port 22 leads to the instance's; None for none.
         user_data: decoded, for cloud-init.
         metadata: anything that JSON can hold.
         ssh_authorized_keys: for the default user.
@@ -91,7 +91,6 @@ class LaunchRequest:
     labels: Mapping[str, str]
     exports_dir: Path
     home: Path
-    public_ip: str | None = None
 
 
 @dataclass(frozen=True)
@@ -251,7 +250,6 @@ def _run_options(request: LaunchRequest, folder: Path) -> list[str]:
         f"--network={request.network}",
         f"--ip={request.ip}",
         f"--network-alias={request.hostname}",
-        *([f"--publish={request.public_ip}:22:22/tcp"] if request.public_ip else []),
         f"--mount=type=bind,source={folder / 'seed'},destination={_SEED_TARGET},ro",
         f"--mount=type=bind,source={request.exports_dir},destination={_EXPORTS_TARGET}",
         "--restart=no",
@@ -273,6 +271,12 @@ def _state(word: str) -> str:
     return "running" if word in ("running", "paused", "stopping") else "stopped"
 
 
+def network_ranges() -> list[str]:
+    """The address ranges of all networks of this host's Podman, whoever made them, such as "10.88.0.0/16"."""
+    listed = json.loads(podman("network", "ls", "--format", "json").stdout or "[]")
+    return [subnet["subnet"] for network in listed for subnet in network.get("subnets") or []]
+
+
 def _subnets(network: str) -> list[str]:
     done = podman("network", "inspect", network, check=False)
     if done.returncode != 0:
@@ -291,5 +295,8 @@ def _forget_instance(root: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-    (root / "etc/machine-id").unlink(missing_ok=True)
-    (root / "etc/machine-id").touch(mode=0o444)
+    for name, text, mode in (("machine-id", "", 0o444), ("hostname", "localhost\n", 0o644)):
+        path = root / "etc" / name
+        path.unlink(missing_ok=True)
+        path.write_text(text)
+        path.chmod(mode)

@@ -28,9 +28,9 @@ name: e2e
 cloud:
   provider: local
 network:
-  vcn_cidr: 10.88.0.0/16
-  public_subnet_cidr: 10.88.0.0/24
-  private_subnet_cidr: 10.88.1.0/24
+  vcn_cidr: 10.90.0.0/16
+  public_subnet_cidr: 10.90.0.0/24
+  private_subnet_cidr: 10.90.1.0/24
   ssh_allowed_cidrs: [127.0.0.0/8]
 controller:
   shape: VM.Standard.E5.Flex
@@ -154,7 +154,7 @@ def _read_until(process: subprocess.Popen[str], wanted: str, deadline: float) ->
 
 def test_wrong_input_creates_nothing(site: Site) -> None:
     good = site.file.read_text()
-    site.file.write_text(good.replace("10.88.1.0/24", "10.99.1.0/24").replace("BM.GPU4.8", "BM.GPU4.9"))
+    site.file.write_text(good.replace("10.90.1.0/24", "10.99.1.0/24").replace("BM.GPU4.8", "BM.GPU4.9"))
     code, events = site.run("apply")
     site.file.write_text(good)
     assert code == 2
@@ -275,7 +275,8 @@ def test_destroy_leaves_nothing_behind(site: Site) -> None:
     site.good("destroy", "--delete-data")
     assert _containers(site.home) == []
     assert _networks(site.home) == []
-    assert list((site.home / "filesystems").iterdir()) == []
+    for left in ("filesystems", "exports", "instances"):
+        assert list((site.home / left).iterdir()) == [], left
     assert sorted(entry.name for entry in (site.folder / ".gpucluster").iterdir()) == ["lock.json", "runs"]
     assert not site.good("local", "status")["running"]
     assert site.good("status")["state"] == "absent"

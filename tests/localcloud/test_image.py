@@ -104,8 +104,9 @@ def test_reference_changes_with_every_file(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.fixture
-def no_image(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_image(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As on a host that never made this image."""
+    monkeypatch.setattr(image, "_LOCK", tmp_path / "lock")
     monkeypatch.setattr(image, "reference", lambda: "localhost/gpucluster/debian13:none")
 
 
@@ -121,7 +122,7 @@ def test_without_network_the_mirror_and_the_ways_out_are_named(tmp_path: Path) -
         image.ensure_image(tmp_path)
     assert "debian13-none.tar" in caught.value.hint
     assert str(folder / "debian.sources") in str(caught.value)
-    assert sorted(path.name for path in folder.iterdir()) == [".lock", "debian.sources"]
+    assert sorted(path.name for path in folder.iterdir()) == ["debian.sources"]
 
 
 @pytest.mark.containers

@@ -40,7 +40,6 @@ class World:
     home: Path
     subnet: str
     key: Path
-    public_ip: str
     image: str
 
     @property
@@ -53,14 +52,13 @@ class World:
     def name(self, short: str) -> str:
         return f"{self.prefix}-{short}"
 
-    def request(self, short: str, host: int, public_ip: str | None = None) -> LaunchRequest:
+    def request(self, short: str, host: int) -> LaunchRequest:
         return LaunchRequest(
             name=self.name(short),
             hostname=short,
             image=self.image,
             network=self.prefix,
             ip=self.ip(host),
-            public_ip=public_ip,
             user_data=USER_DATA,
             metadata={"user_data_of": short},
             ssh_authorized_keys=(self.key.with_suffix(".pub").read_text(),),
@@ -118,16 +116,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     key = home / "key"
     process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
     prefix = f"gctest-{secrets.token_hex(4)}"
-    public_ip = f"127.100.{200 + secrets.randbelow(50)}.{1 + secrets.randbelow(250)}"
     try:
         subnet = _free_network(prefix, {"gpucluster.home": str(home)})
-        made = World(prefix, home, subnet, key, public_ip, image)
+        made = World(prefix, home, subnet, key, image)
         exports = home / "exports" / "vcn"
         (exports / "share").mkdir(parents=True)
         machines.write_exports(exports, {made.ip(SERVER): {"/mnt/home": "share"}})
         with ThreadPoolExecutor() as pool:
-            list(pool.map(machines.launch, [made.request("one", 2, public_ip), made.request("two", 3)]))
-        assert made.booted("one", public_ip) == "status: done"
+            list(pool.map(machines.launch, [made.request("one", 2), made.request("two", 3)]))
+        assert made.booted("one", made.ip(2)) == "status: done"
         assert made.booted("two", made.ip(3)) == "status: done"
         yield made
     finally:
@@ -144,9 +141,8 @@ def test_user_data_is_run_by_real_cloud_init(world: World) -> None:
     assert world.sh("one", "systemctl is-system-running") == "running"
 
 
-def test_ssh_by_private_and_by_public_address(world: World) -> None:
+def test_ssh(world: World) -> None:
     assert world.ssh(world.ip(2), "hostname; sudo id -u") == "one\n0"
-    assert world.ssh(world.public_ip, "hostname") == "one"
 
 
 def test_each_instance_is_itself(world: World) -> None:
@@ -272,6 +268,5 @@ def test_terminate_leaves_nothing(world: World) -> None:
     assert list((world.home / "instances").iterdir()) == []
     assert (world.home / "exports" / "vcn" / "share" / "file").read_text() == "shared\n"
     rules = process.run(["iptables-save"]).stdout
-    assert world.public_ip not in rules
     assert f"{world.subnet}." not in rules
     assert f"{world.subnet}." not in process.run(["ip", "-4", "address"]).stdout

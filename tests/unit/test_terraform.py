@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import urllib.error
+import urllib.request
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from gpucluster import terraform
 from gpucluster.errors import EnvironmentFault
 from gpucluster.terraform import Change, Plan, find_program
 
@@ -49,7 +49,7 @@ def test_without_one_and_without_network_the_error_says_what_to_install(
     def no_network(*_: object, **__: object) -> None:
         raise urllib.error.URLError("no route to host")
 
-    monkeypatch.setattr(terraform.urllib.request, "urlopen", no_network)
+    monkeypatch.setattr(urllib.request, "urlopen", no_network)
     with pytest.raises(EnvironmentFault, match=r"no route to host.*Install terraform 1\."):
         find_program(tmp_path / "cache")
 
@@ -59,7 +59,7 @@ def test_a_download_with_another_checksum_is_never_kept(tmp_path: Path, monkeypa
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as made:
         made.writestr("terraform", "#!/bin/sh\necho something else\n")
-    monkeypatch.setattr(terraform.urllib.request, "urlopen", lambda *_, **__: io.BytesIO(archive.getvalue()))
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(archive.getvalue()))
     with pytest.raises(EnvironmentFault, match="SHA-256"):
         find_program(tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []

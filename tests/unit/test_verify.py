@@ -48,22 +48,25 @@ def test_a_sound_cluster_passes() -> None:
 
 
 Spoil = Callable[[dict[str, dict[str, Any]]], Any]
+HEAD = "demo-controller"
+HOME, USERS = "/mnt/home is one file system", "directory users resolve"
+READY, JOB = "pool compute is ready in Slurm", "a two-node job runs in pool compute"
 SPOILED: list[tuple[str, Spoil, str, str]] = [
     ("a silent host", lambda f: f.pop("compute-2"), "hosts answer", "fail"),
     ("a wrong name", lambda f: f["compute-1"].update(hostname="x"), "hosts answer", "fail"),
-    ("no mount", lambda f: f["compute-1"]["home_fs"].update(mounted=False), "/mnt/home is one file system", "fail"),
-    ("another share", lambda f: f["compute-2"].update(home_token_seen=False), "/mnt/home is one file system", "fail"),
-    ("an unknown user", lambda f: f["compute-2"]["user_ids"].update(alice=None), "directory users resolve", "fail"),
-    ("two uids", lambda f: f["compute-2"]["user_ids"].update(alice="9:9876"), "directory users resolve", "fail"),
-    ("a wrong group", lambda f: [h["user_ids"].update(alice="10001:5") for h in f.values()], "directory users resolve", "fail"),
-    ("a node down", lambda f: f["demo-controller"]["sinfo"][0].update(state="down*"), "pool compute is ready in Slurm", "fail"),
-    ("a node that does not respond", lambda f: f["demo-controller"]["sinfo"][0].update(state="idle*"), "pool compute is ready in Slurm", "fail"),
-    ("no sinfo", lambda f: f["demo-controller"].pop("sinfo"), "pool compute is ready in Slurm", "not_run"),
-    ("no job", lambda f: f["demo-controller"].update(srun=[]), "a two-node job runs in pool compute", "not_run"),
-    ("a job on one node", lambda f: f["demo-controller"]["srun"][0].update(nodes=["compute-1"] * 2), "a two-node job runs in pool compute", "fail"),
-    ("a job that failed", lambda f: f["demo-controller"]["srun"][0].update(error="boom"), "a two-node job runs in pool compute", "fail"),
-    ("no accounting", lambda f: f["demo-controller"].update(accounting=False), "accounting answers", "fail"),
-    ("accounting not asked", lambda f: f["demo-controller"].pop("accounting"), "accounting answers", "not_run"),
+    ("no mount", lambda f: f["compute-1"]["home_fs"].update(mounted=False), HOME, "fail"),
+    ("another share", lambda f: f["compute-2"].update(home_token_seen=False), HOME, "fail"),
+    ("an unknown user", lambda f: f["compute-2"]["user_ids"].update(alice=None), USERS, "fail"),
+    ("two uids", lambda f: f["compute-2"]["user_ids"].update(alice="9:9876"), USERS, "fail"),
+    ("a wrong group", lambda f: [h["user_ids"].update(alice="10001:5") for h in f.values()], USERS, "fail"),
+    ("a node down", lambda f: f[HEAD]["sinfo"][0].update(state="down*"), READY, "fail"),
+    ("a node that does not respond", lambda f: f[HEAD]["sinfo"][0].update(state="idle*"), READY, "fail"),
+    ("no sinfo", lambda f: f[HEAD].pop("sinfo"), READY, "not_run"),
+    ("no job", lambda f: f[HEAD].update(srun=[]), JOB, "not_run"),
+    ("a job on one node", lambda f: f[HEAD]["srun"][0].update(nodes=["compute-1"] * 2), JOB, "fail"),
+    ("a job that failed", lambda f: f[HEAD]["srun"][0].update(error="boom"), JOB, "fail"),
+    ("no accounting", lambda f: f[HEAD].update(accounting=False), "accounting answers", "fail"),
+    ("accounting not asked", lambda f: f[HEAD].pop("accounting"), "accounting answers", "not_run"),
 ]  # fmt: skip
 
 

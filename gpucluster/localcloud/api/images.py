@@ -47,7 +47,7 @@ def _body(name: str, compartment: str | None, base: str | None, system: str, ver
 
 
 def publish_platform_image(cloud: Cloud) -> None:
-    """Have a row for the engine's base image. A rebuilt one is a new image, as on OCI; the old one can still be launched.
+    """Have a row for the engine's base image. A rebuilt one is a new image, as on OCI; the old one stays.
 
     A platform image has no compartment (docs: Image.compartmentId).
     """
