@@ -27,6 +27,23 @@ _PROVIDER_CLIENTS = (
     "oci_identity.IdentityClient",
     "oci_file_storage.FileStorageClient",
 )
+# Its client of work requests, which it asks why a launch failed, can't be pointed anywhere: it calls the host of our
+# region in this domain. No such host may exist (RFC 2606), so nothing of a local cluster is ever sent to Oracle.
+_NO_DOMAIN = "invalid"
+# The provider takes each of its arguments from TF_VAR_<name> before OCI_<NAME>, and a key or another way to log in before
+# the path of a key. What an operator has exported for a root of their own must not win here; empty counts as not set.
+_NOT_OURS = (
+    "TF_VAR_tenancy_ocid",
+    "TF_VAR_user_ocid",
+    "TF_VAR_fingerprint",
+    "TF_VAR_private_key_path",
+    "TF_VAR_private_key",
+    "OCI_PRIVATE_KEY",
+    "TF_VAR_auth",
+    "OCI_AUTH",
+    "TF_VAR_config_file_profile",
+    "OCI_CONFIG_FILE_PROFILE",
+)
 PROVIDERS = ("bundled", "registry")
 
 
@@ -86,6 +103,7 @@ class Credentials:
     def terraform_env(self, region: str) -> dict[str, str]:
         """The same for Terraform's provider, which reads it from the environment: no key in a file of ours."""
         return {
+            **dict.fromkeys(_NOT_OURS, ""),
             "OCI_TENANCY_OCID": self.tenancy,
             "OCI_USER_OCID": self.user,
             "OCI_FINGERPRINT": self.fingerprint,
@@ -267,8 +285,8 @@ class LocalCloud:
 
         env = self._credentials.terraform_env(self._credentials.region)
         if self._provider == "registry":
-            env["CLIENT_HOST_OVERRIDES"] = ";".join(f"{client}={self._endpoint}" for client in _PROVIDER_CLIENTS)
-            return env
+            overrides = ";".join(f"{client}={self._endpoint}" for client in _PROVIDER_CLIENTS)
+            return {**env, "CLIENT_HOST_OVERRIDES": overrides, "OCI_DEFAULT_REALM": _NO_DOMAIN}
         plugins = self.home / "providers"
         provider.install(plugins, provider_address)
         config = self._paths.root / "terraform.rc"

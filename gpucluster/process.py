@@ -102,11 +102,15 @@ def stream(
     on_line: Callable[[str], None],
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    private: bool = False,
 ) -> Completed:
     """Run a program and hand over each line of its standard output as it comes; never raises on its status.
 
     The program gets a session of its own, so that Ctrl-C in the terminal reaches only us: we pass on one SIGINT and
     wait, for a program that is told twice (Terraform) gives up its state.
+
+    Args:
+        private: what the program writes is for its owner only (umask 077).
     """
     try:
         child = subprocess.Popen(
@@ -117,6 +121,7 @@ def stream(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            umask=0o077 if private else -1,
         )
     except FileNotFoundError as error:
         raise _missing(argv[0]) from error

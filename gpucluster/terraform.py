@@ -296,7 +296,7 @@ class Terraform:
     def _run(self, command: str, on_line: Any, *args: str, **options: Any) -> process.Completed:
         program = _program_class()(working_dir=str(self._root), terraform_bin_path=str(self._program))
         argv = program.generate_cmd_string(command, *args, **options)
-        return process.stream(argv, on_line=on_line, env=self._env, cwd=self._root)
+        return process.stream(argv, on_line=on_line, env=self._env, cwd=self._root, private=True)
 
 
 def _is_data(address: str) -> bool:

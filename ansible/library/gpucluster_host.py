@@ -7,6 +7,8 @@ import os
 import platform
 import re
 import resource
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,19 @@ options:
     description: The login user whose home directory is looked up.
     type: str
     required: true
+  key:
+    description: A public key whose text is wanted, relative to that home directory.
+    type: str
+    required: true
+  packages:
+    description: For each system, as C(Debian-13), lists of packages by purpose.
+    type: dict
+    required: true
+  purposes:
+    description: The lists that this host needs. A host without a time service gets the list C(time) as well.
+    type: list
+    elements: str
+    required: true
 author: gpucluster
 """
 
@@ -30,6 +45,9 @@ EXAMPLES = """
 - name: Look at the host
   ansible.legacy.gpucluster_host:
     user: debian
+    key: .ssh/gpucluster.pub
+    packages: {Debian-13: {every_host: [munge], compute: [slurmd]}}
+    purposes: [every_host, compute]
 """
 
 RETURN = """
@@ -105,8 +123,31 @@ def host_keys() -> list[str]:
     return [" ".join(read(file).split()[:2]) for file in files if read(file)]
 
 
-def facts(user: str) -> dict[str, Any]:
+def missing_packages(wanted: list[str]) -> list[str]:
+    """Those that are not installed."""
+    status = Path("/var/lib/dpkg/status")
+    if status.is_file():
+        stanzas = re.findall(r"^Package: (\S+)\nStatus: \S+ \S+ installed$", read(status), re.MULTILINE)
+        return sorted(set(wanted) - set(stanzas))
+    return [
+        name
+        for name in wanted
+        if subprocess.run(["rpm", "--query", "--quiet", "--whatprovides", name], check=False).returncode != 0
+    ]
+
+
+def slurm_version() -> str:
+    """The version of the daemon that is installed, empty if there is none."""
+    program = next((path for path in map(shutil.which, ("slurmctld", "slurmd")) if path), None)
+    if not program:
+        return ""
+    said = subprocess.run([program, "-V"], capture_output=True, text=True, check=False).stdout.split()
+    return said[-1] if said else ""
+
+
+def facts(user: str, key: str) -> dict[str, Any]:
     """All of it."""
+    home = os.path.expanduser(f"~{user}")  # noqa: PTH111
     container = read("/run/systemd/container")
     rights = capabilities()
     return {
@@ -124,16 +165,35 @@ def facts(user: str) -> dict[str, Any]:
         "time_service": next((name for name in TIME_SERVICES if has_unit(name)), ""),
         "firewalls": [name for name in FIREWALLS if has_unit(name)],
         "ssh_host_keys": host_keys(),
-        # ~ of an unknown user stays as it is.
-        "user_home": os.path.expanduser(f"~{user}"),  # noqa: PTH111
+        "slurm_version": slurm_version(),
+        "user_home": home,
+        "cluster_key": read(f"{home}/{key}"),
     }
 
 
 def main() -> None:
     """Entry point."""
-    module = AnsibleModule(argument_spec={"user": {"type": "str", "required": True}}, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec={
+            "user": {"type": "str", "required": True},
+            "key": {"type": "str", "required": True, "no_log": False},
+            "packages": {"type": "dict", "required": True},
+            "purposes": {"type": "list", "elements": "str", "required": True},
+        },
+        supports_check_mode=True,
+    )
     user = module.params["user"]
-    found = facts(user)
+    found = facts(user, module.params["key"])
+    lists = module.params["packages"].get(f"{found['distribution']}-{found['major']}")
+    if lists is None:
+        module.fail_json(
+            msg=f"{found['distribution']} {found['major']} is none of {', '.join(module.params['packages'])}; choose an image "
+            "of one of these, or describe this system in vars/packages.yml and vars/os"
+        )
+    for_time = ["time"] if found["can_set_time"] and not found["time_service"] else []
+    wanted = [name for kind in (*module.params["purposes"], *for_time) for name in lists[kind]]
+    found["missing_packages"] = missing_packages(wanted)
+    # ~ of an unknown user stays as it is.
     if found["user_home"].startswith("~"):
         module.fail_json(msg=f"there is no user {user} on this host; set ansible_user to the image's login user")
     module.exit_json(changed=False, ansible_facts={"gpucluster_host": found})

@@ -134,7 +134,7 @@ def _network_rows(
             raise invalid(f"Network security group {group} is not in the VCN of subnet {subnet.id}")
     common = {"compartmentId": instance.body["compartmentId"], "availabilityDomain": AVAILABILITY_DOMAIN}
     ip = addresses.take_private(cloud, subnet, instance.id, wish.get("privateIp"))
-    # This machine is on the VCN's bridge, so it reaches an instance by the private address. An address of the host would
+    # This machine is on the VCN's bridge and reaches an instance by its private address. An address of the host would
     # need a port of the host, and port 22 is most often taken by the host's own ssh daemon.
     public_ip = ip if public else None
     octets = [int(part) for part in ip.split(".")]

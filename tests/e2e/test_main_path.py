@@ -88,14 +88,13 @@ class Site:
         data: dict[str, Any] = events[-1]["data"]
         return data
 
-    def as_alice(self, command: str) -> str:
+    def as_alice(self, command: str, stdin: str = "") -> str:
         address = json.loads((self.folder / ".gpucluster" / "hosts.json").read_text())["hosts"][0]["address"]
         key = self.folder / ".gpucluster" / "ssh" / "alice_ed25519"
         argv = ["ssh", "-i", str(key), "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes"]
         argv += ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
-        done = subprocess.run(
-            [*argv, f"alice@{address}", command], capture_output=True, text=True, timeout=120, check=False
-        )
+        argv += [f"alice@{address}", command]
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -198,11 +197,9 @@ def test_the_next_apply_converges_and_every_check_passes(site: Site) -> None:
 
 def test_a_directory_user_logs_in_and_a_two_node_job_runs_to_its_end(site: Site) -> None:
     assert site.as_alice("id -un; id -gn; pwd").split() == ["alice", "privilege", "/mnt/home/alice"]
-    script = "#!/bin/bash\\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS'\\n"
-    job = site.as_alice(
-        f'printf "{script}" | sbatch --parsable -N 2 --ntasks-per-node 1 --gres gpu:8 --wait -o out.txt'
-    )
-    ran = site.as_alice("sleep 1; cat out.txt")
+    site.as_alice("cat > job.sh", stdin="#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS'\n")
+    job = site.as_alice("sbatch --parsable -N 2 --ntasks-per-node 1 --gres gpu:8 --wait -o out.txt job.sh")
+    ran = site.as_alice("cat out.txt")
     assert sorted(line.split()[0] for line in ran.splitlines()) == ["compute-1", "compute-2"]
     assert all(line.split()[1] == "0,1,2,3,4,5,6,7" for line in ran.splitlines())
     assert "COMPLETED" in site.as_alice(f"sacct -X -n -j {job} -o State,AllocNodes")

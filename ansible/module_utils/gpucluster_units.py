@@ -1,5 +1,4 @@
-#!/usr/bin/python3
-"""Several systemd units of a host in one task: enabled, running, and running with their present configuration."""
+"""Units of systemd: enabled, running, and running with their present configuration."""
 
 from __future__ import annotations
 
@@ -9,57 +8,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-DOCUMENTATION = """
-module: gpucluster_units
-short_description: Systemd units that run, and run with the configuration that lies there
-description:
-  - Enables and starts units, and restarts those that are older than a file that they read. A handler would be lost with
-    the run that is broken off between the change and the restart; the age of a process is not.
-  - A unit that does not stay up fails the task, with the end of its journal.
-options:
-  units:
-    description: The units, in the order in which they are started.
-    type: list
-    elements: dict
-    required: true
-    suboptions:
-      name: {description: Unit; C(.service) may be left out., type: str, required: true}
-      follows: {description: Files whose change asks for a restart., type: list, elements: path, default: []}
-      wait: {description: Wait until the unit runs., type: bool, default: true}
-  timeout:
-    description: Seconds that all starts may take together.
-    type: int
-    default: 90
-author: gpucluster
-"""
-
-EXAMPLES = """
-- name: Run munge with our key
-  ansible.legacy.gpucluster_units:
-    units:
-      - name: munge
-        follows: [/etc/munge/munge.key]
-"""
-
-RETURN = """
-started:
-  description: Units that were not running.
-  returned: always
-  type: list
-restarted:
-  description: Units that were older than their configuration.
-  returned: always
-  type: list
-enabled:
-  description: Units that were not enabled.
-  returned: always
-  type: list
-"""
-
-SPEC = {
+UNIT_SPEC: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},
     "follows": {"type": "list", "elements": "path", "default": []},
-    "wait": {"type": "bool", "default": True},
 }
 PROPERTIES = (
     "Id",
@@ -72,6 +23,7 @@ PROPERTIES = (
 )
 # A unit of type `simple` counts as started before its program has read its configuration.
 SETTLE_SECONDS = 0.3
+UP = ("active", "reloading")
 ENABLED = ("enabled", "static", "generated", "alias", "indirect", "enabled-runtime")
 
 
@@ -89,7 +41,9 @@ class Systemd:
     def run(self, *words: str, timeout: float | None = None) -> str:
         """Run systemctl; a failure ends the task."""
         argv = ["timeout", str(int(timeout) + 1)] if timeout else []
-        code, out, err = self.module.run_command([*argv, "systemctl", *words])
+        # Without the compatibility with init scripts, which costs more than all the rest and serves nobody.
+        environment = {"SYSTEMCTL_SKIP_SYSV": "1"}
+        code, out, err = self.module.run_command([*argv, "systemctl", *words], environ_update=environment)
         if code != 0:
             units = [word for word in words if "." in word]
             self.module.fail_json(msg=f"systemctl {' '.join(words)}: {err.strip() or out.strip()}{self.journal(units)}")
@@ -143,49 +97,32 @@ def settle(systemd: Systemd, names: list[str]) -> None:
     """Fail unless the units still run after a moment."""
     time.sleep(SETTLE_SECONDS)
     fallen = {
-        name: state for name, state in systemd.show(names).items() if state["ActiveState"] not in ("active", "reloading")
+        name: state for name, state in systemd.show(names).items() if state["ActiveState"] not in UP
     }
     if fallen:
         words = ", ".join(f"{name} is {state['ActiveState']} ({state['SubState']})" for name, state in fallen.items())
         systemd.module.fail_json(msg=f"{words} right after its start{systemd.journal(list(fallen))}")
 
 
-def main() -> None:
-    """Entry point."""
-    module = AnsibleModule(
-        argument_spec={
-            "units": {"type": "list", "elements": "dict", "required": True, "options": SPEC},
-            "timeout": {"type": "int", "default": 90},
-        },
-        supports_check_mode=True,
-    )
+def run_units(module: AnsibleModule, wanted: list[dict[str, Any]], timeout: int) -> dict[str, list[str]]:
+    """Bring the units into shape; says which were enabled, started and restarted."""
     systemd = Systemd(module)
-    units = {full_name(unit["name"]): unit for unit in module.params["units"]}
+    units = {full_name(unit["name"]): unit for unit in wanted}
     states = observe(systemd, units)
     enabled = [name for name in units if states[name].get("UnitFileState", "") not in ENABLED]
-    started = [name for name in units if states[name]["ActiveState"] not in ("active", "reloading")]
+    started = [name for name in units if states[name]["ActiveState"] not in UP]
     restarted = [name for name in units if name not in started and is_stale(states[name], units[name]["follows"])]
     if not module.check_mode:
         if enabled:
             systemd.run("enable", "--quiet", *enabled)
-        if started:
+        failed = [name for name in started if states[name]["ActiveState"] == "failed"]
+        if failed:
             # A unit that gave up earlier would refuse to start too soon after.
-            module.run_command(["systemctl", "reset-failed", *started])
+            systemd.run("reset-failed", *failed)
         # First what is stale, for what starts may need it; `start` joins a start that is under way.
         for verb, names in (("restart", restarted), ("start", started)):
-            later = [name for name in names if not units[name]["wait"]]
-            now = [name for name in names if units[name]["wait"]]
-            if later:
-                systemd.run(verb, "--no-block", *later)
-            if now:
-                systemd.run(verb, *now, timeout=module.params["timeout"])
-        waited = [name for name in (*restarted, *started) if units[name]["wait"]]
-        if waited:
-            settle(systemd, waited)
-    module.exit_json(
-        changed=bool(enabled or started or restarted), enabled=enabled, started=started, restarted=restarted
-    )
-
-
-if __name__ == "__main__":
-    main()
+            if names:
+                systemd.run(verb, *names, timeout=timeout)
+        if restarted or started:
+            settle(systemd, [*restarted, *started])
+    return {"enabled": enabled, "started": started, "restarted": restarted}

@@ -1,5 +1,4 @@
-#!/usr/bin/python3
-"""Several files of a host in one task: whole files, marked blocks, edits, links and directories."""
+"""Files of a host: whole files, marked blocks, edits, links and directories."""
 
 from __future__ import annotations
 
@@ -17,60 +16,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-DOCUMENTATION = """
-module: gpucluster_files
-short_description: Bring several files of a host into shape
-description:
-  - A task costs every host about a quarter of a second of processor time, whatever it does. This one does at once what
-    would be a row of C(copy), C(blockinfile), C(replace) and C(file) tasks. Check mode and diff work as in those.
-options:
-  files:
-    description: The files, in the order in which they are worked on.
-    type: list
-    elements: dict
-    required: true
-    suboptions:
-      path: {description: Where., type: path, required: true}
-      content: {description: The whole text., type: str}
-      content_base64: {description: The whole content of a file that is no text., type: str}
-      random_bytes: {description: Size of a secret that is made once and then kept., type: int}
-      block: {description: Lines that stand between two marker lines; the rest of the file stays as it is., type: str}
-      at: {description: Where a new block goes., type: str, choices: [top, bottom], default: bottom}
-      replace: {description: A regular expression (MULTILINE) and what takes its place., type: dict}
-      link: {description: The target of a symbolic link., type: str}
-      directory: {description: A directory., type: bool, default: false}
-      mode: {description: Octal. Without it a new file gets 0644 and a new directory 0755., type: str}
-      new_mode: {description: Octal, for a new file; for files whose mode their program changes., type: str}
-      owner: {description: User name. Without it a new file belongs to root., type: str}
-      group: {description: Group name., type: str}
-      secret: {description: Leave the content out of the diff., type: bool, default: false}
-author: gpucluster
-"""
-
-EXAMPLES = """
-- name: Write the files of this role
-  ansible.legacy.gpucluster_files:
-    files:
-      - path: /etc/hosts
-        block: 10.0.1.2 demo-controller
-      - path: /etc/localtime
-        link: /usr/share/zoneinfo/UTC
-"""
-
-RETURN = """
-paths:
-  description: The paths that were changed.
-  returned: always
-  type: list
-"""
-
 BEGIN, END = "# BEGIN gpucluster", "# END gpucluster"
-KINDS = ("content", "content_base64", "random_bytes", "block", "replace", "link", "directory")
-SPEC = {
+KINDS = ("content", "content_base64", "random_bytes", "copy_of", "block", "replace", "link", "directory")
+FILE_SPEC: dict[str, dict[str, Any]] = {
     "path": {"type": "path", "required": True},
     "content": {"type": "str", "no_log": False},
     "content_base64": {"type": "str", "no_log": True},
     "random_bytes": {"type": "int"},
+    "copy_of": {"type": "path"},
     "block": {"type": "str"},
     "at": {"type": "str", "choices": ["top", "bottom"], "default": "bottom"},
     "replace": {"type": "dict"},
@@ -105,6 +58,9 @@ class Files:
 
     def one(self, item: dict[str, Any]) -> None:
         """Bring one path into shape."""
+        kinds = [kind for kind in KINDS if item[kind] not in (None, False)]
+        if len(kinds) != 1:
+            self.module.fail_json(msg=f"{item['path']}: say exactly one of {', '.join(KINDS)}, not {kinds or 'none'}")
         path = Path(item["path"])
         if item["link"] is not None:
             changed = self._link(path, item["link"])
@@ -145,7 +101,7 @@ class Files:
         new = self._wanted(old, item)
         if new == old:
             return False
-        if not item["secret"] and item["content_base64"] is None and item["random_bytes"] is None:
+        if not item["secret"] and all(item[kind] is None for kind in ("content_base64", "random_bytes", "copy_of")):
             self.diff.append(
                 {
                     "before": (old or b"").decode(errors="replace"),
@@ -168,12 +124,19 @@ class Files:
                 self.module.fail_json(msg=f"{item['path']}: content_base64: {error}")
         if item["random_bytes"] is not None:
             return old or secrets.token_bytes(item["random_bytes"])
+        if item["copy_of"] is not None:
+            return self._original(Path(item["copy_of"]), old)
         text = (old or b"").decode()
         if item["block"] is not None:
             return with_block(text, item["block"], item["at"]).encode()
         if old is None:
             self.module.fail_json(msg=f"{item['path']} does not exist, so nothing can be replaced in it")
         return re.sub(item["replace"]["regexp"], item["replace"]["with"], text, flags=re.MULTILINE).encode()
+
+    def _original(self, source: Path, old: bytes | None) -> bytes:
+        if not source.exists() and self.module.check_mode:
+            return old or b""
+        return source.read_bytes()
 
     def _write(self, path: Path, content: bytes, item: dict[str, Any], *, exists: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -223,25 +186,3 @@ class Files:
             os.chown(path, uid, gid)
             path.chmod(mode)
         return True
-
-
-def main() -> None:
-    """Entry point."""
-    module = AnsibleModule(
-        argument_spec={"files": {"type": "list", "elements": "dict", "required": True, "options": SPEC}},
-        supports_check_mode=True,
-    )
-    work = Files(module)
-    for item in module.params["files"]:
-        kinds = [kind for kind in KINDS if item[kind] not in (None, False)]
-        if len(kinds) != 1:
-            module.fail_json(msg=f"{item['path']}: say exactly one of {', '.join(KINDS)}, not {kinds or 'none'}")
-        try:
-            work.one(item)
-        except OSError as error:
-            module.fail_json(msg=f"{item['path']}: {error.strerror}", paths=work.paths)
-    module.exit_json(changed=bool(work.paths), paths=work.paths, diff=work.diff)
-
-
-if __name__ == "__main__":
-    main()
