@@ -355,15 +355,29 @@ def _summary(result: Result) -> str:
 
 def _next_steps(cluster: Cluster, result: Result) -> str:
     spec = cluster.spec
+    program = _program(cluster)
     if not result.login:
-        return "\n\nLog in as the administrator: gpucluster ssh"
+        return f"\n\nLog in as the administrator:\n  {program} ssh"
     name, command = next(iter(result.login.items()))
     nodes = min(2, max((pool.count for pool in spec.pools.values()), default=0))
     lines = ["", "", f"Log in as {name}:", f"  {command}"]
     if nodes:
         lines += ["Submit a job there:", f"  srun -N {nodes} hostname", f"  sbatch -N {nodes} --wrap 'srun hostname'"]
-    lines += ["As the administrator: gpucluster ssh", "Take it all away: gpucluster destroy"]
+    lines += ["Log in as the administrator:", f"  {program} ssh", "Take it all away:", f"  {program} destroy"]
     return "\n".join(lines)
+
+
+def _program(cluster: Cluster) -> str:
+    """How to call us again, here, about this cluster."""
+    import shlex
+    import shutil
+    from pathlib import Path
+
+    beside = Path(sys.executable).with_name("gpucluster")
+    name = "gpucluster" if shutil.which("gpucluster") else os.path.relpath(beside)
+    file = os.path.relpath(cluster.spec.file)
+    found = next((default for default in DEFAULT_FILES if os.path.exists(default)), None)
+    return name if file == found else f"{name} --file {shlex.quote(file)}"
 
 
 def _status_text(found: dict[str, Any]) -> str:

@@ -30,8 +30,8 @@ _PROVIDER_CLIENTS = (
 # Its client of work requests, which it asks why a launch failed, can't be pointed anywhere: it calls the host of our
 # region in this domain. No such host may exist (RFC 2606), so nothing of a local cluster is ever sent to Oracle.
 _NO_DOMAIN = "invalid"
-# The provider takes each of its arguments from TF_VAR_<name> before OCI_<NAME>, and a key or another way to log in before
-# the path of a key. What an operator has exported for a root of their own must not win here; empty counts as not set.
+# The provider takes each argument from TF_VAR_<name> before OCI_<NAME>, and prefers a key, or another way to log
+# in, to the path of a key. What an operator exported for a root of their own must not win; empty counts as not set.
 _NOT_OURS = (
     "TF_VAR_tenancy_ocid",
     "TF_VAR_user_ocid",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -210,7 +211,8 @@ class Cluster:
         kept = self._kept_landscape()
         if kept is None:
             return answer
-        answer |= {"state": "present", "hosts": kept["hosts"], "slurm": self._slurm(kept["hosts"][0]["name"])}
+        hosts = [{"name": host["name"], "address": host["address"]} for host in kept["hosts"]]
+        answer |= {"state": "present", "hosts": hosts, "slurm": self._slurm(kept["hosts"][0]["name"])}
         return answer
 
     def outputs(self) -> Mapping[str, Any]:
@@ -358,8 +360,11 @@ class Cluster:
             landscape = Landscape(outputs, members, handover.hosts(self.spec, outputs, members))
             route = self._route()
             route.write(landscape.hosts)
-            self._keep_landscape(landscape)
-            route.wait(landscape.hosts, BOOT_DEADLINE)
+            # Who has answered once has booted; if it went away since, Ansible will say so.
+            booted = {host.get("booted") for host in (self._kept_landscape() or {}).get("hosts", ())}
+            self._keep_landscape(landscape, booted)
+            route.wait([host for host in landscape.hosts if host.instance_id not in booted], BOOT_DEADLINE)
+            self._keep_landscape(landscape, {host.instance_id for host in landscape.hosts})
         return landscape
 
     def _members(self, outputs: handover.Outputs) -> dict[str, Sequence[Member]]:
@@ -454,8 +459,12 @@ class Cluster:
     def _login(self, controller: Host) -> dict[str, str]:
         ways = {}
         for person in self.spec.users.people:
-            key = f"-i {self.person_key(person.name)} " if person.generate_key else ""
-            ways[person.name] = f"ssh {key}{person.name}@{controller.address}"
+            # With our configuration, ssh knows the host's key; a person with a key of their own is somewhere else.
+            ways[person.name] = (
+                f"ssh -F {self._route().config} -i {self.person_key(person.name)} {person.name}@{controller.name}"
+                if person.generate_key
+                else f"ssh {person.name}@{controller.address}"
+            )
         return ways
 
     # --- what is kept between runs -----
@@ -473,8 +482,16 @@ class Cluster:
         """Stands from the moment when users may reach the share: before that, nobody can have files in it."""
         return self.paths.root / "home-in-use"
 
-    def _keep_landscape(self, landscape: Landscape) -> None:
-        hosts = [{"name": host.name, "address": host.address} for host in landscape.hosts]
+    def _keep_landscape(self, landscape: Landscape, booted: AbstractSet[str]) -> None:
+        """Write down the hosts, and the instance of each that has booted."""
+        hosts = [
+            {
+                "name": host.name,
+                "address": host.address,
+                "booted": host.instance_id if host.instance_id in booted else None,
+            }
+            for host in landscape.hosts
+        ]
         write_private(self._landscape_file, json.dumps({"hosts": hosts}, indent=2) + "\n")
 
     def _kept_landscape(self) -> dict[str, Any] | None:
