@@ -279,11 +279,19 @@ class LocalCloud:
         key = self.ssh_key()
         return (public_key(key),) if key else ()
 
+    def _keep_provider_lock_of(self, provider: str) -> None:
+        """Forget Terraform's provider lock when the other provider wrote it: their checksums differ, as they should."""
+        mark = self._paths.root / "provider"
+        if not mark.exists() or mark.read_text().strip() != provider:
+            (self._paths.terraform / "cluster" / ".terraform.lock.hcl").unlink(missing_ok=True)
+            write_private(mark, provider + "\n")
+
     def terraform_env(self, provider_address: str) -> Mapping[str, str]:
         """The local credentials, and the stand-in provider (or the real one, pointed here)."""
         from gpucluster.localcloud import provider
 
         env = self._credentials.terraform_env(self._credentials.region)
+        self._keep_provider_lock_of(self._provider)
         if self._provider == "registry":
             overrides = ";".join(f"{client}={self._endpoint}" for client in _PROVIDER_CLIENTS)
             return {**env, "CLIENT_HOST_OVERRIDES": overrides, "OCI_DEFAULT_REALM": _NO_DOMAIN}

@@ -549,6 +549,7 @@ class Cluster:
             self._landscape_file,
             self._home_in_use,
             self._compartment_file,
+            self.paths.root / "provider",
             self.paths.root / "terraform.rc",
             self.paths.root / "terraform.tfstate",
             self.paths.root / "terraform.tfstate.backup",
