@@ -9,7 +9,7 @@ import pytest
 
 from gpucluster.errors import ToolError
 from gpucluster.paths import ClusterPaths
-from gpucluster.ssh import Host, Route, ensure_key, public_key
+from gpucluster.ssh import Host, Route, _cloud_init_errors, ensure_key, public_key
 
 HOSTS = (
     Host("demo-controller", "127.100.0.2", "debian", "ocid1.instance.local..c"),
@@ -82,3 +82,16 @@ def test_close_leaves_no_socket_folder(paths: ClusterPaths) -> None:
         for line in route.config.read_text().splitlines()
         if "ControlPath" in line and Path(line.split(" ", 3)[-1].strip('"')).parent.exists()
     )
+
+
+@pytest.mark.parametrize(
+    ("result", "errors"),
+    [
+        ('{"v1": {"datasource": "DataSourceNoCloud", "errors": []}}', []),
+        ('{"v1": {"errors": ["(\'scripts_user\', boom)"]}}', ["('scripts_user', boom)"]),
+        ("", ["its result can't be read: "]),
+        ('{"v2": {}}', ['its result can\'t be read: {"v2": {}}']),
+    ],
+)
+def test_cloud_inits_own_verdict_counts(result: str, errors: list[str]) -> None:
+    assert _cloud_init_errors(result) == errors
