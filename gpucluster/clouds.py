@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Protocol
 
 from gpucluster import process
-from gpucluster.errors import EnvironmentFault, Finding, InputError
+from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Sink
 from gpucluster.paths import ClusterPaths, local_cloud_home, write_private
 from gpucluster.sdk import Access
-from gpucluster.spec import ClusterSpec, overlapping_routes
+from gpucluster.spec import ClusterSpec, finding, overlapping_routes
 from gpucluster.ssh import ensure_key, public_key
 
 # Where a release of the real provider is wanted on the local cloud too, its clients are pointed at it one by one.
@@ -223,11 +223,9 @@ class LocalCloud:
             raise InputError(
                 "the VCN's addresses are in use on this host",
                 findings=[
-                    Finding(
-                        str(self._spec.file),
-                        0,
-                        0,
-                        "network.vcn_cidr",
+                    finding(
+                        self._spec,
+                        ("network", "vcn_cidr"),
                         f"{self._spec.network.vcn_cidr} overlaps {', '.join(clashes)}",
                         "Choose a range that neither `ip route` nor `podman network ls` knows",
                     )

@@ -56,6 +56,7 @@ __all__ = [
     "Ssh",
     "Storage",
     "Users",
+    "finding",
     "json_schema",
     "load",
     "loads",
@@ -92,6 +93,13 @@ def loads(text: str | bytes, filename: str = "cluster.yml") -> ClusterSpec:
         InputError: it is wrong; `findings` holds every fault with line and column.
     """
     return _checked(text, filename, Path(filename))
+
+
+def finding(spec: ClusterSpec, path: tuple[str, ...], message: str, hint: str = "") -> Finding:
+    """A fault that only shows later, at the place of a key: `finding(spec, ("network", "vcn_cidr"), "is in use")`."""
+    read = document.read(spec.file.read_bytes(), str(spec.file))
+    read.fault(path, message, hint)
+    return read.findings[-1]
 
 
 def _checked(raw: str | bytes, shown_as: str, file: Path) -> ClusterSpec:
