@@ -110,6 +110,9 @@ class _Run:
         try:
             yield
             status = "done"
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
         finally:
             self.phases[name] = time.monotonic() - begin
             self._on_event(Event("phase", name, status, elapsed=self.phases[name]))

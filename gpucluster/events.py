@@ -2,7 +2,7 @@
 
 `kind` says what the event is about, `status` how that thing stands:
 
-    phase     started | done | failed           a part of a run; `elapsed` when it ends
+    phase     started | done | failed | interrupted      a part of a run; `elapsed` when it ends
     resource  creating | created | updating | updated | deleting | deleted | failed | cached | running | ...
     task      ok | changed | failed | unreachable | skipped      one Ansible task on one host
     check     pass | fail | not_run              one judgement of `verify`
