@@ -26,7 +26,7 @@ author: gpucluster
 
 EXAMPLES = """
 - name: Count
-  ansible.legacy.gpucluster_home_files:
+  gpucluster_home_files:
     path: /mnt/home
 """
 

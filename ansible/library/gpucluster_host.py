@@ -43,7 +43,7 @@ author: gpucluster
 
 EXAMPLES = """
 - name: Look at the host
-  ansible.legacy.gpucluster_host:
+  gpucluster_host:
     user: debian
     key: .ssh/gpucluster.pub
     packages: {Debian-13: {every_host: [munge], compute: [slurmd]}}
@@ -75,12 +75,12 @@ def read(path: str | Path) -> str:
         return ""
 
 
-def distribution(os_release: str) -> dict[str, str]:
-    """Name and major version, spelled as the files of vars/os spell them."""
+def system(os_release: str) -> str:
+    """Name and major version, spelled as the files of vars/os are."""
     pairs = (line.split("=", 1) for line in os_release.splitlines() if "=" in line)
     found = {key: value.strip("\"'") for key, value in pairs}
     name = DISTRIBUTIONS.get(found.get("ID", ""), found.get("ID", "unknown"))
-    return {"distribution": name, "major": found.get("VERSION_ID", "").partition(".")[0]}
+    return f"{name}-{found.get('VERSION_ID', '').partition('.')[0]}"
 
 
 def cgroup(in_container: bool) -> dict[str, Any]:
@@ -147,12 +147,12 @@ def slurm_version() -> str:
 
 def facts(user: str, key: str) -> dict[str, Any]:
     """All of it."""
-    home = os.path.expanduser(f"~{user}")  # noqa: PTH111
+    home = os.path.expanduser(f"~{user}")
     container = read("/run/systemd/container")
     rights = capabilities()
     return {
         "hostname": platform.node(),
-        **distribution(read("/etc/os-release")),
+        "system": system(read("/etc/os-release")),
         "container": container,
         "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20,
         "cgroup": cgroup(bool(container)),
@@ -184,11 +184,11 @@ def main() -> None:
     )
     user = module.params["user"]
     found = facts(user, module.params["key"])
-    lists = module.params["packages"].get(f"{found['distribution']}-{found['major']}")
+    lists = module.params["packages"].get(found["system"])
     if lists is None:
         module.fail_json(
-            msg=f"{found['distribution']} {found['major']} is none of {', '.join(module.params['packages'])}; choose an image "
-            "of one of these, or describe this system in vars/packages.yml and vars/os"
+            msg=f"{found['system']} is none of {', '.join(module.params['packages'])}; choose an image of one of these "
+            "or describe this system in vars/packages.yml and vars/os"
         )
     for_time = ["time"] if found["can_set_time"] and not found["time_service"] else []
     wanted = [name for kind in (*module.params["purposes"], *for_time) for name in lists[kind]]

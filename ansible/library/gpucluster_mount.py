@@ -27,7 +27,7 @@ author: gpucluster
 
 EXAMPLES = """
 - name: Mount the home directories
-  ansible.legacy.gpucluster_mount:
+  gpucluster_mount:
     source: 10.0.0.3:/mnt/home
     path: /mnt/home
 """
@@ -134,7 +134,7 @@ class Mount:
             if code != 0:
                 self.fail(err.strip() or out.strip())
             try:
-                return os.path.samestat(os.stat(place), os.stat(self.path))  # noqa: PTH116
+                return os.path.samestat(os.stat(place), os.stat(self.path))
             finally:
                 self.module.run_command(["umount", place], check_rc=True)
 

@@ -29,7 +29,7 @@ author: gpucluster
 
 EXAMPLES = """
 - name: Look at the host
-  ansible.legacy.gpucluster_probe:
+  gpucluster_probe:
     home_path: /mnt/home
     token_file: /mnt/home/.gpucluster/token
     token: "123"
@@ -68,7 +68,7 @@ def sees(file: Path, token: str) -> bool:
     while True:
         try:
             # A listing asks the server; a lookup alone may be answered from a cache.
-            os.listdir(file.parent)  # noqa: PTH208
+            os.listdir(file.parent)
             if file.read_text(encoding="utf-8").strip() == token:
                 return True
         except OSError:

@@ -11,11 +11,12 @@ DOCUMENTATION = """
 module: gpucluster_service
 short_description: Files that have their content, and units that run with them
 description:
-  - Every task costs each host about a third of a second of processor time, whatever it does. This one does at once what
-    would be a row of C(copy), C(blockinfile), C(replace), C(file) and C(systemd) tasks. Check mode and diff work as there.
-  - First the files, in their order. Then units are enabled and started, and those are restarted that are older than a file
-    that they follow. A handler would be lost with a run that is broken off between the change and the restart; the age of
-    a process is not. A unit that does not stay up fails the task, with the end of its journal.
+  - Every task costs each host about a third of a second of processor time, whatever it does. This one does at once
+    what would be a row of C(copy), C(blockinfile), C(replace), C(file) and C(systemd) tasks. Check mode and diff work
+    as there.
+  - First the files, in their order. Then units are enabled and started, and those are restarted that are older than a
+    file that they follow. A handler would be lost with a run that is broken off between the change and the restart;
+    the age of a process is not. A unit that does not stay up fails the task, with the end of its journal.
 options:
   files:
     description: The files, in the order in which they are worked on.
@@ -30,7 +31,7 @@ options:
       copy_of: {description: Another file of this host, as it is at that point of the list., type: path}
       block: {description: Lines that stand between two marker lines; the rest of the file stays as it is., type: str}
       at: {description: Where a new block goes., type: str, choices: [top, bottom], default: bottom}
-      replace: {description: A regular expression (MULTILINE) and what takes its place., type: dict}
+      replace: {description: A regular expression (MULTILINE) and what takes its place, if there is such a file., type: dict}
       link: {description: The target of a symbolic link., type: str}
       directory: {description: A directory., type: bool, default: false}
       mode: {description: Octal. Without it a new file gets 0644 and a new directory 0755., type: str}
@@ -55,7 +56,7 @@ author: gpucluster
 
 EXAMPLES = """
 - name: Run munge with our key
-  ansible.legacy.gpucluster_service:
+  gpucluster_service:
     files:
       - path: /etc/munge/munge.key
         content_base64: "{{ key }}"

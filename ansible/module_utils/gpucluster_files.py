@@ -75,7 +75,7 @@ class Files:
             self.paths.append(str(path))
 
     def _link(self, path: Path, target: str) -> bool:
-        if path.is_symlink() and os.readlink(path) == target:  # noqa: PTH115 - Path.readlink is younger than Python 3.9
+        if path.is_symlink() and os.readlink(path) == target:
             return False
         if path.is_dir() and not path.is_symlink():
             self.module.fail_json(msg=f"{path} is a directory; it can not become a link to {target}")
@@ -98,6 +98,8 @@ class Files:
 
     def _file(self, path: Path, item: dict[str, Any]) -> bool:
         old = path.read_bytes() if path.is_file() else None
+        if old is None and item["replace"]:
+            return False  # where there is no file, nothing can be replaced
         new = self._wanted(old, item)
         if new == old:
             return False
@@ -129,8 +131,6 @@ class Files:
         text = (old or b"").decode()
         if item["block"] is not None:
             return with_block(text, item["block"], item["at"]).encode()
-        if old is None:
-            self.module.fail_json(msg=f"{item['path']} does not exist, so nothing can be replaced in it")
         return re.sub(item["replace"]["regexp"], item["replace"]["with"], text, flags=re.MULTILINE).encode()
 
     def _original(self, source: Path, old: bytes | None) -> bytes:

@@ -19,6 +19,7 @@ PROPERTIES = (
     "SubState",
     "UnitFileState",
     "NeedDaemonReload",
+    "DropInPaths",
     "InactiveExitTimestampMonotonic",
 )
 # A unit of type `simple` counts as started before its program has read its configuration.
@@ -55,7 +56,7 @@ class Systemd:
         blocks = [block for block in out.strip().split("\n\n") if block]
         return {
             name: dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-            for name, block in zip(names, blocks)  # noqa: B905 - Python 3.9 has no strict zip
+            for name, block in zip(names, blocks)
         }
 
     def journal(self, units: list[str]) -> str:
@@ -71,7 +72,9 @@ class Systemd:
 
 
 def is_stale(state: dict[str, str], follows: list[str]) -> bool:
-    """Whether one of the files is younger than the unit's last start."""
+    """Whether one of the files is younger than the unit's last start, or was unknown to systemd then."""
+    if "StartedWithout" in state:
+        return True
     if not follows:
         return False
     age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(state["InactiveExitTimestampMonotonic"] or 0) / 1e6
@@ -79,26 +82,35 @@ def is_stale(state: dict[str, str], follows: list[str]) -> bool:
     return any(Path(file).exists() and Path(file).stat().st_mtime > start for file in follows)
 
 
+def has_new_drop_in(state: dict[str, str], unit: dict[str, Any]) -> bool:
+    """Whether there is a drop-in that systemd has not read: it does not see by itself that a unit's first one came."""
+    known = state.get("DropInPaths", "").split()
+    return any(
+        file.startswith("/etc/systemd/system/") and file not in known and Path(file).exists()
+        for file in unit["follows"]
+    )
+
+
 def observe(systemd: Systemd, units: dict[str, dict[str, Any]]) -> dict[str, dict[str, str]]:
     """The units' states, after a reload of systemd if its own knowledge is old."""
     states = systemd.show(list(units))
-    if not systemd.module.check_mode and any(
-        state["NeedDaemonReload"] == "yes" or state["LoadState"] == "not-found" for state in states.values()
-    ):
+    unread = {name for name in units if has_new_drop_in(states[name], units[name])}
+    outdated = any(state["NeedDaemonReload"] == "yes" or state["LoadState"] == "not-found" for state in states.values())
+    if not systemd.module.check_mode and (unread or outdated):
         systemd.run("daemon-reload")
         states = systemd.show(list(units))
     missing = [name for name, state in states.items() if state["LoadState"] == "not-found"]
     if missing and not systemd.module.check_mode:
         systemd.module.fail_json(msg=f"systemd does not know {', '.join(missing)}; is the package installed?")
+    for name in unread:
+        states[name]["StartedWithout"] = "yes"
     return states
 
 
 def settle(systemd: Systemd, names: list[str]) -> None:
     """Fail unless the units still run after a moment."""
     time.sleep(SETTLE_SECONDS)
-    fallen = {
-        name: state for name, state in systemd.show(names).items() if state["ActiveState"] not in UP
-    }
+    fallen = {name: state for name, state in systemd.show(names).items() if state["ActiveState"] not in UP}
     if fallen:
         words = ", ".join(f"{name} is {state['ActiveState']} ({state['SubState']})" for name, state in fallen.items())
         systemd.module.fail_json(msg=f"{words} right after its start{systemd.journal(list(fallen))}")

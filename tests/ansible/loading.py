@@ -1,0 +1,76 @@
+"""The ansible folder's files as Python modules: they are no package, and the programs among them have no suffix."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+
+from gpucluster.paths import ansible_dir
+
+ANSIBLE = ansible_dir()
+ROLES = sorted(path.name for path in (ANSIBLE / "roles").iterdir())
+PLAYBOOKS = sorted(path.name for path in ANSIBLE.glob("*.yml"))
+
+
+def load(path: str) -> ModuleType:
+    """A Python file below the ansible folder."""
+    file = ANSIBLE / path
+    name = f"gpucluster_ansible_{file.stem.replace('-', '_')}"
+    spec = importlib.util.spec_from_loader(name, SourceFileLoader(name, str(file)))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = written
+    return module
+
+
+def read(path: Path | str) -> Any:
+    """A YAML file below the ansible folder."""
+    return yaml.safe_load((ANSIBLE / path).read_text())
+
+
+def tasks_of(items: Any) -> Iterator[dict[str, Any]]:
+    """All tasks of a file, those in blocks and plays included."""
+    for item in items or []:
+        inner = [item[key] for key in ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks") if key in item]
+        for part in inner:
+            yield from tasks_of(part)
+        if not inner:
+            yield item
+
+
+class ModuleFailed(Exception):
+    """fail_json was called."""
+
+
+class FakeModule:
+    """What our code uses of AnsibleModule."""
+
+    def __init__(self, *, check_mode: bool = False, answers: dict[str, tuple[int, str, str]] | None = None) -> None:
+        self.check_mode = check_mode
+        self.answers = answers or {}
+        self.calls: list[str] = []
+        self.params: dict[str, Any] = {}
+
+    def fail_json(self, *, msg: str, **_more: Any) -> None:
+        raise ModuleFailed(msg)
+
+    def run_command(self, argv: list[str], **_options: Any) -> tuple[int, str, str]:
+        line = " ".join(argv)
+        self.calls.append(line)
+        for start, answer in self.answers.items():
+            if start in line:
+                return answer
+        return 0, "", ""

@@ -1,0 +1,118 @@
+"""The roles' own templates, filled in the way Ansible does it, without a host and without a playbook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+from tests.ansible.loading import ANSIBLE, read
+
+CONTROLLER = "demo-controller"
+NODES = ("compute-1", "compute-2")
+SLURM_FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "slurmdbd.conf")
+
+GPU_POOL: dict[str, Any] = {
+    "name": "compute",
+    "nodes": list(NODES),
+    "node": {"Sockets": 2, "CoresPerSocket": 32, "ThreadsPerCore": 2, "RealMemory": 2000000, "Gres": "gpu:a100:8"},
+    "gpus": 8,
+    "gres_type": "a100",
+    "gpu_device_files": [f"/dev/nvidia{number}" for number in range(8)],
+    "default": True,
+    "idle_timeout": 600,
+}
+EMPTY_POOL: dict[str, Any] = {
+    "name": "elastic",
+    "nodes": [],
+    "node": {"Sockets": 1, "CoresPerSocket": 4, "ThreadsPerCore": 2, "RealMemory": 30000, "Gres": None},
+    "gpus": 0,
+    "gres_type": None,
+    "gpu_device_files": [],
+    "default": False,
+    "idle_timeout": 600,
+}
+INVENTORY: dict[str, Any] = {
+    "gpucluster_name": "demo",
+    "gpucluster_hosts": [
+        {"name": CONTROLLER, "address": "10.0.0.2"},
+        {"name": "compute-1", "address": "10.0.1.2"},
+        {"name": "compute-2", "address": "10.0.1.3"},
+    ],
+    "timezone": "UTC",
+    "home_server": "10.0.1.9",
+    "home_export_path": "/mnt/home",
+    "home_mount_path": "/mnt/home",
+    "users_group": "privilege",
+    "users_gid": 9876,
+    "users_first_uid": 10001,
+    "users_people": [{"name": "alice", "full_name": "Alice", "uid": None, "ssh_keys": ["ssh-ed25519 AAAA alice"]}],
+    "slurm_cluster_name": "demo",
+    "slurm_accounting": True,
+    "slurm_extra_config": {},
+    "slurm_default_partition": "compute",
+    "slurm_pools": [GPU_POOL, EMPTY_POOL],
+    "slurm_hardware_emulated": False,
+}
+
+
+def host_facts(*, cgroups: bool = False, slurm: str = "24.11.5") -> dict[str, Any]:
+    """What gpucluster_host says of a host, as far as templates ask."""
+    return {
+        "system": "Debian-13",
+        "container": "",
+        "memory_mib": 64000,
+        "cgroup": {"version": 2, "controllers": ["cpuset", "memory"] if cgroups else [], "usable": cgroups},
+        "can_raise_limits": True,
+        "can_set_time": True,
+        "hard_limits": {"nofile": 4096, "memlock": None},
+        "ssh_host_keys": ["ssh-ed25519 AAAAhost"],
+        "slurm_version": slurm,
+        "user_home": "/home/debian",
+    }
+
+
+def variables(
+    inventory: Mapping[str, Any] | None = None,
+    *,
+    role: str,
+    host: str = CONTROLLER,
+    facts: Mapping[str, Any] | None = None,
+    system: str = "Debian-13",
+) -> dict[str, Any]:
+    """Everything that a template of the role sees: inventory, defaults, facts, the system's data."""
+    known: dict[str, Any] = {}
+    for file in (f"roles/{role}/defaults/main.yml", f"vars/os/{system}.yml", f"roles/{role}/vars/main.yml"):
+        if (ANSIBLE / file).exists():
+            known |= read(file)
+    known |= INVENTORY | dict(inventory or {})
+    seen = {"gpucluster_host": dict(facts or host_facts())}
+    nodes = [node for pool in known["slurm_pools"] for node in pool["nodes"]]
+    hosts = {name: {"ansible_facts": seen, "inventory_hostname": name} for name in (CONTROLLER, *nodes)}
+    return known | {
+        "ansible_facts": seen,
+        "ansible_user": "debian",
+        "groups": {"controller": [CONTROLLER], "compute": nodes, "all": list(hosts)},
+        "hostvars": hosts,
+        "inventory_hostname": host,
+    }
+
+
+def render(role: str, template: str, known: Mapping[str, Any]) -> str:
+    """One template of a role."""
+    folder = ANSIBLE / "roles" / role / "templates"
+    templar = Templar(loader=DataLoader(), variables=dict(known))
+    templar.environment.loader.searchpath = [str(folder)]
+    # As the template module sets them.
+    templar.environment.trim_blocks, templar.environment.lstrip_blocks = True, False
+    return str(templar.do_template((folder / f"{template}.j2").read_text(), preserve_trailing_newlines=True))
+
+
+def render_slurm(
+    inventory: Mapping[str, Any] | None = None, *, facts: Mapping[str, Any] | None = None
+) -> dict[str, str]:
+    """Slurm's files by name, for variables of the inventory that differ from INVENTORY's."""
+    known = variables(inventory, role="slurm", facts=facts)
+    return {name: render("slurm", name, known) for name in SLURM_FILES}

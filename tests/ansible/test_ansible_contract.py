@@ -1,0 +1,142 @@
+"""What holds for the whole ansible folder, read as files: no host is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.ansible.loading import ANSIBLE, PLAYBOOKS, ROLES, load, read, tasks_of
+from tests.ansible.render import INVENTORY
+
+KNOWN_GROUPS = {"all", "controller", "compute", "localhost"}
+TASK_FILES = sorted(ANSIBLE.glob("roles/*/tasks/*.yml")) + sorted(ANSIBLE.glob("roles/*/handlers/*.yml"))
+ALL_TASKS = [(file, task) for file in TASK_FILES for task in tasks_of(read(file))] + [
+    (ANSIBLE / name, task) for name in PLAYBOOKS for task in tasks_of(read(name))
+]
+
+
+def options(role: str) -> dict[str, Any]:
+    found: dict[str, Any] = read(f"roles/{role}/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    return found
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_defaults_are_those_of_the_argument_specs(role: str) -> None:
+    file = ANSIBLE / "roles" / role / "defaults" / "main.yml"
+    defaults = read(file) if file.exists() else {}
+    specified = {name: option["default"] for name, option in options(role).items() if "default" in option}
+    assert defaults == specified
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_a_role_requires_is_in_the_inventory(role: str) -> None:
+    assert {name for name, option in options(role).items() if option.get("required")} <= set(INVENTORY)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_own_variables_bear_the_role_s_name(role: str) -> None:
+    file = ANSIBLE / "roles" / role / "vars" / "main.yml"
+    names = set(options(role)) - set(INVENTORY) | set(read(file) if file.exists() else {})
+    assert [name for name in names if not name.startswith(f"{role}_")] == []
+
+
+def test_the_sample_inventory_is_the_contract() -> None:
+    assert set(read("validate.yml")[0]["vars"]["contract"]) == set(INVENTORY)
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_plays_are_for_groups_that_the_inventory_has(playbook: str) -> None:
+    plays = [play for play in read(playbook) if "hosts" in play]
+    assert plays
+    assert {play["hosts"] for play in plays} <= KNOWN_GROUPS
+
+
+def test_roles_of_the_site_exist() -> None:
+    named = {entry["role"] for play in read("site.yml") for entry in play.get("roles", [])}
+    assert named <= set(ROLES)
+
+
+def test_no_failure_is_ignored_and_no_shell_is_used() -> None:
+    for file, task in ALL_TASKS:
+        where = f"{file.relative_to(ANSIBLE)}: {task.get('name')}"
+        assert "ignore_errors" not in task, where
+        assert "ignore_unreachable" not in task, where
+        assert not {"ansible.builtin.shell", "ansible.builtin.raw"} & set(task), where
+
+
+def test_only_verify_looks_away_from_a_status() -> None:
+    # It collects facts; whether they are good is judged elsewhere.
+    assert {file.name for file, task in ALL_TASKS if task.get("failed_when") is False} <= {"verify.yml"}
+
+
+def test_every_command_says_what_a_change_is() -> None:
+    for file, task in ALL_TASKS:
+        command = task.get("ansible.builtin.command")
+        if command is not None:
+            where = f"{file.relative_to(ANSIBLE)}: {task.get('name')}"
+            assert "argv" in command, f"{where}: words are not split by a shell's rules"
+            assert "changed_when" in task or "creates" in command, where
+
+
+def test_secrets_are_hidden() -> None:
+    slurps = [task for _file, task in ALL_TASKS if "munge" in str(task.get("ansible.builtin.slurp"))]
+    assert slurps
+    assert all(task["no_log"] is True for task in slurps)
+    spec = load("module_utils/gpucluster_files.py").FILE_SPEC
+    assert spec["content_base64"]["no_log"] is True
+
+
+SYSTEMS = sorted(path.stem for path in (ANSIBLE / "vars" / "os").glob("*.yml"))
+
+
+def shape_of(value: Any) -> Any:
+    """The keys of nested dictionaries."""
+    return {key: shape_of(inner) for key, inner in value.items()} if isinstance(value, dict) else None
+
+
+def test_every_system_has_packages_and_facts() -> None:
+    assert sorted(read("vars/packages.yml")["packages"]) == SYSTEMS
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_facts_of_systems_have_one_form(system: str) -> None:
+    assert shape_of(read(f"vars/os/{system}.yml")) == shape_of(read("vars/os/Debian-13.yml"))
+    assert set(read("vars/packages.yml")["packages"][system]) == {"every_host", "controller", "compute", "time"}
+    manager = read(f"vars/os/{system}.yml")["os_package_manager"]
+    assert (ANSIBLE / "roles" / "base" / "tasks" / f"install_{manager}.yml").is_file()
+
+
+def test_the_local_cloud_s_image_has_all_packages() -> None:
+    lists = read("vars/packages.yml")["packages"]["Debian-13"]
+    text = (Path(__file__).parents[2] / "gpucluster" / "localcloud" / "packages.txt").read_text()
+    image = {line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")}
+    # apt must have nothing to do there, or every apply of the local cloud needs the network.
+    assert {name for names in lists.values() for name in names} <= image
+
+
+MODULES = sorted(path.stem for path in (ANSIBLE / "library").glob("*.py"))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_s_documentation_can_be_read(module: str) -> None:
+    text = (ANSIBLE / "library" / f"{module}.py").read_text()
+    parts = {name: text.split(f'{name} = """')[1].split('"""')[0] for name in ("DOCUMENTATION", "EXAMPLES", "RETURN")}
+    documentation = yaml.safe_load(parts["DOCUMENTATION"])
+    assert documentation["module"] == module
+    assert all(set(option) >= {"description", "type"} for option in documentation["options"].values())
+    assert yaml.safe_load(parts["EXAMPLES"])[0][module]
+    assert yaml.safe_load(parts["RETURN"])
+
+
+def test_the_service_module_documents_what_it_takes() -> None:
+    text = (ANSIBLE / "library" / "gpucluster_service.py").read_text()
+    documentation = yaml.safe_load(text.split('DOCUMENTATION = """')[1].split('"""')[0])["options"]
+    files, units = load("module_utils/gpucluster_files.py"), load("module_utils/gpucluster_units.py")
+    for option, spec in (("files", files.FILE_SPEC), ("units", units.UNIT_SPEC)):
+        documented = documentation[option]["suboptions"]
+        assert {name: entry["type"] for name, entry in documented.items()} == {
+            name: entry["type"] for name, entry in spec.items()
+        }

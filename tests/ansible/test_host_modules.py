@@ -1,0 +1,116 @@
+"""The small modules: what a host is, what is mounted, whose files there are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.ansible.loading import load
+
+gpucluster_host = load("library/gpucluster_host.py")
+gpucluster_mount = load("library/gpucluster_mount.py")
+gpucluster_probe = load("library/gpucluster_probe.py")
+gpucluster_home_files = load("library/gpucluster_home_files.py")
+
+MOUNTINFO = (
+    "22 1 0:20 / / rw - overlay overlay rw\n"
+    "30 22 0:44 / /mnt/home rw,noatime shared:1 - nfs 10.0.1.9:/mnt/home rw,vers=3\n"
+    "31 22 0:45 / /mnt/with\\040space rw - nfs 10.0.1.9:/a\\040b rw\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('ID=debian\nVERSION_ID="13"\n', "Debian-13"),
+        ('NAME="Ubuntu"\nVERSION_ID="24.04"\nID=ubuntu\n', "Ubuntu-24"),
+        ('ID="ol"\nVERSION_ID="9.4"\n', "OracleLinux-9"),
+        ("ID=arch\n", "arch-"),
+        ("", "unknown-"),
+    ],
+)
+def test_a_system_is_named_as_its_file_is(text: str, name: str) -> None:
+    assert gpucluster_host.system(text) == name
+
+
+@pytest.mark.parametrize(
+    ("controllers", "in_container", "usable"),
+    [
+        ("cpuset cpu memory pids", False, True),
+        ("cpuset memory", True, True),
+        ("cpu pids", False, False),
+        ("", True, False),
+    ],
+)
+def test_cgroups_of_version_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, controllers: str, in_container: bool, usable: bool
+) -> None:
+    (tmp_path / "cgroup.controllers").write_text(controllers + "\n")
+    monkeypatch.setattr(gpucluster_host, "CGROUP", tmp_path)
+    assert gpucluster_host.cgroup(in_container) == {"version": 2, "controllers": controllers.split(), "usable": usable}
+
+
+@pytest.mark.parametrize(("in_container", "usable"), [(False, True), (True, False)])
+def test_cgroups_of_version_1_do_not_belong_to_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_container: bool, usable: bool
+) -> None:
+    for name in ("cpuset", "devices", "freezer", "memory"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(gpucluster_host, "CGROUP", tmp_path)
+    assert gpucluster_host.cgroup(in_container)["usable"] is usable
+
+
+def test_what_is_mounted_is_found_by_its_mount_point() -> None:
+    found = gpucluster_mount.mounted_at(MOUNTINFO, "/mnt/home")
+    assert found == {"fstype": "nfs", "source": "10.0.1.9:/mnt/home"}
+    assert gpucluster_mount.mounted_at(MOUNTINFO, "/mnt") is None
+    assert gpucluster_probe.home_fs(MOUNTINFO, "/mnt/with space")["source"] == "10.0.1.9:/a b"
+    assert gpucluster_probe.home_fs(MOUNTINFO, "/mnt") == {"source": "", "fstype": "", "mounted": False}
+
+
+def test_a_mount_point_has_one_line_in_fstab() -> None:
+    entry = "10.0.1.9:/mnt/home /mnt/home nfs defaults 0 0"
+    first = gpucluster_mount.with_entry("# <source> /mnt/home\nUUID=1 / ext4 defaults 0 1\n", "/mnt/home", entry)
+    assert first == f"# <source> /mnt/home\nUUID=1 / ext4 defaults 0 1\n{entry}\n"
+    assert gpucluster_mount.with_entry(first, "/mnt/home", entry) == first
+    moved = entry.replace("10.0.1.9", "10.0.1.10")
+    assert gpucluster_mount.with_entry(first + entry + "\n", "/mnt/home", moved).count("/mnt/home nfs") == 1
+
+
+def test_the_token_is_awaited_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpucluster_probe, "TOKEN_SECONDS", 0)
+    file = tmp_path / "token"
+    assert gpucluster_probe.sees(file, "one") is False
+    file.write_text("one\n")
+    assert gpucluster_probe.sees(file, "one") is True
+    assert gpucluster_probe.sees(file, "two") is False
+
+
+def test_only_people_s_own_work_counts(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("owners can only be set by root")
+    share, skeleton = tmp_path / "home", tmp_path / "skel"
+    skeleton.mkdir()
+    (skeleton / ".bashrc").write_text("alias ll=ls\n")
+    (skeleton / ".profile").write_text("umask 022\n")
+    home = share / "alice"
+    (home / ".ssh").mkdir(parents=True)
+    (home / "data").mkdir()
+    (share / ".gpucluster-verify").mkdir()
+    (share / ".gpucluster-verify" / "token").write_text("root's")
+    for name, text in {
+        ".bashrc": "alias ll=ls\n",
+        ".profile": "umask 077\n",
+        ".ssh/authorized_keys": "ssh-ed25519 AAAA",
+        ".ssh/id_ed25519": "mine",
+        "data/.bashrc": "alias ll=ls\n",
+        "data/weights": "0101",
+    }.items():
+        (home / name).write_text(text)
+    (home / "link").symlink_to("data/weights")
+    for path in (home, *home.rglob("*")):
+        os.chown(path, 4_000_001, 4_000_001, follow_symlinks=False)
+    # The changed .profile, the private key, both files in data, the link.
+    assert gpucluster_home_files.count(share, skeleton) == {"4000001": 5}

@@ -1,0 +1,151 @@
+"""The files that the roles write, for made-up clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.ansible.render import EMPTY_POOL, GPU_POOL, host_facts, render, render_slurm, variables
+
+
+def lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def settings(text: str) -> dict[str, str]:
+    plain = [line for line in lines(text) if not line.startswith(("NodeName", "PartitionName"))]
+    return dict(line.partition("=")[::2] for line in plain)
+
+
+def test_a_pool_is_a_partition_with_its_nodes() -> None:
+    found = lines(render_slurm()["slurm.conf"])
+    assert (
+        "NodeName=compute-1,compute-2 Sockets=2 CoresPerSocket=32 ThreadsPerCore=2 RealMemory=2000000 Gres=gpu:a100:8"
+        in found
+    )
+    assert "PartitionName=compute Nodes=compute-1,compute-2 Default=YES DefMemPerCPU=15625 DefCpuPerGPU=16" in found
+
+
+def test_a_pool_without_nodes_is_an_empty_partition() -> None:
+    found = [line for line in lines(render_slurm()["slurm.conf"]) if "elastic" in line]
+    assert found == ['PartitionName=elastic Nodes="" Default=NO DefMemPerCPU=3750']
+
+
+def test_no_line_lacks_its_value() -> None:
+    for name, text in render_slurm({"slurm_accounting": False}).items():
+        assert [line for line in lines(text) if line.endswith("=")] == [], name
+
+
+def test_real_gpus_have_device_files_and_emulated_ones_stand_ins() -> None:
+    real = render_slurm()["gres.conf"]
+    assert "Name=gpu Type=a100 File=/dev/nvidia0,/dev/nvidia1," in real
+    emulated = render_slurm({"slurm_hardware_emulated": True})
+    assert "File=/var/lib/gpucluster/emulated-gpus/gpu[0-7]" in emulated["gres.conf"]
+    assert settings(emulated["slurm.conf"])["SlurmdParameters"] == "config_overrides"
+    assert "SlurmdParameters" not in settings(render_slurm()["slurm.conf"])
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "emulated", "track", "task"),
+    [
+        (True, False, "proctrack/cgroup", "task/cgroup,task/affinity"),
+        (True, True, "proctrack/cgroup", "task/cgroup"),
+        (False, False, "proctrack/linuxproc", "task/affinity"),
+        (False, True, "proctrack/linuxproc", "task/none"),
+    ],
+)
+def test_cgroups_are_used_where_every_node_has_them(cgroups: bool, emulated: bool, track: str, task: str) -> None:
+    files = render_slurm({"slurm_hardware_emulated": emulated}, facts=host_facts(cgroups=cgroups))
+    found = settings(files["slurm.conf"])
+    assert (found["ProctrackType"], found["TaskPlugin"]) == (track, task)
+    assert ("ConstrainRAMSpace=yes" in files["cgroup.conf"]) is cgroups
+
+
+def test_one_node_without_cgroups_decides_for_all() -> None:
+    known = variables(role="slurm", facts=host_facts(cgroups=True))
+    poor = {"ansible_facts": {"gpucluster_host": host_facts(cgroups=False)}}
+    known["hostvars"] = known["hostvars"] | {"compute-2": poor}
+    assert settings(render("slurm", "slurm.conf", known))["ProctrackType"] == "proctrack/linuxproc"
+
+
+def test_a_node_that_did_not_answer_decides_nothing() -> None:
+    known = variables(role="slurm", facts=host_facts(cgroups=True))
+    known["hostvars"] = known["hostvars"] | {"compute-2": {"ansible_facts": {}}}
+    assert settings(render("slurm", "slurm.conf", known))["ProctrackType"] == "proctrack/cgroup"
+
+
+@pytest.mark.parametrize(
+    ("version", "plugin"), [("22.05.8", "cgroup/v1"), ("23.11.4", "disabled"), ("25.11.1", "disabled")]
+)
+def test_the_plugin_without_cgroups_depends_on_the_version(version: str, plugin: str) -> None:
+    assert settings(render_slurm(facts=host_facts(slurm=version))["cgroup.conf"]) == {"CgroupPlugin": plugin}
+
+
+def test_extra_config_overrides_adds_and_removes() -> None:
+    extra = {"SlurmdTimeout": 120, "MessageTimeout": None, "SchedulerParameters": ["bf_continue", "defer"]}
+    found = settings(render_slurm({"slurm_extra_config": extra})["slurm.conf"])
+    assert found["SlurmdTimeout"] == "120"
+    assert found["SchedulerParameters"] == "bf_continue,defer"
+    assert "MessageTimeout" not in found
+
+
+def test_without_accounting_nothing_speaks_of_it() -> None:
+    assert not [key for key in settings(render_slurm({"slurm_accounting": False})["slurm.conf"]) if "Accounting" in key]
+
+
+def test_a_pool_with_fewer_cores_than_gpus_still_gives_one() -> None:
+    small = GPU_POOL | {"node": GPU_POOL["node"] | {"Sockets": 1, "CoresPerSocket": 4, "ThreadsPerCore": 1}}
+    found = render_slurm({"slurm_pools": [small, EMPTY_POOL]})["slurm.conf"]
+    assert "DefCpuPerGPU=1" in found
+
+
+def test_stand_ins_are_those_of_the_own_pool() -> None:
+    known = variables(role="slurm", host="compute-1") | {"slurm_own_gpus": 3}
+    found = yaml.safe_load(render("slurm", "emulated_gpus.yml", known))
+    assert [item["path"].rpartition("/")[2] for item in found] == ["gpu0", "gpu1", "gpu2"]
+    assert yaml.safe_load(render("slurm", "emulated_gpus.yml", known | {"slurm_own_gpus": 0})) == []
+
+
+def test_the_directory_listens_with_tls_alone() -> None:
+    text = render("ldap", "slapd.service", variables(role="ldap"))
+    assert '-h "ldaps:/// ldapi://%%2Frun%%2Fslapd%%2Fldapi"' in text
+    assert "ldap:///" not in text
+
+
+def test_nobody_but_the_manager_may_write_to_the_directory() -> None:
+    rules = [
+        line for line in render("ldap", "slapd.conf", variables(role="ldap")).splitlines() if line.startswith("access")
+    ]
+    assert rules == ["access to attrs=userPassword by * none", "access to * by * read"]
+
+
+def test_hosts_trust_the_cluster_s_authority_only() -> None:
+    text = render("ldap", "sssd.conf", variables(role="ldap"))
+    assert "ldap_uri = ldaps://demo-controller" in text
+    assert "ldap_tls_reqcert = demand" in text
+    assert "ldap_search_base = dc=demo,dc=local" in text
+
+
+def test_limits_are_raised_only_where_they_can_be() -> None:
+    assert "* - memlock unlimited" in render("base", "limits.conf", variables(role="base"))
+    poor: dict[str, Any] = host_facts() | {"can_raise_limits": False}
+    assert lines(render("base", "limits.conf", variables(role="base", facts=poor))) == []
+
+
+def test_every_host_knows_every_host_s_name_and_key() -> None:
+    known = variables(role="base")
+    assert lines(render("base", "hosts", known)) == [
+        "10.0.0.2 demo-controller",
+        "10.0.1.2 compute-1",
+        "10.0.1.3 compute-2",
+    ]
+    assert lines(render("base", "ssh_known_hosts", known))[0] == "demo-controller,10.0.0.2 ssh-ed25519 AAAAhost"
+
+
+def test_slurmd_restarts_for_a_new_configuration() -> None:
+    known = variables(role="slurm", host="compute-1")
+    old = render("slurm", "slurmd.env", known)
+    known["hostvars"] = known["hostvars"] | {"demo-controller": {"slurm_config": {"slurm.conf": "ClusterName=demo"}}}
+    assert render("slurm", "slurmd.env", known) != old

@@ -1,0 +1,102 @@
+"""module_utils/gpucluster_units.py against made-up answers of systemctl."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ansible.loading import FakeModule, ModuleFailed, load
+
+gpucluster_units = load("module_utils/gpucluster_units.py")
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpucluster_units, "SETTLE_SECONDS", 0)
+
+
+def shown(
+    active: str = "active", *, enabled: str = "enabled", load: str = "loaded", reload: str = "no", age: float = 100
+) -> str:
+    """A block of `systemctl show`; the unit was started `age` seconds ago."""
+    start = int((time.clock_gettime(time.CLOCK_MONOTONIC) - age) * 1e6)
+    return (
+        f"Id=x.service\nLoadState={load}\nActiveState={active}\nSubState=x\nUnitFileState={enabled}\n"
+        f"NeedDaemonReload={reload}\nDropInPaths=\nInactiveExitTimestampMonotonic={start}\n"
+    )
+
+
+def run(*answers: str, follows: list[str] | None = None, check_mode: bool = False) -> tuple[Any, list[str]]:
+    """Bring munge into shape; each `systemctl show` gets the next of the answers, the last one again and again."""
+    left = list(answers)
+
+    class Module(FakeModule):
+        def run_command(self, argv: list[str], **options: Any) -> tuple[int, str, str]:
+            if argv[:2] == ["systemctl", "show"]:
+                return 0, left.pop(0) if len(left) > 1 else left[0], ""
+            return super().run_command(argv, **options)
+
+    module = Module(check_mode=check_mode, answers={"journalctl": (0, "it broke", "")})
+    found = gpucluster_units.run_units(module, [{"name": "munge", "follows": follows or []}], 9)
+    return found, [call.removeprefix("timeout 10 ") for call in module.calls if "systemctl" in call]
+
+
+def test_a_running_unit_is_left_alone() -> None:
+    found, calls = run(shown())
+    assert not any(found.values())
+    assert calls == []
+
+
+def test_a_new_unit_is_enabled_and_started() -> None:
+    found, calls = run(shown("inactive", enabled="disabled"), shown())
+    assert found == {"enabled": ["munge.service"], "started": ["munge.service"], "restarted": []}
+    assert calls == ["systemctl enable --quiet munge.service", "systemctl start munge.service"]
+
+
+def test_a_unit_that_gave_up_may_start_again() -> None:
+    _found, calls = run(shown("failed"), shown())
+    assert calls == ["systemctl reset-failed munge.service", "systemctl start munge.service"]
+
+
+@pytest.mark.parametrize(("file_age", "restarts"), [(50, True), (200, False)])
+def test_a_unit_restarts_if_it_is_older_than_its_configuration(tmp_path: Path, file_age: float, restarts: bool) -> None:
+    file = tmp_path / "key"
+    file.write_text("x")
+    os.utime(file, (time.time() - file_age,) * 2)
+    found, calls = run(shown(age=100), follows=[str(file), str(tmp_path / "missing")])
+    assert bool(found["restarted"]) is restarts
+    assert calls == (["systemctl restart munge.service"] if restarts else [])
+
+
+def test_systemd_reads_its_files_again_when_they_changed() -> None:
+    _found, calls = run(shown(reload="yes"), shown())
+    assert calls == ["systemctl daemon-reload"]
+
+
+def test_a_first_drop_in_is_seen_and_leads_to_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_in = "/etc/systemd/system/munge.service.d/gpucluster.conf"
+    exists = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda self: str(self) == drop_in or exists(self))
+    found, calls = run(shown(), follows=[drop_in])
+    assert found["restarted"] == ["munge.service"]
+    assert calls == ["systemctl daemon-reload", "systemctl restart munge.service"]
+
+
+def test_a_unit_that_does_not_stay_up_fails_with_its_last_words() -> None:
+    with pytest.raises(ModuleFailed, match=r"(?s)munge\.service is failed .* it broke"):
+        run(shown("inactive"), shown("failed"))
+
+
+def test_an_unknown_unit_is_named() -> None:
+    with pytest.raises(ModuleFailed, match=r"does not know munge\.service"):
+        run(shown("inactive", load="not-found", enabled=""))
+
+
+def test_check_mode_touches_nothing() -> None:
+    found, calls = run(shown("inactive", enabled="disabled", load="not-found"), check_mode=True)
+    assert found["started"] == ["munge.service"]
+    assert calls == []

@@ -1,0 +1,103 @@
+"""validate.yml against inventories that are not what it takes: each fault must be named."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.ansible.loading import ANSIBLE
+from tests.ansible.render import CONTROLLER, INVENTORY, NODES
+
+
+def inventory() -> dict[str, Any]:
+    """An inventory as handover writes it."""
+    return {
+        "all": {
+            "vars": copy.deepcopy(INVENTORY),
+            "children": {
+                "controller": {"hosts": {CONTROLLER: {"ansible_user": "debian"}}},
+                "compute": {
+                    "children": {"pool_compute": {"hosts": {name: {"ansible_user": "debian"} for name in NODES}}}
+                },
+            },
+        }
+    }
+
+
+def validate(tmp_path: Path, wish: dict[str, Any]) -> tuple[int, str]:
+    file = tmp_path / "inventory.yml"
+    file.write_text(yaml.safe_dump(wish))
+    done = subprocess.run(
+        [Path(sys.executable).with_name("ansible-playbook"), "-i", file, ANSIBLE / "validate.yml"],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
+            "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
+            "LC_ALL": "C.UTF-8",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+def test_a_good_inventory_passes(tmp_path: Path) -> None:
+    status, said = validate(tmp_path, inventory())
+    assert status == 0, said
+
+
+def without_controller(wish: dict[str, Any]) -> None:
+    wish["all"]["children"]["controller"]["hosts"] = {}
+
+
+def with_text_for_a_number(wish: dict[str, Any]) -> None:
+    wish["all"]["vars"]["users_gid"] = "many"
+
+
+def with_one_address_twice(wish: dict[str, Any]) -> None:
+    wish["all"]["vars"]["gpucluster_hosts"][2]["address"] = "10.0.1.2"
+
+
+def with_a_node_in_no_pool(wish: dict[str, Any]) -> None:
+    wish["all"]["vars"]["slurm_pools"][0]["nodes"] = ["compute-1"]
+
+
+def with_two_defaults(wish: dict[str, Any]) -> None:
+    wish["all"]["vars"]["slurm_pools"][1]["default"] = True
+
+
+def with_a_gpu_too_few(wish: dict[str, Any]) -> None:
+    wish["all"]["vars"]["slurm_pools"][0]["gpu_device_files"].pop()
+
+
+def with_a_relative_share(wish: dict[str, Any]) -> None:
+    wish["all"]["vars"]["home_mount_path"] = "mnt/../home"
+
+
+@pytest.mark.parametrize(
+    ("fault", "word"),
+    [
+        (without_controller, "exactly one host"),
+        (with_text_for_a_number, "users_gid"),
+        (with_one_address_twice, "an address of its own"),
+        (with_a_node_in_no_pool, "the union of slurm_pools"),
+        (with_two_defaults, "exactly one pool must be the default"),
+        (with_a_gpu_too_few, "pool compute:"),
+        (with_a_relative_share, "must be an absolute path"),
+    ],
+)
+def test_a_fault_is_named(tmp_path: Path, fault: Callable[[dict[str, Any]], None], word: str) -> None:
+    wish = inventory()
+    fault(wish)
+    status, said = validate(tmp_path, wish)
+    assert status != 0
+    assert word in said
