@@ -366,7 +366,9 @@ class Cluster:
             # Who has answered once has booted; if it went away since, Ansible will say so.
             booted = {host.get("booted") for host in (self._kept_landscape() or {}).get("hosts", ())}
             self._keep_landscape(landscape, booted)
-            route.wait([host for host in landscape.hosts if host.instance_id not in booted], BOOT_DEADLINE)
+            # The bastion is asked each time: that opens the one connection that all others share.
+            asked = [host for host in landscape.hosts if not host.jump or host.instance_id not in booted]
+            route.wait(asked, BOOT_DEADLINE)
             self._keep_landscape(landscape, {host.instance_id for host in landscape.hosts})
         return landscape
 

@@ -238,6 +238,8 @@ def _variables(
         "gpucluster_name": spec.name,
         "gpucluster_hosts": addresses,
         "timezone": spec.software.timezone,
+        # Only an image that brings firewalld needs to hear of it; the cloud's own rules let the VCN in.
+        "base_trusted_networks": [spec.network.vcn_cidr],
         "home_server": outputs.home_server,
         "home_export_path": outputs.home_export_path,
         "home_mount_path": spec.storage.home.mount_path,

@@ -28,14 +28,14 @@ options:
       content: {description: The whole text., type: str}
       content_base64: {description: The whole content of a file that is no text., type: str}
       random_bytes: {description: Size of a secret that is made once and then kept., type: int}
-      copy_of: {description: Another file of this host, as it is at that point of the list., type: path}
+      copy_of: {description: "Another file of this host, as it is at that point of the list.", type: path}
       block: {description: Lines that stand between two marker lines; the rest of the file stays as it is., type: str}
       at: {description: Where a new block goes., type: str, choices: [top, bottom], default: bottom}
-      replace: {description: A regular expression (MULTILINE) and what takes its place, if there is such a file., type: dict}
+      replace: {description: "A regular expression (MULTILINE), and what takes its place.", type: dict}
       link: {description: The target of a symbolic link., type: str}
       directory: {description: A directory., type: bool, default: false}
       mode: {description: Octal. Without it a new file gets 0644 and a new directory 0755., type: str}
-      new_mode: {description: Octal, for a new file; for files whose mode their program changes., type: str}
+      new_mode: {description: "Octal, for a new file alone: some programs change the mode of theirs.", type: str}
       owner: {description: User name. Without it a new file belongs to root., type: str}
       group: {description: Group name., type: str}
       secret: {description: Leave the content out of the diff., type: bool, default: false}

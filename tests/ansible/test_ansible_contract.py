@@ -137,6 +137,8 @@ def test_the_service_module_documents_what_it_takes() -> None:
     files, units = load("module_utils/gpucluster_files.py"), load("module_utils/gpucluster_units.py")
     for option, spec in (("files", files.FILE_SPEC), ("units", units.UNIT_SPEC)):
         documented = documentation[option]["suboptions"]
+        known = {"description", "type", "required", "default", "choices", "elements"}
+        assert [name for name, entry in documented.items() if not set(entry) <= known] == []
         assert {name: entry["type"] for name, entry in documented.items()} == {
             name: entry["type"] for name, entry in spec.items()
         }

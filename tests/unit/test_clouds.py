@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.clouds import Credentials, LocalCloud
+from gpucluster.paths import ClusterPaths
 
 KEY = Credentials("ocid1.tenancy.x", "ocid1.user.x", "aa:bb", "/keys/api_key.pem", "local-1")
 
@@ -34,7 +35,9 @@ def test_what_an_operator_exported_for_another_root_does_not_win() -> None:
 
 def test_the_real_provider_is_pointed_at_the_local_cloud_and_at_nothing_else(tmp_path: Path) -> None:
     ignored: Any = None
-    cloud = LocalCloud(ignored, ignored, ignored, "registry")
+    paths = ClusterPaths(tmp_path / ".gpucluster")
+    paths.create()
+    cloud = LocalCloud(ignored, paths, ignored, "registry")
     cloud.home = tmp_path
     (tmp_path / "credentials").mkdir()
     lines = ("tenancy=ocid1.tenancy.x", "user=ocid1.user.x", "fingerprint=aa:bb", "key_file=/k.pem", "region=local-1")
@@ -55,3 +58,15 @@ def test_the_real_provider_is_pointed_at_the_local_cloud_and_at_nothing_else(tmp
     # Whatever is not overridden is looked for at <service>.local-1.invalid, which never exists.
     assert env["OCI_DEFAULT_REALM"] == "invalid"
     assert "TF_CLI_CONFIG_FILE" not in env
+
+
+def test_the_lock_of_the_other_provider_is_forgotten(tmp_path: Path) -> None:
+    ignored: Any = None
+    paths = ClusterPaths(tmp_path / ".gpucluster")
+    paths.create()
+    lock = paths.terraform / "cluster" / ".terraform.lock.hcl"
+    lock.parent.mkdir(parents=True)
+    for provider, survives in (("bundled", False), ("bundled", True), ("registry", False), ("registry", True)):
+        lock.write_text("# checksums")
+        LocalCloud(ignored, paths, ignored, provider)._keep_provider_lock_of(provider)
+        assert lock.exists() is survives, provider
