@@ -1,18 +1,16 @@
-"""The slurm role's own templates, filled in the way Ansible fills them in, without a host and without a playbook."""
+"""Slurm's files for the catalogue's shapes, from the role's own templates (see tests/ansible/render.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
-
 from gpucluster import shapes
-from gpucluster.paths import ansible_dir
+from tests.ansible import render as role
+from tests.ansible.render import CONTROLLER
 
-CONTROLLER = "controller"
+__all__ = ["ADDRESS", "CONTROLLER", "VERSION", "pool", "render"]
+
 ADDRESS = "192.0.2.1"
 VERSION = "24.11.5"
 
@@ -36,27 +34,10 @@ def render(
     *,
     emulated: bool,
     extra_config: Mapping[str, Any] | None = None,
-    system: str = "Debian-13",
     directories: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """slurm.conf, gres.conf and cgroup.conf of a controller with these pools, without accounting."""
-    role = ansible_dir() / "roles" / "slurm"
-    variables: dict[str, Any] = {}
-    for file in (
-        role / "defaults" / "main.yml",
-        ansible_dir() / "vars" / "os" / f"{system}.yml",
-        role / "vars" / "main.yml",
-    ):
-        variables |= yaml.safe_load(file.read_text())
-    nodes = [node for one in pools for node in one["nodes"]]
-    variables["os_slurm"] |= directories or {}
-    variables |= {
-        "inventory_hostname": CONTROLLER,
-        "groups": {"controller": [CONTROLLER], "compute": nodes},
-        "hostvars": {
-            CONTROLLER: {"slurm_version_said": {"stdout": f"slurm {VERSION}"}, "ansible_facts": {}},
-            **{node: {"ansible_facts": {}} for node in nodes},
-        },
+    inventory = {
         "gpucluster_hosts": [{"name": CONTROLLER, "address": ADDRESS}],
         "gpucluster_name": "shapes",
         "slurm_cluster_name": "shapes",
@@ -66,11 +47,6 @@ def render(
         "slurm_pools": list(pools),
         "slurm_hardware_emulated": emulated,
     }
-    templar = Templar(loader=DataLoader(), variables=variables)
-    templar.environment.loader.searchpath = [str(role / "templates")]
-    # As the template module sets them.
-    templar.environment.trim_blocks, templar.environment.lstrip_blocks = True, False
-    return {
-        name: str(templar.do_template((role / "templates" / f"{name}.j2").read_text(), preserve_trailing_newlines=True))
-        for name in ("slurm.conf", "gres.conf", "cgroup.conf")
-    }
+    known = role.variables(inventory, role="slurm", facts=role.host_facts(slurm=VERSION))
+    known["os_slurm"] |= directories or {}
+    return {name: role.render("slurm", name, known) for name in ("slurm.conf", "gres.conf", "cgroup.conf")}
