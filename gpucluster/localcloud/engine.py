@@ -13,6 +13,15 @@ LABEL_HOME = "gpucluster.home"
 LABEL_OCID = "gpucluster.ocid"
 
 
+def mac_address(ip: str) -> str:
+    """The hardware address of the instance that has this private address.
+
+    It follows from the address, so that an instance that is started again, or made anew, at the same one is reached at
+    once: whoever talked to the one before keeps its hardware address for half a minute.
+    """
+    return "02:00:" + ":".join(f"{int(octet):02x}" for octet in ip.split("."))
+
+
 @dataclass(frozen=True)
 class Launch:
     """One instance to start. `hostname` is the short name; `user_data` is what cloud-init gets, decoded."""

@@ -15,6 +15,7 @@ from gpucluster.localcloud.api.images import choose_image
 from gpucluster.localcloud.api.shapes import shape_config
 from gpucluster.localcloud.cloud import Cloud, check_domain, short, slug
 from gpucluster.localcloud.credentials import AVAILABILITY_DOMAIN, FAULT_DOMAINS, REGION
+from gpucluster.localcloud.engine import mac_address
 from gpucluster.localcloud.store import Json, Resource
 from gpucluster.localcloud.wire import invalid, required
 
@@ -137,7 +138,6 @@ def _network_rows(
     # This machine is on the VCN's bridge and reaches an instance by its private address. An address of the host would
     # need a port of the host, and port 22 is most often taken by the host's own ssh daemon.
     public_ip = ip if public else None
-    octets = [int(part) for part in ip.split(".")]
     vnic = cloud.new(
         "vnic",
         {
@@ -149,7 +149,7 @@ def _network_rows(
             "hostnameLabel": label,
             "isPrimary": True,
             "lifecycleState": "PROVISIONING",
-            "macAddress": "02:00:" + ":".join(f"{octet:02x}" for octet in octets),
+            "macAddress": mac_address(ip),
             "nsgIds": wish.get("nsgIds") or [],
             "privateIp": ip,
             "publicIp": public_ip,

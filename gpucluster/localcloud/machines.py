@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.errors import CloudError
+from gpucluster.localcloud.engine import mac_address
 from gpucluster.localcloud.image import ImageInfo, ensure_image
 from gpucluster.localcloud.podman import podman, probe, said, settings
 from gpucluster.localcloud.seed import Seed
@@ -249,6 +250,7 @@ def _run_options(request: LaunchRequest, folder: Path) -> list[str]:
         "--no-hosts",
         f"--network={request.network}",
         f"--ip={request.ip}",
+        f"--mac-address={mac_address(request.ip)}",
         f"--network-alias={request.hostname}",
         f"--mount=type=bind,source={folder / 'seed'},destination={_SEED_TARGET},ro",
         f"--mount=type=bind,source={request.exports_dir},destination={_EXPORTS_TARGET}",

@@ -12,7 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gpucluster.localcloud import control
+from gpucluster.localcloud import control, machines
+from gpucluster.localcloud.engine import LABEL_HOME
 
 SHAPE, GPU_SHAPE = "VM.Standard.E5.Flex", "BM.GPU4.8"
 
@@ -187,12 +188,18 @@ class Api:
 
 @contextmanager
 def running(home: Path, engine: str = "null") -> Iterator[Api]:
-    """A server that is stopped at the end, whatever happens."""
+    """A server that is stopped at the end, whatever happens, and nothing of its home is left to run."""
     api = Api(home, engine)
     try:
         yield api
     finally:
         control.stop(home)
+        if engine == "podman":
+            label = f"{LABEL_HOME}={home}"
+            for machine in machines.listing(label):
+                machines.terminate(machine.name, home=home)
+            for network in machines.networks(label):
+                machines.remove_network(network)
 
 
 @contextmanager
