@@ -24,7 +24,18 @@ def mac_address(ip: str) -> str:
 
 @dataclass(frozen=True)
 class Launch:
-    """One instance to start. `hostname` is the short name; `user_data` is what cloud-init gets, decoded."""
+    """One instance to start.
+
+    Args:
+        name: the engine's name for it, unique on this host.
+        hostname: short name, which the other instances of the network can resolve.
+        image: a name that the engine knows.
+        network: a name that `create_network` was given; `ip` is an IPv4 address in it.
+        user_data: decoded, for cloud-init; `metadata`: anything that JSON can hold.
+        ssh_authorized_keys: for the default user.
+        labels: what the instance is found by; "gpucluster.ocid" is also its id for cloud-init.
+        exports_dir: the shares of this network.
+    """
 
     name: str
     hostname: str

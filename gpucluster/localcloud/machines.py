@@ -14,10 +14,9 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gpucluster.errors import CloudError
-from gpucluster.localcloud.engine import mac_address
+from gpucluster.localcloud.engine import Launch, mac_address
 from gpucluster.localcloud.image import ImageInfo, ensure_image
 from gpucluster.localcloud.podman import podman, probe, said, settings
 from gpucluster.localcloud.seed import Seed
@@ -65,32 +64,9 @@ _INSTANCE_TRACES = (
 
 
 @dataclass(frozen=True)
-class LaunchRequest:
-    """One instance to boot.
+class LaunchRequest(Launch):
+    """One instance to boot, and the local cloud's home: the seed is written below its `instances/<name>`."""
 
-    Args:
-        name: the container's name, unique on this host.
-        hostname: short name, which the other instances of the network can resolve.
-        image: a name that Podman knows, as `ensure_image` or `commit` gave it.
-        network: a name that `create_network` was given; `ip` is an IPv4 address in it.
-        user_data: decoded, for cloud-init.
-        metadata: anything that JSON can hold.
-        ssh_authorized_keys: for the default user.
-        labels: on the container; "gpucluster.ocid" is also the instance id for cloud-init.
-        exports_dir: the shares of this network (see `write_exports`).
-        home: the local cloud's home; the seed is written below `instances/<name>`.
-    """
-
-    name: str
-    hostname: str
-    image: str
-    network: str
-    ip: str
-    user_data: bytes | None
-    metadata: Mapping[str, Any]
-    ssh_authorized_keys: tuple[str, ...]
-    labels: Mapping[str, str]
-    exports_dir: Path
     home: Path
 
 
