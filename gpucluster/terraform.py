@@ -243,10 +243,6 @@ class Terraform:
             return ()
         return tuple(line for line in self._quiet("state list").splitlines() if line and not _is_data(line))
 
-    def unlock(self) -> None:
-        """Remove the state lock that a killed terraform left in the state folder (the kernel's lock went with it)."""
-        (self._paths.root / ".terraform.tfstate.lock.info").unlink(missing_ok=True)
-
     def _protect_state(self) -> None:
         for file in self._paths.root.glob("terraform.tfstate*"):
             file.chmod(0o600)
