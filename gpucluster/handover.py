@@ -21,11 +21,6 @@ CLUSTER_TAG = "gpucluster"
 RDMA_PLUGINS = ("Compute HPC RDMA Authentication", "Compute HPC RDMA Auto-Configuration")
 
 
-def controller_name(cluster_name: str) -> str:
-    """The controller's host name."""
-    return f"{cluster_name}-controller"
-
-
 def pool_group(pool: str) -> str:
     """The Ansible group of a pool; Ansible's group names know no dash."""
     return "pool_" + pool.replace("-", "_")

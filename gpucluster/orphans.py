@@ -6,6 +6,7 @@ again; on a real cloud it is billed for ever. `destroy` looks for such things by
 
 from __future__ import annotations
 
+import http
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,8 +120,6 @@ class Orphans:
         return tags.get(key) == value and str(getattr(thing, "lifecycle_state", "")).upper() not in _GONE
 
     def _wait_until_gone(self, get: Callable[[str], Any], orphan: Orphan) -> None:
-        import http
-
         until = time.monotonic() + _PATIENCE
         while time.monotonic() < until:
             try:

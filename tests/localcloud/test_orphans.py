@@ -1,0 +1,65 @@
+"""What a killed run left behind is found by its tag and removed; what others have is left alone. No containers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import oci
+import pytest
+
+from gpucluster.events import ignore
+from gpucluster.orphans import Orphans
+from gpucluster.sdk import Access
+from tests.localcloud.api_harness import Api, running
+
+TAG = {"gpucluster": "demo"}
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with running(tmp_path / "cloud") as api:
+        yield api
+
+
+def test_only_what_carries_the_tag_goes_and_all_of_it(api: Api) -> None:
+    core, storage = oci.core.models, oci.file_storage.models
+    common = {"compartment_id": api.tenancy, "freeform_tags": TAG}
+    vcn = api.network.create_vcn(core.CreateVcnDetails(cidr_blocks=["10.66.0.0/16"], **common)).data
+    table = api.network.create_route_table(core.CreateRouteTableDetails(vcn_id=vcn.id, route_rules=[], **common)).data
+    subnet = api.network.create_subnet(
+        core.CreateSubnetDetails(vcn_id=vcn.id, cidr_block="10.66.0.0/24", route_table_id=table.id, **common)
+    ).data
+    api.network.create_internet_gateway(core.CreateInternetGatewayDetails(vcn_id=vcn.id, is_enabled=True, **common))
+    api.compute.create_compute_cluster(
+        core.CreateComputeClusterDetails(availability_domain=api.domain, display_name="cc", **common)
+    )
+    files = {"availability_domain": api.domain, **common}
+    api.files.create_file_system(storage.CreateFileSystemDetails(**files))
+    api.files.create_mount_target(storage.CreateMountTargetDetails(subnet_id=subnet.id, **files))
+    image = api.compute.list_images(api.tenancy).data[0]
+    source = core.InstanceSourceViaImageDetails(image_id=image.id)
+    api.compute.launch_instance(
+        core.LaunchInstanceDetails(
+            shape="BM.GPU4.8",
+            source_details=source,
+            create_vnic_details=core.CreateVnicDetails(subnet_id=subnet.id),
+            **files,
+        )
+    )
+    others = api.network.create_vcn(
+        core.CreateVcnDetails(
+            cidr_blocks=["10.67.0.0/16"], compartment_id=api.tenancy, freeform_tags={"gpucluster": "other"}
+        )
+    ).data
+
+    config = oci.config.from_file(str(api.home / "credentials" / "config"))
+    orphans = Orphans(Access(config, api.endpoint, api.tenancy), ("gpucluster", "demo"), ignore)
+    found = orphans.find()
+    assert {orphan.kind for orphan in found} == {
+        "vcn", "route_table", "subnet", "internet_gateway", "compute_cluster", "file_system", "mount_target",
+        "instance",
+    }  # fmt: skip
+    orphans.remove(found)
+    assert orphans.find() == ()
+    assert api.network.get_vcn(others.id).data.lifecycle_state == "AVAILABLE"
