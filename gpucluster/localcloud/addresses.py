@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 from gpucluster.localcloud.cloud import Cloud
 from gpucluster.localcloud.store import Resource
@@ -21,8 +22,9 @@ def take_private(cloud: Cloud, subnet: Resource, owner: str, wanted: str | None 
             raise invalid(f"IP address {wanted} is already in use in subnet {subnet.id}")
         return wanted
     taken = cloud.store.taken_addresses(subnet.id)
-    for number in range(_RESERVED_LOW, block.num_addresses - 1):
-        address = str(block[number])
+    first = int(block.network_address)
+    for number in range(first + _RESERVED_LOW, first + block.num_addresses - 1):
+        address = socket.inet_ntoa(number.to_bytes(4, "big"))  # ipaddress takes seconds for a large subnet
         if address not in taken and cloud.store.take_address(subnet.id, address, owner):
             return address
     raise ApiError(400, "LimitExceeded", f"Subnet {subnet.id} has no free private IP address")

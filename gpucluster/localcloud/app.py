@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gpucluster.errors import GpuClusterError
-from gpucluster.localcloud.api import file_storage, identity, images, instances, management, network, shapes, vnics
-from gpucluster.localcloud.cloud import Cloud, log
+from gpucluster.localcloud.api import (
+    console,
+    file_storage,
+    identity,
+    images,
+    instances,
+    management,
+    network,
+    shapes,
+    vnics,
+)
+from gpucluster.localcloud.cloud import Cloud, launch_facts, log
+from gpucluster.localcloud.credentials import User
+from gpucluster.localcloud.faults import Effect, Facts
 from gpucluster.localcloud.signing import SignatureRefused, verify
 from gpucluster.localcloud.wire import CLIENT_ERROR, ApiError, Call, Reply, Route
 
 HEALTH = "/health"
+# Operations at the same time. Most are a few milliseconds of Python, which more threads make no faster; some wait for
+# the engine.
+_THREADS = 8
 _MAX_BODY = 2 * 1024 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9/_.\-]{1,98}")
 _PARAM = re.compile(r"\{(\w+)\}")
@@ -28,8 +45,17 @@ _PARAM = re.compile(r"\{(\w+)\}")
 
 def all_routes(cloud: Cloud) -> list[Route]:
     """Every operation that the local cloud knows."""
-    services = (network, vnics, instances, images, shapes, management, file_storage, identity)
+    services = (network, vnics, instances, console, images, shapes, management, file_storage, identity)
     return [route for service in services for route in service.routes(cloud)]
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What became of a request; `lost` means that the client is not told."""
+
+    reply: Reply
+    operation: str = "-"
+    lost: bool = False
 
 
 class Application:
@@ -37,6 +63,9 @@ class Application:
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
+        self._threads = CapacityLimiter(_THREADS)
+        self._users = {cloud.identity.key_id(user): user for user in cloud.identity.users}
+        self._keys = {key_id: user.public_key for key_id, user in self._users.items()}
         self._routes = [(re.compile(_PARAM.sub(r"(?P<\1>[^/]+)", route.path)), route) for route in all_routes(cloud)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,11 +74,19 @@ class Application:
             raise RuntimeError(f"unexpected ASGI scope {scope['type']}")
         began = time.monotonic()
         request = Request(scope, receive)
-        reply, operation = await self._answer(request)
+        answer = await self._answer(request)
+        reply, operation = answer.reply, answer.operation
+        if answer.lost:
+            log.info("%s %r %s %d is not answered, on purpose", request.method, scope["path"], operation, reply.status)
+            await _hang_up(receive, send)
+            return
         request_id = _request_id(request.headers.get("opc-request-id", ""))
-        body = b"" if reply.body is None else json.dumps(reply.body, separators=(",", ":")).encode()
         headers = {**reply.headers, "opc-request-id": request_id}
-        response = Response(body, reply.status, headers, media_type="application/json" if body else None)
+        if isinstance(reply.body, bytes):
+            response = Response(reply.body, reply.status, headers, media_type="application/octet-stream")
+        else:
+            body = b"" if reply.body is None else json.dumps(reply.body, separators=(",", ":")).encode()
+            response = Response(body, reply.status, headers, media_type="application/json" if body else None)
         await response(scope, receive, send)
         if scope["path"] != HEALTH:
             elapsed = (time.monotonic() - began) * 1000
@@ -66,47 +103,65 @@ class Application:
                 request_id,
             )
 
-    async def _answer(self, request: Request) -> tuple[Reply, str]:
+    async def _answer(self, request: Request) -> _Answer:
         if request.url.path == HEALTH:
-            return Reply({"status": "ok"}), "Health"
+            return _Answer(Reply({"status": "ok"}), "Health")
         operation = "-"
         try:
             body = await _read(request)
-            self._believe(request, body)
+            user = self._believe(request, body)
             route, path = self._match(request.method, request.url.path)
             operation = route.operation
+            if not user.may(operation):
+                raise ApiError(404, "NotAuthorizedOrNotFound", "Authorization failed or requested resource not found.")
             query = dict(parse_qsl(request.url.query, keep_blank_values=True))
             call = Call(operation, path, query, dict(request.headers), body)
-            return await to_thread.run_sync(self._run, route, call), operation
+            return await self._run(route, call)
         except ApiError as error:
-            return Reply({"code": error.code, "message": error.message}, error.status), operation
+            return _Answer(Reply({"code": error.code, "message": error.message}, error.status), operation)
         except GpuClusterError as error:
             log.error("%s: %s", operation, error)
-            return Reply({"code": "InternalError", "message": str(error)}, 500), operation
+            return _Answer(Reply({"code": "InternalError", "message": str(error)}, 500), operation)
         except Exception:
             log.exception("%s failed", operation)
-            return Reply(
-                {"code": "InternalServerError", "message": "An internal server error occurred."}, 500
-            ), operation
+            return _Answer(
+                Reply({"code": "InternalServerError", "message": "An internal server error occurred."}, 500), operation
+            )
 
-    def _run(self, route: Route, call: Call) -> Reply:
-        self._cloud.faults.check(route.operation)
-        return route.handler(call)
+    async def _run(self, route: Route, call: Call) -> _Answer:
+        """Carry out an operation as far as the faults let it."""
+        outcome = await to_thread.run_sync(self._begin, route, call, limiter=self._threads)
+        if isinstance(outcome, _Answer):
+            return outcome
+        # Not on a thread: a thousand clients may be waiting.
+        await asyncio.sleep(outcome.delay)
+        return await to_thread.run_sync(_finish, route, call, outcome, limiter=self._threads)
 
-    def _believe(self, request: Request, body: bytes) -> None:
+    def _begin(self, route: Route, call: Call) -> _Answer | Effect:
+        """Carry out an operation, or say what it has to wait for."""
+        effect = self._effect(route, call)
+        return effect if effect.delay else _finish(route, call, effect)
+
+    def _effect(self, route: Route, call: Call) -> Effect:
+        def facts() -> Facts:
+            return launch_facts(self._cloud, route.details(call)) if route.details else {}
+
+        again = bool(call.retry_token) and self._cloud.store.retry(call.retry_token) is not None
+        return self._cloud.faults.on(route.operation, facts, again=again)
+
+    def _believe(self, request: Request, body: bytes) -> User:
         query = request.scope["query_string"].decode("latin-1")
         target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
-        identity = self._cloud.identity
         try:
-            verify(
+            key_id = verify(
                 method=request.method,
                 target=target,
                 headers=request.headers,
                 body=body,
-                key_id=identity.key_id,
-                key=identity.public_key,
+                keys=self._keys,
                 now=time.time(),
             )
+            return self._users[key_id]
         except SignatureRefused as error:
             log.warning("refused %s %r: %s", request.method, request.url.path, error)
             raise ApiError(
@@ -125,6 +180,23 @@ class Application:
         if found:
             raise ApiError(405, "MethodNotAllowed", f"{method} is not supported at {path}")
         raise ApiError(404, "NotFound", f"There is no operation at {path} in the local cloud")
+
+
+def _finish(route: Route, call: Call, effect: Effect) -> _Answer:
+    if effect.error is not None:
+        raise effect.error
+    reply = route.handler(replace(call, stale_seconds=effect.stale_seconds) if effect.stale_seconds else call)
+    return _Answer(reply, route.operation, effect.lost_response)
+
+
+async def _hang_up(receive: Receive, send: Send) -> None:
+    """Close the connection as a network that fails would.
+
+    ASGI has no word for that; uvicorn's `send` belongs to the object that has the connection.
+    """
+    send.__self__.transport.abort()  # type: ignore[attr-defined]
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _read(request: Request) -> bytes:

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpucluster.localcloud.credentials import AVAILABILITY_DOMAIN, Identity, new_ocid
+from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS, Identity, new_ocid
 from gpucluster.localcloud.engine import LABEL_HOME, LABEL_OCID, Engine
-from gpucluster.localcloud.faults import Faults
+from gpucluster.localcloud.faults import Facts, Faults
 from gpucluster.localcloud.store import Json, Resource, Retry, Store
+from gpucluster.localcloud.timers import Timers
 from gpucluster.localcloud.wire import (
     ApiError,
     Call,
@@ -31,9 +32,6 @@ from gpucluster.localcloud.wire import (
 )
 
 log = logging.getLogger("gpucluster.localcloud")
-
-# Podman work at the same time: starting containers is mostly waiting for the disk and for systemd.
-WORKERS = 4
 
 
 def timestamp(when: float | None = None) -> str:
@@ -68,22 +66,54 @@ class Cloud:
     faults: Faults
     networks_changed: Callable[[], None] = lambda: None
     member_lost: Callable[[str], None] = lambda _pool: None
-    _pool: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(max_workers=WORKERS, thread_name_prefix="job")
-    )
+    _pool: ThreadPoolExecutor = field(init=False)
     # Pools wait for the launches of their members, so they must not stand in the same queue.
     _coordinators: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(max_workers=8, thread_name_prefix="pool")
     )
     _locks: defaultdict[str, threading.RLock] = field(default_factory=lambda: defaultdict(threading.RLock))
     _locks_guard: threading.Lock = field(default_factory=threading.Lock)
+    _timers: Timers = field(default_factory=Timers)
+    _unfinished: set[Future[None]] = field(default_factory=set)
     closing: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        """Have as many workers as the engine can use."""
+        self._pool = ThreadPoolExecutor(max_workers=self.engine.workers, thread_name_prefix="job")
 
     # work in the background
 
-    def submit(self, what: str, job: Callable[[], object]) -> Future[None]:
-        """Run a job on a worker; whatever it raises is in the log, and the job's own row says how it ended."""
-        return self._pool.submit(_guarded, what, job)
+    def submit(self, what: str, job: Callable[[], object], delay: float = 0.0) -> Future[None]:
+        """Run a job on a worker, `delay` seconds from now at the earliest; no worker waits for that.
+
+        Whatever it raises is in the log, and the job's own row says how it ended. The future is done when the job is,
+        or will not be in this process.
+        """
+        done: Future[None] = Future()
+        with self._locks_guard:
+            self._unfinished.add(done)
+
+        def run() -> None:
+            _guarded(what, job)
+            self._finish(done)
+
+        def hand_over() -> None:
+            try:
+                self._pool.submit(run)
+            except RuntimeError:  # we are closing: the next start takes it up
+                self._finish(done)
+
+        if delay > 0:
+            self._timers.after(delay, hand_over)
+        else:
+            hand_over()
+        return done
+
+    def _finish(self, done: Future[None]) -> None:
+        with self._locks_guard:
+            if done in self._unfinished:
+                self._unfinished.remove(done)
+                done.set_result(None)
 
     def coordinate(self, what: str, job: Callable[[], object]) -> Future[None]:
         """Run a job that itself submits jobs and waits for them."""
@@ -100,7 +130,12 @@ class Cloud:
     def close(self) -> None:
         """Let running jobs end, start no more; what is left is taken up at the next start."""
         self.closing.set()
+        self._timers.stop()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        with self._locks_guard:
+            waited_for = list(self._unfinished)
+        for done in waited_for:
+            self._finish(done)
         self._coordinators.shutdown(wait=True, cancel_futures=True)
         self.store.close()
 
@@ -171,6 +206,7 @@ class Cloud:
         with self.store.transaction():
             resource = self.get(kind, ocid)
             resource.body["lifecycleState"] = state
+            note_state(resource)
             if gone:
                 resource.gone_at = time.time()
             return self.store.save(resource)
@@ -266,6 +302,24 @@ class Cloud:
         return {LABEL_HOME: str(self.home), LABEL_OCID: ocid}
 
 
+def launch_facts(cloud: Cloud, details: Json) -> Facts:
+    """What a fault may ask about an instance, or about the details that it is launched from."""
+    configuration = str(details.get("instanceConfigurationId") or "")
+    row = cloud.store.get("instanceconfiguration", configuration)
+    return {
+        "shape": (str(details.get("shape")),),
+        "availability_domain": (str(details.get("availabilityDomain")),),
+        "display_name": (str(details.get("displayName")),),
+        "instance_configuration": (configuration, *([str(row.body["displayName"])] if row else [])),
+    }
+
+
+def note_state(resource: Resource) -> None:
+    """Remember when an instance came into its state, for listings that are late on purpose."""
+    if resource.kind == "instance":
+        resource.hidden.setdefault("states", []).append([round(time.time(), 3), resource.state])
+
+
 def _guarded(what: str, job: Callable[[], object]) -> None:
     try:
         job()
@@ -283,9 +337,10 @@ def _kind_of(ocid: str) -> str:
 
 
 def check_domain(body: Mapping[str, object]) -> None:
-    """There is one availability domain."""
-    if body.get("availabilityDomain") != AVAILABILITY_DOMAIN:
-        raise invalid(f"availabilityDomain {body.get('availabilityDomain')} does not exist; use {AVAILABILITY_DOMAIN}")
+    """The availability domain must be one of ours."""
+    if body.get("availabilityDomain") not in AVAILABILITY_DOMAINS:
+        known = " or ".join(AVAILABILITY_DOMAINS)
+        raise invalid(f"availabilityDomain {body.get('availabilityDomain')} does not exist; use {known}")
 
 
 def ensure_private(folder: Path) -> Path:

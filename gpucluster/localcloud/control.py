@@ -34,7 +34,8 @@ _POLL = 0.05
 # What a home holds; `purge` removes these and nothing else.
 _CONTENTS = (
     "cloud.db", "cloud.db-wal", "cloud.db-shm", "credentials", "endpoint.json", "exports", "faults.json",
-    "filesystems", "images", "instances", "log", "null", "providers", "server.lock", "start.lock",
+    "filesystems", "images", "instances", "log", "null", "process-engine.json", "processes", "providers", "server.lock",
+    "start.lock",
 )  # fmt: skip
 
 
@@ -83,7 +84,8 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
     """Start the server of a home where it does not run yet, and wait until it answers.
 
     Args:
-        engine: what runs the instances; "null" launches nothing and is for tests.
+        engine: what runs the instances; "process" makes each a process (for thousands of nodes), "null" launches
+            nothing and is for tests.
 
     Raises:
         EnvironmentFault: it did not come up; the message ends with the last lines of its log.

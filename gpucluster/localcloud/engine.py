@@ -59,7 +59,16 @@ class Machine:
 
 
 class Engine(Protocol):
-    """Starts and ends instances. Every call blocks until it is done, and raises GpuClusterError when it can't be."""
+    """Starts and ends instances. Every call blocks until it is done, and raises GpuClusterError when it can't be.
+
+    Attributes:
+        workers: how many launches and terminations are done at the same time.
+    """
+
+    workers: int
+
+    def boot_seconds(self) -> float:
+        """How long an instance is PROVISIONING before `launch` is called."""
 
     def problems(self) -> list[str]:
         """Why this host can't run instances, with the cure in words; empty if it can."""
@@ -100,6 +109,9 @@ class Engine(Protocol):
     def remove_image(self, image: str) -> None:
         """Remove an image; one that is gone is fine."""
 
+    def console(self, name: str) -> bytes:
+        """What the machine has written to its console; empty if it is gone."""
+
 
 @dataclass
 class NullEngine:
@@ -110,10 +122,15 @@ class NullEngine:
 
     root: Path
     image: str = "null/debian:13"
+    workers = 4
 
     def __post_init__(self) -> None:
         for folder in ("machines", "networks", "images"):
             (self.root / folder).mkdir(parents=True, exist_ok=True)
+
+    def boot_seconds(self) -> float:
+        """At once."""
+        return 0.0
 
     def problems(self) -> list[str]:
         """Never any."""
@@ -174,6 +191,10 @@ class NullEngine:
     def remove_image(self, image: str) -> None:
         """Forget it."""
         (self.root / "images" / image.replace("/", "_")).unlink(missing_ok=True)
+
+    def console(self, name: str) -> bytes:
+        """One line."""
+        return f"{name} is {self.state(name)}\n".encode()
 
     def _set(self, name: str, state: str) -> None:
         path = self.root / "machines" / name

@@ -10,11 +10,11 @@ import binascii
 import re
 from typing import Any
 
-from gpucluster.localcloud import addresses
+from gpucluster.localcloud import addresses, hosts
 from gpucluster.localcloud.api.images import choose_image
 from gpucluster.localcloud.api.shapes import shape_config
-from gpucluster.localcloud.cloud import Cloud, check_domain, short, slug
-from gpucluster.localcloud.credentials import AVAILABILITY_DOMAIN, FAULT_DOMAINS, REGION
+from gpucluster.localcloud.cloud import Cloud, check_domain, note_state, short, slug
+from gpucluster.localcloud.credentials import FAULT_DOMAINS, REGION
 from gpucluster.localcloud.engine import mac_address
 from gpucluster.localcloud.store import Json, Resource
 from gpucluster.localcloud.wire import invalid, required
@@ -56,6 +56,7 @@ def register(cloud: Cloud, details: Json, *, pool: str = "", compute_cluster: st
     cluster = _compute_cluster(cloud, details, compute_cluster)
     vnic_wish: Json = {"subnetId": details.get("subnetId"), **(details.get("createVnicDetails") or {})}
     subnet = cloud.related("subnet", vnic_wish["subnetId"])
+    hosts.take(cloud, body["shape"], body["availabilityDomain"])
     instance = cloud.new("instance", body)
     hidden = _network_rows(cloud, instance, subnet, vnic_wish, details.get("hostnameLabel"))
     hidden |= _boot_rows(cloud, instance, details, image)
@@ -69,6 +70,7 @@ def register(cloud: Cloud, details: Json, *, pool: str = "", compute_cluster: st
     }
     hidden["work_request"] = cloud.begin_work("LaunchInstance", "instance", instance, "IN_PROGRESS")
     instance.hidden = hidden
+    note_state(instance)
     cloud.store.save(instance)
     return instance, hidden["work_request"]
 
@@ -87,7 +89,7 @@ def _body(cloud: Cloud, details: Json, image: Resource) -> Json:
     source["imageId"] = image.id
     agent: Json = {**_AGENT, **(details.get("agentConfig") or {})}
     agent.setdefault("pluginsConfig", [])
-    number = len(cloud.store.find("instance", gone=None))
+    number = cloud.store.count("instance", {}, gone=None)
     return {
         "metadata": {},
         "extendedMetadata": {},
@@ -118,6 +120,8 @@ def _compute_cluster(cloud: Cloud, details: Json, header: str) -> str:
     cluster = cloud.related("computecluster", wanted)
     if cluster.body["compartmentId"] != details["compartmentId"]:
         raise invalid(f"Compute cluster {cluster.id} is in another compartment than the instance")
+    if cluster.body["availabilityDomain"] != details["availabilityDomain"]:
+        raise invalid(f"Compute cluster {cluster.id} is in another availability domain than the instance")
     return cluster.id
 
 
@@ -133,7 +137,10 @@ def _network_rows(
     for group in wish.get("nsgIds") or []:
         if cloud.related("networksecuritygroup", group).body["vcnId"] != subnet.body["vcnId"]:
             raise invalid(f"Network security group {group} is not in the VCN of subnet {subnet.id}")
-    common = {"compartmentId": instance.body["compartmentId"], "availabilityDomain": AVAILABILITY_DOMAIN}
+    common = {
+        "compartmentId": instance.body["compartmentId"],
+        "availabilityDomain": instance.body["availabilityDomain"],
+    }
     ip = addresses.take_private(cloud, subnet, instance.id, wish.get("privateIp"))
     # This machine is on the VCN's bridge and reaches an instance by its private address. An address of the host would
     # need a port of the host, and port 22 is most often taken by the host's own ssh daemon.
@@ -213,9 +220,9 @@ def _check_label(cloud: Cloud, subnet: Resource, label: str) -> None:
         raise invalid(f"hostnameLabel {label} is not a valid host name (RFC 952 and 1123)")
     if not subnet.body.get("dnsLabel"):
         raise invalid(f"hostnameLabel {label} needs a subnet with a dnsLabel; {subnet.id} has none")
-    for vnic in cloud.store.find("vnic", subnetId=subnet.id):
-        if str(vnic.body.get("hostnameLabel") or "").lower() == label.lower():
-            raise invalid(f"hostnameLabel {label} is already in use by VNIC {vnic.id} in subnet {subnet.id}")
+    # Also while the instance that had it is ending.
+    for vnic in cloud.store.labelled(subnet.id, label):
+        raise invalid(f"hostnameLabel {label} is already in use by VNIC {vnic.id} in subnet {subnet.id}")
 
 
 def _boot_rows(cloud: Cloud, instance: Resource, details: Json, image: Resource) -> dict[str, Any]:
@@ -223,7 +230,10 @@ def _boot_rows(cloud: Cloud, instance: Resource, details: Json, image: Resource)
     size = int(source.get("bootVolumeSizeInGBs") or _DEFAULT_BOOT_GB)
     if not _MIN_BOOT_GB <= size <= _MAX_BOOT_GB:
         raise invalid(f"bootVolumeSizeInGBs {size} must be between {_MIN_BOOT_GB} and {_MAX_BOOT_GB}")
-    common = {"compartmentId": instance.body["compartmentId"], "availabilityDomain": AVAILABILITY_DOMAIN}
+    common = {
+        "compartmentId": instance.body["compartmentId"],
+        "availabilityDomain": instance.body["availabilityDomain"],
+    }
     name = f"{instance.body['displayName']} (Boot Volume)"
     volume = cloud.new(
         "bootvolume",

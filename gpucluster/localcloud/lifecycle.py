@@ -8,12 +8,14 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.api.images import sweep
-from gpucluster.localcloud.cloud import Cloud, log, network_name
+from gpucluster.localcloud.cloud import Cloud, launch_facts, log, network_name
 from gpucluster.localcloud.engine import Engine, Launch
+from gpucluster.localcloud.faults import Effect
 from gpucluster.localcloud.store import Resource
 from gpucluster.localcloud.wire import ApiError
 
@@ -53,15 +55,32 @@ _PARTS = (
 )
 
 
-def launch(cloud: Cloud, ocid: str) -> bool:
+def begin_launch(cloud: Cloud, ocid: str) -> Future[None]:
+    """Boot a PROVISIONING instance in the background; the future is done when it runs or has failed."""
+    instance = cloud.get("instance", ocid)
+    try:
+        effect = cloud.faults.boot(launch_facts(cloud, instance.body))
+    except ApiError as error:
+        effect = Effect(error=error)
+    delay = effect.delay
+    try:
+        delay += cloud.engine.boot_seconds()
+    except GpuClusterError as error:
+        log.error("%s", error)  # the launch itself will fail with it
+    return cloud.submit(f"launch {ocid}", lambda: launch(cloud, ocid, effect), delay)
+
+
+def launch(cloud: Cloud, ocid: str, effect: Effect) -> bool:
     """Boot a PROVISIONING instance. True if it runs; False if it failed and is TERMINATED."""
     with cloud.alone(ocid):
         instance = cloud.get("instance", ocid)
         if instance.state != "PROVISIONING":
             return instance.state == "RUNNING"
         try:
-            cloud.faults.check("BootInstance")
-            cloud.engine.launch(_request(cloud, instance))
+            if effect.error is not None:
+                raise effect.error
+            if not effect.dead:
+                cloud.engine.launch(_request(cloud, instance))
         except Exception as error:
             # Whatever goes wrong ends this instance and no other; OCI answers a late failure like this.
             known = isinstance(error, (GpuClusterError, ApiError))
@@ -74,11 +93,14 @@ def launch(cloud: Cloud, ocid: str) -> bool:
             finish_termination(cloud, ocid)
             return False
         with cloud.store.transaction():
-            if cloud.get("instance", ocid).state == "PROVISIONING":
+            fresh = cloud.get("instance", ocid)
+            if fresh.state == "PROVISIONING":
+                fresh.hidden["dead"] = effect.dead
+                cloud.store.save(fresh)
                 cloud.set_state("instance", ocid, "RUNNING")
                 for part in _PARTS:
                     cloud.set_state(part.kind, instance.hidden[part.member], part.running)
-        cloud.end_work(instance.hidden["work_request"], action="CREATED")
+            cloud.end_work(instance.hidden["work_request"], action="CREATED")
         return True
 
 
@@ -108,6 +130,17 @@ def begin_termination(cloud: Cloud, instance: Resource, *, preserve_boot_volume:
     return str(instance.hidden["end_work_request"])
 
 
+def end_in_background(cloud: Cloud, ocid: str) -> Future[None]:
+    """End a TERMINATING instance on a worker."""
+    instance = cloud.get("instance", ocid)
+    try:
+        delay = cloud.faults.end(launch_facts(cloud, instance.body)).delay
+    except ApiError as error:
+        log.error("%s", error)
+        delay = 0.0
+    return cloud.submit(f"terminate {ocid}", lambda: terminate(cloud, ocid), delay)
+
+
 def terminate(cloud: Cloud, ocid: str) -> None:
     """End a TERMINATING instance: its container, addresses and attachments."""
     with cloud.alone(ocid):
@@ -123,6 +156,7 @@ def finish_termination(cloud: Cloud, ocid: str) -> None:
     """
     instance = cloud.get("instance", ocid)
     cloud.engine.terminate(instance.hidden["name"])
+    sweep(cloud, without=ocid)
     keep = instance.hidden.get("preserve_boot_volume", False)
     with cloud.store.transaction():
         for part in _PARTS:
@@ -135,9 +169,8 @@ def finish_termination(cloud: Cloud, ocid: str) -> None:
                 cloud.store.save(row)
         cloud.store.release_addresses(ocid)
         cloud.set_state("instance", ocid, "TERMINATED", gone=True)
-    cloud.end_work(instance.hidden["work_request"], errors=(("Terminated", "The instance was terminated"),))
-    cloud.end_work(instance.hidden.get("end_work_request", ""), action="DELETED")
-    sweep(cloud)
+        cloud.end_work(instance.hidden["work_request"], errors=(("Terminated", "The instance was terminated"),))
+        cloud.end_work(instance.hidden.get("end_work_request", ""), action="DELETED")
     if instance.hidden["pool"]:
         cloud.member_lost(instance.hidden["pool"])
 
@@ -163,6 +196,8 @@ def settle(cloud: Cloud, ocid: str) -> None:
     """Let the row of an instance say what its container is: RUNNING, STOPPED, or TERMINATED if there is none."""
     instance = cloud.get("instance", ocid)
     found = cloud.engine.state(instance.hidden["name"])
+    if found == "absent" and instance.hidden.get("dead"):
+        found = "running"  # as far as anybody can see from outside
     if found == "absent":
         log.error("the container of %s (%s) is gone", instance.body["displayName"], ocid)
         cloud.set_state("instance", ocid, "TERMINATING")

@@ -26,6 +26,7 @@ __all__ = [
     "LaunchRequest",
     "Machine",
     "commit",
+    "console",
     "create_network",
     "ensure_image",
     "launch",
@@ -192,6 +193,14 @@ def commit(name: str, image: str) -> None:
     finally:
         podman("rm", "--force", "--time=0", scratch, check=False)
         podman("rmi", raw, check=False)
+
+
+def console(name: str) -> bytes:
+    """What an instance's init wrote to its console, and the last 2,000 lines of its journal while it runs."""
+    said_by_init = podman("logs", "--tail=1000", name, check=False)
+    journal = podman("exec", name, "journalctl", "--boot", "--no-pager", "--lines=2000", check=False)
+    parts = [done.stdout for done in (said_by_init, journal) if done.returncode == 0]
+    return "".join(parts).encode()
 
 
 def remove_image(image: str) -> None:

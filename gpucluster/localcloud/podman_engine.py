@@ -15,10 +15,16 @@ class PodmanEngine:
     """The machines and networks of one home, told apart from others' by the label with its path."""
 
     home: Path
+    # Starting containers is mostly waiting for the disk and for systemd.
+    workers = 4
 
     @property
     def _label(self) -> str:
         return f"{LABEL_HOME}={self.home}"
+
+    def boot_seconds(self) -> float:
+        """At once: booting takes its own time."""
+        return 0.0
 
     def problems(self) -> list[str]:
         """What `machines` finds wrong with this host."""
@@ -73,3 +79,7 @@ class PodmanEngine:
     def remove_image(self, image: str) -> None:
         """Its end."""
         machines.remove_image(image)
+
+    def console(self, name: str) -> bytes:
+        """What init wrote, and the end of the journal."""
+        return machines.console(name)

@@ -11,7 +11,6 @@ import secrets
 import string
 from collections import Counter
 from concurrent.futures import wait
-from functools import partial
 
 from gpucluster.localcloud import launching, lifecycle
 from gpucluster.localcloud.cloud import Cloud, log, slug, timestamp
@@ -81,7 +80,7 @@ def _grow(cloud: Cloud, pool: Resource) -> list[str]:
                 errors.append(error.message)
                 break
         fresh = [row for row in members(cloud, pool.id) if row.state == "PROVISIONING"]
-    wait([cloud.submit(f"launch {row.id}", partial(lifecycle.launch, cloud, row.id)) for row in fresh])
+    wait([lifecycle.begin_launch(cloud, row.id) for row in fresh])
     for row in fresh:
         if cloud.get("instance", row.id).gone_at is not None:
             errors += _why(cloud, row)
@@ -130,7 +129,7 @@ def _end(cloud: Cloud, pool_id: str) -> None:
 
 
 def _await_end(cloud: Cloud, ending: list[Resource]) -> None:
-    wait([cloud.submit(f"terminate {row.id}", partial(lifecycle.terminate, cloud, row.id)) for row in ending])
+    wait([lifecycle.end_in_background(cloud, row.id) for row in ending])
 
 
 def member_lost(cloud: Cloud, pool_id: str) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud import lifecycle, pools
-from gpucluster.localcloud.api import file_storage, identity, images, kinds, management, network
+from gpucluster.localcloud.api import console, file_storage, identity, images, kinds, management, network
 from gpucluster.localcloud.cloud import Cloud, log, network_name
 from gpucluster.localcloud.store import Resource
 from gpucluster.localcloud.wire import ApiError
@@ -30,7 +30,9 @@ def recover(cloud: Cloud) -> None:
     _close_lost_actions(cloud)
     states = _adopt_machines(cloud)
     for image in cloud.store.find("image", lifecycleState="PROVISIONING"):
-        cloud.submit(f"image {image.id}", partial(images.bake, cloud, image.id))
+        images.begin_bake(cloud, image)
+    for history in cloud.store.find("consolehistory", lifecycleState="REQUESTED"):
+        cloud.submit(f"console {history.id}", partial(console.capture, cloud, history.id))
     for instance in cloud.store.find("instance"):
         _instance(cloud, instance, states.get(instance.hidden["name"], "absent"))
     for pool in cloud.store.find("instancepool"):
@@ -94,12 +96,16 @@ def _instance(cloud: Cloud, instance: Resource, found: str) -> None:
         case "PROVISIONING":
             # A pool launches its own members. Starting over is safe: the engine replaces what is left.
             if not instance.hidden["pool"]:
-                cloud.submit(f"launch {instance.id}", partial(lifecycle.launch, cloud, instance.id))
+                lifecycle.begin_launch(cloud, instance.id)
         case "TERMINATING":
-            cloud.submit(f"terminate {instance.id}", partial(lifecycle.terminate, cloud, instance.id))
+            lifecycle.end_in_background(cloud, instance.id)
         case "STOPPED" | "STOPPING":
             cloud.submit(f"settle {instance.id}", partial(_rest, cloud, instance.id, found))
+        case "CREATING_IMAGE":
+            pass  # its image, which is taken up again as well, says when that is over
         case _:
+            if instance.hidden.get("dead"):
+                return
             if found != "running" or instance.state != "RUNNING":
                 cloud.submit(f"wake {instance.id}", partial(_wake, cloud, instance.id, found))
 

@@ -28,6 +28,7 @@ from gpucluster.localcloud.credentials import bootstrap
 from gpucluster.localcloud.engine import Engine, NullEngine
 from gpucluster.localcloud.faults import Faults
 from gpucluster.localcloud.forwarder import Forwarder
+from gpucluster.localcloud.process_engine import ProcessEngine
 from gpucluster.localcloud.store import Store
 from gpucluster.paths import write_private
 
@@ -35,9 +36,11 @@ _GRACE = 10  # seconds for open requests at a stop
 
 
 def open_engine(name: str, home: Path) -> Engine:
-    """The engine that runs instances: "podman", or "null" for tests of the API."""
+    """The engine that runs instances: "podman", "process" for thousands of nodes, or "null" for tests of the API."""
     if name == "null":
         return NullEngine(home / "null")
+    if name == "process":
+        return ProcessEngine(home)
     from gpucluster.localcloud.podman_engine import PodmanEngine
 
     return PodmanEngine(home)
@@ -137,7 +140,7 @@ def main(argv: list[str] | None = None) -> int:
     """Serve one home; the exit status of the process."""
     parser = argparse.ArgumentParser(prog="gpucluster.localcloud.server")
     parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--engine", choices=("podman", "null"), default="podman", help=argparse.SUPPRESS)
+    parser.add_argument("--engine", choices=("podman", "process", "null"), default="podman", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     home: Path = options.home.resolve()
     home.mkdir(parents=True, exist_ok=True, mode=0o700)

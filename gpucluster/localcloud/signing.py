@@ -34,20 +34,20 @@ def verify(
     target: str,
     headers: Mapping[str, str],
     body: bytes,
-    key_id: str,
-    key: RSAPublicKey,
+    keys: Mapping[str, RSAPublicKey],
     now: float,
-) -> None:
-    """Raise SignatureRefused unless `key` signed this request.
+) -> str:
+    """Return the keyId that signed this request; raise SignatureRefused unless it is one of `keys`.
 
     Args:
         target: path and query as they stand in the request line.
         headers: names in lower case.
-        key_id: `tenancy/user/fingerprint` of `key`.
+        keys: by keyId, `tenancy/user/fingerprint`.
         now: seconds since the epoch.
     """
     fields = _authorization(headers)
-    if fields["keyId"] != key_id:
+    key = keys.get(fields["keyId"])
+    if key is None:
         raise SignatureRefused("unknown keyId")
     signed = fields["headers"].split()
     required = ["(request-target)", "host", *(_BODY_HEADERS if method in ("POST", "PUT", "PATCH") else ())]
@@ -70,6 +70,7 @@ def verify(
         key.verify(signature, "\n".join(lines).encode(), PKCS1v15(), SHA256())
     except (InvalidSignature, binascii.Error) as error:
         raise SignatureRefused("the signature does not fit") from error
+    return fields["keyId"]
 
 
 def _authorization(headers: Mapping[str, str]) -> dict[str, str]:

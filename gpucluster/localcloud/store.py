@@ -10,7 +10,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,10 @@ CREATE TABLE IF NOT EXISTS resource (
     hidden TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS resource_kind ON resource (kind, gone_at);
+CREATE INDEX IF NOT EXISTS resource_instance ON resource (json_extract(body, '$.instanceId'))
+    WHERE json_extract(body, '$.instanceId') IS NOT NULL;
+CREATE INDEX IF NOT EXISTS resource_label ON resource (lower(json_extract(body, '$.hostnameLabel')))
+    WHERE json_extract(body, '$.hostnameLabel') IS NOT NULL;
 CREATE TABLE IF NOT EXISTS address (
     space TEXT NOT NULL, address TEXT NOT NULL, owner TEXT NOT NULL, PRIMARY KEY (space, address)
 );
@@ -140,16 +144,41 @@ class Store:
         rows = self._select("kind = ? AND id = ?", (kind, ocid))
         return rows[0] if rows else None
 
+    def newest(
+        self, kind: str, fields: Mapping[str, object], hidden: Mapping[str, object], *, before: int | None, limit: int
+    ) -> list[Resource]:
+        """Up to `limit` resources of a kind, gone or not, the newest first, from below the sequence number `before`.
+
+        `fields` and `hidden` are what members of the body and of what is hidden must be.
+        """
+        where, values = _where(kind, None, fields)
+        where += "".join(f" AND json_extract(hidden, '$.{name}') = ?" for name in hidden)
+        where += " AND seq < ?" if before is not None else ""
+        edge = () if before is None else (before,)
+        return self._select(where, (*values, *hidden.values(), *edge, limit), "DESC LIMIT ?")
+
     def find(self, kind: str, *, gone: bool | None = False, **fields: object) -> list[Resource]:
         """Resources of a kind in order of creation, where each named member of the body has that value.
 
         `gone`: False for those that exist, True for those that are gone, None for both.
         """
-        where, values = ["kind = ?"], [kind, *fields.values()]
-        if gone is not None:
-            where.append("gone_at IS NOT NULL" if gone else "gone_at IS NULL")
-        where += [f"json_extract(body, '$.{name}') = ?" for name in fields]
-        return self._select(" AND ".join(where), tuple(values))
+        return self._select(*_where(kind, gone, fields))
+
+    def count(self, kind: str, fields: Mapping[str, object], *, gone: bool | None = False) -> int:
+        """How many `find` would return."""
+        where, values = _where(kind, gone, fields)
+        with self._lock:
+            row = self._db.execute(f"SELECT count(*) FROM resource WHERE {where}", values).fetchone()  # noqa: S608
+        return int(row[0])
+
+    def labelled(self, subnet: str, label: str) -> list[Resource]:
+        """The VNICs of a subnet that have this host name, in whatever case."""
+        # The plus signs keep SQLite from its index on kinds, which is the worse one here.
+        where = (
+            "+kind = 'vnic' AND +gone_at IS NULL AND lower(json_extract(body, '$.hostnameLabel')) = ?"
+            " AND json_extract(body, '$.hostnameLabel') IS NOT NULL AND json_extract(body, '$.subnetId') = ?"
+        )
+        return self._select(where, (label.lower(), subnet))
 
     def forget(self, *, gone_before: float) -> int:
         """Drop resources that have been gone since before that time, and old retry tokens; how many of the former."""
@@ -165,11 +194,11 @@ class Store:
             self._db.execute("DELETE FROM resource WHERE id = ?", (ocid,))
             self._db.execute("DELETE FROM retry WHERE resource = ?", (ocid,))
 
-    def _select(self, where: str, values: tuple[object, ...]) -> list[Resource]:
+    def _select(self, where: str, values: tuple[object, ...], order: str = "") -> list[Resource]:
         # `where` is made of names in our own code; values go in as parameters.
-        sql = f"SELECT id, kind, body, hidden, seq, version, gone_at FROM resource WHERE {where} ORDER BY seq"  # noqa: S608
+        sql = f"SELECT id, kind, body, hidden, seq, version, gone_at FROM resource WHERE {where}"  # noqa: S608
         with self._lock:
-            rows = self._db.execute(sql, values).fetchall()
+            rows = self._db.execute(f"{sql} ORDER BY seq {order}", values).fetchall()
         return [Resource(r[0], r[1], json.loads(r[2]), json.loads(r[3]), r[4], r[5], r[6]) for r in rows]
 
     # addresses
@@ -224,6 +253,14 @@ class Store:
         """Keep a setting."""
         with self._lock:
             self._db.execute("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)", (key, value))
+
+
+def _where(kind: str, gone: bool | None, fields: Mapping[str, object]) -> tuple[str, tuple[object, ...]]:
+    where = ["kind = ?"]
+    if gone is not None:
+        where.append("gone_at IS NOT NULL" if gone else "gone_at IS NULL")
+    where += [f"json_extract(body, '$.{name}') = ?" for name in fields]
+    return " AND ".join(where), (kind, *fields.values())
 
 
 def _dump(value: Json) -> str:

@@ -66,13 +66,17 @@ def incorrect_state(message: str) -> ApiError:
 
 @dataclass(frozen=True)
 class Call:
-    """One request that has been believed. `path` holds the variable parts of the path; `headers` are in lower case."""
+    """One request that has been believed. `path` holds the variable parts of the path; `headers` are in lower case.
+
+    `stale_seconds`: the answer is to be what it was so long ago (a fault).
+    """
 
     operation: str
     path: Mapping[str, str]
     query: Mapping[str, str]
     headers: Mapping[str, str]
     raw: bytes = b""
+    stale_seconds: float = 0.0
 
     @property
     def retry_token(self) -> str:
@@ -106,7 +110,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """What goes back. `body` None means an empty reply (204)."""
+    """What goes back. `body` None means an empty reply (204); bytes go as they are, all else as JSON."""
 
     body: Any = None
     status: int = 200
@@ -118,12 +122,16 @@ Handler = Callable[[Call], Reply]
 
 @dataclass(frozen=True)
 class Route:
-    """One operation: `path` is a template such as /20160918/vcns/{vcnId}; `operation` the SDK's name for it."""
+    """One operation: `path` is a template such as /20160918/vcns/{vcnId}; `operation` the SDK's name for it.
+
+    `details`: of an operation on an instance, what a fault may ask about it.
+    """
 
     method: str
     path: str
     operation: str
     handler: Handler
+    details: Callable[[Call], Json] | None = None
 
 
 def show(resource: Resource, headers: Mapping[str, str] | None = None, status: int = 200) -> Reply:
@@ -179,8 +187,24 @@ def page(
     headers = {}
     if len(ordered) > limit:
         last = key(ordered[limit - 1])
-        headers["opc-next-page"] = base64.urlsafe_b64encode(json.dumps(last).encode()).decode()
+        headers["opc-next-page"] = _mark(last)
     return Reply([view(item) for item in ordered[:limit]], headers=headers)
+
+
+def newest_page(call: Call, find: Callable[[int | None, int], list[Resource]]) -> Reply:
+    """The same for rows that the store itself sorts, newest first, and cuts: find(before, limit)."""
+    mark, limit = call.query.get("page"), _limit(call)
+    rows = find(_read_mark(mark)[1] if mark else None, limit + 1)
+    headers = {"opc-next-page": _mark(("", rows[limit - 1].seq))} if len(rows) > limit else {}
+    return Reply([row.body for row in rows[:limit]], headers=headers)
+
+
+def newest_first(call: Call) -> bool:
+    """Whether a list is wanted in the order that OCI has unless it is told."""
+    return (
+        call.query.get("sortBy", "TIMECREATED").upper() == "TIMECREATED"
+        and call.query.get("sortOrder", "DESC").upper() == "DESC"
+    )
 
 
 def _limit(call: Call) -> int:
@@ -188,6 +212,10 @@ def _limit(call: Call) -> int:
     if not text.isdigit() or not 1 <= int(text) <= _MAX_PAGE_SIZE:
         raise invalid(f"limit {text} is not a number from 1 to {_MAX_PAGE_SIZE}")
     return int(text)
+
+
+def _mark(last: tuple[str, int]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(last).encode()).decode()
 
 
 def _read_mark(text: str) -> tuple[str, int]:

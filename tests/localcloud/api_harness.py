@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import os
 import signal
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 from gpucluster.localcloud import control, machines
 from gpucluster.localcloud.engine import LABEL_HOME
+from gpucluster.localcloud.process_engine import ProcessEngine
 
 SHAPE, GPU_SHAPE = "VM.Standard.E5.Flex", "BM.GPU4.8"
 
@@ -56,7 +58,10 @@ class Api:
         service, _, cls = name.rpartition(".")
         module = getattr(oci, service)
         return getattr(module, cls)(
-            {**self.config, **changes}, service_endpoint=self.endpoint, retry_strategy=oci.retry.NoneRetryStrategy()
+            {**self.config, **changes},
+            service_endpoint=self.endpoint,
+            retry_strategy=oci.retry.NoneRetryStrategy(),
+            circuit_breaker_strategy=oci.circuit_breaker.NoCircuitBreakerStrategy(),
         )
 
     @cached_property
@@ -93,6 +98,10 @@ class Api:
 
     def image(self) -> Any:
         return self.compute.list_images(self.tenancy, operating_system="Debian", operating_system_version="13").data[0]
+
+    def faults(self, *faults: dict[str, Any]) -> None:
+        """Set the faults of this home; none at all without arguments."""
+        (self.home / "faults.json").write_text(json.dumps(faults))
 
     # things
 
@@ -194,6 +203,8 @@ def running(home: Path, engine: str = "null") -> Iterator[Api]:
         yield api
     finally:
         control.stop(home)
+        if engine == "process":
+            ProcessEngine(home).end_all()
         if engine == "podman":
             label = f"{LABEL_HOME}={home}"
             for machine in machines.listing(label):

@@ -63,6 +63,12 @@ def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path) -> None:
     public = address_of(api, head.id, "public_ip")
     assert ssh(key, public, "hostname") == "head"
     assert ssh(key, public, "sudo id -u") == "0"
+    ask = oci.core.models.CaptureConsoleHistoryDetails(instance_id=head.id)
+    history = api.compute.capture_console_history(ask).data
+    api.wait(api.compute.get_console_history, history.id, "SUCCEEDED")
+    console = api.compute.get_console_history_content(history.id, length=1_000_000).data
+    assert b"sshd" in console
+    assert b"head" in console
 
     port = api.endpoint.rpartition(":")[2]
     probe = f"import urllib.request as u; print(u.urlopen('http://10.213.7.1:{port}/health', timeout=5).status)"

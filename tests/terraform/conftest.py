@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from gpucluster.localcloud import provider
+from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS
 from gpucluster.localcloud.provider_rest import Client, Credentials
 from gpucluster.paths import terraform_dir
 
@@ -69,12 +70,14 @@ class LocalCloud:
 
     def standing(self, collection: str, tag: str = "") -> list[dict[str, Any]]:
         """What exists now in a collection, of one cluster if `tag` says so."""
-        query = {"compartmentId": self.credentials.tenancy}
-        if collection in ZONED:
-            query["availabilityDomain"] = "local:LOCAL-1-AD-1"
+        zones = AVAILABILITY_DOMAINS if collection in ZONED else ("",)
         return [
             item
-            for item in self.client.items(collection, query)
+            for zone in zones
+            for item in self.client.items(
+                collection,
+                {"compartmentId": self.credentials.tenancy, **({"availabilityDomain": zone} if zone else {})},
+            )
             if item.get("lifecycleState", "") not in ("TERMINATED", "DELETED")
             and tag in ("", item.get("freeformTags", {}).get("gpucluster"))
         ]

@@ -19,7 +19,7 @@ from gpucluster.localcloud import addresses
 from gpucluster.localcloud.api import kinds
 from gpucluster.localcloud.api.kinds import Kind
 from gpucluster.localcloud.cloud import Cloud, ensure_private, short
-from gpucluster.localcloud.credentials import AVAILABILITY_DOMAIN, new_ocid
+from gpucluster.localcloud.credentials import new_ocid
 from gpucluster.localcloud.store import Json, Resource
 from gpucluster.localcloud.wire import FILE_STORAGE, ApiError, Call, Reply, Route, conflict, filtered, invalid, page
 from gpucluster.paths import write_private
@@ -69,7 +69,7 @@ def _prepare_mount_target(cloud: Cloud, body: Json) -> Json:
     subnet = cloud.related("subnet", body["subnetId"])
     ocid = new_ocid("mounttarget")
     ip = addresses.take_private(cloud, subnet, ocid, body.pop("ipAddress", None))
-    common = {"compartmentId": body["compartmentId"], "availabilityDomain": AVAILABILITY_DOMAIN}
+    common = {"compartmentId": body["compartmentId"], "availabilityDomain": body["availabilityDomain"]}
     private = cloud.new(
         "privateip",
         {

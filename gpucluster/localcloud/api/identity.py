@@ -7,7 +7,7 @@ from functools import partial
 from gpucluster.localcloud.api import kinds
 from gpucluster.localcloud.api.kinds import Kind
 from gpucluster.localcloud.cloud import Cloud
-from gpucluster.localcloud.credentials import AVAILABILITY_DOMAIN, FAULT_DOMAINS, REGION
+from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS, FAULT_DOMAINS, REGION
 from gpucluster.localcloud.store import Json, Resource
 from gpucluster.localcloud.wire import CORE, Call, Reply, Route, conflict, invalid, not_found, show
 
@@ -51,21 +51,27 @@ POLICY = Kind(
 def _domains(cloud: Cloud, call: Call) -> Reply:
     """Never paged: the SDK's list has no `page`."""
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
-    ad = {"id": "ocid1.availabilitydomain.local..ad1", "name": AVAILABILITY_DOMAIN, "compartmentId": compartment}
-    return Reply([ad])
+    return Reply(
+        [
+            {"id": f"ocid1.availabilitydomain.local..ad{number}", "name": name, "compartmentId": compartment}
+            for number, name in enumerate(AVAILABILITY_DOMAINS, start=1)
+        ]
+    )
 
 
 def _fault_domains(cloud: Cloud, call: Call) -> Reply:
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
-    if call.need("availabilityDomain") != AVAILABILITY_DOMAIN:
-        raise invalid(f"availabilityDomain {call.query['availabilityDomain']} does not exist")
+    domain = call.need("availabilityDomain")
+    if domain not in AVAILABILITY_DOMAINS:
+        raise invalid(f"availabilityDomain {domain} does not exist")
+    number_of_domain = AVAILABILITY_DOMAINS.index(domain) + 1
     return Reply(
         [
             {
-                "id": f"ocid1.faultdomain.local..fd{number}",
+                "id": f"ocid1.faultdomain.local..ad{number_of_domain}fd{number}",
                 "name": name,
                 "compartmentId": compartment,
-                "availabilityDomain": AVAILABILITY_DOMAIN,
+                "availabilityDomain": domain,
             }
             for number, name in enumerate(FAULT_DOMAINS, start=1)
         ]
@@ -106,14 +112,16 @@ def _tenancy(cloud: Cloud, call: Call) -> Reply:
 
 
 def _user(cloud: Cloud, call: Call) -> Reply:
-    if call.path["userId"] != cloud.identity.user:
+    users = {user.user: user for user in cloud.identity.users}
+    if call.path["userId"] not in users:
         raise not_found("user", call.path["userId"])
+    user = users[call.path["userId"]]
     return Reply(
         {
-            "id": cloud.identity.user,
+            "id": user.user,
             "compartmentId": cloud.identity.tenancy,
-            "name": "local",
-            "description": "The one user of the local cloud",
+            "name": user.name,
+            "description": user.description,
             "lifecycleState": "ACTIVE",
             "freeformTags": {},
             "definedTags": {},

@@ -8,9 +8,20 @@ from gpucluster import shapes
 from gpucluster.localcloud.api import kinds
 from gpucluster.localcloud.api.kinds import Kind
 from gpucluster.localcloud.api.shapes import known_shape
-from gpucluster.localcloud.cloud import Cloud, created, log, short
+from gpucluster.localcloud.cloud import Cloud, created, launch_facts, log, short
 from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import CORE, Call, Reply, Route, filtered, incorrect_state, invalid, page, required
+from gpucluster.localcloud.wire import (
+    CORE,
+    ApiError,
+    Call,
+    Reply,
+    Route,
+    filtered,
+    incorrect_state,
+    invalid,
+    page,
+    required,
+)
 
 OPERATING_SYSTEM = "Debian"
 OPERATING_SYSTEM_VERSION = "13"
@@ -116,17 +127,30 @@ def _create(cloud: Cloud, call: Call) -> Reply:
         image = cloud.new("image", {**full, **tags, "lifecycleState": "PROVISIONING"}, {"instance": instance.id})
         image.hidden["engine_image"] = f"localhost/gpucluster/custom:{short(image.id)}"
         image.hidden["work_request"] = cloud.begin_work("CreateImage", "image", image, "IN_PROGRESS")
+        image.hidden["instance_was"] = instance.state
+        cloud.set_state("instance", instance.id, "CREATING_IMAGE")
         cloud.store.save(image)
         return image, image.hidden["work_request"]
 
     image, work_request, new = cloud.create_once(call, make)
     if new:
-        cloud.submit(f"image {image.id}", lambda: bake(cloud, image.id))
+        begin_bake(cloud, image)
     return created(image, work_request)
 
 
+def begin_bake(cloud: Cloud, image: Resource) -> None:
+    """Commit the instance's disk on a worker; also taken up again after a restart."""
+    instance = cloud.store.get("instance", image.hidden["instance"])
+    try:
+        delay = cloud.faults.make_image(launch_facts(cloud, instance.body if instance else {})).delay
+    except ApiError as error:
+        log.error("%s", error)
+        delay = 0.0
+    cloud.submit(f"image {image.id}", partial(bake, cloud, image.id), delay)
+
+
 def bake(cloud: Cloud, ocid: str) -> None:
-    """Commit the instance's disk; also taken up again after a restart."""
+    """Commit the instance's disk."""
     image = cloud.get("image", ocid)
     instance = cloud.store.get("instance", image.hidden["instance"])
     try:
@@ -136,11 +160,22 @@ def bake(cloud: Cloud, ocid: str) -> None:
             cloud.engine.commit(instance.hidden["name"], image.hidden["engine_image"])
     except Exception as error:
         log.exception("image %s failed", ocid)
-        cloud.set_state("image", ocid, "DELETED", gone=True)
-        cloud.end_work(image.hidden["work_request"], errors=(("InternalError", str(error)),))
+        with cloud.store.transaction():
+            _release(cloud, image)
+            cloud.set_state("image", ocid, "DELETED", gone=True)
+            cloud.end_work(image.hidden["work_request"], errors=(("InternalError", str(error)),))
         return
-    cloud.set_state("image", ocid, "AVAILABLE")
-    cloud.end_work(image.hidden["work_request"], action="CREATED")
+    with cloud.store.transaction():
+        _release(cloud, image)
+        cloud.set_state("image", ocid, "AVAILABLE")
+        cloud.end_work(image.hidden["work_request"], action="CREATED")
+
+
+def _release(cloud: Cloud, image: Resource) -> None:
+    """The instance is what it was before its image was made; unless it has been terminated meanwhile."""
+    instance = cloud.store.get("instance", image.hidden["instance"])
+    if instance is not None and instance.state == "CREATING_IMAGE":
+        cloud.set_state("instance", instance.id, image.hidden["instance_was"])
 
 
 def _delete(cloud: Cloud, call: Call) -> Reply:
@@ -154,14 +189,18 @@ def _delete(cloud: Cloud, call: Call) -> Reply:
     return Reply(status=204)
 
 
-def sweep(cloud: Cloud) -> None:
+def sweep(cloud: Cloud, without: str = "") -> None:
     """Remove the disks of deleted custom images that no instance runs from any more.
 
-    OCI lets an image be deleted while instances of it run; the engine keeps its layers until they end.
+    OCI lets an image be deleted while instances of it run; the engine keeps its layers until they end. `without` is an
+    instance that has just ended, whatever its row says.
     """
-    used = {row.hidden["image"] for row in cloud.store.find("instance")}
-    for image in cloud.store.find("image", gone=True):
-        if image.hidden.get("platform") or image.hidden.get("swept") or image.id in used:
+    deleted = [row for row in cloud.store.find("image", gone=True) if not row.hidden.get("swept")]
+    if not deleted:
+        return
+    used = {row.hidden["image"] for row in cloud.store.find("instance") if row.id != without}
+    for image in deleted:
+        if image.hidden.get("platform") or image.id in used:
             continue
         cloud.engine.remove_image(image.hidden["engine_image"])
         image.hidden["swept"] = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 from gpucluster.localcloud import lifecycle
@@ -19,6 +20,8 @@ from gpucluster.localcloud.wire import (
     filtered,
     incorrect_state,
     invalid,
+    newest_first,
+    newest_page,
     not_found,
     page,
     show,
@@ -40,7 +43,7 @@ def start_launch(cloud: Cloud, call: Call, details: Json, compute_cluster: str =
         call, lambda: register(cloud, details, compute_cluster=compute_cluster)
     )
     if new:
-        cloud.submit(f"launch {instance.id}", lambda: lifecycle.launch(cloud, instance.id))
+        lifecycle.begin_launch(cloud, instance.id)
     return created(instance, work_request)
 
 
@@ -51,11 +54,37 @@ def _launch(cloud: Cloud, call: Call) -> Reply:
 def _list(cloud: Cloud, call: Call) -> Reply:
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
     # Terminated instances stay listed for half a day, as on OCI.
+    if newest_first(call) and not call.stale_seconds:
+        fields = {name: call.query[name] for name in _FILTERS if call.query.get(name)}
+        of_cluster = call.query.get("computeClusterId")
+        hidden = {"compute_cluster": of_cluster} if of_cluster else {}
+        return newest_page(
+            call, lambda before, limit: cloud.store.newest("instance", fields, hidden, before=before, limit=limit)
+        )
     rows = cloud.store.find("instance", gone=None, compartmentId=compartment)
+    if call.stale_seconds:
+        rows = _as_of(rows, time.time() - call.stale_seconds)
     cluster = call.query.get("computeClusterId")
     if cluster:
         rows = [row for row in rows if row.hidden["compute_cluster"] == cluster]
     return page(filtered(rows, call, _FILTERS), call)
+
+
+def _as_of(rows: list[Resource], when: float) -> list[Resource]:
+    """The instances that there were then, in the states that they were in."""
+    found = []
+    for row in rows:
+        states = [state for since, state in row.hidden.get("states", []) if since <= when]
+        if states:
+            row.body["lifecycleState"] = states[-1]
+            found.append(row)
+    return found
+
+
+def _details(cloud: Cloud, call: Call) -> Json:
+    """Of an instance that the path names: its own details."""
+    row = cloud.store.get("instance", call.path["instanceId"])
+    return row.body if row else {}
 
 
 def _get(cloud: Cloud, call: Call) -> Reply:
@@ -98,7 +127,7 @@ def _terminate(cloud: Cloud, call: Call) -> Reply:
             work_request = str(instance.hidden.get("end_work_request", ""))
         else:
             work_request = lifecycle.begin_termination(cloud, instance, preserve_boot_volume=keep)
-    cloud.submit(f"terminate {instance.id}", lambda: lifecycle.terminate(cloud, instance.id))
+    lifecycle.end_in_background(cloud, instance.id)
     return Reply(status=204, headers={"opc-work-request-id": work_request} if work_request else {})
 
 
@@ -152,13 +181,14 @@ def _work_request_logs(cloud: Cloud, call: Call) -> Reply:
 def routes(cloud: Cloud) -> list[Route]:
     """Instances and work requests (on the wire both belong to the core services)."""
     one, work = f"{CORE}/instances/{{instanceId}}", f"{CORE}/workRequests"
+    details = partial(_details, cloud)
     return [
-        Route("POST", f"{CORE}/instances", "LaunchInstance", partial(_launch, cloud)),
+        Route("POST", f"{CORE}/instances", "LaunchInstance", partial(_launch, cloud), lambda call: call.body()),
         Route("GET", f"{CORE}/instances", "ListInstances", partial(_list, cloud)),
-        Route("GET", one, "GetInstance", partial(_get, cloud)),
-        Route("PUT", one, "UpdateInstance", partial(_update, cloud)),
-        Route("POST", one, "InstanceAction", partial(_action, cloud)),
-        Route("DELETE", one, "TerminateInstance", partial(_terminate, cloud)),
+        Route("GET", one, "GetInstance", partial(_get, cloud), details),
+        Route("PUT", one, "UpdateInstance", partial(_update, cloud), details),
+        Route("POST", one, "InstanceAction", partial(_action, cloud), details),
+        Route("DELETE", one, "TerminateInstance", partial(_terminate, cloud), details),
         Route("GET", work, "ListWorkRequests", partial(_work_requests, cloud)),
         Route("GET", f"{work}/{{workRequestId}}", "GetWorkRequest", lambda call: show(_work_request(cloud, call))),
         Route("GET", f"{work}/{{workRequestId}}/errors", "ListWorkRequestErrors", partial(_work_request_errors, cloud)),

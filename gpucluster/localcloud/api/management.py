@@ -86,12 +86,18 @@ def merged(base: Json, override: Json) -> Json:
 
 
 def _launch_configuration(cloud: Cloud, call: Call) -> Reply:
+    details = _details_of_launch(cloud, call)
+    return start_launch(cloud, call, details, call.headers.get("opc-compute-cluster-id", ""))
+
+
+def _details_of_launch(cloud: Cloud, call: Call) -> Json:
+    """LaunchInstanceDetails: the configuration's, and on top what the caller says."""
     configuration = cloud.live(CONFIGURATION.name, call.path["instanceConfigurationId"])
     base: Json = configuration.body["instanceDetails"].get("launchDetails") or {}
     details = merged(base, call.body().get("launchDetails") or {})
     details.setdefault("compartmentId", configuration.body["compartmentId"])
     details["instanceConfigurationId"] = configuration.id
-    return start_launch(cloud, call, details, call.headers.get("opc-compute-cluster-id", ""))
+    return details
 
 
 # pools
@@ -129,7 +135,9 @@ def _create_pool(cloud: Cloud, call: Call) -> Reply:
     body = call.body()
     required(body, "compartmentId", "instanceConfigurationId", "placementConfigurations", "size")
     if len(body["placementConfigurations"]) != 1:
-        raise invalid("The local cloud has one availability domain: give exactly one placement configuration")
+        raise invalid(
+            "The local cloud puts a pool into one availability domain: give exactly one placement configuration"
+        )
 
     def make() -> tuple[Resource, str]:
         cloud.compartment(body["compartmentId"])
@@ -267,7 +275,7 @@ def _detach(cloud: Cloud, call: Call) -> Reply:
             lifecycle.begin_termination(cloud, instance)
         pools.set_pool_state(cloud, pool.id, "SCALING")
     if ending:
-        cloud.submit(f"terminate {instance.id}", partial(lifecycle.terminate, cloud, instance.id))
+        lifecycle.end_in_background(cloud, instance.id)
     cloud.coordinate(f"detach {pool.id}", partial(pools.converge, cloud, pool.id))
     return Reply(status=204, headers={"opc-work-request-id": work_request})
 
@@ -373,7 +381,13 @@ def routes(cloud: Cloud) -> list[Route]:
     return [
         *kinds.routes(cloud, CONFIGURATION),
         *kinds.routes(cloud, COMPUTE_CLUSTER),
-        Route("POST", launch, "LaunchInstanceConfiguration", partial(_launch_configuration, cloud)),
+        Route(
+            "POST",
+            launch,
+            "LaunchInstanceConfiguration",
+            partial(_launch_configuration, cloud),
+            partial(_details_of_launch, cloud),
+        ),
         Route("POST", pool, "CreateInstancePool", partial(_create_pool, cloud)),
         Route("GET", pool, "ListInstancePools", partial(_list_pools, cloud)),
         Route("GET", one_pool, "GetInstancePool", partial(_get_pool, cloud)),

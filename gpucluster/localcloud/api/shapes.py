@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from gpucluster import shapes
-from gpucluster.localcloud.cloud import Cloud
+from gpucluster.localcloud import hosts
+from gpucluster.localcloud.cloud import Cloud, check_domain, timestamp
 from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import CORE, ApiError, Call, Reply, Route, invalid, page
+from gpucluster.localcloud.wire import CORE, ApiError, Call, Reply, Route, invalid, page, required
 
 _FLEX_GB_PER_OCPU = 16  # what OCI gives a flexible shape for each OCPU when no memory is asked for
 
@@ -104,6 +105,38 @@ def _list(cloud: Cloud, call: Call) -> Reply:
     return page(rows, call)
 
 
+def _capacity_report(cloud: Cloud, call: Call) -> Reply:
+    """Whether a launch would find a host just now. It promises nothing, there as here."""
+    body = call.body()
+    required(body, "compartmentId", "availabilityDomain", "shapeAvailabilities")
+    if body["compartmentId"] != cloud.identity.tenancy:
+        raise invalid("compartmentId must be the root compartment")
+    check_domain(body)
+    domain = body["availabilityDomain"]
+    wanted = [{name: value for name, value in one.items() if value is not None} for one in body["shapeAvailabilities"]]
+    report = {
+        "compartmentId": body["compartmentId"],
+        "availabilityDomain": domain,
+        "timeCreated": timestamp(),
+        "shapeAvailabilities": [{**one, **_availability(cloud, one, domain)} for one in wanted],
+    }
+    return Reply(report)
+
+
+def _availability(cloud: Cloud, wish: Json, domain: str) -> Json:
+    required(wish, "instanceShape")
+    shape = str(wish["instanceShape"])
+    if shape not in shapes.catalogue():
+        return {"availabilityStatus": "HARDWARE_NOT_SUPPORTED", "availableCount": 0}
+    count = 0 if cloud.faults.out_of_capacity(shape, domain) else hosts.free(cloud, shape, domain)
+    return {"availabilityStatus": "OUT_OF_HOST_CAPACITY" if count == 0 else "AVAILABLE", "availableCount": count}
+
+
 def routes(cloud: Cloud) -> list[Route]:
-    """The catalogue."""
-    return [Route("GET", f"{CORE}/shapes", "ListShapes", partial(_list, cloud))]
+    """The catalogue, and what of it is free."""
+    return [
+        Route("GET", f"{CORE}/shapes", "ListShapes", partial(_list, cloud)),
+        Route(
+            "POST", f"{CORE}/computeCapacityReports", "CreateComputeCapacityReport", partial(_capacity_report, cloud)
+        ),
+    ]

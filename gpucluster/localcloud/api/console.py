@@ -1,0 +1,78 @@
+"""Console histories: what an instance had written to its console when somebody asked."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gpucluster.errors import GpuClusterError
+from gpucluster.localcloud.api import kinds
+from gpucluster.localcloud.api.kinds import TAGS, Kind
+from gpucluster.localcloud.cloud import Cloud, created, log
+from gpucluster.localcloud.store import Resource
+from gpucluster.localcloud.wire import CORE, Call, Reply, Route, invalid, required
+
+_KEPT = 1024 * 1024  # bytes (docs: CaptureConsoleHistory: up to a megabyte of the most recent data)
+_LENGTH = 10240  # bytes of an answer, unless told (docs: GetConsoleHistoryContent)
+
+HISTORY = Kind(
+    "consolehistory", f"{CORE}/instanceConsoleHistories", "ConsoleHistory", "ConsoleHistories",
+    "instanceConsoleHistoryId", filters=("compartmentId", "availabilityDomain", "instanceId", "lifecycleState"),
+    creatable=False, gone="DELETED", ending="DELETING",
+)  # fmt: skip
+
+
+def _capture(cloud: Cloud, call: Call) -> Reply:
+    body = call.body()
+    required(body, "instanceId")
+
+    def make() -> tuple[Resource, str]:
+        instance = cloud.related("instance", body["instanceId"])
+        common = {name: instance.body[name] for name in ("compartmentId", "availabilityDomain")}
+        tags = {name: body[name] for name in TAGS if name in body}
+        row = {**tags, **common, "instanceId": instance.id, "lifecycleState": "REQUESTED"}
+        return cloud.new(HISTORY.name, row, {"name": instance.hidden["name"], "content": ""}), ""
+
+    history, _, new = cloud.create_once(call, make)
+    if new:
+        cloud.submit(f"console {history.id}", partial(capture, cloud, history.id))
+    return created(history)
+
+
+def capture(cloud: Cloud, ocid: str) -> None:
+    """Read the console; also taken up again after a restart."""
+    history = cloud.get(HISTORY.name, ocid)
+    try:
+        written = cloud.engine.console(history.hidden["name"])
+    except GpuClusterError as error:
+        log.error("console history %s failed: %s", ocid, error)
+        cloud.set_state(HISTORY.name, ocid, "FAILED")
+        return
+    with cloud.store.transaction():
+        history.hidden["content"] = written[-_KEPT:].decode(errors="replace")
+        cloud.store.save(history)
+        cloud.set_state(HISTORY.name, ocid, "SUCCEEDED")
+
+
+def _content(cloud: Cloud, call: Call) -> Reply:
+    history = cloud.live(HISTORY.name, call.path["instanceConsoleHistoryId"])
+    content = str(history.hidden["content"]).encode()
+    offset, length = _number(call, "offset", 0), _number(call, "length", _LENGTH)
+    part = content[offset : offset + length]
+    return Reply(part, headers={"opc-bytes-remaining": str(max(0, len(content) - offset - len(part)))})
+
+
+def _number(call: Call, name: str, otherwise: int) -> int:
+    text = call.query.get(name) or str(otherwise)
+    if not text.isdigit():
+        raise invalid(f"{name} {text} is not a number of bytes")
+    return int(text)
+
+
+def routes(cloud: Cloud) -> list[Route]:
+    """Console histories."""
+    data = f"{HISTORY.path}/{{{HISTORY.param}}}/data"
+    return [
+        *kinds.routes(cloud, HISTORY),
+        Route("POST", HISTORY.path, "CaptureConsoleHistory", partial(_capture, cloud)),
+        Route("GET", data, "GetConsoleHistoryContent", partial(_content, cloud)),
+    ]

@@ -1,0 +1,176 @@
+"""Instances as processes: started after their boot, ended whole, known after a crash. `sleep` stands for a node."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster import process
+from gpucluster.errors import InputError
+from gpucluster.localcloud import control
+from gpucluster.localcloud.process_engine import ProcessEngine
+from tests.localcloud.api_harness import Api, running
+
+
+def configure(home: Path, *argv: str, **more: Any) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "process-engine.json").write_text(json.dumps({"argv": argv, **more}))
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    home = tmp_path / "cloud"
+    configure(home, "sh", "-c", 'echo "{hostname} {ip} {ocid}"; exec sleep 600')
+    with running(home, "process") as api:
+        yield api
+
+
+@pytest.fixture
+def subnet(api: Api) -> Any:
+    return api.subnet(api.vcn(), "10.77.0.0/22")
+
+
+def record_of(api: Api, instance: Any) -> dict[str, Any]:
+    name = f"gpucluster-{instance.display_name}-{instance.id[-12:]}"
+    return dict(json.loads((api.home / "processes" / "machines" / name).read_text()))
+
+
+def log_of(api: Api, instance: Any) -> str:
+    return (api.home / "processes" / "log" / f"gpucluster-{instance.display_name}-{instance.id[-12:]}.log").read_text()
+
+
+def eventually(true: Callable[[], object], seconds: float = 10) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def marked(api: Api) -> tuple[int, ...]:
+    return process.marked("GPUCLUSTER_PROCESS_HOME", str(api.home))
+
+
+def test_an_instance_is_a_process_with_its_names_filled_in(api: Api, subnet: Any) -> None:
+    instance = api.launch(subnet, "n1")
+    record = record_of(api, instance)
+    assert record["identity"] == process.identity(record["pid"])
+    assert os.getsid(record["pid"]) == record["pid"]
+    eventually(lambda: log_of(api, instance) == f"n1 {record['ip']} {instance.id}\n")
+    api.compute.terminate_instance(instance.id)
+    api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+    assert process.identity(record["pid"]) is None
+    assert not Path(f"/proc/{record['pid']}").exists(), "it was not reaped"
+
+
+def test_it_is_provisioning_while_it_boots_and_nobody_waits_for_it(api: Api, subnet: Any) -> None:
+    configure(api.home, "sleep", "600", boot_seconds=1.5)
+    began = time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        launched = list(pool.map(lambda n: api.compute.launch_instance(
+            api.launch_details(subnet, f"n{n}")).data, range(24)))  # fmt: skip
+    assert {one.lifecycle_state for one in launched} == {"PROVISIONING"}
+    assert marked(api) == ()
+    for one in launched:
+        api.wait(api.compute.get_instance, one.id, "RUNNING")
+    # One after the other on four workers would take nine seconds.
+    assert 1.5 <= time.monotonic() - began < 6
+    assert len(marked(api)) == 24
+
+
+def test_one_that_is_terminated_while_it_boots_never_starts(api: Api, subnet: Any) -> None:
+    configure(api.home, "sleep", "600", boot_seconds=1)
+    instance = api.compute.launch_instance(api.launch_details(subnet, "brief")).data
+    api.compute.terminate_instance(instance.id)
+    api.wait(api.compute.get_instance, instance.id, "TERMINATED", 0.8)
+    time.sleep(1.2)
+    assert marked(api) == ()
+
+
+def test_a_child_that_left_the_group_ends_as_well(api: Api, subnet: Any) -> None:
+    configure(api.home, "sh", "-c", "setsid -f sleep 600; exec sleep 600")
+    stays, goes = api.launch(subnet, "stays"), api.launch(subnet, "goes")
+    eventually(lambda: len(marked(api)) == 4)
+    api.compute.terminate_instance(goes.id)
+    eventually(lambda: len(marked(api)) == 2)
+    assert record_of(api, stays)["pid"] in marked(api)
+
+
+def test_the_stop_command_is_run_first(api: Api, subnet: Any) -> None:
+    told = api.home / "told"
+    configure(api.home, "sleep", "600", stop_argv=["sh", "-c", f"echo {{hostname}} >> {told}"])
+    instance = api.launch(subnet, "polite")
+    api.compute.terminate_instance(instance.id)
+    api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+    assert told.read_text() == "polite\n"
+
+
+def test_power_actions(api: Api, subnet: Any) -> None:
+    instance = api.launch(subnet, "power")
+    first = record_of(api, instance)["pid"]
+    api.compute.instance_action(instance.id, "STOP")
+    api.wait(api.compute.get_instance, instance.id, "STOPPED")
+    assert marked(api) == ()
+    api.compute.instance_action(instance.id, "START")
+    api.wait(api.compute.get_instance, instance.id, "RUNNING")
+    assert record_of(api, instance)["pid"] != first
+    assert len(marked(api)) == 1
+
+
+def test_processes_outlive_the_server_and_are_known_again(api: Api, subnet: Any) -> None:
+    configure(api.home, "sleep", "600", boot_seconds=0.3)
+    steady = api.launch(subnet, "steady")
+    pid = record_of(api, steady)["pid"]
+    api.launch(subnet, "cut")
+    booting = [api.compute.launch_instance(api.launch_details(subnet, f"b{n}")).data for n in range(3)]
+    api.kill()
+    # What no record knows, because the crash came between.
+    env = {**os.environ, "GPUCLUSTER_PROCESS_HOME": str(api.home), "GPUCLUSTER_PROCESS_NAME": "gpucluster-lost-1"}
+    stray = process.spawn_daemon(["sleep", "600"], log=api.home / "stray.log", env=env)
+    cut = next(path for path in (api.home / "processes" / "machines").glob("*-cut-*"))
+    cut.write_text(json.dumps({key: value for key, value in json.loads(cut.read_text()).items() if key != "pid"}))
+    api.start()
+    eventually(lambda: "pid" in json.loads(cut.read_text()))
+    for one in booting:
+        api.wait(api.compute.get_instance, one.id, "RUNNING")
+    assert record_of(api, steady)["pid"] == pid
+    assert pid in marked(api)
+    assert len(marked(api)) == 5, "one of steady, one of cut, three that booted"
+    assert stray not in marked(api)
+    os.waitpid(stray, 0)
+    api.compute.terminate_instance(steady.id)
+    api.wait(api.compute.get_instance, steady.id, "TERMINATED")
+    assert pid not in marked(api)
+    control.stop(api.home)
+    assert len(marked(api)) == 4
+
+
+def test_a_pid_that_is_somebody_elses_by_now_is_left_alone(tmp_path: Path) -> None:
+    engine = ProcessEngine(tmp_path)
+    configure(tmp_path, "sleep", "600")
+    other = process.spawn_daemon(["sleep", "600"], log=tmp_path / "log")
+    (tmp_path / "processes" / "machines" / "n").write_text(
+        json.dumps({"ocid": "o", "ip": "1", "hostname": "n", "pid": other, "identity": "an earlier one"})
+    )
+    assert engine.state("n") == "stopped"
+    engine.terminate("n")
+    assert process.identity(other) is not None
+    os.kill(other, 9)
+    os.waitpid(other, 0)
+
+
+def test_a_launch_without_a_usable_command_fails_and_says_so(api: Api, subnet: Any) -> None:
+    for text in ("{", '{"argv": "sleep"}', '{"argv": ["/no/such/program"]}'):
+        (api.home / "process-engine.json").write_text(text)
+        reply = api.compute.launch_instance(api.launch_details(subnet, "bad"))
+        api.wait(api.compute.get_instance, reply.data.id, "TERMINATED")
+        errors = api.work.list_work_request_errors(reply.headers["opc-work-request-id"]).data
+        assert "process-engine.json" in errors[0].message or "/no/such/program" in errors[0].message
+    with pytest.raises(InputError, match="can't be read"):
+        ProcessEngine(api.home / "elsewhere").boot_seconds()
