@@ -1,10 +1,17 @@
 """How long things take: medians and ratios, printed, never asserted.
 
-    .venv/bin/python benchmarks/run.py [cli] [apply] [scale] [--runs N]
+    .venv/bin/python benchmarks/run.py [cli] [apply] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
+                                   [--runs N]
 
 cli    --help and `import gpucluster` against bare Python and against `import oci`.
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
 scale  the same pool with 2 and with 16 nodes: seconds for each further node.
+
+Only when they are named, for they need minutes (the first two start nothing):
+
+autoscaler-tick  one decision of the autoscaler about 10,000 nodes and 10,000 waiting jobs.
+simulate         traces of up to 100,000 jobs.
+autoscaler-scale  a thousand slurmd of real Slurm: one job for all of them, and a thousand jobs.
 """
 
 from __future__ import annotations
@@ -20,6 +27,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from autoscaler_tick import autoscaler_tick, simulation  # type: ignore[import-not-found]  # beside this file
 
 CLUSTER_YML = """\
 version: 1
@@ -133,10 +142,23 @@ def scale(runs: int) -> None:
     print(f"  2 nodes:\n{_where(small)}\n  2 -> 16 nodes ({large['wall']:.1f} s):\n{_where(large)}")
 
 
+def autoscaler_scale() -> None:
+    """One job for a thousand nodes, and a thousand jobs."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the stage is among the tests
+    from benchmarks.autoscaler_scale import main as measure
+
+    measure()
+
+
 def main() -> None:
     """Run the benchmarks that were named; all of them where none was."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("which", nargs="*", choices=["cli", "apply", "scale", []], default=[])
+    parser.add_argument(
+        "which",
+        nargs="*",
+        choices=["cli", "apply", "scale", "autoscaler-tick", "simulate", "autoscaler-scale", []],
+        default=[],
+    )
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     wanted = options.which or ["cli", "apply", "scale"]
@@ -146,6 +168,12 @@ def main() -> None:
         apply(options.runs)
     if "scale" in wanted:
         scale(1)
+    if "autoscaler-tick" in wanted:
+        autoscaler_tick(options.runs)
+    if "simulate" in wanted:
+        simulation(1)
+    if "autoscaler-scale" in wanted:
+        autoscaler_scale()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ STATE_DIRECTORY = ".gpucluster"
 def _data_dir(name: str) -> Path:
     """`terraform/` and `ansible/` stand beside the package in a checkout and inside it in a wheel."""
     package = Path(__file__).resolve().parent
-    for candidate in (package.parent / name, package / "_data" / name):
+    # First inside: beside an installed package stands ansible-core's own folder `ansible`.
+    for candidate in (package / "_data" / name, package.parent / name):
         if candidate.is_dir():
             return candidate
     raise EnvironmentFault(

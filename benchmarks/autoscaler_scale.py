@@ -1,0 +1,100 @@
+"""A thousand nodes that really register: one job for all of them, and a thousand jobs for one node each.
+
+Real are slurmctld, a slurmd for each node, the SDK, the local cloud's server and the daemon; a host is a process that
+boots in a second (`tests.autoscaler.stage`). So what is measured is everything but the boot.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from tests.autoscaler.stage import LAUNCH, Stage, StagePool
+
+NODES = 1000
+# Neither of the two jobs may take longer; it needs about a tenth of that.
+_LIMIT = 420.0
+_TIMES = {"tick": 10.0, "busy_tick": 1.0, "listing_lag": 120.0, "launch_deadline": 600.0, "join_deadline": 300.0}
+_EVERY = 1.0
+
+
+class _Watch:
+    """What is looked at once a second, so that looking costs little."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage, self.began, self.memory = stage, time.monotonic(), 0
+        self.marks: dict[str, float] = {}
+
+    @property
+    def passed(self) -> float:
+        return time.monotonic() - self.began
+
+    def until(self, *marks: str) -> None:
+        """Note when each of these was first seen."""
+        while len(self.marks) < len(marks) and self.passed < _LIMIT:
+            seen = self._look()
+            self.marks.update({mark: self.passed for mark in marks if seen.get(mark) and mark not in self.marks})
+            self.memory = max(self.memory, _resident(self.stage.daemon_pid))
+            time.sleep(_EVERY)
+
+    def _look(self) -> dict[str, bool]:
+        jobs = self.stage.arena.run("squeue", "-h", "-r", "-o", "%T").stdout.split()
+        return {
+            "asked for": len(self.stage.events("launched")) >= NODES,
+            "registered": sum(map(_in_service, self.stage.flags("big").values())) >= NODES,
+            "running": set(jobs) == {"RUNNING"},
+        }
+
+
+def _in_service(flags: set[str]) -> bool:
+    return not any(word.startswith("POWER") or word in ("DOWN", "NOT_RESPONDING") for word in flags)
+
+
+def _resident(pid: int) -> int:
+    """Bytes of memory that a process holds."""
+    found = re.search(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(found.group(1)) * 1024 if found else 0
+
+
+def _ticks(stage: Stage) -> tuple[float, float]:
+    """The number of looks, and the seconds that all of them took, as the daemon's metrics say."""
+    import urllib.request
+
+    (event,) = stage.events("metrics")[-1:]
+    with urllib.request.urlopen(f"http://{event['address']}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    values = [re.search(rf"^\S*loop_seconds_{part} (\S+)$", text, re.MULTILINE) for part in ("count", "sum")]
+    count, total = (float(found.group(1)) if found else 0.0 for found in values)
+    return count, total
+
+
+def run(what: str) -> None:
+    """One measurement: "one job" or "many jobs"."""
+    pool = StagePool("big", NODES, names=NODES)
+    arena = {"suspend_time": 600, "suspend_timeout": 30, "resume_timeout": 600}
+    with Stage([pool], times=_TIMES, arena=arena, subnet="10.77.0.0/20") as stage:
+        looks, seconds = _ticks(stage)
+        watch = _Watch(stage)
+        if what == "one job":
+            stage.sbatch("big", NODES, script="sleep 600")
+        else:
+            # an array is one request to slurmctld, and a thousand jobs to everybody after it
+            stage.sbatch("big", 1, f"--array=1-{NODES}", script="sleep 600")
+        watch.until("asked for", "registered", "running")
+        more, longer = _ticks(stage)
+        calls = stage.calls("big", LAUNCH)
+        print(f"{what}, {NODES} nodes")
+        for mark, at in watch.marks.items():
+            print(f"  {mark:<32}{at:8.1f} s after sbatch")
+        print(f"  launches: {dict(calls)}")
+        print(f"  looks: {more - looks:.0f}, of {(longer - seconds) / max(1.0, more - looks):.2f} s on average")
+        print(f"  memory of the daemon            {watch.memory / 2**20:8.0f} MiB at most")
+        stage.arena.run("scancel", "--user=root", check=False)
+
+
+def main(runs: int = 1) -> None:
+    """Both measurements."""
+    for _ in range(runs):
+        for what in ("one job", "many jobs"):
+            run(what)

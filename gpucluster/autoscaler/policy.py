@@ -1,0 +1,195 @@
+"""What the autoscaler was told: pools, limits, prices and times. Read from one JSON file that Ansible writes.
+
+The file holds no secret. `handover.autoscaler_policy` writes what `Policy.parse` reads; a test holds them together.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from gpucluster.errors import InputError
+
+VERSION = 1
+CONFIG_FILE = Path("/etc/gpucluster/autoscaler.json")
+STATE_DIRECTORY = Path("/var/lib/gpucluster-autoscaler")
+SPOOL_DIRECTORY = Path("/var/spool/gpucluster-autoscaler")
+POKE_SOCKET = Path("/run/gpucluster-autoscaler/poke")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPolicy:
+    """One elastic pool.
+
+    Args:
+        partition: the Slurm partition; several pools may share one.
+        prefix: names are `<prefix><n>`, n from 1 to `names`: more than `max_nodes`, for a name whose instance still
+            ends can't be used.
+        max_nodes: how many may exist at once.
+        baked: new nodes boot into slurmd; else `join.yml` makes nodes of them.
+        rdma: nodes are in the compute cluster `compute_cluster_id`, and no job spans two of those.
+    """
+
+    name: str
+    partition: str
+    prefix: str
+    names: int
+    max_nodes: int
+    shape: str
+    availability_domain: str
+    instance_configuration_id: str
+    compute_cluster_id: str | None = None
+    baked: bool = False
+
+    def owns(self, node: str) -> bool:
+        """Whether a node's name is one of this pool's."""
+        number = node.removeprefix(self.prefix)
+        return number != node and bool(re.fullmatch(r"[1-9][0-9]{0,5}", number)) and int(number) <= self.names
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Rails on the number of nodes and on money; None is no limit.
+
+    Args:
+        max_cost_per_hour: in the currency of the price table. Pools whose shape has no price are not counted.
+    """
+
+    max_nodes: int | None = None
+    max_launches_per_hour: int | None = None
+    max_cost_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds. Each can be set in the file; these are the defaults.
+
+    Args:
+        tick: between two looks when nothing happens; `busy_tick`: while nodes come or go.
+        listing_lag: for how long the cloud's listing may lack what it has accepted.
+        orphan_grace: age at which an instance without a node is removed.
+        launch_deadline: from the request to RUNNING; `join_deadline`: from RUNNING to a registered slurmd.
+        gang_retry_window: for how long missing nodes of a gang are tried again before it is rolled back.
+        backoff, backoff_limit: of a job that was rolled back: doubled each time, up to the limit.
+        cool_down, cool_down_limit: of a pool without capacity, likewise.
+        limit_cool_down: of a pool after a LIMIT or CONFIGURATION.
+        silent_grace: for how long a slurmd may be silent before the node is given up.
+        drain_ahead: how long before a maintenance reboot a node is drained.
+    """
+
+    tick: float = 10.0
+    busy_tick: float = 1.0
+    listing_lag: float = 120.0
+    orphan_grace: float = 300.0
+    launch_deadline: float = 1500.0
+    join_deadline: float = 600.0
+    gang_retry_window: float = 120.0
+    retry_pause: float = 15.0
+    backoff: float = 60.0
+    backoff_limit: float = 1800.0
+    cool_down: float = 300.0
+    cool_down_limit: float = 3600.0
+    limit_cool_down: float = 600.0
+    unbacked_after: float = 60.0
+    silent_grace: float = 600.0
+    drain_ahead: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Authentication:
+    """How the API is asked: as an instance principal, or with a key.
+
+    Args:
+        config_file, profile: an OCI configuration file (method "api_key").
+        endpoint: where the API is when it is not Oracle's own.
+    """
+
+    method: str
+    config_file: str = ""
+    profile: str = "DEFAULT"
+    endpoint: str = ""
+
+
+# How often a gang may be rolled back before its job is held, and how many orphans one look may remove.
+MAX_ATTEMPTS = 5
+MAX_ORPHANS_PER_LOOK = 10
+# Nodes in a row that never registered before a pool is left alone.
+MAX_BOOT_FAILURES = 3
+STRIKES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Everything above, for one cluster."""
+
+    cluster: str
+    compartment_id: str
+    region: str
+    authentication: Authentication
+    pools: Mapping[str, PoolPolicy]
+    limits: Limits = field(default_factory=Limits)
+    prices: Mapping[str, float] = field(default_factory=dict)
+    times: Times = field(default_factory=Times)
+
+    @classmethod
+    def load(cls, file: Path = CONFIG_FILE) -> Policy:
+        """Read the file.
+
+        Raises:
+            InputError: it can't be read, or is not what it should be.
+        """
+        try:
+            raw = json.loads(file.read_text())
+        except OSError as error:
+            raise InputError(f"can't read the policy: {error.strerror}", where=str(file), hint=_HINT) from error
+        except ValueError as error:
+            raise InputError(f"the policy is not JSON: {error}", where=str(file), hint=_HINT) from error
+        return cls.parse(raw, where=str(file))
+
+    @classmethod
+    def parse(cls, raw: Any, *, where: str = "") -> Policy:
+        """Read the file's content.
+
+        Raises:
+            InputError: a key is missing, unknown or of the wrong kind.
+        """
+        try:
+            if raw["version"] != VERSION:
+                raise InputError(f"the policy is of version {raw['version']}, not {VERSION}", where=where, hint=_HINT)
+            return cls(
+                cluster=raw["cluster"],
+                compartment_id=raw["compartment_id"],
+                region=raw["region"],
+                authentication=Authentication(**raw["authentication"]),
+                pools={name: _pool(name, pool) for name, pool in raw["pools"].items()},
+                limits=Limits(**raw.get("limits", {})),
+                prices=dict(raw.get("prices", {})),
+                times=Times(**{key: float(value) for key, value in raw.get("times", {}).items()}),
+            )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise InputError(f"the policy lacks or misspells {error}", where=where, hint=_HINT) from error
+
+    def pool_of(self, node: str) -> str:
+        """The pool that a node's name belongs to; empty if it is none of ours."""
+        pool = next((name for name, pool in self.pools.items() if node.startswith(pool.prefix) and pool.owns(node)), "")
+        return pool
+
+    def with_times(self, **seconds: float) -> Policy:
+        """The same with other times."""
+        known = {entry.name: getattr(self.times, entry.name) for entry in fields(Times)}
+        mine = {entry.name: getattr(self, entry.name) for entry in fields(Policy)}
+        return Policy(**{**mine, "times": Times(**{**known, **seconds})})
+
+
+def _pool(name: str, raw: Mapping[str, Any]) -> PoolPolicy:
+    for key in ("names", "max_nodes"):
+        if type(raw[key]) is not int or raw[key] < 0:
+            raise ValueError(f"pools.{name}.{key}: {raw[key]!r} is not a number of nodes")
+    return PoolPolicy(name=name, **raw)
+
+
+_HINT = "Run gpucluster apply: it writes this file"

@@ -1,0 +1,282 @@
+"""The daemon's loop on the virtual clock: look, decide (the real one), remember, act.
+
+Time passes from event to event. The daemon looks when a hook or an outcome pokes it, and every `tick` while it has
+things to do; after looks that had nothing to do it waits longer, up to a minute; while everything stands still it does
+not look at all. A real daemon looks every tick: it acts on what no hook tells (a lost instance, a deadline) up to a
+minute earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gpucluster.autoscaler import plan
+from gpucluster.autoscaler.phases import wanted
+from gpucluster.autoscaler.policy import Policy
+from gpucluster.autoscaler.simulation.clock import Clock
+from gpucluster.autoscaler.simulation.cloud_model import CloudModel, CloudSettings, FaultRates, ModelInstance
+from gpucluster.autoscaler.simulation.executor_model import ExecutorModel
+from gpucluster.autoscaler.simulation.slurm_model import ModelNode, SlurmModel, SlurmSettings
+from gpucluster.autoscaler.world import (
+    Action,
+    Delay,
+    Drain,
+    Fault,
+    Hold,
+    Instance,
+    Intent,
+    Join,
+    Launch,
+    MarkDown,
+    Memory,
+    Note,
+    Observation,
+    Outcome,
+    PowerDown,
+    Tell,
+    Terminate,
+)
+
+
+@dataclass(slots=True)
+class _Mail:
+    """What has come in since the last look."""
+
+    intents: list[Intent] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    join_failed: dict[str, str] = field(default_factory=dict)
+
+
+class World:
+    """Slurm, the cloud and the daemon, on one clock.
+
+    Args:
+        act_seconds: from a look to the deeds that follow from it; the world goes on meanwhile.
+        longest_pause: between two looks while something is not as it should be.
+        keep_notes: keep what `decide` said about each subject, the last one of each.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        slurm: SlurmSettings,
+        cloud: CloudSettings,
+        rates: FaultRates,
+        *,
+        seed: int = 0,
+        start: float = 0.0,
+        act_seconds: float = 0.2,
+        longest_pause: float = 60.0,
+        keep_notes: bool = False,
+    ) -> None:
+        self.policy = policy
+        self.clock = Clock(start)
+        self.slurm = SlurmModel(self.clock, slurm, self._hook)
+        joins = frozenset(pool.name for pool in policy.pools.values() if not pool.baked)
+        self.cloud = CloudModel(self.clock, cloud, rates, seed, joins=joins)
+        self.executor = ExecutorModel(self.clock, self.cloud, self._wanted, self.wake)
+        self.memory = Memory(id=f"simulation-{seed}")
+        self.slurm_offline = self.cloud_offline = False
+        self.looks = 0
+        self.terminated: list[Terminate] = []
+        self.notes: dict[str, Note] | None = {} if keep_notes else None
+        self.after_look: Callable[[], None] = lambda: None
+        self._act_seconds = act_seconds
+        self._longest_pause = max(longest_pause, policy.times.tick)
+        self._mail = _Mail()
+        self._joining: set[str] = set()
+        self._pause = policy.times.tick
+        self._next_look = float("inf")
+        self._last_look = float("-inf")
+        self._look_number = 0
+        self._life = 0
+        self.slurm.changed = self._node_changed
+        self.cloud.changed = self._something_changed
+        self.cloud.register = self.slurm.register
+        self.cloud.lost = self.slurm.lost
+        self.cloud.failed_late = self._failed_late
+        for pool in policy.pools.values():
+            names = [f"{pool.prefix}{number}" for number in range(1, pool.names + 1)]
+            rdma = pool.compute_cluster_id is not None
+            self.slurm.add_pool(pool.name, pool.partition, names, rdma=rdma, max_nodes=pool.max_nodes)
+
+    # --- the daemon -----
+
+    def wake(self) -> None:
+        """A poke: look as soon as the last look is a busy tick ago."""
+        self._look_at(max(self.clock.now, self._last_look + self.policy.times.busy_tick))
+
+    def crash(self) -> None:
+        """Kill the daemon and start it anew: it has what it had committed, and nothing else."""
+        self._life += 1
+        self.executor.crash()
+        self._mail = _Mail()
+        self._joining.clear()
+        self._next_look = float("inf")
+        self.wake()
+
+    @property
+    def restless(self) -> bool:
+        """Something comes or goes, or is not as it should be."""
+        memory = self.memory
+        if self.executor.in_flight or memory.cool_downs or self.slurm_offline or self.cloud_offline:
+            return True
+        slots = memory.slots
+        if len(self.cloud.alive) != len(slots) or len(self.cloud.listing) != len(slots):
+            return True
+        steady = 0
+        for name, node in self.slurm.nodes.items():
+            if node.power == "on" and not node.down and not node.silent:
+                slot = slots.get(name)
+                if slot is None or slot.state != "up" or slot.instance_id != node.instance_id:
+                    return True
+                steady += 1
+            elif node.power != "down" or node.down:
+                return True
+        return steady != len(slots)
+
+    def look(self) -> None:
+        """One tick of the loop, but for the deeds."""
+        self.looks += 1
+        self._look_number += 1
+        self._last_look, self._next_look = self.clock.now, float("inf")
+        decided = plan.decide(self._observe(), self.memory, self.policy, self.clock.now)
+        self.memory = decided.memory
+        if self.notes is not None:
+            self.notes.update((note.subject, note) for note in decided.notes)
+        busy = any(not isinstance(action, Tell) for action in decided.actions)
+        self._pause = self.policy.times.tick if busy else min(self._pause * 2, self._longest_pause)
+        life = self._life
+        self.clock.after(self._act_seconds, lambda: self._act(decided.actions) if life == self._life else None)
+
+    def _observe(self) -> Observation:
+        mail, self._mail = self._mail, _Mail()
+        instances: tuple[Instance, ...] | None = tuple(self.cloud.listing.values())
+        self.executor.offline = self.cloud_offline
+        return Observation(
+            nodes=None if self.slurm_offline else self.slurm.node_views,
+            jobs=None if self.slurm_offline else self.slurm.job_views,
+            instances=None if self.cloud_offline else instances,
+            outcomes=(*self.executor.take(), *mail.outcomes),
+            intents=tuple(mail.intents),
+            in_flight=frozenset(self.executor.in_flight),
+            joining=frozenset(self._joining),
+            join_failed=mail.join_failed,
+        )
+
+    def _act(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            self._carry_out(action)
+        self.after_look()
+        if self.restless or self._pending_memory():
+            self._look_at(self._last_look + self._pause)
+
+    def _pending_memory(self) -> bool:
+        return any(slot.state != "up" for slot in self.memory.slots.values()) or any(
+            gang.not_before > self.clock.now for gang in self.memory.gangs.values()
+        )
+
+    def _look_at(self, when: float) -> None:
+        if when >= self._next_look:
+            return
+        self._next_look = when
+        number, life = self._look_number, self._life
+
+        def due() -> None:
+            if number == self._look_number and life == self._life and self._next_look == when:
+                self.look()
+
+        self.clock.at(when, due)
+
+    def _carry_out(self, action: Action) -> None:
+        if isinstance(action, Launch):
+            self.executor.submit(action)
+        elif isinstance(action, Terminate):
+            self._terminate(action)
+        elif isinstance(action, Join):
+            self._join(action)
+        elif not self.slurm_offline:
+            self._tell_slurm(action)
+
+    def _tell_slurm(self, action: Action) -> None:
+        match action:
+            case PowerDown():
+                self.slurm.power_down_force(action.nodes)
+            case MarkDown():
+                for node in action.nodes:
+                    self.slurm.mark_down(node, action.why)
+            case Drain():
+                for node in action.nodes:
+                    self.slurm.drain(node, action.why)
+            case Delay():
+                self.slurm.delay(int(action.job), action.until, action.why)
+            case Hold():
+                self.slurm.tell(int(action.job), action.why)
+                self.slurm.hold(int(action.job), "JobHeldAdmin")
+            case Tell():
+                self.slurm.tell(int(action.job), action.why)
+            case _:
+                pass
+
+    def _terminate(self, action: Terminate) -> None:
+        if self.cloud_offline or (action.unless_wanted and self._wanted_again(action)):
+            return
+        self.terminated.append(action)
+        self.cloud.terminate(action.instance_id)
+
+    def _wanted_again(self, action: Terminate) -> bool:
+        """Slurm is asked once more, just before."""
+        node = self.slurm.node_views.get(action.node)
+        if self.slurm_offline:
+            return True
+        return node is not None and wanted(node.flags)
+
+    def _join(self, action: Join) -> None:
+        if action.instance_id in self._joining:
+            return
+        self._joining.add(action.instance_id)
+        life = self._life
+
+        def joined() -> None:
+            self.cloud.join(action.instance_id)
+            if life == self._life:
+                self._joining.discard(action.instance_id)
+                self.wake()
+
+        self.clock.after(self.cloud.settings.join_seconds, joined)
+
+    # --- what the models tell -----
+
+    def _hook(self, intent: Intent) -> None:
+        self._mail.intents.append(intent)
+        self.wake()
+
+    def _wanted(self, node: str, token: str) -> bool:
+        slot = self.memory.slots.get(node)
+        return slot is not None and slot.state == "intended" and slot.token == token
+
+    def _failed_late(self, instance: ModelInstance) -> None:
+        """The work request of every other instance that died is found; of the rest, only the listing tells."""
+        if instance.id[-1] in "02468":
+            message = "Out of host capacity (work request)"
+            self._mail.outcomes.append(
+                Outcome(instance.token, instance.node, instance.id, fault=Fault.CAPACITY, message=message)
+            )
+        self.wake()
+
+    def _node_changed(self, node: ModelNode) -> None:
+        if node.instance_id:
+            job = node.job
+            category = "idle" if job is None else "busy" if job.state == "RUNNING" else "booting"
+            self.cloud.categorize(node.instance_id, category)
+        if node.power != "on" or node.down or node.silent or node.instance_id not in self._slot_instances(node.name):
+            self._something_changed()
+
+    def _slot_instances(self, name: str) -> tuple[str, ...]:
+        slot = self.memory.slots.get(name)
+        return (slot.instance_id,) if slot is not None else ()
+
+    def _something_changed(self) -> None:
+        """No poke comes of it: the next tick sees it."""
+        self._look_at(max(self.clock.now, self._last_look + self._pause))

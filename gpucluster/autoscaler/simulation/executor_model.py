@@ -1,0 +1,107 @@
+"""A model of the executor of launches: a queue, a rate that adapts, and the last look before a launch is sent.
+
+The rate is the real one. It keeps the promises that `plan.decide` counts on: a launch is sent only while the memory
+of the moment wants its token; a throttled launch is sent again with the same token and never becomes an outcome; every
+other launch becomes exactly one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from gpucluster.autoscaler.rate import Rate
+from gpucluster.autoscaler.simulation.clock import Clock
+from gpucluster.autoscaler.simulation.cloud_model import Answer, CloudModel
+from gpucluster.autoscaler.world import Fault, Launch, Outcome
+
+_NO_CONNECTION = Answer(fault=Fault.TRANSIENT, message="no connection")
+_REFUSAL_SECONDS = 0.2
+_SHORTEST_WAIT = 0.001  # a shorter one would be lost in the rounding of the clock
+
+
+class ExecutorModel:
+    """Sends launches to the cloud's model.
+
+    Args:
+        wanted: whether the memory of the moment wants a node's token.
+        done: told of every outcome.
+    """
+
+    def __init__(self, clock: Clock, cloud: CloudModel, wanted: Callable[[str, str], bool], done: Callable[[], None]):
+        self.clock = clock
+        self.cloud = cloud
+        self.wanted = wanted
+        self.done = done
+        self.in_flight: set[str] = set()
+        self.outcomes: list[Outcome] = []
+        self.offline = False
+        self.sent = 0
+        self.throttled = 0
+        self.rate = Rate()
+        self._queue: deque[Launch] = deque()
+        self._sending = False
+        self._life = 0
+
+    def submit(self, launch: Launch) -> None:
+        """Queue a launch; one that is queued already stays one."""
+        if launch.token in self.in_flight:
+            return
+        self.in_flight.add(launch.token)
+        self._queue.append(launch)
+        self._send_soon()
+
+    def take(self) -> tuple[Outcome, ...]:
+        """The outcomes since the last look. Their tokens are no longer in flight."""
+        outcomes, self.outcomes = tuple(self.outcomes), []
+        self.in_flight.difference_update(outcome.token for outcome in outcomes)
+        return outcomes
+
+    def crash(self) -> None:
+        """The process dies: what is queued is lost, what was sent goes on without us."""
+        self._life += 1
+        self._queue.clear()
+        self.in_flight.clear()
+        self.outcomes.clear()
+        self._sending = False
+        self.rate = Rate()
+
+    def _send_soon(self, delay: float = 0.0) -> None:
+        if not self._sending and self._queue:
+            self._sending = True
+            life = self._life
+            self.clock.after(delay, lambda: self._send() if life == self._life else None)
+
+    def _send(self) -> None:
+        self._sending = False
+        while self._queue:
+            launch = self._queue[0]
+            if not self.wanted(launch.node, launch.token):
+                self.in_flight.discard(launch.token)
+                self._queue.popleft()
+                continue
+            delay = self.rate.take(self.clock.now)
+            if delay > 0:
+                self._send_soon(max(delay, _SHORTEST_WAIT))
+                return
+            self._queue.popleft()
+            self._call(launch)
+
+    def _call(self, launch: Launch) -> None:
+        self.sent += 1
+        answer = _NO_CONNECTION if self.offline else self.cloud.launch(launch)
+        life, epoch = self._life, self.rate.epoch
+        delay = _REFUSAL_SECONDS if answer.throttled else self.cloud.settings.call_seconds
+        self.clock.after(delay, lambda: self._answered(launch, answer, epoch) if life == self._life else None)
+
+    def _answered(self, launch: Launch, answer: Answer, epoch: int) -> None:
+        if answer.throttled:
+            self.throttled += 1
+            self.rate.throttled(epoch)
+            self._queue.appendleft(launch)
+        else:
+            told = self.rate.lost if answer is _NO_CONNECTION else self.rate.taken
+            told(epoch)
+            self.outcomes.append(Outcome(launch.token, launch.node, answer.instance_id, answer.fault, answer.message))
+            self.done()
+        self._send_soon()

@@ -1,0 +1,153 @@
+"""What the hooks wrote: read, understood, and removed once the ledger has it.
+
+A record is a file of its own (see `hooks`). Nothing in here is needed to be right: what Slurm wants is seen in Slurm,
+too, and a record only says which nodes are for which job. So a record that can't be understood is set aside and
+reported, and never stops anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpucluster.autoscaler.hostlist import HostlistError, expand
+from gpucluster.autoscaler.logs import Log
+from gpucluster.autoscaler.world import Intent
+from gpucluster.errors import ToolError
+
+KINDS = frozenset({"resume", "suspend", "resume_fail"})
+_NAME = re.compile(r"([0-9]{1,20})-([0-9]{1,10})-(resume|suspend|resume_fail)\.json")
+_BROKEN = ".broken"
+# A record of ten thousand jobs has about 2 MB.
+_LARGEST = 64_000_000
+# So many records are read for one look, and so many broken ones are kept for whoever wants to know.
+_MOST = 10_000
+_KEPT = 20
+_LATEST = 1e11
+# A hook that was killed leaves its unfinished file behind.
+_UNFINISHED = 600.0
+
+log = Log("spool")
+
+
+class SpoolError(ToolError):
+    """The spool can't be read or cleared."""
+
+
+class Spool:
+    """The directory that the hooks write to; it has to be there."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def read(self) -> list[tuple[str, Intent]]:
+        """Every record, oldest first, with the name of its file. What is no record is set aside.
+
+        Raises:
+            SpoolError: the directory can't be read.
+        """
+        found = []
+        for name in self._names():
+            with contextlib.suppress(FileNotFoundError):
+                try:
+                    found.append((name, self._record(name)))
+                except (ValueError, RecursionError) as error:
+                    self._set_aside(name, str(error))
+                except FileNotFoundError:
+                    raise
+                except OSError as error:
+                    self._set_aside(name, error.strerror or type(error).__name__)
+        return found
+
+    def remove(self, names: Collection[str]) -> None:
+        """Forget records; one that is gone is fine.
+
+        Raises:
+            SpoolError: a file can't be removed.
+        """
+        try:
+            for name in names:
+                (self._directory / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._error("cleared", error) from error
+
+    def _names(self) -> list[str]:
+        now = time.time()
+        names = []
+        try:
+            with os.scandir(self._directory) as entries:
+                for entry in entries:
+                    if _NAME.fullmatch(entry.name):
+                        names.append(entry.name)
+                    elif entry.name.endswith(".json.tmp"):
+                        self._sweep(entry, now)
+                    elif entry.name.endswith(".json"):
+                        self._set_aside(entry.name, "its name is not one that a hook gives")
+        except OSError as error:
+            raise self._error("read", error) from error
+        return sorted(names, key=_age)[:_MOST]
+
+    def _sweep(self, entry: os.DirEntry[str], now: float) -> None:
+        with contextlib.suppress(OSError):
+            if now - entry.stat(follow_symlinks=False).st_mtime > _UNFINISHED:
+                os.unlink(entry.path)
+
+    def _record(self, name: str) -> Intent:
+        # slurm's user writes here: a link could lead anywhere, and a pipe would hold us for ever
+        descriptor = os.open(self._directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise ValueError("it is too long")
+        return parse(json.loads(content))
+
+    def _set_aside(self, name: str, why: str) -> None:
+        log.warning(f"a record of a hook can't be understood and is set aside: {why[:200]}", file=name)
+        with contextlib.suppress(OSError):
+            os.replace(self._directory / name, self._directory / f"{name}{_BROKEN}")
+            broken = sorted(self._directory.glob(f"*{_BROKEN}"), key=lambda file: file.lstat().st_mtime)
+            for file in broken[:-_KEPT]:
+                file.unlink(missing_ok=True)
+
+    def _error(self, done: str, error: OSError) -> SpoolError:
+        hint = "It is made by gpucluster apply, for user slurm and group gpucluster"
+        return SpoolError(f"the hooks' spool can't be {done}: {error.strerror}", where=str(self._directory), hint=hint)
+
+
+def parse(raw: Any) -> Intent:
+    """A record's content. What Slurm said of the jobs may be of 22.05 or of 23.02 and later, or missing.
+
+    Raises:
+        ValueError: it is not what a hook writes.
+    """
+    if not isinstance(raw, dict) or raw.get("version") != 1:
+        raise ValueError("it is of no known version")
+    kind, at, nodes = raw.get("kind"), raw.get("at"), raw.get("nodes")
+    if not isinstance(kind, str) or kind not in KINDS or not isinstance(nodes, str):
+        raise ValueError("its kind or nodes are missing")
+    if not isinstance(at, (int, float)) or not 0 <= at < _LATEST:
+        raise ValueError("its time is missing")
+    return Intent(kind=kind, at=float(at), nodes=tuple(expand(nodes)), jobs=dict(_jobs(raw.get("resume"))))
+
+
+def _jobs(resume: object) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Job id -> the nodes that are powered up for it. Whatever is not as it should be is left out: it is a hint."""
+    listed = resume.get("jobs") if isinstance(resume, Mapping) else None
+    for job in listed if isinstance(listed, list) else ():
+        if not isinstance(job, Mapping):
+            continue
+        # `nodes` was renamed in 23.02; `nodes_alloc` has the nodes that are up already as well
+        number, nodes = job.get("job_id"), job.get("nodes_resume", job.get("nodes"))
+        if isinstance(number, int) and not isinstance(number, bool) and isinstance(nodes, str):
+            with contextlib.suppress(HostlistError):
+                yield str(number), tuple(expand(nodes))
+
+
+def _age(name: str) -> tuple[int, str]:
+    return int(name.partition("-")[0]), name
