@@ -166,6 +166,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "firewalls": [name for name in FIREWALLS if has_unit(name)],
         "ssh_host_keys": host_keys(),
         "slurm_version": slurm_version(),
+        "autoscaler": has_unit("gpucluster-autoscaler"),
         "user_home": home,
         "cluster_key": read(f"{home}/{key}"),
     }

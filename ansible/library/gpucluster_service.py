@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""A service's files and units in one task."""
+"""A service's accounts, files and units in one task."""
 
 from __future__ import annotations
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpucluster_accounts import ACCOUNT_SPEC, make_accounts
 from ansible.module_utils.gpucluster_files import FILE_SPEC, Files
 from ansible.module_utils.gpucluster_units import UNIT_SPEC, run_units
 
@@ -14,10 +15,19 @@ description:
   - Every task costs each host about a third of a second of processor time, whatever it does. This one does at once
     what would be a row of C(copy), C(blockinfile), C(replace), C(file) and C(systemd) tasks. Check mode and diff work
     as there.
-  - First the files, in their order. Then units are enabled and started, and those are restarted that are older than a
-    file that they follow. A handler would be lost with a run that is broken off between the change and the restart;
-    the age of a process is not. A unit that does not stay up fails the task, with the end of its journal.
+  - First the accounts, then the files, in their order. Then units are enabled and started, and those are restarted
+    that are older than a file that they follow. A handler would be lost with a run that is broken off between the
+    change and the restart; the age of a process is not. A unit that does not stay up fails the task, with the end of
+    its journal.
 options:
+  accounts:
+    description: Accounts of the system, each with a group of its own.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name: {description: Of the user and of the group., type: str, required: true}
+      home: {description: The home directory; it is not made., type: path, required: true}
   files:
     description: The files, in the order in which they are worked on.
     type: list
@@ -34,6 +44,7 @@ options:
       replace: {description: "A regular expression (MULTILINE), and what takes its place.", type: dict}
       link: {description: The target of a symbolic link., type: str}
       directory: {description: A directory., type: bool, default: false}
+      absent: {description: "Nothing; a directory goes with all that is in it.", type: bool, default: false}
       mode: {description: Octal. Without it a new file gets 0644 and a new directory 0755., type: str}
       new_mode: {description: "Octal, for a new file alone: some programs change the mode of theirs.", type: str}
       owner: {description: User name. Without it a new file belongs to root., type: str}
@@ -47,6 +58,11 @@ options:
     suboptions:
       name: {description: Unit; C(.service) may be left out., type: str, required: true}
       follows: {description: Files whose change asks for a restart., type: list, elements: path, default: []}
+      state:
+        description: C(enabled) leaves it to the next boot; C(stopped) disables it as well.
+        type: str
+        choices: [started, enabled, stopped]
+        default: started
   timeout:
     description: Seconds that all starts may take together.
     type: int
@@ -68,10 +84,12 @@ EXAMPLES = """
 """
 
 RETURN = """
+accounts: {description: The accounts that were made., returned: always, type: list}
 paths: {description: The paths that were changed., returned: always, type: list}
 enabled: {description: Units that were not enabled., returned: always, type: list}
 started: {description: Units that were not running., returned: always, type: list}
 restarted: {description: Units that were older than their configuration., returned: always, type: list}
+stopped: {description: Units that were running or enabled and should not be., returned: always, type: list}
 """
 
 
@@ -79,12 +97,14 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
+            "accounts": {"type": "list", "elements": "dict", "default": [], "options": ACCOUNT_SPEC},
             "files": {"type": "list", "elements": "dict", "default": [], "options": FILE_SPEC},
             "units": {"type": "list", "elements": "dict", "default": [], "options": UNIT_SPEC},
             "timeout": {"type": "int", "default": 90},
         },
         supports_check_mode=True,
     )
+    accounts = make_accounts(module, module.params["accounts"])
     files = Files(module)
     for item in module.params["files"]:
         try:
@@ -92,7 +112,8 @@ def main() -> None:
         except OSError as error:
             module.fail_json(msg=f"{item['path']}: {error.strerror}", paths=files.paths)
     units = run_units(module, module.params["units"], module.params["timeout"]) if module.params["units"] else {}
-    module.exit_json(changed=bool(files.paths or any(units.values())), paths=files.paths, diff=files.diff, **units)
+    changed = bool(accounts or files.paths or any(units.values()))
+    module.exit_json(changed=changed, accounts=accounts, paths=files.paths, diff=files.diff, **units)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Files of a host: whole files, marked blocks, edits, links and directories."""
+"""Files of a host: whole files, marked blocks, edits, links, directories, and what must not be there."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import pwd
 import re
 import secrets
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 BEGIN, END = "# BEGIN gpucluster", "# END gpucluster"
-KINDS = ("content", "content_base64", "random_bytes", "copy_of", "block", "replace", "link", "directory")
+KINDS = ("content", "content_base64", "random_bytes", "copy_of", "block", "replace", "link", "directory", "absent")
 FILE_SPEC: dict[str, dict[str, Any]] = {
     "path": {"type": "path", "required": True},
     "content": {"type": "str", "no_log": False},
@@ -29,6 +30,7 @@ FILE_SPEC: dict[str, dict[str, Any]] = {
     "replace": {"type": "dict"},
     "link": {"type": "str"},
     "directory": {"type": "bool", "default": False},
+    "absent": {"type": "bool", "default": False},
     "mode": {"type": "str"},
     "new_mode": {"type": "str"},
     "owner": {"type": "str"},
@@ -66,10 +68,12 @@ class Files:
             changed = self._link(path, item["link"])
         elif item["directory"]:
             changed = self._directory(path)
+        elif item["absent"]:
+            changed = self._absent(path)
         else:
             changed = self._file(path, item)
         # What check mode did not make has no owner to look at.
-        if item["link"] is None and path.exists():
+        if item["link"] is None and not item["absent"] and path.exists():
             changed = self._attributes(path, item) or changed
         if changed:
             self.paths.append(str(path))
@@ -85,6 +89,16 @@ class Files:
             new.unlink(missing_ok=True)
             new.symlink_to(target)
             new.replace(path)
+        return True
+
+    def _absent(self, path: Path) -> bool:
+        if not os.path.lexists(path):
+            return False
+        if not self.module.check_mode:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
         return True
 
     def _directory(self, path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Units of systemd: enabled, running, and running with their present configuration."""
+"""Units of systemd: enabled, running, and running with their present configuration; or off."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ansible.module_utils.basic import AnsibleModule
 UNIT_SPEC: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},
     "follows": {"type": "list", "elements": "path", "default": []},
+    "state": {"type": "str", "choices": ["started", "enabled", "stopped"], "default": "started"},
 }
 PROPERTIES = (
     "Id",
@@ -86,7 +87,7 @@ def has_new_drop_in(state: dict[str, str], unit: dict[str, Any]) -> bool:
     """Whether there is a drop-in that systemd has not read: it does not see by itself that a unit's first one came."""
     known = state.get("DropInPaths", "").split()
     return any(
-        file.startswith("/etc/systemd/system/") and file not in known and Path(file).exists()
+        file.startswith("/etc/systemd/system/") and ".d/" in file and file not in known and Path(file).exists()
         for file in unit["follows"]
     )
 
@@ -99,7 +100,11 @@ def observe(systemd: Systemd, units: dict[str, dict[str, Any]]) -> dict[str, dic
     if not systemd.module.check_mode and (unread or outdated):
         systemd.run("daemon-reload")
         states = systemd.show(list(units))
-    missing = [name for name, state in states.items() if state["LoadState"] == "not-found"]
+    missing = [
+        name
+        for name, state in states.items()
+        if state["LoadState"] == "not-found" and units[name]["state"] != "stopped"
+    ]
     if missing and not systemd.module.check_mode:
         systemd.module.fail_json(msg=f"systemd does not know {', '.join(missing)}; is the package installed?")
     for name in unread:
@@ -117,24 +122,41 @@ def settle(systemd: Systemd, names: list[str]) -> None:
 
 
 def run_units(module: AnsibleModule, wanted: list[dict[str, Any]], timeout: int) -> dict[str, list[str]]:
-    """Bring the units into shape; says which were enabled, started and restarted."""
+    """Bring the units into shape; says which were enabled, started, restarted and stopped."""
     systemd = Systemd(module)
     units = {full_name(unit["name"]): unit for unit in wanted}
     states = observe(systemd, units)
-    enabled = [name for name in units if states[name].get("UnitFileState", "") not in ENABLED]
-    started = [name for name in units if states[name]["ActiveState"] not in UP]
-    restarted = [name for name in units if name not in started and is_stale(states[name], units[name]["follows"])]
+    on = [name for name, unit in units.items() if unit["state"] == "started"]
+    off = [name for name, unit in units.items() if unit["state"] == "stopped"]
+    enabled = [name for name in units if name not in off and states[name].get("UnitFileState", "") not in ENABLED]
+    started = [name for name in on if states[name]["ActiveState"] not in UP]
+    restarted = [name for name in on if name not in started and is_stale(states[name], units[name]["follows"])]
+    stopped = [name for name in off if is_on(states[name])]
     if not module.check_mode:
+        if stopped:
+            systemd.run("disable", "--now", "--quiet", *stopped, timeout=timeout)
         if enabled:
             systemd.run("enable", "--quiet", *enabled)
-        failed = [name for name in started if states[name]["ActiveState"] == "failed"]
-        if failed:
-            # A unit that gave up earlier would refuse to start too soon after.
-            systemd.run("reset-failed", *failed)
-        # First what is stale, for what starts may need it; `start` joins a start that is under way.
-        for verb, names in (("restart", restarted), ("start", started)):
-            if names:
-                systemd.run(verb, *names, timeout=timeout)
-        if restarted or started:
-            settle(systemd, [*restarted, *started])
-    return {"enabled": enabled, "started": started, "restarted": restarted}
+        start(systemd, states, started, restarted, timeout)
+    return {"enabled": enabled, "started": started, "restarted": restarted, "stopped": stopped}
+
+
+def is_on(state: dict[str, str]) -> bool:
+    """Whether a unit runs, or would run after the next boot."""
+    return state["ActiveState"] in UP or state.get("UnitFileState", "") == "enabled"
+
+
+def start(
+    systemd: Systemd, states: dict[str, dict[str, str]], started: list[str], restarted: list[str], timeout: int
+) -> None:
+    """Start and restart units, and see them stay up."""
+    failed = [name for name in started if states[name]["ActiveState"] == "failed"]
+    if failed:
+        # A unit that gave up earlier would refuse to start too soon after.
+        systemd.run("reset-failed", *failed)
+    # First what is stale, for what starts may need it; `start` joins a start that is under way.
+    for verb, names in (("restart", restarted), ("start", started)):
+        if names:
+            systemd.run(verb, *names, timeout=timeout)
+    if restarted or started:
+        settle(systemd, [*restarted, *started])

@@ -12,7 +12,7 @@ from tests.ansible.loading import ANSIBLE, read
 
 CONTROLLER = "demo-controller"
 NODES = ("compute-1", "compute-2")
-SLURM_FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "slurmdbd.conf")
+SLURM_FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "topology.conf", "slurmdbd.conf")
 
 GPU_POOL: dict[str, Any] = {
     "name": "compute",
@@ -23,6 +23,10 @@ GPU_POOL: dict[str, Any] = {
     "gpu_device_files": [f"/dev/nvidia{number}" for number in range(8)],
     "default": True,
     "idle_timeout": 600,
+    "elastic_nodes": "",
+    "partition": "compute",
+    "rdma": True,
+    "login_user": "debian",
 }
 EMPTY_POOL: dict[str, Any] = {
     "name": "elastic",
@@ -33,6 +37,10 @@ EMPTY_POOL: dict[str, Any] = {
     "gpu_device_files": [],
     "default": False,
     "idle_timeout": 600,
+    "elastic_nodes": "",
+    "partition": "elastic",
+    "rdma": False,
+    "login_user": "debian",
 }
 INVENTORY: dict[str, Any] = {
     "gpucluster_name": "demo",
@@ -54,7 +62,30 @@ INVENTORY: dict[str, Any] = {
     "slurm_extra_config": {},
     "slurm_default_partition": "compute",
     "slurm_pools": [GPU_POOL, EMPTY_POOL],
+    "slurm_partitions": [
+        {"name": "compute", "pools": ["compute"], "default": True, "max_nodes": 2, "idle_timeout": None},
+        {"name": "elastic", "pools": ["elastic"], "default": False, "max_nodes": 0, "idle_timeout": None},
+    ],
     "slurm_hardware_emulated": False,
+    "slurm_power": None,
+    "autoscaler_policy": None,
+    "autoscaler_wheels": None,
+    "autoscaler_credentials": None,
+}
+#: Two RDMA pools in one partition, and a pool without RDMA; all of them elastic.
+ELASTIC: dict[str, Any] = {
+    "slurm_pools": [
+        GPU_POOL | {"elastic_nodes": "compute-e[1-6]"},
+        GPU_POOL | {"name": "second", "nodes": [], "default": False, "elastic_nodes": "second-e[1-6]"},
+        EMPTY_POOL | {"elastic_nodes": "elastic-e[1-4]"},
+    ],
+    "slurm_partitions": [
+        {"name": "compute", "pools": ["compute", "second"], "default": True, "max_nodes": 4, "idle_timeout": 600},
+        {"name": "elastic", "pools": ["elastic"], "default": False, "max_nodes": 1, "idle_timeout": 60},
+    ],
+    "slurm_power": {"resume_timeout": 1800, "suspend_timeout": 120, "max_powered_nodes": 7},
+    "autoscaler_policy": {"version": 1, "cluster": "demo"},
+    "autoscaler_wheels": "/somewhere/wheels",
 }
 
 

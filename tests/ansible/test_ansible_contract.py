@@ -11,7 +11,8 @@ import yaml
 from tests.ansible.loading import ANSIBLE, PLAYBOOKS, ROLES, load, read, tasks_of
 from tests.ansible.render import INVENTORY
 
-KNOWN_GROUPS = {"all", "controller", "compute", "localhost"}
+#: The last two are those of instances that are made into nodes beside the operator's inventory.
+KNOWN_GROUPS = {"all", "controller", "compute", "localhost", "joining", "builder"}
 TASK_FILES = sorted(ANSIBLE.glob("roles/*/tasks/*.yml")) + sorted(ANSIBLE.glob("roles/*/handlers/*.yml"))
 ALL_TASKS = [(file, task) for file in TASK_FILES for task in tasks_of(read(file))] + [
     (ANSIBLE / name, task) for name in PLAYBOOKS for task in tasks_of(read(name))
@@ -97,6 +98,10 @@ def shape_of(value: Any) -> Any:
     return {key: shape_of(inner) for key, inner in value.items()} if isinstance(value, dict) else None
 
 
+def test_every_system_has_a_python_for_the_autoscaler() -> None:
+    assert all(str(read(f"vars/os/{system}.yml")["os_python"]).startswith("/usr/bin/python3") for system in SYSTEMS)
+
+
 def test_every_system_has_packages_and_facts() -> None:
     assert sorted(read("vars/packages.yml")["packages"]) == SYSTEMS
 
@@ -104,7 +109,13 @@ def test_every_system_has_packages_and_facts() -> None:
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_facts_of_systems_have_one_form(system: str) -> None:
     assert shape_of(read(f"vars/os/{system}.yml")) == shape_of(read("vars/os/Debian-13.yml"))
-    assert set(read("vars/packages.yml")["packages"][system]) == {"every_host", "controller", "compute", "time"}
+    assert set(read("vars/packages.yml")["packages"][system]) == {
+        "every_host",
+        "controller",
+        "autoscaler",
+        "compute",
+        "time",
+    }
     manager = read(f"vars/os/{system}.yml")["os_package_manager"]
     assert (ANSIBLE / "roles" / "base" / "tasks" / f"install_{manager}.yml").is_file()
 

@@ -30,7 +30,9 @@ def shown(
     )
 
 
-def run(*answers: str, follows: list[str] | None = None, check_mode: bool = False) -> tuple[Any, list[str]]:
+def run(
+    *answers: str, follows: list[str] | None = None, state: str = "started", check_mode: bool = False
+) -> tuple[Any, list[str]]:
     """Bring munge into shape; each `systemctl show` gets the next of the answers, the last one again and again."""
     left = list(answers)
 
@@ -41,7 +43,7 @@ def run(*answers: str, follows: list[str] | None = None, check_mode: bool = Fals
             return super().run_command(argv, **options)
 
     module = Module(check_mode=check_mode, answers={"journalctl": (0, "it broke", "")})
-    found = gpucluster_units.run_units(module, [{"name": "munge", "follows": follows or []}], 9)
+    found = gpucluster_units.run_units(module, [{"name": "munge", "follows": follows or [], "state": state}], 9)
     return found, [call.removeprefix("timeout 10 ") for call in module.calls if "systemctl" in call]
 
 
@@ -53,7 +55,7 @@ def test_a_running_unit_is_left_alone() -> None:
 
 def test_a_new_unit_is_enabled_and_started() -> None:
     found, calls = run(shown("inactive", enabled="disabled"), shown())
-    assert found == {"enabled": ["munge.service"], "started": ["munge.service"], "restarted": []}
+    assert found == {"enabled": ["munge.service"], "started": ["munge.service"], "restarted": [], "stopped": []}
     assert calls == ["systemctl enable --quiet munge.service", "systemctl start munge.service"]
 
 
@@ -100,3 +102,32 @@ def test_check_mode_touches_nothing() -> None:
     found, calls = run(shown("inactive", enabled="disabled", load="not-found"), check_mode=True)
     assert found["started"] == ["munge.service"]
     assert calls == []
+
+
+def test_a_unit_s_own_file_is_no_drop_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # systemd never lists it among the drop-ins: the unit would restart at every run.
+    own = "/etc/systemd/system/munge.service"
+    exists, stat = Path.exists, Path.stat
+    old = tmp_path / "old"
+    old.write_text("")
+    os.utime(old, (1, 1))
+    monkeypatch.setattr(Path, "exists", lambda self: str(self) == own or exists(self))
+    monkeypatch.setattr(Path, "stat", lambda self, **more: stat(old if str(self) == own else self, **more))
+    found, calls = run(shown(), follows=[own])
+    assert not any(found.values())
+    assert calls == []
+
+
+def test_a_unit_can_be_left_to_the_next_boot() -> None:
+    found, calls = run(shown("inactive", enabled="disabled"), state="enabled")
+    assert found == {"enabled": ["munge.service"], "started": [], "restarted": [], "stopped": []}
+    assert calls == ["systemctl enable --quiet munge.service"]
+
+
+def test_a_unit_is_stopped_once() -> None:
+    found, calls = run(shown(), state="stopped")
+    assert found["stopped"] == ["munge.service"]
+    assert calls == ["systemctl disable --now --quiet munge.service"]
+    found, calls = run(shown("inactive", enabled="", load="not-found"), state="stopped")
+    assert not any(found.values())
+    assert not [call for call in calls if "disable" in call]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.ansible.loading import ANSIBLE
-from tests.ansible.render import CONTROLLER, INVENTORY, NODES
+from tests.ansible.render import CONTROLLER, ELASTIC, INVENTORY, NODES
 
 
 def inventory() -> dict[str, Any]:
@@ -55,6 +55,13 @@ def test_a_good_inventory_passes(tmp_path: Path) -> None:
     assert status == 0, said
 
 
+def test_an_inventory_with_elastic_pools_passes(tmp_path: Path) -> None:
+    wish = inventory()
+    wish["all"]["vars"] |= ELASTIC
+    status, said = validate(tmp_path, wish)
+    assert status == 0, said
+
+
 def without_controller(wish: dict[str, Any]) -> None:
     wish["all"]["children"]["controller"]["hosts"] = {}
 
@@ -72,7 +79,28 @@ def with_a_node_in_no_pool(wish: dict[str, Any]) -> None:
 
 
 def with_two_defaults(wish: dict[str, Any]) -> None:
-    wish["all"]["vars"]["slurm_pools"][1]["default"] = True
+    wish["all"]["vars"]["slurm_partitions"][1]["default"] = True
+
+
+def with_a_pool_in_no_partition(wish: dict[str, Any]) -> None:
+    wish["all"]["vars"]["slurm_partitions"][1]["pools"] = []
+
+
+def with_an_elastic_pool_and_no_autoscaler(wish: dict[str, Any]) -> None:
+    wish["all"]["vars"] |= ELASTIC | {"autoscaler_policy": None}
+
+
+def with_an_autoscaler_for_nothing(wish: dict[str, Any]) -> None:
+    wish["all"]["vars"]["slurm_power"] = ELASTIC["slurm_power"]
+
+
+def with_an_elastic_pool_and_no_accounting(wish: dict[str, Any]) -> None:
+    wish["all"]["vars"] |= ELASTIC | {"slurm_accounting": False}
+
+
+def with_an_elastic_partition_without_a_time(wish: dict[str, Any]) -> None:
+    wish["all"]["vars"] |= copy.deepcopy(ELASTIC)
+    wish["all"]["vars"]["slurm_partitions"][0]["idle_timeout"] = None
 
 
 def with_a_gpu_too_few(wish: dict[str, Any]) -> None:
@@ -90,7 +118,12 @@ def with_a_relative_share(wish: dict[str, Any]) -> None:
         (with_text_for_a_number, "users_gid"),
         (with_one_address_twice, "an address of its own"),
         (with_a_node_in_no_pool, "the union of slurm_pools"),
-        (with_two_defaults, "exactly one pool must be the default"),
+        (with_two_defaults, "exactly one partition must be the default"),
+        (with_a_pool_in_no_partition, "every pool must be in one partition"),
+        (with_an_elastic_pool_and_no_autoscaler, "Its elastic pools are compute, second, elastic"),
+        (with_an_autoscaler_for_nothing, "Its elastic pools are none"),
+        (with_an_elastic_pool_and_no_accounting, "must have slurm_power, autoscaler_policy"),
+        (with_an_elastic_partition_without_a_time, "the partitions elastic have an idle_timeout"),
         (with_a_gpu_too_few, "pool compute:"),
         (with_a_relative_share, "must be an absolute path"),
     ],

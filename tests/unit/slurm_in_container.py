@@ -1,7 +1,8 @@
 """Runs inside a container of the base image: a plan on standard input, what the real Slurm made of it on the output.
 
 Each node has a host name (its own UTS namespace) and an address (of the loopback device), so that slurmd runs on the
-configuration as it is, once for each shape and all at a time.
+configuration as it is, once for each shape and all at a time. A plan for elastic nodes has its instances, too: a slurmd
+that this program starts when Slurm's hook has asked for it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -19,6 +21,9 @@ from typing import Any
 CONFIG = Path("/etc/slurm")
 STATE = Path("/var/lib/slurm/slurmctld")
 RUN = Path("/run/gpucluster-test")
+SPOOL = Path("/var/spool/gpucluster-autoscaler")
+HOOKS = Path("/opt/gpucluster/bin")
+SLURMD_SPOOL = Path("/var/lib/slurm/slurmd")
 
 
 def call(*argv: str, timeout: float = 30) -> str:
@@ -29,7 +34,7 @@ def call(*argv: str, timeout: float = 30) -> str:
 
 
 def logs() -> str:
-    return "\n".join(f"== {file.name}\n{file.read_text()[-1500:]}" for file in sorted(RUN.glob("*.log"))[:6])
+    return "\n".join(f"== {file.name}\n{file.read_text()[-700:]}" for file in sorted(RUN.glob("*.log"))[:9])
 
 
 def until(what: str, *argv: str, accept: Any = bool, seconds: float = 30) -> str:
@@ -87,8 +92,11 @@ def jobs(wanted: dict[str, list[str]]) -> dict[str, str]:
 def prepare(plan: dict[str, Any]) -> None:
     RUN.mkdir()
     CONFIG.mkdir(exist_ok=True)
-    # On the loopback device a prefix is local as a whole: every node has an address without an interface.
-    call("ip", "address", "add", plan["controller"] + "/24", "dev", "lo")
+    if "hooks" in plan:
+        build_network(plan)
+    else:
+        # On the loopback device a prefix is local as a whole: every node has an address without an interface.
+        call("ip", "address", "add", plan["controller"] + "/24", "dev", "lo")
     with Path("/etc/hosts").open("a") as hosts:
         hosts.writelines(f"{address} {name}\n" for name, address in plan["hosts"].items())
     key = Path("/etc/munge/munge.key")
@@ -112,10 +120,144 @@ def prepare(plan: dict[str, Any]) -> None:
         Path(name).touch()
 
 
+def build_network(plan: dict[str, Any]) -> None:
+    """A network namespace for each node: an elastic one has the address that it is seen to come from."""
+    # The engine gives the controller's name to the loopback device.
+    Path("/etc/hosts").write_text("127.0.0.1 localhost\n")
+    call("ip", "link", "add", "nodes", "type", "bridge")
+    call("ip", "address", "add", plan["controller"] + "/24", "dev", "nodes")
+    call("ip", "link", "set", "nodes", "up")
+    for number, node in enumerate(plan["nodes"]):
+        call("ip", "netns", "add", node)
+        call("ip", "link", "add", f"node{number}", "type", "veth", "peer", "name", "eth0", "netns", node)
+        call("ip", "link", "set", f"node{number}", "master", "nodes", "up")
+        call("ip", "-netns", node, "address", "add", plan["hosts"][node] + "/24", "dev", "eth0")
+        call("ip", "-netns", node, "link", "set", "eth0", "up")
+        call("ip", "-netns", node, "link", "set", "lo", "up")
+
+
+def install_hooks(text: str) -> None:
+    """As the role does it."""
+    SPOOL.mkdir(parents=True)
+    shutil.chown(SPOOL, "slurm", "slurm")
+    HOOKS.mkdir(parents=True)
+    for name in ("resume", "suspend", "resume-fail"):
+        (HOOKS / name).write_text(text)
+        (HOOKS / name).chmod(0o755)
+    # A stand-in for the one that waits for the autoscaler, which is not here.
+    (HOOKS / "prolog").symlink_to("/bin/true")
+
+
+def records(kind: str) -> list[dict[str, Any]]:
+    """What the hooks wrote down, oldest first."""
+    return [record for file in sorted(SPOOL.glob("*.json")) if (record := json.loads(file.read_text()))["kind"] == kind]
+
+
+def asked_for(kind: str) -> list[str]:
+    """The nodes in all records of a kind."""
+    lists = [record["nodes"] for record in records(kind)]
+    return call("scontrol", "show", "hostnames", ",".join(lists)).split() if lists else []
+
+
+def await_records(kind: str, wanted: set[str], seconds: float = 40) -> None:
+    deadline = time.monotonic() + seconds
+    while not wanted <= set(asked_for(kind)):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no {kind} for all of {sorted(wanted)}: {records(kind)}\n{logs()}\n{nodes()}")
+        time.sleep(0.2)
+
+
+def submit(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["sbatch", "--parsable", *options], capture_output=True, text=True, check=False)
+
+
+def allocated() -> dict[str, list[str]]:
+    """The nodes of each job that has some."""
+    lines = [line.split() for line in call("squeue", "--noheader", "--format=%i %N").splitlines()]
+    return {line[0]: call("scontrol", "show", "hostnames", line[1]).split() for line in lines if len(line) > 1}
+
+
+def elastic(plan: dict[str, Any]) -> dict[str, Any]:
+    """Jobs that need nodes which are not there, from the request to the node's end."""
+    install_hooks(plan["hooks"])
+    # The controller's file is not for slurmd here: it has to fetch all of them.
+    controller(plan["files"])
+    result: dict[str, Any] = {"before": nodes(), "topology": call("scontrol", "show", "topology")}
+    everyone = [launch(node) for node in plan["static"]]
+    until("static nodes", "sinfo", "--noheader", f"--nodes={','.join(plan['static'])}", "--format=%T", accept=is_idle)
+    jobs = []
+    for options in plan["submit"]:
+        jobs.append(submit(*options).stdout.strip())
+        until("no nodes are given", "squeue", "--noheader", f"--jobs={jobs[-1]}", "--format=%N", accept=str.strip)
+    refused = submit(*plan["too_large"])
+    result["refused"] = [refused.returncode, refused.stderr]
+    # There are nodes enough for it, but not in one pool.
+    late = submit(*plan["submit"][0]).stdout.strip()
+    time.sleep(3)
+    result["jobs"] = allocated()
+    call("scontrol", "update", f"jobid={late}", "admincomment=gpucluster: no capacity, next try at 15:42")
+    shell = RUN / "squeue.sh"
+    shell.write_text(plan["files"]["squeue.sh"])
+    result["squeue"] = call("sh", "-c", f". {shell}; squeue --jobs={late}")
+    result["own_format"] = call(
+        "sh", "-c", f"export SQUEUE_FORMAT=%i; . {shell}; squeue --noheader --jobs={late}"
+    ).split()
+    result["format_option"] = call("sh", "-c", f". {shell}; squeue --noheader --jobs={late} --format=%i").split()
+    call("scancel", late)
+
+    wanted = {node for names in result["jobs"].values() for node in names} - set(plan["static"])
+    await_records("resume", wanted)
+    result["resume"] = records("resume")
+    before = nodes()
+    call("scontrol", "reconfigure")
+    # It has become another process by that.
+    call("scontrol", "shutdown", "slurmctld")
+    until("slurmctld does not end", "sh", "-c", "! pidof slurmctld", accept=lambda _text: True)
+    start("slurmctld-again", "slurmctld", "-D")
+    until("slurmctld does not answer", "scontrol", "ping", accept=lambda text: "UP" in text)
+    after = nodes()
+    result["kept"] = {node: [before[node]["State"], after[node]["State"]] for node in sorted(wanted)}
+    everyone += [launch(node) for node in sorted(wanted)]
+    until("the jobs do not end", "squeue", "--noheader", accept=lambda text: not text.strip(), seconds=60)
+    result["ran"] = {job: (RUN / f"{job}.out").read_text().split() for job in jobs}
+    result["after"] = nodes()
+    result["cached"] = sorted(file.name for file in (RUN / "disks" / min(wanted) / "spool/conf-cache").iterdir())
+    await_records("suspend", wanted, seconds=60)
+    result["suspended"] = asked_for("suspend")
+    for child in everyone:
+        child.kill()
+    return result
+
+
+def is_idle(text: str) -> bool:
+    return set(text.split()) == {"idle"}
+
+
+def launch(node: str) -> subprocess.Popen[bytes]:
+    """A slurmd that knows nothing but where the controller is, with directories of its own."""
+    own = RUN / "disks" / node
+    for folder in ("spool", "run"):
+        (own / folder).mkdir(parents=True)
+    for target in (SLURMD_SPOOL, Path("/run/slurm")):
+        target.mkdir(parents=True, exist_ok=True)
+    mounts = f"mount --bind {own}/spool {SLURMD_SPOOL} && mount --bind {own}/run /run/slurm"
+    script = f'{mounts} && hostname "$0" && exec "$@"'
+    # -b: an instance has booted since it was asked for; a slurmd here has the uptime of the machine below.
+    argv = ("slurmd", "-D", "-b", "--conf-server", socket.gethostname(), f"--instance-id=ocid1.instance.test..{node}")
+    return start(node, "ip", "netns", "exec", node, "unshare", "--uts", "sh", "-c", script, node, *argv)
+
+
 def main() -> None:
     plan = json.load(sys.stdin)
     prepare(plan)
     result: dict[str, Any] = {"version": call("slurmctld", "-V").split()[-1], "seconds": {}}
+    result |= elastic(plan) if "hooks" in plan else catalogue(plan)
+    json.dump(result, sys.stdout)
+
+
+def catalogue(plan: dict[str, Any]) -> dict[str, Any]:
+    """A node of every shape."""
+    result: dict[str, Any] = {"seconds": {}}
     began = time.monotonic()
 
     daemon = controller(plan["real"])
@@ -145,7 +287,7 @@ def main() -> None:
     result["seconds"]["jobs"] = round(time.monotonic() - began, 1)
     for child in (*everyone, daemon):
         child.kill()
-    json.dump(result, sys.stdout)
+    return result
 
 
 if __name__ == "__main__":

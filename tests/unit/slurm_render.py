@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from gpucluster import shapes
 from tests.ansible import render as role
 from tests.ansible.render import CONTROLLER
 
-__all__ = ["ADDRESS", "CONTROLLER", "VERSION", "pool", "render"]
+__all__ = ["ADDRESS", "CONTROLLER", "SHARED_MACHINE", "VERSION", "in_container", "pool", "render"]
 
 ADDRESS = "192.0.2.1"
 VERSION = "24.11.5"
+FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "topology.conf")
+#: What lets many slurmd share one machine; the rest of the configuration is as the role writes it.
+SHARED_MACHINE = {
+    "CommunicationParameters": "NoInAddrAny",
+    "SlurmdPidFile": "/run/slurmd-%n.pid",
+    "SlurmdLogFile": "/var/log/slurmd-%n.log",
+}
 
 
-def pool(shape: shapes.Shape, nodes: Sequence[str], *, name: str = "") -> dict[str, Any]:
+def pool(
+    shape: shapes.Shape, nodes: Sequence[str], *, name: str = "", elastic_nodes: str = "", partition: str = ""
+) -> dict[str, Any]:
     """One entry of slurm_pools; flexible shapes get 4 OCPUs and 32 GB."""
+    name = name or nodes[0].rpartition("-")[0]
     return {
-        "name": name or nodes[0].rpartition("-")[0],
+        "name": name,
+        "elastic_nodes": elastic_nodes,
+        "partition": partition or name,
+        "rdma": bool(shape.rdma_devices),
+        "login_user": "debian",
         "nodes": list(nodes),
         "node": shapes.slurm_node(shape, 4, 32),
         "gpus": shape.gpus,
@@ -35,18 +54,59 @@ def render(
     emulated: bool,
     extra_config: Mapping[str, Any] | None = None,
     directories: Mapping[str, str] | None = None,
+    idle_timeout: int = 600,
+    power: Mapping[str, int] | None = None,
+    version: str = VERSION,
 ) -> dict[str, str]:
-    """slurm.conf, gres.conf and cgroup.conf of a controller with these pools, without accounting."""
+    """Slurm's files of a controller with these pools, without accounting; with `power` also the lines of a shell."""
+    names = list(dict.fromkeys(str(pool["partition"]) for pool in pools))
+    partitions = []
+    for name in names:
+        members = [pool for pool in pools if pool["partition"] == name]
+        partitions.append(
+            {
+                "name": name,
+                "pools": [pool["name"] for pool in members],
+                "default": name == names[0],
+                "max_nodes": 4,
+                "idle_timeout": idle_timeout if any(pool["elastic_nodes"] for pool in members) else None,
+            }
+        )
     inventory = {
+        "slurm_partitions": partitions,
+        "slurm_power": power,
         "gpucluster_hosts": [{"name": CONTROLLER, "address": ADDRESS}],
         "gpucluster_name": "shapes",
         "slurm_cluster_name": "shapes",
         "slurm_accounting": False,
         "slurm_extra_config": dict(extra_config or {}),
-        "slurm_default_partition": pools[0]["name"],
+        "slurm_default_partition": names[0],
         "slurm_pools": list(pools),
         "slurm_hardware_emulated": emulated,
     }
-    known = role.variables(inventory, role="slurm", facts=role.host_facts(slurm=VERSION))
+    known = role.variables(inventory, role="slurm", facts=role.host_facts(slurm=version))
     known["os_slurm"] |= directories or {}
-    return {name: role.render("slurm", name, known) for name in ("slurm.conf", "gres.conf", "cgroup.conf")}
+    return {name: role.render("slurm", name, known) for name in (*FILES, *(("squeue.sh",) if power else ()))}
+
+
+def in_container(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """What slurm_in_container.py makes of a plan, in a container of the base image. Without containers: skipped."""
+    from gpucluster.localcloud import machines
+    from gpucluster.localcloud.podman import settings as host
+    from gpucluster.paths import local_cloud_home
+
+    problems = machines.probe()
+    if problems:
+        pytest.skip("; ".join(problems))
+    image = machines.ensure_image(local_cloud_home()).reference
+    script = Path(__file__).with_name("slurm_in_container.py")
+    options = [option for option in host().run_options() if option != "--systemd=always"]
+    argv = [
+        *("podman", "--runtime", host().runtime, "run", "--rm", "--interactive", "--network=none"),
+        *(f"--hostname={CONTROLLER}", "--label=gpucluster.test=slurm", *options),
+        *("--entrypoint=python3", image, "-c", script.read_text()),
+    ]
+    done = subprocess.run(argv, input=json.dumps(plan), capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr[-9000:]
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said

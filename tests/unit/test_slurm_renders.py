@@ -6,24 +6,15 @@ files, which are made up here), then that of an emulated one, in which every nod
 
 from __future__ import annotations
 
-import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpucluster import shapes
 from gpucluster.spec.taken import OWNED_SLURM_KEYS, TUNABLE_SLURM_KEYS
-from tests.unit.slurm_render import ADDRESS, CONTROLLER, VERSION, pool, render
+from tests.unit.slurm_render import ADDRESS, CONTROLLER, SHARED_MACHINE, VERSION, in_container, pool, render
 
 SHAPES = list(shapes.catalogue().values())
-#: What lets many slurmd share one machine; the rest of the configuration is as the role writes it.
-SHARED_MACHINE = {
-    "CommunicationParameters": "NoInAddrAny",
-    "SlurmdPidFile": "/run/slurmd-%n.pid",
-    "SlurmdLogFile": "/var/log/slurmd-%n.log",
-}
 
 
 def name(shape: shapes.Shape) -> str:
@@ -67,13 +58,6 @@ def test_extra_config_goes_over_the_lines_of_the_role() -> None:
 @pytest.fixture(scope="module")
 def slurm() -> dict[str, Any]:
     """What the real Slurm said."""
-    from gpucluster.localcloud import machines
-    from gpucluster.localcloud.podman import settings as host
-    from gpucluster.paths import local_cloud_home
-
-    problems = machines.probe()
-    if problems:
-        pytest.skip("; ".join(problems))
     directories = {"spool": "/var/lib/slurm/slurmd/%n"}
     nodes = [node(shape) for shape in SHAPES]
     with_gpus = [shape for shape in SHAPES if shape.gpus]
@@ -94,18 +78,7 @@ def slurm() -> dict[str, Any]:
             for shape in SHAPES
         },
     }
-    image = machines.ensure_image(local_cloud_home()).reference
-    script = Path(__file__).with_name("slurm_in_container.py")
-    options = [option for option in host().run_options() if option != "--systemd=always"]
-    argv = [
-        *("podman", "--runtime", host().runtime, "run", "--rm", "--interactive", "--network=none"),
-        *(f"--hostname={CONTROLLER}", "--label=gpucluster.test=slurm", *options),
-        *("--entrypoint=python3", image, "-c", script.read_text()),
-    ]
-    done = subprocess.run(argv, input=json.dumps(plan), capture_output=True, text=True, timeout=180, check=False)
-    assert done.returncode == 0, done.stderr[-6000:]
-    said: dict[str, Any] = json.loads(done.stdout)
-    return said
+    return in_container(plan)
 
 
 @pytest.mark.slurm

@@ -1,0 +1,32 @@
+"""Accounts of the system, for daemons."""
+
+from __future__ import annotations
+
+import pwd
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+ACCOUNT_SPEC: dict[str, dict[str, Any]] = {
+    "name": {"type": "str", "required": True},
+    "home": {"type": "path", "required": True},
+}
+
+
+def make_accounts(module: AnsibleModule, wanted: list[dict[str, Any]]) -> list[str]:
+    """Make those that are missing, each with a group of the same name; says which."""
+    missing = [account for account in wanted if not is_known(account["name"])]
+    if not module.check_mode:
+        for account in missing:
+            argv = ["useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin"]
+            module.run_command([*argv, "--home-dir", account["home"], account["name"]], check_rc=True)
+    return [account["name"] for account in missing]
+
+
+def is_known(name: str) -> bool:
+    """Whether the host knows a user."""
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
