@@ -121,9 +121,9 @@ def _reason(result: Mapping[str, Any]) -> str:
     return "no reason given"
 
 
-def write_inventory(paths: ClusterPaths, inventory: Mapping[str, Any]) -> Path:
-    """Keep the inventory beside the cluster's state and return its path."""
-    file = paths.ansible / "inventory.yml"
+def write_inventory(paths: ClusterPaths, inventory: Mapping[str, Any], file: Path | None = None) -> Path:
+    """Keep the inventory beside the cluster's state (or in `file`) and return its path."""
+    file = file or paths.ansible / "inventory.yml"
     write_private(file, yaml.safe_dump(dict(inventory), sort_keys=False))
     return file
 

@@ -184,7 +184,11 @@ def validate(context: _Context) -> None:
     """Check the cluster file; every fault at once, each with its place."""
     with _reporting(context) as shown:
         spec = context.spec()
-        pools = ", ".join(f"{name} ({pool.count} x {pool.shape})" for name, pool in spec.pools.items())
+        counts = {
+            name: f"{pool.count} to {pool.max_count}" if pool.elastic else pool.count
+            for name, pool in spec.pools.items()
+        }
+        pools = ", ".join(f"{name} ({counts[name]} x {pool.shape})" for name, pool in spec.pools.items())
         shown.result(
             {"command": "validate", "file": str(context.file), "name": spec.name},
             f"{context.file} is valid: cluster {spec.name}, pools {pools}",
@@ -287,6 +291,104 @@ def ssh(context: _Context, node: str | None) -> None:
     sys.exit(process.call(argv))
 
 
+@cli.group("image")
+def image() -> None:
+    """Baked images, from which elastic nodes boot ready to join."""
+
+
+@_command("bake", parent=image)
+@click.argument("pool")
+@_PROVIDER
+def image_bake(context: _Context, pool: str, provider: str) -> None:
+    """Bake an image for the elastic nodes of POOL, and let them boot from it."""
+    with _cluster(context, provider) as (cluster, shown):
+        result = cluster.bake(pool)
+        shown.result(result.to_dict(), _summary(result))
+
+
+@_command("list", parent=image)
+def image_list(context: _Context) -> None:
+    """List the baked images of this cluster, the newest first."""
+    from gpucluster.report import table
+
+    with _cluster(context) as (cluster, shown):
+        images = cluster.images()
+        rows = [[one.pool, one.name, one.state, one.fingerprint, f"{one.created_at:%Y-%m-%d %H:%M}"] for one in images]
+        text = table(rows, ["POOL", "IMAGE", "STATE", "FINGERPRINT", "MADE"]) if rows else "there are no baked images"
+        shown.result({"command": "image list", "images": [one.to_dict() for one in images]}, text)
+
+
+@cli.group("autoscaler")
+def autoscaler() -> None:
+    """What launches and removes elastic nodes, on the controller."""
+
+
+def _ask_autoscaler(context: _Context, *words: str) -> NoReturn:
+    """Run the autoscaler's own program on the controller; its words and its exit status are ours."""
+    with _cluster(context) as (cluster, _shown):
+        kind = "json" if context.output == "json" else "text"
+        argv = cluster.autoscaler_argv([*words, "--output", kind])
+    from gpucluster import process
+
+    sys.exit(process.call(argv))
+
+
+@_command("status", parent=autoscaler)
+def autoscaler_status(context: _Context) -> None:
+    """Show its health, its nodes, and the jobs that wait for some."""
+    _ask_autoscaler(context, "status")
+
+
+@_command("plan", parent=autoscaler)
+@click.option("--dry-run", is_flag=True, required=True, help="It only ever shows; the word is there to be sure.")
+def autoscaler_plan(context: _Context, dry_run: bool) -> None:
+    """Show what it would do now."""
+    _ask_autoscaler(context, "plan", "--dry-run")
+
+
+@_command("explain", parent=autoscaler)
+@click.argument("subject", metavar="JOB|NODE")
+def autoscaler_explain(context: _Context, subject: str) -> None:
+    """Show why a job waits, or why a node came, went or did not come."""
+    _ask_autoscaler(context, "explain", subject)
+
+
+@_command("pause", parent=autoscaler)
+@click.argument("reason", required=False)
+def autoscaler_pause(context: _Context, reason: str | None) -> None:
+    """Let it launch and remove nothing until `resume`."""
+    _ask_autoscaler(context, "pause", *([reason] if reason else []))
+
+
+@_command("resume", parent=autoscaler)
+def autoscaler_resume(context: _Context) -> None:
+    """Let it go on after `pause`."""
+    _ask_autoscaler(context, "resume")
+
+
+@autoscaler.command(
+    "simulate",
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    options_metavar="",
+    short_help="Run jobs of the past against a policy; needs no cluster.",
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TRACE... [OPTIONS]")
+@click.pass_context
+def autoscaler_simulate(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Run jobs of the past against a policy: how long would they wait, and what would it cost? Needs no cluster."""
+    import argparse
+
+    above = ctx.find_root().params.get("output") or "auto"
+    with _reporting(_Context(None, above)):
+        from gpucluster.autoscaler import simulate
+
+        parser = argparse.ArgumentParser(prog="gpucluster autoscaler simulate")
+        simulate.add_arguments(parser)
+        parser.set_defaults(output="json" if above == "json" else "text")
+        status = simulate.run(parser.parse_args(words))
+    sys.exit(status)
+
+
 @cli.group("local")
 def local() -> None:
     """The local cloud of this machine."""
@@ -359,10 +461,15 @@ def _next_steps(cluster: Cluster, result: Result) -> str:
     if not result.login:
         return f"\n\nLog in as the administrator:\n  {program} ssh"
     name, command = next(iter(result.login.items()))
-    nodes = min(2, max((pool.count for pool in spec.pools.values()), default=0))
+    nodes = min(2, max((pool.max_count for pool in spec.pools.values()), default=0))
     lines = ["", "", f"Log in as {name}:", f"  {command}"]
     if nodes:
-        lines += ["Submit a job there:", f"  srun -N {nodes} hostname", f"  sbatch -N {nodes} --wrap 'srun hostname'"]
+        come = not any(pool.count for pool in spec.pools.values())
+        lines += [
+            "Submit a job there, and its nodes come:" if come else "Submit a job there:",
+            f"  srun -N {nodes} hostname",
+            f"  sbatch -N {nodes} --wrap 'srun hostname'",
+        ]
     lines += ["Log in as the administrator:", f"  {program} ssh", "Take it all away:", f"  {program} destroy"]
     return "\n".join(lines)
 
@@ -386,13 +493,32 @@ def _status_text(found: dict[str, Any]) -> str:
     parts = [f"cluster {found['name']}: {found['state']}"]
     if found["hosts"]:
         parts.append(table([[host["name"], host["address"]] for host in found["hosts"]], ["HOST", "ADDRESS"]))
-    if found["slurm"]:
-        rows = [[row["node"], row["state"], row["partition"]] for row in found["slurm"]]
+    # Of the names that Slurm keeps for elastic nodes, those behind which nothing stands ("~") are no news.
+    rows = [[row["node"], row["state"], row["partition"]] for row in found["slurm"] if not row["state"].endswith("~")]
+    if rows:
         parts.append(table(rows, ["NODE", "STATE", "PARTITION"]))
+    if found["autoscaler"]:
+        parts.append(_autoscaler_text(found["autoscaler"]))
     run = found["last_run"]
     if run:
         parts.append(f"last run: {run['command']} {run['status']}, started {run['started']}")
     return "\n\n".join(parts)
+
+
+def _autoscaler_text(told: dict[str, Any]) -> str:
+    """The elastic nodes of each pool, and what is wrong."""
+    if "error" in told:
+        return f"! {told['error']}"
+    lines = []
+    for name, pool in told.get("pools", {}).items():
+        states = ", ".join(f"{count} {state.lower()}" for state, count in pool["instances"].items()) or "none"
+        baked = "from a baked image" if pool["baked"] else "configured as they come"
+        rest = f"; left alone until {pool['cool_down']['until']}" if pool.get("cool_down") else ""
+        lines.append(f"elastic nodes of pool {name}: {states}, at most {pool['max_nodes']}, {baked}{rest}")
+    lines += [f"! {problem}" for problem in told.get("problems", ())]
+    if told.get("paused"):
+        lines.append(f"! the autoscaler is paused: {told['paused']}")
+    return "\n".join(lines)
 
 
 # --- the edge -----

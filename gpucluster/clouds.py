@@ -7,8 +7,10 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from gpucluster import process
 from gpucluster.errors import EnvironmentFault, InputError
@@ -45,6 +47,8 @@ _NOT_OURS = (
     "OCI_CONFIG_FILE_PROFILE",
 )
 PROVIDERS = ("bundled", "registry")
+# Where the controller keeps the key that it asks the API with, if it needs one.
+CONTROLLER_CREDENTIALS = "/etc/gpucluster/oci"
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,20 @@ class Credentials:
         }
 
 
+@dataclass(frozen=True)
+class ControllerAccess:
+    """How the controller asks the cloud's API.
+
+    Args:
+        authentication: as the autoscaler's policy has it: method, and with a key the file's place there, its profile
+            and the endpoint.
+        credentials: a directory of this machine with `config` and `key.pem` for the controller; None if it needs none.
+    """
+
+    authentication: Mapping[str, str]
+    credentials: Path | None = None
+
+
 class Cloud(Protocol):
     """How to reach a cloud."""
 
@@ -141,6 +159,9 @@ class Cloud(Protocol):
 
     def terraform_env(self, provider_address: str) -> Mapping[str, str]:
         """What Terraform's environment needs: credentials, and where the provider comes from."""
+
+    def controller_access(self) -> ControllerAccess:
+        """How the controller of a cluster with elastic pools asks the API."""
 
 
 class OciCloud:
@@ -184,6 +205,10 @@ class OciCloud:
     def terraform_env(self, provider_address: str) -> Mapping[str, str]:
         """The profile's credentials; the provider comes from wherever Terraform is configured to look."""
         return self._credentials.terraform_env(self._spec.cloud.region)
+
+    def controller_access(self) -> ControllerAccess:
+        """As an instance principal: no key is there to be lost. docs/how-to/elastic-nodes.md has the policy for it."""
+        return ControllerAccess({"method": "instance_principal"})
 
 
 class LocalCloud:
@@ -298,6 +323,24 @@ class LocalCloud:
         config = self._paths.root / "terraform.rc"
         write_private(config, provider.cli_config(plugins))
         return {**env, "TF_CLI_CONFIG_FILE": str(config), "GPUCLUSTER_LOCAL_ENDPOINT": self._endpoint}
+
+    def controller_access(self) -> ControllerAccess:
+        """With a key of its own, at the address that this host has in the cluster's network."""
+        credentials = self.home / "credentials" / "controller"
+        if not (credentials / "config").exists():
+            raise EnvironmentFault(
+                "the local cloud has no credentials for controllers",
+                where=str(credentials),
+                hint="It was made by an older gpucluster: destroy its clusters, run `gpucluster local stop` and apply",
+            )
+        gateway = next(IPv4Network(self._spec.network.vcn_cidr).hosts())
+        authentication = {
+            "method": "api_key",
+            "config_file": f"{CONTROLLER_CREDENTIALS}/config",
+            "profile": "DEFAULT",
+            "endpoint": f"http://{gateway}:{urlsplit(self._endpoint).port}",
+        }
+        return ControllerAccess(authentication, credentials)
 
 
 def _host_routes() -> tuple[str, ...]:

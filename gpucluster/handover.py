@@ -6,11 +6,15 @@ Python.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gpucluster import shapes
+from gpucluster.clouds import ControllerAccess
 from gpucluster.errors import TerraformError
 from gpucluster.instances import Member
 from gpucluster.spec import ClusterSpec, Image, Pool
@@ -18,6 +22,11 @@ from gpucluster.ssh import Host
 
 CONTRACT_VERSION = 1
 CLUSTER_TAG = "gpucluster"
+BUILDER_GROUP = "builder"
+POLICY_VERSION = 1
+# Seconds that Slurm gives a node to come and to go. Bare metal passes its firmware's tests before it boots.
+_SLURM_POWER = {"resume_timeout": 1800, "suspend_timeout": 120}
+_SLURM_POWER_EMULATED = {"resume_timeout": 300, "suspend_timeout": 20}
 RDMA_PLUGINS = ("Compute HPC RDMA Authentication", "Compute HPC RDMA Auto-Configuration")
 
 
@@ -26,11 +35,27 @@ def pool_group(pool: str) -> str:
     return "pool_" + pool.replace("-", "_")
 
 
+def elastic_prefix(pool: str) -> str:
+    """How the names of a pool's elastic nodes begin; a number follows."""
+    return f"{pool}-e"
+
+
+def elastic_names(pool: Pool) -> int:
+    """How many names of elastic nodes Slurm knows of a pool: more than there may be nodes, for a name is not free again
+    before its instance is gone."""
+    return 2 * pool.elastic_count + 2 if pool.elastic else 0
+
+
+def builder_name(pool: str) -> str:
+    """The name of the instance that a pool's image is baked on."""
+    return f"{pool}-bake"
+
+
 def _image(image: Image) -> dict[str, str | None]:
     return {"ocid": image.ocid, "operating_system": image.operating_system, "version": image.version}
 
 
-def _pool_variables(pool: Pool) -> dict[str, Any]:
+def _pool_variables(pool: Pool, baked_image_id: str | None) -> dict[str, Any]:
     rdma = bool(shapes.get(pool.shape).rdma_devices)
     return {
         "kind": pool.kind,
@@ -43,13 +68,25 @@ def _pool_variables(pool: Pool) -> dict[str, Any]:
         "image": _image(pool.image),
         "rdma": rdma,
         "rdma_plugins": list(RDMA_PLUGINS) if rdma else [],
+        "availability_domain": pool.availability_domain,
+        "baked_image_id": baked_image_id if pool.elastic else None,
     }
 
 
 def tfvars(
-    spec: ClusterSpec, *, tenancy_id: str, compartment_id: str, ssh_authorized_keys: Sequence[str]
+    spec: ClusterSpec,
+    *,
+    tenancy_id: str,
+    compartment_id: str,
+    ssh_authorized_keys: Sequence[str],
+    baked_images: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The variables of the root `terraform/cluster`."""
+    """The variables of the root `terraform/cluster`.
+
+    Args:
+        baked_images: the OCID of the image that a pool's elastic nodes boot from, by pool; without one they launch
+            from the image that permanent nodes have.
+    """
     network, controller = spec.network, spec.controller
     return {
         "cluster_name": spec.name,
@@ -73,17 +110,23 @@ def tfvars(
             "image": _image(controller.image),
         },
         "home": {"export_path": spec.storage.home.export_path},
-        "pools": {name: _pool_variables(pool) for name, pool in spec.pools.items()},
+        "pools": {name: _pool_variables(pool, baked_images.get(name)) for name, pool in spec.pools.items()},
         "freeform_tags": {CLUSTER_TAG: spec.name},
     }
 
 
 @dataclass(frozen=True)
 class PoolOutput:
-    """What Terraform made for a pool. `instances` is empty for a cluster network: its members come from the SDK."""
+    """What Terraform made for a pool. `instances` is empty for a cluster network: its members come from the SDK.
 
+    `image_id` is the image of the permanent nodes; the instance configuration launches from `baked_image_id`, if any.
+    """
+
+    availability_domain: str
     kind: str
     shape: str
+    image_id: str
+    baked_image_id: str | None
     instance_configuration_id: str | None
     compute_cluster_id: str | None
     cluster_network_id: str | None
@@ -130,7 +173,7 @@ class Outputs:
                 home_file_system_id=cluster["home"]["file_system_id"],
                 home_server=cluster["home"]["mount_target_ip"],
                 home_export_path=cluster["home"]["export_path"],
-                pools={name: _pool_output(pool) for name, pool in cluster["pools"].items()},
+                pools={name: _pool_output(pool, cluster) for name, pool in cluster["pools"].items()},
             )
         except (KeyError, TypeError) as error:
             raise TerraformError(f"the output `cluster` lacks {error}", hint="Run: gpucluster apply") from error
@@ -140,15 +183,85 @@ def _member(raw: Mapping[str, Any]) -> Member:
     return Member(raw["id"], raw["name"], raw["private_ip"], raw.get("public_ip") or "")
 
 
-def _pool_output(raw: Mapping[str, Any]) -> PoolOutput:
+def _pool_output(raw: Mapping[str, Any], cluster: Mapping[str, Any]) -> PoolOutput:
+    # What has a default came after the first release: a state that it wrote is read by the next apply.
     return PoolOutput(
+        raw.get("availability_domain") or cluster["availability_domain"],
         raw["kind"],
         raw["shape"],
+        raw.get("image_id") or "",
+        raw.get("baked_image_id"),
         raw["instance_configuration_id"],
         raw["compute_cluster_id"],
         raw["cluster_network_id"],
         tuple(_member(instance) for instance in raw["instances"]),
     )
+
+
+def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
+    """Stands for everything that is in a pool's baked image and must still be so where it boots.
+
+    A controller that was made anew has other keys and another directory; a share at another place has other homes.
+    """
+    facts = {
+        "controller": [outputs.controller.id, outputs.controller.private_ip],
+        "home": [outputs.home_server, outputs.home_export_path, spec.storage.home.mount_path],
+        "slurm": spec.slurm.cluster_name,
+        "image": _image(spec.pools[pool].image),
+        "shape": spec.pools[pool].shape,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Autoscaling:
+    """What the autoscaler needs from this machine.
+
+    Args:
+        baked: the pools whose instance configuration launches from a baked image.
+        wheels: the directory of Python packages for the controller.
+    """
+
+    access: ControllerAccess
+    baked: frozenset[str] = field(default_factory=frozenset)
+    wheels: Path | None = None
+
+
+def autoscaler_policy(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling) -> dict[str, Any]:
+    """What the autoscaler is told, as `gpucluster.autoscaler.policy` reads it."""
+    limits = spec.autoscaler
+    return {
+        "version": POLICY_VERSION,
+        "cluster": spec.name,
+        "compartment_id": outputs.compartment_id,
+        "region": outputs.region,
+        "authentication": dict(autoscaling.access.authentication),
+        "pools": {
+            name: _pool_policy(name, pool, outputs.pools[name], name in autoscaling.baked)
+            for name, pool in spec.elastic_pools.items()
+        },
+        "limits": {
+            "max_nodes": limits.max_nodes,
+            "max_launches_per_hour": limits.max_launches_per_hour,
+            "max_cost_per_hour": limits.max_cost_per_hour,
+        },
+        "prices": dict(limits.prices),
+        "times": dict(limits.times),
+    }
+
+
+def _pool_policy(name: str, pool: Pool, made: PoolOutput, baked: bool) -> dict[str, Any]:
+    return {
+        "partition": pool.partition,
+        "prefix": elastic_prefix(name),
+        "names": elastic_names(pool),
+        "max_nodes": pool.elastic_count,
+        "shape": pool.shape,
+        "availability_domain": made.availability_domain,
+        "instance_configuration_id": made.instance_configuration_id,
+        "compute_cluster_id": made.compute_cluster_id,
+        "baked": baked,
+    }
 
 
 Members = Mapping[str, Sequence[Member]]
@@ -178,11 +291,13 @@ def inventory(
     *,
     person_keys: Mapping[str, Sequence[str]],
     hardware_emulated: bool,
+    autoscaling: Autoscaling | None,
 ) -> dict[str, Any]:
     """The whole Ansible inventory (its YAML form).
 
     Args:
-        members: the running nodes of each pool.
+        members: the permanent nodes of each pool; elastic ones come and go and stand in no inventory.
+        autoscaling: None where no pool is elastic.
         person_keys: the public keys of each person, those that we generated included.
         hardware_emulated: hosts have less than their shape promises (the local cloud).
     """
@@ -190,7 +305,11 @@ def inventory(
     addresses += [{"name": node.name, "address": node.private_ip} for nodes in members.values() for node in nodes]
     return {
         "all": {
-            "vars": _variables(spec, outputs, members, addresses, person_keys, hardware_emulated),
+            "vars": {
+                **_variables(spec, outputs, members, addresses, person_keys),
+                **_slurm_variables(spec, members, hardware_emulated),
+                **_autoscaler_variables(spec, outputs, autoscaling),
+            },
             "children": {
                 "controller": {
                     "hosts": {
@@ -219,15 +338,25 @@ def inventory(
     }
 
 
+def builder_inventory(inventory: Mapping[str, Any], spec: ClusterSpec, pool: str, builder: Member) -> dict[str, Any]:
+    """The inventory of a cluster with the instance that an image of a pool is baked on; no other nodes are in it."""
+    every = inventory["all"]
+    host = {"private_ip": builder.private_ip, "ansible_user": spec.pools[pool].image.login_user}
+    children = {
+        "controller": every["children"]["controller"],
+        BUILDER_GROUP: {"hosts": {builder.name: host}},
+        "compute": {"children": {pool_group(pool): {"hosts": {builder.name: {}}}}},
+    }
+    return {"all": {**every, "children": children}}
+
+
 def _variables(
     spec: ClusterSpec,
     outputs: Outputs,
     members: Members,
     addresses: list[dict[str, str]],
     person_keys: Mapping[str, Sequence[str]],
-    hardware_emulated: bool,
 ) -> dict[str, Any]:
-    default = spec.slurm.default_partition
     return {
         "ansible_python_interpreter": "/usr/bin/python3",
         "gpucluster_name": spec.name,
@@ -235,6 +364,7 @@ def _variables(
         "timezone": spec.software.timezone,
         # Only an image that brings firewalld needs to hear of it; the cloud's own rules let the VCN in.
         "base_trusted_networks": [spec.network.vcn_cidr],
+        "private_subnet_cidr": spec.network.private_subnet_cidr,
         "home_server": outputs.home_server,
         "home_export_path": outputs.home_export_path,
         "home_mount_path": spec.storage.home.mount_path,
@@ -250,13 +380,22 @@ def _variables(
             }
             for person in spec.users.people
         ],
+    }
+
+
+def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: bool) -> dict[str, Any]:
+    default = spec.slurm.default_partition
+    return {
         "slurm_cluster_name": spec.slurm.cluster_name or spec.name,
         "slurm_accounting": spec.slurm.accounting,
         "slurm_extra_config": dict(spec.slurm.extra_config),
         "slurm_default_partition": default,
         "slurm_pools": [
-            _slurm_pool(name, pool, members.get(name, ()), name == default) for name, pool in spec.pools.items()
+            _slurm_pool(name, pool, members.get(name, ()), pool.partition == default)
+            for name, pool in spec.pools.items()
         ],
+        "slurm_partitions": [_slurm_partition(spec, name, pools) for name, pools in spec.partitions.items()],
+        "slurm_power": _slurm_power(spec, hardware_emulated) if spec.elastic_pools else None,
         "slurm_hardware_emulated": hardware_emulated,
     }
 
@@ -269,7 +408,43 @@ def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool) -
         "node": shapes.slurm_node(shape, ocpus=pool.ocpus, memory_gb=pool.memory_gb),
         "gpus": shape.gpus,
         "gres_type": shape.gres_type,
+        "rdma": shape.rdma,
         "gpu_device_files": list(shape.gpu_device_files),
+        "partition": pool.partition,
+        "login_user": pool.image.login_user,
         "default": default,
+        "elastic_nodes": f"{elastic_prefix(name)}[1-{elastic_names(pool)}]" if pool.elastic else "",
         "idle_timeout": pool.idle_timeout,
+    }
+
+
+def _slurm_partition(spec: ClusterSpec, name: str, pools: Sequence[str]) -> dict[str, Any]:
+    mine = [spec.pools[pool] for pool in pools]
+    elastic = sum(pool.elastic_count for pool in mine)
+    return {
+        "name": name,
+        "pools": list(pools),
+        "default": name == spec.slurm.default_partition,
+        "max_nodes": sum(pool.count for pool in mine) + min(elastic, spec.autoscaler.max_nodes or elastic),
+        "idle_timeout": next((pool.idle_timeout for pool in mine if pool.elastic), None),
+    }
+
+
+def _slurm_power(spec: ClusterSpec, hardware_emulated: bool) -> dict[str, int]:
+    """Slurm counts permanent nodes as powered, too."""
+    elastic = sum(pool.elastic_count for pool in spec.pools.values())
+    allowed = min(elastic, spec.autoscaler.max_nodes or elastic)
+    permanent = sum(pool.count for pool in spec.pools.values())
+    times = _SLURM_POWER_EMULATED if hardware_emulated else _SLURM_POWER
+    return {**times, "max_powered_nodes": permanent + allowed}
+
+
+def _autoscaler_variables(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling | None) -> dict[str, Any]:
+    if autoscaling is None:
+        return {"autoscaler_policy": None, "autoscaler_wheels": None, "autoscaler_credentials": None}
+    credentials, wheels = autoscaling.access.credentials, autoscaling.wheels
+    return {
+        "autoscaler_policy": autoscaler_policy(spec, outputs, autoscaling),
+        "autoscaler_wheels": str(wheels) if wheels else None,
+        "autoscaler_credentials": str(credentials) if credentials else None,
     }

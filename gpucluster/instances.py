@@ -82,6 +82,11 @@ class Instances:
                 found = list(workers.map(lambda instance: self._named(compute, instance, names[instance.id]), listed))
         return tuple(sorted(found, key=lambda member: _number(pool, member.name)))
 
+    def member(self, instance_id: str) -> Member:
+        """One instance, with its address."""
+        with refusals("reading an instance"):
+            return self._member(self._access.client("core", "ComputeClient"), instance_id)
+
     def _running(self, cluster_network_id: str, size: int, deadline: float) -> list[Any]:
         management = self._access.client("core", "ComputeManagementClient")
         until = time.monotonic() + deadline

@@ -157,12 +157,8 @@ class Terraform:
         self._program = program
         self._on_event = on_event
 
-    def prepare(self, variables: Mapping[str, Any], *, keep_variables: bool = False) -> None:
-        """Bring the working copy up to date: our files, the backend, the variables.
-
-        Args:
-            keep_variables: leave those of the last run where there are some; a destroy must see what the apply saw.
-        """
+    def prepare(self) -> None:
+        """Bring the working copy up to date: our files and the backend."""
         try:
             self._copy_root()
         except OSError as error:
@@ -171,9 +167,23 @@ class Terraform:
             ) from error
         backend = {"terraform": {"backend": {"local": {"path": str(self._paths.terraform_state)}}}}
         write_private(self._root / "backend.tf.json", json.dumps(backend, indent=2) + "\n")
-        tfvars = self._root / "terraform.tfvars.json"
-        if not (keep_variables and tfvars.exists()):
-            write_private(tfvars, json.dumps(variables, indent=2, sort_keys=True) + "\n")
+
+    @property
+    def has_variables(self) -> bool:
+        """Whether those of an earlier run are there; a destroy must see what the apply saw."""
+        return self._variables_file.exists()
+
+    @property
+    def _variables_file(self) -> Path:
+        return self._root / "terraform.tfvars.json"
+
+    def set_variables(self, variables: Mapping[str, Any]) -> bool:
+        """Write the variables. Returns whether they differ from those that were there."""
+        text = json.dumps(variables, indent=2, sort_keys=True) + "\n"
+        if self.has_variables and self._variables_file.read_text() == text:
+            return False
+        write_private(self._variables_file, text)
+        return True
 
     def _copy_root(self) -> None:
         for old in self._paths.terraform.glob("*/**/*.tf"):

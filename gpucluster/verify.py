@@ -6,7 +6,7 @@ A check that could not run is not a pass: it is `not_run`, and the verdict fails
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 PASS, FAIL, NOT_RUN = "pass", "fail", "not_run"
@@ -38,7 +38,8 @@ class Expectation:
         hosts: every host, the controller first.
         pools: the static nodes of each pool.
         people: the directory users that must resolve everywhere.
-        home_source: the share's NFS name, `server:/path`.
+        autoscaler: whether a pool is elastic, so that it must run.
+        partitions: by pool, its partition where that has another name.
     """
 
     hosts: Sequence[str]
@@ -47,6 +48,8 @@ class Expectation:
     home_mount_path: str
     users_gid: int
     accounting: bool
+    autoscaler: bool = False
+    partitions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def controller(self) -> str:
@@ -62,7 +65,8 @@ def judge(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
     """
     checks = [_answers(expected, facts), _home(expected, facts), _users(expected, facts)]
     controller = facts.get(expected.controller, {})
-    checks += [_idle(pool, nodes, controller) for pool, nodes in expected.pools.items()]
+    partition = {pool: expected.partitions.get(pool, pool) for pool in expected.pools}
+    checks += [_idle(pool, partition[pool], nodes, controller) for pool, nodes in expected.pools.items()]
     checks += [
         _job(pool, controller)
         for pool, nodes in expected.pools.items()
@@ -70,6 +74,8 @@ def judge(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
     ]
     if expected.accounting:
         checks.append(_accounting(controller))
+    if expected.autoscaler:
+        checks.append(_autoscaler(controller))
     return tuple(checks)
 
 
@@ -130,14 +136,14 @@ def _users(expected: Expectation, facts: Facts) -> Check:
     return _verdict(name, faults, f"{', '.join(expected.people)} on {len(expected.hosts)} hosts")
 
 
-def _idle(pool: str, nodes: Sequence[str], controller: Mapping[str, Any]) -> Check:
+def _idle(pool: str, partition: str, nodes: Sequence[str], controller: Mapping[str, Any]) -> Check:
     name = f"pool {pool} is ready in Slurm"
     if not nodes:
-        return Check(name, PASS, "the pool has no static nodes")
+        return Check(name, PASS, "its nodes come when jobs need them")
     listed = controller.get("sinfo")
     if listed is None:
         return Check(name, NOT_RUN, "sinfo gave no answer")
-    states = {row["node"]: row["state"] for row in listed if row.get("partition", "").rstrip("*") == pool}
+    states = {row["node"]: row["state"] for row in listed if row.get("partition", "").rstrip("*") == partition}
     faults = [f"{node} is {states.get(node, 'unknown to Slurm')}" for node in nodes if states.get(node) not in _HEALTHY]
     return _verdict(name, faults, f"{len(nodes)} of {len(nodes)} nodes")
 
@@ -160,3 +166,15 @@ def _accounting(controller: Mapping[str, Any]) -> Check:
     if "accounting" not in controller:
         return Check(name, NOT_RUN, "sacctmgr was not asked")
     return _verdict(name, [] if controller["accounting"] else ["slurmdbd does not know the cluster"], "slurmdbd")
+
+
+def _autoscaler(controller: Mapping[str, Any]) -> Check:
+    name = "the autoscaler is healthy"
+    told = controller.get("autoscaler")
+    if not isinstance(told, Mapping):
+        return Check(name, NOT_RUN, "it was not asked")
+    if told.get("healthy") is not True:
+        faults = [str(problem) for problem in told.get("problems") or ()]
+        return Check(name, FAIL, "; ".join(faults) or str(told.get("error") or "it does not say why"))
+    paused = told.get("paused")
+    return Check(name, PASS, f"paused: {paused}" if paused else f"pools {', '.join(told.get('pools') or ())}")

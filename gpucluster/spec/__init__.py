@@ -3,9 +3,9 @@
     spec = load("inventories/local/cluster.yml")      # or InputError with every fault at once
     spec.pools["compute"].kind                        # "cluster_network"
 
-document.py reads YAML with places, model.py says what each key may hold, rules.py (with network.py and people.py)
-what keys demand of one another, wording.py how a fault is told, template.py and reference.py write the format down
-for people.
+document.py reads YAML with places, model.py says what each key may hold, rules.py (with network.py, elastic.py and
+people.py) what keys demand of one another, wording.py how a fault is told, template.py and reference.py write the
+format down for people.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from gpucluster.errors import Finding, InputError
 from gpucluster.spec import document, rules, wording
 from gpucluster.spec.draft import Draft
 from gpucluster.spec.model import (
+    TIME_NAMES,
     VERSION,
+    Autoscaler,
     Cloud,
     ClusterSpec,
     Controller,
@@ -40,7 +42,9 @@ from gpucluster.spec.reference import json_schema
 from gpucluster.spec.template import template
 
 __all__ = [
+    "TIME_NAMES",
     "VERSION",
+    "Autoscaler",
     "Cloud",
     "ClusterSpec",
     "Controller",
@@ -116,7 +120,7 @@ def _checked(raw: str | bytes, shown_as: str, file: Path) -> ClusterSpec:
     rules.check(draft)
     if read.findings:
         raise _wrong(read)
-    return ClusterSpec.model_validate(read.data, context=Resolved(file, directory, draft.public_keys))
+    return ClusterSpec.model_validate(read.data, context=Resolved(file, directory, draft.public_keys, draft.prices))
 
 
 def _known_version(read: document.Document) -> bool:
@@ -131,6 +135,9 @@ def _known_version(read: document.Document) -> bool:
 
 
 def _wrong(read: document.Document) -> InputError:
-    findings = sorted(set(read.findings), key=lambda one: (one.line, one.column, one.path, one.message))
+    # Those of files that it names come after its own.
+    findings = sorted(
+        set(read.findings), key=lambda one: (one.file != read.file, one.line, one.column, one.path, one.message)
+    )
     count = "1 fault" if len(findings) == 1 else f"{len(findings)} faults"
     return InputError(f"{read.file}: {count}", findings=findings)

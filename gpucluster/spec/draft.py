@@ -19,6 +19,7 @@ class Draft:
         self.document = document
         self.directory = directory
         self.public_keys: dict[str, tuple[str, ...]] = {}
+        self.prices: dict[str, float] = {}
         written = _pruned(model.derived(document.data), (), bad)
         self.data: dict[str, Any] = _filled(model.ClusterSpec, written, (), bad)
 
@@ -40,6 +41,14 @@ class Draft:
     def line(self, path: Path) -> int:
         """The line of the value at `path`."""
         return self.document.place(path).line
+
+
+def is_elastic(pool: Any) -> bool:
+    """Whether the nodes of a pool come and go, as far as its counts are fit to tell."""
+    if not isinstance(pool, dict):
+        return False
+    count, most = pool.get("count"), pool.get("max_count")
+    return isinstance(count, int) and isinstance(most, int) and most > count
 
 
 def _pruned(value: Any, path: Path, bad: set[Path]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ COMPARTMENT_PATTERN = r"^ocid1\.(compartment|tenancy)\.[a-z0-9-]+\.[a-z0-9-]*\.[
 IMAGE_PATTERN = r"^ocid1\.image\.[a-z0-9-]+\.[a-z0-9-]*\.[A-Za-z0-9]+$"
 SLURM_CLUSTER_PATTERN = r"^[a-z][a-z0-9_-]{0,39}$"
 TIMEZONE_PATTERN = r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$"
+PYTHON_PATTERN = r"^3\.(1[1-9]|[2-9][0-9])$"
 WORD_PATTERN = r"^[^\s]+$"
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -42,17 +44,43 @@ FileName = Annotated[str, Field(min_length=1, max_length=4096)]
 Count = Annotated[int, Field(ge=0, le=10_000)]
 Gigabytes = Annotated[int, Field(ge=50, le=32768)]
 Number = Annotated[int, Field(ge=1, le=1_000_000)]
+Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
+Price = Annotated[float, Field(gt=0, le=1_000_000_000)]
 # Below are accounts of the system, of its packages, and the login user of the image.
 Id = Annotated[int, Field(ge=2000, le=2_000_000_000)]
 
 
+#: What `autoscaler.times` may set. The autoscaler has them and their defaults (policy.Times); a test compares the two.
+TIME_NAMES = frozenset(
+    {
+        "tick",
+        "busy_tick",
+        "listing_lag",
+        "orphan_grace",
+        "launch_deadline",
+        "join_deadline",
+        "gang_retry_window",
+        "retry_pause",
+        "backoff",
+        "backoff_limit",
+        "cool_down",
+        "cool_down_limit",
+        "limit_cool_down",
+        "unbacked_after",
+        "silent_grace",
+        "drain_ahead",
+    }
+)
+
+
 @dataclass(frozen=True)
 class Resolved:
-    """What the file alone does not say: where it lies, and what the key files that it names hold."""
+    """What the file alone does not say: where it lies, and what the files that it names hold: keys, and prices."""
 
     file: Path
     directory: Path
     public_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    prices: Mapping[str, float] = field(default_factory=dict)
 
 
 class _Part(BaseModel):
@@ -205,7 +233,7 @@ class Storage(_Part):
 
 
 class Pool(_Machine):
-    """Nodes of one shape, and the Slurm partition of the same name."""
+    """Nodes of one shape, in one Slurm partition."""
 
     shape: str = Field(description="Shape of every node.", examples=["BM.GPU4.8"])
     count: Count = Field(default=0, description="Nodes that are always there.", examples=[2])
@@ -215,6 +243,18 @@ class Pool(_Machine):
     )
     idle_timeout: Number = Field(
         default=600, description="Seconds without a job after which an elastic node is removed."
+    )
+    partition: str = Field(
+        default="",
+        pattern=POOL_NAME_PATTERN,
+        description="Slurm partition of its nodes; pools may share one. Default: the pool's name.",
+        examples=["gpu"],
+    )
+    availability_domain: str | None = Field(
+        default=None,
+        pattern=WORD_PATTERN,
+        description="Availability domain of its nodes. `null`: that of the cluster.",
+        examples=["Uocm:US-ASHBURN-AD-2"],
     )
     default: bool = Field(
         default=False, description="Whether jobs that name no partition come here. Default: the first pool."
@@ -229,6 +269,11 @@ class Pool(_Machine):
     def elastic(self) -> bool:
         """Whether nodes come and go."""
         return self.max_count > self.count
+
+    @property
+    def elastic_count(self) -> int:
+        """How many of its nodes come and go, at most."""
+        return max(self.max_count - self.count, 0)
 
     @property
     def kind(self) -> PoolKind:
@@ -292,7 +337,7 @@ class Slurm(_Part):
     accounting: bool = Field(default=True, description="Whether finished jobs are recorded (slurmdbd).")
     default_partition: str = Field(
         default="",
-        description="Pool of jobs that name no partition. Default: the pool with `default: true`, or the first.",
+        description="Partition of jobs that name none. Default: that of the pool with `default: true`, or the first.",
     )
     extra_config: dict[str, Any] = Field(
         default_factory=dict,
@@ -302,10 +347,73 @@ class Slurm(_Part):
     )
 
 
+class Autoscaler(_Part):
+    """Limits of elastic nodes, over all pools, and the pace of what launches them."""
+
+    max_nodes: Number | None = Field(
+        default=None, description="Elastic nodes there may be at once. `null`: what the pools allow.", examples=[16]
+    )
+    max_launches_per_hour: Number = Field(
+        default=500, description="Launches in an hour; the rest waits. A rail against a cluster that runs amok."
+    )
+    max_cost_per_hour: Price | None = Field(
+        default=None,
+        description="What elastic nodes may cost in an hour, in the currency of the price file. `null`: no limit.",
+        examples=[250.0],
+    )
+    prices_file: FileName | None = Field(
+        default=None,
+        description="YAML file with the price of an hour by shape, such as `BM.GPU4.8: 24.4`; relative to this file.",
+        examples=["prices.yml"],
+    )
+    times: dict[str, Seconds] = Field(
+        default_factory=dict,
+        description="Seconds by name, for who knows why: "
+        + ", ".join(f"`{name}`" for name in sorted(TIME_NAMES))
+        + ".",
+        examples=[{"cool_down": 120}],
+    )
+    _prices: Mapping[str, float] = PrivateAttr(default_factory=dict)
+
+    def model_post_init(self, context: Any) -> None:
+        """Take the prices from the context of the validation."""
+        if isinstance(context, Resolved):
+            self._prices = dict(context.prices)
+
+    @property
+    def prices(self) -> Mapping[str, float]:
+        """The price of an hour by shape; empty without a price file."""
+        return self._prices
+
+
 class Software(_Part):
     """What is on every machine."""
 
     timezone: str = Field(default="UTC", pattern=TIMEZONE_PATTERN, description="Time zone.", examples=["Europe/Berlin"])
+    wheels: FileName | None = Field(
+        default=None,
+        description="Directory with the Python packages (wheels) that the controller of elastic pools needs, for "
+        "places without a package index; relative to this file. `null`: they are downloaded, once.",
+        examples=["wheels"],
+    )
+    controller_python: str | None = Field(
+        default=None,
+        pattern=PYTHON_PATTERN,
+        description="Version of Python on the controller of elastic pools, 3.11 or newer. `null`: that of its image, "
+        "where it is known.",
+        examples=["3.12"],
+    )
+    _directory: Path | None = PrivateAttr(default=None)
+
+    def model_post_init(self, context: Any) -> None:
+        """Remember where the file lies."""
+        if isinstance(context, Resolved):
+            self._directory = context.directory
+
+    @property
+    def wheels_directory(self) -> Path | None:
+        """Where `wheels` is; None if it was not said."""
+        return None if self.wheels is None else located(self.wheels, self._directory or Path()).absolute()
 
 
 class ClusterSpec(_Part):
@@ -326,6 +434,7 @@ class ClusterSpec(_Part):
     pools: dict[str, Pool] = Field(min_length=1, max_length=50, description="The pools by name.")
     users: Users = Field(default_factory=Users, description="The users.")
     slurm: Slurm = Field(default_factory=Slurm, description="The scheduler.")
+    autoscaler: Autoscaler = Field(default_factory=Autoscaler, description="Limits of elastic nodes.")
     software: Software = Field(default_factory=Software, description="Software on every machine.")
     _file: Path = PrivateAttr(default=Path("cluster.yml"))
     _source: Path = PrivateAttr(default=Path())
@@ -350,6 +459,19 @@ class ClusterSpec(_Part):
         """The directory of that file; relative file names in it count from here."""
         return self._source
 
+    @property
+    def elastic_pools(self) -> dict[str, Pool]:
+        """The pools whose nodes come and go, by name."""
+        return {name: pool for name, pool in self.pools.items() if pool.elastic}
+
+    @property
+    def partitions(self) -> dict[str, tuple[str, ...]]:
+        """The names of the pools of each Slurm partition, in the order of the file."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name, pool in self.pools.items():
+            found[pool.partition] = (*found.get(pool.partition, ()), name)
+        return found
+
 
 def located(name: str, directory: Path) -> Path:
     """The file that `name` means in a cluster.yml of `directory`. Raises RuntimeError for `~nobody`."""
@@ -373,7 +495,8 @@ def derived(raw: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(slurm, dict):
         spec["slurm"] = slurm = {"cluster_name": spec.get("name", ""), **slurm}
     if isinstance(pools, dict):
-        spec["pools"] = pools = {name: _pool(pool, local) for name, pool in pools.items()}
+        domain = cloud.get("availability_domain") if isinstance(cloud, dict) else None
+        spec["pools"] = pools = {name: _pool(name, pool, domain, local) for name, pool in pools.items()}
         if isinstance(slurm, dict):
             _agree_on_default(slurm, pools)
     if isinstance(users, dict) and isinstance(users.get("people"), tuple):
@@ -393,11 +516,14 @@ def _with_image(machine: dict[str, Any], local: bool) -> dict[str, Any]:
     return machine
 
 
-def _pool(pool: Any, local: bool) -> Any:
+def _pool(name: Any, pool: Any, domain: Any, local: bool) -> Any:
     if not isinstance(pool, dict):
         return pool
-    count = pool.get("count", 0)
-    return _with_image(pool if "max_count" in pool else {**pool, "max_count": count}, local)
+    # What is unfit in another key is told there, and not once more here.
+    filled = {"max_count": pool.get("count", 0), "partition": name}
+    if isinstance(domain, str) and re.fullmatch(WORD_PATTERN, domain):
+        filled["availability_domain"] = domain
+    return _with_image({**filled, **pool}, local)
 
 
 def _person(person: Any) -> Any:
@@ -406,9 +532,12 @@ def _person(person: Any) -> Any:
 
 def _agree_on_default(slurm: dict[str, Any], pools: dict[str, Any]) -> None:
     """Let slurm.default_partition and the pool's `default` say the same, whichever was written."""
-    chosen = [name for name, pool in pools.items() if isinstance(pool, dict) and pool.get("default") is True]
+    whole = {name: pool for name, pool in pools.items() if isinstance(pool, dict)}
+    chosen = [name for name, pool in whole.items() if pool.get("default") is True]
     if "default_partition" not in slurm:
-        slurm["default_partition"] = (chosen or list(pools) or [""])[0]
-    name = slurm["default_partition"]
-    if not chosen and isinstance(name, str) and isinstance(pools.get(name), dict):
-        pools[name] = {**pools[name], "default": True}
+        first = (chosen or list(pools) or [""])[0]
+        slurm["default_partition"] = whole[first].get("partition", first) if first in whole else first
+    wanted = slurm["default_partition"]
+    inside = [name for name, pool in whole.items() if pool.get("partition") == wanted]
+    if not chosen and inside:
+        pools[inside[0]] = {**pools[inside[0]], "default": True}

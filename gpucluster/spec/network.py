@@ -8,13 +8,15 @@ from ipaddress import AddressValueError, IPv4Network, IPv6Network, NetmaskValueE
 from typing import Any
 
 from gpucluster.spec.document import Path
-from gpucluster.spec.draft import Draft
+from gpucluster.spec.draft import Draft, is_elastic
 from gpucluster.spec.wording import shown
 
 #: Of every subnet OCI keeps three addresses: the first two and the last.
 RESERVED_ADDRESSES = 3
 #: A mount target takes three addresses of its subnet.
 MOUNT_TARGET_ADDRESSES = 3
+#: Where a pool is elastic, its image is baked on an instance that is there for a while; one at a time.
+BUILDERS = 1
 #: OCI's limits for a VCN and for a subnet.
 LARGEST_PREFIX, SMALLEST_PREFIX = 16, 30
 #: No network larger than this may be let in by ssh: more than 16.7 million addresses are nobody's office.
@@ -97,7 +99,8 @@ def _network_of(draft: Draft, path: Path, text: Any) -> IPv4Network | None:
 def _room(draft: Draft, private: IPv4Network) -> None:
     counts = [pool.get("max_count") for pool in draft.section("pools").values() if isinstance(pool, dict)]
     nodes = sum(count for count in counts if isinstance(count, int))
-    needed = nodes + 1 + MOUNT_TARGET_ADDRESSES + RESERVED_ADDRESSES
+    builders = BUILDERS if any(is_elastic(pool) for pool in draft.section("pools").values()) else 0
+    needed = nodes + 1 + MOUNT_TARGET_ADDRESSES + RESERVED_ADDRESSES + builders
     if needed > private.num_addresses:
         prefix = 32 - (needed - 1).bit_length()
         hint = f"Take a /{prefix} or larger, or lower max_count"
@@ -106,7 +109,8 @@ def _room(draft: Draft, private: IPv4Network) -> None:
         draft.fault(
             ("network", "private_subnet_cidr"),
             f"{private} has {private.num_addresses} addresses, {needed} are needed: {nodes} nodes, 1 controller, "
-            f"{MOUNT_TARGET_ADDRESSES} for the mount target, {RESERVED_ADDRESSES} kept by the cloud",
+            f"{f'{builders} to bake an image, ' if builders else ''}{MOUNT_TARGET_ADDRESSES} for the mount target, "
+            f"{RESERVED_ADDRESSES} kept by the cloud",
             hint,
         )
 

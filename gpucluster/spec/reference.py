@@ -19,9 +19,11 @@ _DERIVED_DEFAULTS = {
     "pools.<name>.image": "Debian 13 with provider local",
     "pools.<name>.max_count": "`count`",
     "pools.<name>.default": "the first pool",
+    "pools.<name>.partition": "the pool's name",
+    "pools.<name>.availability_domain": "`cloud.availability_domain`",
     "users.people[].full_name": "`name`",
     "slurm.cluster_name": "`name`",
-    "slurm.default_partition": "the default pool",
+    "slurm.default_partition": "that of the default pool",
     "controller.ocpus": f"`{model.CONTROLLER_OCPUS}` without `shape`",
     "controller.memory_gb": f"`{model.CONTROLLER_MEMORY_GB}` without `shape`",
 }
@@ -40,6 +42,8 @@ def json_schema() -> dict[str, Any]:
                 field["enum"] = list(shapes.catalogue())
             if name == "extra_config":
                 field["additionalProperties"] = {"type": ["string", "integer"]}
+            if name == "times":
+                field["propertyNames"] = {"enum": sorted(model.TIME_NAMES)}
         definition.pop("title", None)
     pools = schema["properties"]["pools"]
     pools["propertyNames"] = {"pattern": model.POOL_NAME_PATTERN, "not": {"enum": sorted(taken.RESERVED_POOL_NAMES)}}
@@ -88,6 +92,7 @@ def _sections() -> Iterator[tuple[str, str, type[BaseModel]]]:
     yield "`users`", "users.", model.Users
     yield "`users.people[]`", "users.people[].", model.Person
     yield "`slurm`", "slurm.", model.Slurm
+    yield "`autoscaler`", "autoscaler.", model.Autoscaler
     yield "`software`", "software.", model.Software
 
 
@@ -116,7 +121,7 @@ def _type(annotation: Any) -> str:
         return f"list of {_type(arguments[0])}"
     if origin is Literal:
         return ", ".join(f"`{choice}`" for choice in arguments)
-    return {str: "text", int: "whole number", bool: "`true`, `false`"}.get(annotation, "mapping")
+    return {str: "text", int: "whole number", float: "number", bool: "`true`, `false`"}.get(annotation, "mapping")
 
 
 def _rules() -> list[str]:
@@ -129,12 +134,17 @@ def _rules() -> list[str]:
         "- Both subnets lie inside `vcn_cidr` and apart from each other; all three are between "
         f"/{network.LARGEST_PREFIX} and /{network.SMALLEST_PREFIX}.",
         "- `private_subnet_cidr` has an address for every pool's `max_count`, one for the controller, "
-        f"{fixed}, and {network.RESERVED_ADDRESSES} that the cloud keeps.",
+        f"{fixed}, {network.BUILDERS} to bake images where a pool is elastic, and {network.RESERVED_ADDRESSES} that "
+        "the cloud keeps.",
         f"- `ssh_allowed_cidrs` holds no network larger than /{network.LARGEST_SSH_PREFIX}, and no IPv6.",
         "- A pool's name is at most 20 lower-case letters, digits and `-`, beginning with a letter and not ending with "
         f"`-`; taken are {reserved}.",
         "- A flexible shape (`...Flex`) needs `ocpus` and `memory_gb`, any other refuses them.",
         "- `max_count` is at least `count`, and not 0.",
+        "- Where a pool's `max_count` is above its `count` (it is *elastic*), `slurm.accounting` is on.",
+        "- Elastic pools of one partition have the same `idle_timeout`.",
+        "- `autoscaler.max_cost_per_hour` needs `autoscaler.prices_file`, with a price for the shape of every elastic "
+        "pool.",
         "- What a pool's nodes stand in follows from the shape and the counts: with RDMA and `max_count` above `count` "
         "a compute cluster, with RDMA otherwise a cluster network, without RDMA neither.",
         "- `image` has either `operating_system` and `version`, or `ocid`.",

@@ -12,6 +12,7 @@ from gpucluster import shapes
 from gpucluster.spec import model
 from gpucluster.spec.document import Path
 from gpucluster.spec.draft import Draft
+from gpucluster.spec.elastic import check_elastic
 from gpucluster.spec.network import check_network
 from gpucluster.spec.people import check_ssh, check_users
 from gpucluster.spec.taken import NEVER_UNDER, OWNED_SLURM_KEYS, RESERVED_POOL_NAMES, SYSTEM_DIRECTORIES
@@ -19,16 +20,18 @@ from gpucluster.spec.wording import alike, shown
 
 
 def check(draft: Draft) -> None:
-    """Note every fault; afterwards `draft.public_keys` holds what the key files that were named hold."""
+    """Note every fault; afterwards `draft.public_keys` and `draft.prices` hold what the files that were named hold."""
     _cloud(draft)
     check_network(draft)
     check_ssh(draft)
     _machine(draft, ("controller",), draft.section("controller"))
     _home(draft)
     _pools(draft)
+    check_elastic(draft)
     check_users(draft)
     _slurm(draft)
     _timezone(draft)
+    _wheels(draft)
 
 
 def _cloud(draft: Draft) -> None:
@@ -126,6 +129,9 @@ def _pools(draft: Draft) -> None:
             continue
         _machine(draft, path, pool)
         _counts(draft, path, pool)
+        if pool.get("partition") in RESERVED_POOL_NAMES and draft.written((*path, "partition")):
+            message = f"the name {pool['partition']} is taken"
+            draft.fault((*path, "partition"), message, "Choose another, such as gpu")
         if pool.get("default") is True and draft.written((*path, "default")):
             if first_default:
                 message = f"a second default pool; the first is in line {draft.line(first_default)}"
@@ -149,10 +155,15 @@ def _slurm(draft: Draft) -> None:
     name = slurm.get("default_partition")
     path: Path = ("slurm", "default_partition")
     if draft.written(path) and isinstance(name, str) and pools:
-        others = [other for other, pool in pools.items() if isinstance(pool, dict) and pool.get("default") is True]
-        if name not in pools:
-            draft.fault(path, f"there is no pool {shown(name)}", alike(name, pools) or f"Pools: {', '.join(pools)}")
-        elif others and name not in others:
+        whole = {other: pool for other, pool in pools.items() if isinstance(pool, dict)}
+        others = [other for other, pool in whole.items() if pool.get("default") is True]
+        partitions = list(dict.fromkeys(str(pool.get("partition")) for pool in whole.values()))
+        if name not in partitions:
+            hint = alike(name, partitions) or f"Partitions: {', '.join(partitions)}"
+            if name in whole:
+                hint = f"The pool of that name is in the partition {whole[name].get('partition')}"
+            draft.fault(path, f"there is no partition {shown(name)}", hint)
+        elif others and name not in [whole[other].get("partition") for other in others]:
             draft.fault(path, f"the pool {others[0]} is the default already", "Say it in one place")
     owned = {key.casefold(): key for key in OWNED_SLURM_KEYS}
     for key, value in (slurm.get("extra_config") or {}).items():
@@ -182,3 +193,16 @@ def _timezone(draft: Draft) -> None:
         if known and name not in known:
             hint = alike(name, known) or "Such as UTC or Europe/Berlin"
             draft.fault(("software", "timezone"), f"unknown time zone {shown(name)}", hint)
+
+
+def _wheels(draft: Draft) -> None:
+    name = draft.section("software").get("wheels")
+    if not isinstance(name, str):
+        return
+    path: Path = ("software", "wheels")
+    try:
+        found = model.located(name, draft.directory).is_dir()
+    except (RuntimeError, OSError):
+        found = False
+    if not found:
+        draft.fault(path, f"there is no directory {name}", "docs/how-to/elastic-nodes.md says what it must hold")

@@ -13,11 +13,11 @@ RESERVED_POOL_NAMES = _words("all controller default localhost ungrouped")
 #: Users and groups of Debian, Ubuntu, Oracle Linux and of what is installed there.
 SYSTEM_NAMES = _words(
     """
-    _apt adm admin avahi backup bin chrony cloud-init colord daemon dbus debian dip docker ftp games gnats halt http irc
-    landscape libvirt-qemu list lp mail man messagebus munge mysql named news nfsnobody nobody nogroup nslcd ntp opc
-    openldap operator oracle pollinate polkitd postfix postgres proxy prometheus root rpc rpcuser shadow shutdown slurm
-    sshd sssd statd staff sudo sync sys syslog systemd-network systemd-resolve systemd-timesync tcpdump tss tty ubuntu
-    users utmp uucp uuidd video wheel www-data
+    _apt adm admin avahi backup bin chrony cloud-init colord daemon dbus debian dip docker ftp games gnats
+    gpucluster halt http irc landscape libvirt-qemu list lp mail man messagebus munge mysql named news nfsnobody
+    nobody nogroup nslcd ntp opc openldap operator oracle pollinate polkitd postfix postgres proxy prometheus root
+    rpc rpcuser shadow shutdown slurm sshd sssd statd staff sudo sync sys syslog systemd-network systemd-resolve
+    systemd-timesync tcpdump tss tty ubuntu users utmp uucp uuidd video wheel www-data
     """
 )
 
@@ -36,15 +36,19 @@ OWNED_SLURM_KEYS = _words(
     AccountingStorageBackupHost AccountingStorageHost AccountingStoragePass AccountingStoragePort
     AccountingStorageTRES AccountingStorageType AccountingStorageUser AuthInfo AuthType ClusterName ControlAddr
     ControlMachine CredType DownNodes FrontendName GresTypes Include JobAcctGatherType NodeName NodeSet
-    PartitionName ProctrackType ResumeFailProgram ResumeProgram ResumeRate ResumeTimeout ReturnToService
+    PartitionName PrologSlurmctld ProctrackType ResumeFailProgram ResumeProgram ResumeRate ResumeTimeout ReturnToService
     SelectType SelectTypeParameters SlurmUser SlurmctldAddr SlurmctldHost SlurmctldLogFile SlurmctldParameters
     SlurmctldPidFile SlurmctldPort SlurmdLogFile SlurmdParameters SlurmdPidFile SlurmdPort SlurmdSpoolDir
     SlurmdUser StateSaveLocation SuspendExcNodes SuspendExcParts SuspendProgram SuspendRate SuspendTime
-    SuspendTimeout TaskPlugin
+    SuspendTimeout TaskPlugin TopologyPlugin
     """
 )
 
-#: Keys that the slurm role sets, and that `slurm.extra_config` may set otherwise.
+#: Keys that the slurm role sets, and that `slurm.extra_config` may set otherwise. To lists of words it may only add, as
+#: long as there are elastic pools: PrivateData, ReconfigFlags, SchedulerParameters.
 TUNABLE_SLURM_KEYS = _words(
-    "LaunchParameters MessageTimeout PropagateResourceLimitsExcept SlurmdTimeout UnkillableStepTimeout"
+    """
+    BatchStartTimeout EnforcePartLimits LaunchParameters MessageTimeout PrivateData PropagateResourceLimitsExcept
+    ReconfigFlags SchedulerParameters SlurmdTimeout TreeWidth UnkillableStepTimeout
+    """
 )

@@ -42,6 +42,7 @@ _PATTERNS = {
         "",
     ),
     model.TIMEZONE_PATTERN: ("must be the name of a time zone", "Such as UTC or Europe/Berlin"),
+    model.PYTHON_PATTERN: ("must be a version of Python from 3.11 on", 'Such as "3.12", in quotes'),
     model.WORD_PATTERN: ("must be one word", ""),
 }
 
@@ -177,6 +178,13 @@ def _whole_number(value: Any, _context: Any, _document: Document, _path: Path) -
     return f"must be a whole number; got {shown(value)}", hint
 
 
+def _number(value: Any, _context: Any, _document: Document, _path: Path) -> tuple[str, str]:
+    hint = ""
+    if isinstance(value, str) and re.fullmatch(r"\s*[-+]?[0-9]{1,18}(\.[0-9]+)?\s*", value):
+        hint = f"Write it without quotes: {value.strip()}"
+    return f"must be a number; got {shown(value)}", hint
+
+
 def _truth(value: Any, _context: Any, _document: Document, _path: Path) -> tuple[str, str]:
     hint = ""
     if isinstance(value, str) and value in _WORDS_FOR_TRUE | _WORDS_FOR_FALSE:
@@ -234,6 +242,7 @@ _BY_TYPE: dict[str, Callable[[Any, Any, Document, Path], tuple[str, str]]] = {
     "string_type": _text,
     "int_type": _whole_number,
     "int_from_float": _whole_number,
+    "float_type": _number,
     "bool_type": _truth,
     "tuple_type": _list,
     "dict_type": _mapping,
@@ -241,6 +250,7 @@ _BY_TYPE: dict[str, Callable[[Any, Any, Document, Path], tuple[str, str]]] = {
     "model_attributes_type": _mapping,
     "literal_error": _choice,
     "string_pattern_mismatch": _pattern,
+    "greater_than": _bound("above", "gt"),
     "greater_than_equal": _bound("at least", "ge"),
     "less_than_equal": _bound("at most", "le"),
     "too_short": _too_short,

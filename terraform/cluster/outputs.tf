@@ -17,8 +17,11 @@ output "cluster" {
     }
     pools = {
       for name, pool in module.pool : name => {
+        availability_domain       = local.pool_domains[name]
+        baked_image_id            = var.pools[name].baked_image_id
         kind                      = var.pools[name].kind
         shape                     = var.pools[name].shape
+        image_id                  = local.pool_image_ids[name]
         instance_configuration_id = pool.instance_configuration_id
         compute_cluster_id        = pool.compute_cluster_id
         cluster_network_id        = pool.cluster_network_id

@@ -2,7 +2,8 @@ module "pool" {
   source   = "../modules/pool"
   for_each = var.pools
 
-  availability_domain = local.availability_domain
+  availability_domain = local.pool_domains[each.key]
+  baked_image_id      = each.value.baked_image_id
   cluster_name        = var.cluster_name
   compartment_id      = var.compartment_id
   freeform_tags       = merge(var.freeform_tags, { role = "compute", pool = each.key })

@@ -1,5 +1,5 @@
 variable "availability_domain" {
-  description = "Availability domain of every instance and of the home file system, by its full name. Null takes the first of the region."
+  description = "Availability domain of the controller, of the home file system and of every pool that names no other, by its full name. Null takes the first of the region."
   type        = string
   default     = null
 }
@@ -160,7 +160,7 @@ variable "network" {
 }
 
 variable "pools" {
-  description = "Pools of compute nodes by name. kind says how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that come and go) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. rdma_plugins are the agent plugins that are switched on when rdma is true."
+  description = "Pools of compute nodes by name. kind says how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that come and go) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. rdma_plugins are the agent plugins that are switched on when rdma is true. availability_domain is that of the pool, null that of the cluster. baked_image_id is the OCID of the image that nodes which come and go are launched from, ready to join; null takes the image of the permanent ones."
   type = map(object({
     kind           = string
     shape          = string
@@ -174,8 +174,10 @@ variable "pools" {
       operating_system = optional(string)
       version          = optional(string)
     })
-    rdma         = bool
-    rdma_plugins = list(string)
+    rdma                = bool
+    rdma_plugins        = list(string)
+    availability_domain = optional(string)
+    baked_image_id      = optional(string)
   }))
   default  = {}
   nullable = false
@@ -234,6 +236,22 @@ variable "pools" {
       )
     ])
     error_message = "pools: image must have either ocid, or operating_system and version."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : startswith(coalesce(pool.baked_image_id, "ocid1.image."), "ocid1.image.")])
+    error_message = "pools: baked_image_id must be the OCID of an image: it begins with \"ocid1.image.\"."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : pool.availability_domain != ""])
+    error_message = "pools: availability_domain must not be empty; leave it out for the domain of the cluster."
+  }
+
+  validation {
+    # The members of a cluster network stay, and are configured where they stand.
+    condition     = alltrue([for name, pool in var.pools : pool.baked_image_id == null || pool.max_count > pool.count])
+    error_message = "pools: baked_image_id is for pools whose max_count is greater than their count."
   }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -10,7 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from gpucluster import handover
+from gpucluster.autoscaler import join, policy
+from gpucluster.autoscaler.policy import Policy, Times
 from gpucluster.paths import ansible_dir, terraform_dir
+from gpucluster.spec import TIME_NAMES, load
 
 GOLDEN = sorted(
     folder for folder in (Path(__file__).parents[1] / "golden").iterdir() if (folder / "tfvars.json").exists()
@@ -67,8 +72,73 @@ def test_the_outputs_that_we_parse_are_those_of_the_root(case: Path) -> None:
     assert wanted - given == set()
 
 
+def _policies() -> list[dict[str, Any]]:
+    inventories = [json.loads((case / "inventory.json").read_text())["all"]["vars"] for case in GOLDEN]
+    return [given["autoscaler_policy"] for given in inventories if given["autoscaler_policy"]]
+
+
+def test_the_autoscaler_reads_what_it_is_told() -> None:
+    (written,) = _policies()
+    read = Policy.parse(written)
+    (pool,) = read.pools.values()
+    assert (pool.name, pool.partition, pool.max_nodes, pool.names, pool.baked) == ("h100-elastic", "h100", 15, 32, True)
+    assert (pool.availability_domain, pool.compute_cluster_id) == (
+        "Uocm:US-ASHBURN-AD-2",
+        "ocid1.computecluster.test..c",
+    )
+    assert read.limits.max_launches_per_hour == 500
+    for entry in dataclasses.fields(policy.PoolPolicy):
+        assert entry.name == "name" or entry.name in written["pools"]["h100-elastic"], entry.name
+    assert set(written["limits"]) == {entry.name for entry in dataclasses.fields(policy.Limits)}
+
+
+def test_the_names_that_slurm_knows_are_those_that_the_autoscaler_owns() -> None:
+    case = next(case for case in GOLDEN if "three" in case.name)
+    given = json.loads((case / "inventory.json").read_text())["all"]["vars"]
+    read = Policy.parse(given["autoscaler_policy"])
+    (listed,) = [pool["elastic_nodes"] for pool in given["slurm_pools"] if pool["elastic_nodes"]]
+    prefix, first, last = re.fullmatch(r"([a-z0-9-]+)\[(\d+)-(\d+)\]", listed).groups()  # type: ignore[union-attr]
+    names = [f"{prefix}{number}" for number in range(int(first), int(last) + 1)]
+    assert {read.pool_of(name) for name in names} == {"h100-elastic"}
+    assert read.pool_of(f"{prefix}{int(last) + 1}") == read.pool_of("h100-elastic-1") == ""
+    assert read.pool_of(handover.builder_name("h100-elastic")) == ""
+
+
+def test_the_times_that_may_be_set_are_those_that_the_autoscaler_has() -> None:
+    assert {entry.name for entry in dataclasses.fields(Times)} == TIME_NAMES
+
+
+def test_versions_of_the_policy_agree() -> None:
+    assert handover.POLICY_VERSION == policy.VERSION
+
+
+def test_another_controller_or_another_home_is_another_node() -> None:
+    """What is in a baked image and differs where it would boot must show in the fingerprint."""
+    case = next(case for case in GOLDEN if "three" in case.name)
+    spec, raw = load(case / "cluster.yml"), json.loads((case / "outputs.json").read_text())
+
+    def fingerprint(**changes: Any) -> str:
+        changed = {"cluster": {**raw["cluster"], **changes}}
+        return handover.node_fingerprint(spec, handover.Outputs.parse(changed), "h100-elastic")
+
+    same = fingerprint()
+    assert re.fullmatch(r"[0-9a-f]{16}", same)
+    assert fingerprint(vcn_id="ocid1.vcn.test..other") == same
+    controller = raw["cluster"]["controller"]
+    others = {
+        fingerprint(controller={**controller, "id": "ocid1.instance.test..other"}),
+        fingerprint(controller={**controller, "private_ip": "10.0.0.99"}),
+        fingerprint(home={**raw["cluster"]["home"], "mount_target_ip": "10.0.16.99"}),
+        fingerprint(home={**raw["cluster"]["home"], "export_path": "/elsewhere"}),
+        handover.node_fingerprint(spec, handover.Outputs.parse(raw), "a10"),
+    }
+    assert len(others) == 5
+    assert same not in others
+
+
 def test_every_play_runs_on_a_group_that_the_inventory_has() -> None:
-    groups = {"all", "localhost"}
+    # join.yml and bake.yml get a second inventory, with the instances that they are about.
+    groups = {"all", "localhost", "joining", handover.BUILDER_GROUP}
     for case in GOLDEN:
         inventory = json.loads((case / "inventory.json").read_text())["all"]
         groups |= set(inventory["children"])
@@ -109,6 +179,7 @@ def test_every_variable_of_the_inventory_is_read_by_somebody() -> None:
         and file.suffix in {".yml", ".j2", ".py", ""}
         and not any(part.startswith(".") for part in file.relative_to(ansible_dir()).parts)
     )
+    text += Path(join.__file__).read_text()
     given = set(json.loads((GOLDEN[0] / "inventory.json").read_text())["all"]["vars"]) - {"ansible_python_interpreter"}
     assert {name for name in given if name not in text} == set()
 

@@ -13,9 +13,13 @@ from typing import Any
 import pytest
 
 from gpucluster import handover
+from gpucluster.clouds import ControllerAccess
 from gpucluster.instances import Member
 from gpucluster.spec import load
 
+AUTOSCALING = handover.Autoscaling(
+    ControllerAccess({"method": "instance_principal"}), frozenset({"h100-elastic"}), Path("/wheels")
+)
 CASES = sorted(folder for folder in Path(__file__).parent.iterdir() if (folder / "cluster.yml").exists())
 
 
@@ -34,6 +38,7 @@ def test_variables(case: Path) -> None:
         tenancy_id="ocid1.tenancy.test..t",
         compartment_id="ocid1.compartment.test..c",
         ssh_authorized_keys=["ssh-ed25519 AAAA operator"],
+        baked_images={pool: f"ocid1.image.test..{pool}" for pool in spec.pools},
     )
     _compare(case / "tfvars.json", found)
 
@@ -50,6 +55,7 @@ def test_inventory(case: Path) -> None:
         members,
         person_keys={person.name: person.ssh_keys or ("ssh-ed25519 AAAA made",) for person in spec.users.people},
         hardware_emulated=spec.cloud.provider == "local",
+        autoscaling=AUTOSCALING if spec.elastic_pools else None,
     )
     _compare(case / "inventory.json", found)
     hosts = handover.hosts(spec, outputs, members)

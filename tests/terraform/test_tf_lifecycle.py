@@ -61,6 +61,12 @@ def test_a_cluster_is_made_kept_scaled_and_removed(workspace: Workspace, cloud: 
     assert cluster["home"]["export_path"] == "/mnt/home"
     assert [item["name"] for item in pools["cpu"]["instances"]] == ["cpu-1", "cpu-2"]
     assert all(item["private_ip"].startswith("10.0.1.") for item in pools["cpu"]["instances"])
+    images = {pool.pop("image_id") for pool in pools.values()}
+    assert len(images) == 1
+    assert images.pop().startswith("ocid1.image.")
+    assert {(pool["availability_domain"], pool["baked_image_id"]) for pool in pools.values()} == {
+        ("local:LOCAL-1-AD-1", None)
+    }
     given = {name: [key for key in pool if key.endswith("_id") and pool[key]] for name, pool in pools.items()}
     assert {name: sorted(keys) for name, keys in given.items()} == {
         "compute": ["cluster_network_id", "instance_configuration_id"],
@@ -217,6 +223,9 @@ def test_an_unknown_availability_domain_is_refused_with_those_that_exist(workspa
     workspace.variables["availability_domain"] = "AD-9"
     assert "AD-9 is not one of this region: local:LOCAL-1-AD-1" in workspace.plan(check=False).errors.replace("\n", " ")
     workspace.variables["availability_domain"] = "local:LOCAL-1-AD-1"
+    workspace.pool("burst", kind="compute_cluster", count=0, max_count=1, availability_domain="AD-8")
+    assert "AD-8 is not one of this region" in workspace.plan(check=False).errors.replace("\n", " ")
+    workspace.pool("burst", availability_domain="local:LOCAL-1-AD-2")
     workspace.plan()
 
 
@@ -258,6 +267,30 @@ def test_a_killed_apply_is_taken_up_by_the_next(workspace: Workspace, cloud: Loc
     assert workspace.plan().changes == []
     workspace.destroy()
     assert cloud.remains() == {}
+
+
+def test_elastic_nodes_boot_from_the_baked_image_and_permanent_ones_do_not(
+    workspace: Workspace, cloud: LocalCloud
+) -> None:
+    domain, baked = "local:LOCAL-1-AD-2", "ocid1.image.local.local-1.aaaabaked"
+    workspace.pool("burst", kind="compute_cluster", count=1, max_count=4, availability_domain=domain)
+    workspace.apply()
+    before = workspace.output()["pools"]["burst"]
+    assert (before["availability_domain"], before["baked_image_id"]) == (domain, None)
+
+    workspace.pool("burst", baked_image_id=baked)
+    configuration = 'module.pool["burst"].oci_core_instance_configuration.this[0]'
+    assert workspace.apply().changes == [(configuration, "replace")]
+    after = workspace.output()["pools"]["burst"]
+    assert (after["baked_image_id"], after["image_id"]) == (baked, before["image_id"])
+    (kept,) = cloud.standing("/20160918/instanceConfigurations", "demo")
+    found = cloud.client.call("GET", f"/20160918/instanceConfigurations/{kept['id']}").body
+    launch = found["instanceDetails"]["launchDetails"]
+    assert (launch["sourceDetails"]["imageId"], launch["availabilityDomain"]) == (baked, domain)
+    assert launch["freeformTags"] == {"gpucluster": "demo", "role": "compute", "pool": "burst"}
+    (node,) = [item for item in cloud.standing(INSTANCES, "demo") if item["displayName"] == "burst-1"]
+    assert (node["imageId"], node["availabilityDomain"]) == (before["image_id"], domain)
+    assert workspace.plan().changes == []
 
 
 def test_two_clusters_of_the_same_wish_stay_two(new_workspace: Callable[[str], Workspace], cloud: LocalCloud) -> None:

@@ -106,6 +106,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("pools.compute.ocpus", 4, "only be given for a flexible shape"),
     ("pools.compute.boot_volume_gb", 40000, "from 50 to 32768"),
     ("pools.compute.image", {"version": "13"}, "either ocid, or"),
+    ("pools.compute.baked_image_id", "debian-13", "baked_image_id must be the OCID of an image"),
+    ("pools.compute.availability_domain", "", "availability_domain must not be empty"),
 ]
 
 

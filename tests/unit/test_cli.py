@@ -36,7 +36,18 @@ def test_the_kept_help_is_what_click_would_say() -> None:
     assert HELP.read_text() == said
 
 
-@pytest.mark.parametrize("words", [["--help"], ["-h"], ["apply", "--help"], ["ssh", "-h"], ["local", "stop", "--help"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["-h"],
+        ["apply", "--help"],
+        ["ssh", "-h"],
+        ["local", "stop", "--help"],
+        ["image", "bake", "-h"],
+        ["autoscaler", "explain", "-h"],
+    ],
+)
 def test_help_is_there(words: list[str], tmp_path: Path) -> None:
     done = _run(*words, cwd=tmp_path)
     assert done.returncode == 0
@@ -53,6 +64,7 @@ def test_every_command_explains_itself() -> None:
     walk(cli)
     assert set(cli.commands) == {
         "init", "validate", "plan", "apply", "status", "verify", "ssh", "inventory", "output", "destroy", "local",
+        "image", "autoscaler",
     }  # fmt: skip
 
 

@@ -136,13 +136,44 @@ def test_a_login_user_that_was_said_stays(tmp_path: Path) -> None:
     [
         ("    max_count: 4", "    max_count: 4\n    default: true"),
         ("  accounting: true", "  default_partition: cpu"),
-        ("  accounting: true", "  default_partition: cpu\n  accounting: false"),
     ],
 )
 def test_the_default_pool_is_known_on_both_sides(old: str, new: str) -> None:
     spec = loads(LOCAL.replace(old, new))
     assert spec.slurm.default_partition == "cpu"
     assert {name: pool.default for name, pool in spec.pools.items()} == {"compute": False, "cpu": True}
+
+
+def test_partitions_and_elastic_pools() -> None:
+    text = LOCAL.replace("    max_count: 4", "    max_count: 4\n    partition: gpu").replace(
+        "    count: 2", "    count: 2\n    max_count: 3\n    partition: gpu\n    availability_domain: AD-2"
+    )
+    spec = loads(text.replace("provider: local", "provider: local\n  availability_domain: AD-1"))
+    assert spec.partitions == {"gpu": ("compute", "cpu")}
+    assert spec.slurm.default_partition == "gpu"
+    assert {name: pool.default for name, pool in spec.pools.items()} == {"compute": True, "cpu": False}
+    assert {name: pool.elastic_count for name, pool in spec.elastic_pools.items()} == {"compute": 1, "cpu": 4}
+    assert [pool.availability_domain for pool in spec.pools.values()] == ["AD-2", "AD-1"]
+    assert (spec.autoscaler.max_nodes, spec.autoscaler.max_launches_per_hour, spec.autoscaler.prices) == (None, 500, {})
+
+
+def test_the_limits_of_the_autoscaler(tmp_path: Path) -> None:
+    (tmp_path / "prices.yml").write_text("BM.GPU4.8: 24.4\nVM.Standard.E5.Flex: 1\n")
+    (tmp_path / "packages").mkdir()
+    limits = "{max_nodes: 3, max_cost_per_hour: 50, prices_file: prices.yml, times: {tick: 2, cool_down: 0.5}}"
+    text = LOCAL.replace("timezone: UTC", "timezone: UTC\n  wheels: packages") + f"autoscaler: {limits}\n"
+    (tmp_path / "cluster.yml").write_text(text)
+    spec = load(tmp_path / "cluster.yml")
+    assert spec.autoscaler.prices == {"BM.GPU4.8": 24.4, "VM.Standard.E5.Flex": 1.0}
+    assert (spec.autoscaler.max_cost_per_hour, spec.autoscaler.times) == (50.0, {"tick": 2.0, "cool_down": 0.5})
+    assert spec.software.wheels_directory == tmp_path / "packages"
+    _against_schema(text)
+
+
+def test_names_of_elastic_nodes_fit_into_a_host_name() -> None:
+    """The longest name of a pool, and the highest number that its counts allow."""
+    most = json_schema()["$defs"]["Pool"]["properties"]["max_count"]["maximum"]
+    assert len(f"{'p' * 20}-e{2 * most + 2}") <= 63
 
 
 def test_words_that_yaml_1_1_would_misread() -> None:
@@ -155,7 +186,11 @@ def test_words_that_yaml_1_1_would_misread() -> None:
 def test_aliases_are_followed() -> None:
     text = LOCAL.replace("  compute:\n", "  compute: &gpu\n").replace("users:\n", "  more: *gpu\nusers:\n")
     spec = loads(text)
-    assert spec.pools["more"].model_dump() == {**spec.pools["compute"].model_dump(), "default": False}
+    assert spec.pools["more"].model_dump() == {
+        **spec.pools["compute"].model_dump(),
+        "default": False,
+        "partition": "more",
+    }
 
 
 def test_a_byte_order_mark_and_windows_line_ends_do_no_harm() -> None:
@@ -187,6 +222,19 @@ def test_the_demo_is_the_template() -> None:
     assert spec.network.vcn_cidr == "10.77.0.0/16"
     assert [(pool.shape, pool.count) for pool in spec.pools.values()] == [("BM.GPU4.8", 2)]
     assert [(person.name, person.generate_key) for person in spec.users.people] == [("alice", True)]
+
+
+@pytest.mark.parametrize(
+    "file", sorted((REPOSITORY / "inventories").glob("*/cluster.yml")), ids=lambda file: file.parent.name
+)
+def test_the_worked_examples_are_valid(file: Path) -> None:
+    load(file)
+    _against_schema(file.read_text())
+
+
+def test_the_example_of_elastic_nodes_begins_empty() -> None:
+    (pool,) = load(REPOSITORY / "inventories" / "elastic" / "cluster.yml").elastic_pools.values()
+    assert (pool.count, pool.max_count, pool.shape, pool.idle_timeout) == (0, 4, "BM.GPU4.8", 600)
 
 
 def _against_schema(text: str) -> None:

@@ -120,7 +120,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
         "private_subnet_cidr: 10.77.1.0/24",
         "private_subnet_cidr: §10.77.1.0/29",
         "network.private_subnet_cidr",
-        "10.77.1.0/29 has 8 addresses, 13 are needed: 6 nodes, 1 controller, 3 for the mount target, 3 kept by the cloud. "
+        "10.77.1.0/29 has 8 addresses, 14 are needed: 6 nodes, 1 controller, 1 to bake an image, 3 for the mount target, 3 kept by the cloud. "
         "Take a /28 or larger",
     ),
     "all of it": ("[127.0.0.0/8]", "[10.0.0.0/24, §0.0.0.0/0]", "network.ssh_allowed_cidrs[1]", "the whole internet"),
@@ -215,6 +215,26 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "home of nobody": (f"ssh_public_keys:\n        - {KEY}", "ssh_public_key_files: [§~nobody-at-all/x.pub]", "users.people[0].ssh_public_key_files[0]", "no user whose home"),
     "device as key file": (f"ssh_public_keys:\n        - {KEY}", "ssh_public_key_files: [§/dev/zero]", "users.people[0].ssh_public_key_files[0]", "is not a file"),
     "private key alone": ("software:", "ssh: {private_key_file: §x}\nsoftware:", "ssh.private_key_file", "a private key without a public one"),
+    # --- elastic pools
+    "elastic without accounting": ("accounting: true", "accounting: §false", "slurm.accounting", "the elastic pool cpu needs it"),
+    "two idle times in one partition": (
+        "    max_count: 4",
+        "    max_count: 4\n    partition: gpu\n  more:\n    shape: BM.GPU4.8\n    partition: gpu\n    max_count: 1\n    idle_timeout: §60",
+        "pools.more.idle_timeout",
+        "is 60, but 600 in pool cpu: both are in the partition gpu",
+    ),
+    "partition of Slurm's own": ("    max_count: 4", "    max_count: 4\n    partition: §default", "pools.cpu.partition", "the name default is taken"),
+    "partition in capitals": ("    max_count: 4", "    max_count: 4\n    partition: §GPU", "pools.cpu.partition", "lower-case"),
+    "default in another partition": ("    max_count: 4", "    max_count: 4\n    partition: gpu\nslurm: {default_partition: §cpu}\nx:", "", ""),
+    "unknown time": ("software:", "autoscaler: {times: {§cooldown: 1}}\nsoftware:", "autoscaler.times.cooldown", "unknown time. Did you mean cool_down"),
+    "time of nothing": ("software:", "autoscaler: {times: {cool_down: §0}}\nsoftware:", "autoscaler.times.cool_down", "must be above 0"),
+    "time in words": ("software:", "autoscaler: {times: {cool_down: §5m}}\nsoftware:", "autoscaler.times.cool_down", 'must be a number; got "5m"'),
+    "quoted time": ("software:", 'autoscaler: {times: {cool_down: §"5"}}\nsoftware:', "autoscaler.times.cool_down", "Write it without quotes: 5"),
+    "no nodes at all": ("software:", "autoscaler: {max_nodes: §0}\nsoftware:", "autoscaler.max_nodes", "at least 1"),
+    "cap without prices": ("software:", "autoscaler: {§max_cost_per_hour: 10}\nsoftware:", "autoscaler.max_cost_per_hour", "needs the prices of the shapes. Add `prices_file"),
+    "no price file": ("software:", "autoscaler: {prices_file: §nowhere.yml}\nsoftware:", "autoscaler.prices_file", "there is no file nowhere.yml"),
+    "price file is a device": ("software:", "autoscaler: {prices_file: §/dev}\nsoftware:", "autoscaler.prices_file", "can't be read"),
+    "no wheels": ("timezone: UTC", "timezone: UTC\n  wheels: §nowhere", "software.wheels", "there is no directory nowhere"),
     # --- slurm, software
     "key of ours": ("{SchedulerParameters: bf_interval=30}", "{§NodeName: x}", "slurm.extra_config.NodeName", "NodeName is set by gpucluster itself"),
     "key of ours in small letters": ("{SchedulerParameters: bf_interval=30}", "{§clustername: x}", "slurm.extra_config.clustername", "ClusterName is set by"),
@@ -222,14 +242,14 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "truth for Slurm": ("{SchedulerParameters: bf_interval=30}", "{Foo: §true}", "slurm.extra_config.Foo", 'Write it in quotes, such as "YES"'),
     "two lines for Slurm": ("{SchedulerParameters: bf_interval=30}", '{Foo: §"a\\nNodeName=x"}', "slurm.extra_config.Foo", "can't stand in slurm.conf"),
     "list for Slurm": ("{SchedulerParameters: bf_interval=30}", "{Foo: §[a]}", "slurm.extra_config.Foo", "text or a whole number"),
-    "unknown default": ("accounting: true", "default_partition: §comput", "slurm.default_partition", "there is no pool \"comput\". Did you mean compute"),
+    "unknown default": ("accounting: true", "default_partition: §comput", "slurm.default_partition", "there is no partition \"comput\". Did you mean compute"),
     "two opinions on the default": ("    count: 2", "    count: 2\n    default: true", "", ""),
     "name for Slurm": ("accounting: true", "cluster_name: §Demo", "slurm.cluster_name", "lower-case"),
     "time zone": ("timezone: UTC", "timezone: §Europe/Berlim", "software.timezone", "unknown time zone \"Europe/Berlim\". Did you mean Europe/Berlin"),
     "no time zone": ("timezone: UTC", "timezone: §9th", "software.timezone", "must be the name of a time zone"),
 }  # fmt: skip
 # Rows that need more than one replacement have tests of their own.
-for _special in ("nothing for a section", "two opinions on the default", "open list"):
+for _special in ("nothing for a section", "two opinions on the default", "open list", "default in another partition"):
     del ROWS[_special]
 
 
@@ -307,6 +327,47 @@ def test_a_section_without_anything() -> None:
     text = LOCAL.replace("software:\n  timezone: UTC\n", "software:\n")
     (found,) = findings(text)
     assert found[2:] == ("software", "has no value. Software on every machine.")
+
+
+def test_a_default_that_is_a_pool_but_no_partition() -> None:
+    text = LOCAL.replace("    max_count: 4", "    max_count: 4\n    partition: gpu")
+    text, line, column = marked(text.replace("  accounting", f"  default_partition: {MARK}cpu\n  accounting"))
+    ((found_line, found_column, path, words),) = findings(text)
+    assert (found_line, found_column, path) == (line, column, "slurm.default_partition")
+    assert 'there is no partition "cpu". The pool of that name is in the partition gpu' in words
+
+
+PRICED = LOCAL.replace("software:", "autoscaler: {max_cost_per_hour: 100, prices_file: prices.yml}\nsoftware:")
+
+
+@pytest.mark.parametrize(
+    ("prices", "file", "place", "words"),
+    [
+        ("", "prices.yml", (1, 1), "the file is empty"),
+        (
+            "BM.GPU4.8: 24\n",
+            "cluster.yml",
+            (42, 51),
+            "has no price for VM.Standard.E5.Flex, the shape of the elastic pool cpu",
+        ),
+        ("VM.Standard.E5.Flex: 0\n", "prices.yml", (1, 22), "must be the price of an hour, above 0; got 0"),
+        ("VM.Standard.E5.Flex: much\n", "prices.yml", (1, 22), 'above 0; got "much"'),
+        (
+            "# $\nVM.Standard.E5.Flex: 1\nBM.GPU5.8: 2\n",
+            "prices.yml",
+            (3, 1),
+            'unknown shape "BM.GPU5.8". Did you mean',
+        ),
+        ("VM.Standard.E5.Flex: [1]\n", "prices.yml", (1, 22), "above 0; got a list"),
+    ],
+)
+def test_a_wrong_price_file(tmp_path: Path, prices: str, file: str, place: tuple[int, int], words: str) -> None:
+    (tmp_path / "prices.yml").write_text(prices)
+    with pytest.raises(InputError) as caught:
+        loads(PRICED, str(tmp_path / "cluster.yml"))
+    (found,) = caught.value.findings
+    assert (Path(found.file).name, (found.line, found.column)) == (file, place)
+    assert words in f"{found.message}. {found.hint}"
 
 
 def test_two_opinions_on_the_default() -> None:

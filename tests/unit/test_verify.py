@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -83,3 +84,41 @@ def test_nothing_seen_is_no_pass() -> None:
     assert not passed(judge(EXPECTED, {}))
     assert not passed([])
     assert not passed([Check("x", "not_run", "")])
+
+
+ELASTIC = dataclasses.replace(
+    EXPECTED, pools={"compute": [], "big": ["big-1"]}, partitions={"big": "gpu"}, autoscaler=True
+)
+
+
+def _elastic_facts(told: Any) -> dict[str, dict[str, Any]]:
+    facts = _facts()
+    facts[HEAD] |= {"sinfo": [{"node": "big-1", "state": "idle", "partition": "gpu*"}], "autoscaler": told}
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "words"),
+    [
+        ({"healthy": True, "problems": [], "paused": "", "pools": {"compute": {}}}, "pass", "pools compute"),
+        ({"healthy": True, "paused": "new firewall", "pools": {}}, "pass", "paused: new firewall"),
+        (
+            {"healthy": False, "problems": ["the cloud refuses", "Slurm is gone"]},
+            "fail",
+            "the cloud refuses; Slurm is gone",
+        ),
+        ({"error": "no word within the time limit"}, "fail", "no word within the time limit"),
+        ({"healthy": "yes"}, "fail", "it does not say why"),
+        (None, "not_run", "it was not asked"),
+    ],
+)
+def test_the_autoscaler_must_be_healthy_where_a_pool_is_elastic(told: Any, status: str, words: str) -> None:
+    checks = {check.name: check for check in judge(ELASTIC, _elastic_facts(told))}
+    check = checks["the autoscaler is healthy"]
+    assert (check.status, check.message) == (status, words)
+    assert checks["pool compute is ready in Slurm"].message == "its nodes come when jobs need them"
+    assert checks["pool big is ready in Slurm"].status == "pass"
+
+
+def test_without_elastic_pools_nobody_asks_for_an_autoscaler() -> None:
+    assert "the autoscaler is healthy" not in {check.name for check in judge(EXPECTED, _facts())}

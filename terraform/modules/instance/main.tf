@@ -54,6 +54,7 @@ resource "oci_core_instance" "this" {
 
   timeouts {
     create = "60m" # a bare metal GPU host is up after 10 to 30 minutes
+    delete = "60m"
   }
 
   lifecycle {

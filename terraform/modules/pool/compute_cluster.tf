@@ -6,4 +6,9 @@ resource "oci_core_compute_cluster" "this" {
   compartment_id      = var.compartment_id
   display_name        = local.display_name
   freeform_tags       = var.freeform_tags
+
+  # It can't be deleted while a host of it still shuts down, and bare metal takes its time.
+  timeouts {
+    delete = "60m"
+  }
 }

@@ -31,7 +31,7 @@ resource "oci_core_instance_configuration" "this" {
 
       source_details {
         source_type             = "image"
-        image_id                = var.image_id
+        image_id                = coalesce(var.baked_image_id, var.image_id)
         boot_volume_size_in_gbs = var.pool.boot_volume_gb
       }
 

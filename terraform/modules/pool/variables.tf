@@ -4,6 +4,12 @@ variable "availability_domain" {
   nullable    = false
 }
 
+variable "baked_image_id" {
+  description = "OCID of the image that the instance configuration launches from. Null takes image_id."
+  type        = string
+  default     = null
+}
+
 variable "cluster_name" {
   description = "Name of the cluster; it begins the display names of the pool's own resources."
   type        = string
@@ -24,7 +30,7 @@ variable "freeform_tags" {
 }
 
 variable "image_id" {
-  description = "OCID of the image of the nodes."
+  description = "OCID of the image of the nodes that Terraform makes, and of the others where there is no baked one."
   type        = string
   nullable    = false
 }

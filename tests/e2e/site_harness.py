@@ -1,0 +1,120 @@
+"""A cluster of a test's own on a local cloud of its own: built and used through the command, and gone at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class Site:
+    """A folder with a cluster.yml, a local cloud of its own, and the command. Leaving it takes all of it away."""
+
+    def __init__(self, cluster_yml: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="gpucluster-e2e-"))
+        self.file = self.folder / "cluster.yml"
+        self.file.write_text(cluster_yml)
+        self.home = self.folder / "cloud"
+        self.env = {**os.environ, "GPUCLUSTER_HOME": str(self.home), "PYTHONUNBUFFERED": "1"}
+
+    def __enter__(self) -> Site:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.run("destroy", "--delete-data")
+            self.run("local", "stop")
+        finally:
+            for container in containers(self.home):
+                subprocess.run(["podman", "rm", "-f", "-t", "0", container], check=False, capture_output=True)
+            for network in networks(self.home):
+                subprocess.run(["podman", "network", "rm", "-f", network], check=False, capture_output=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _argv(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "gpucluster", "--file", str(self.file), "--output", "json", *words]
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self._argv(*words), env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def run(self, *words: str, timeout: float = 600) -> tuple[int, list[dict[str, Any]]]:
+        done = subprocess.run(
+            self._argv(*words),
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert "Traceback" not in done.stdout, done.stdout
+        events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        return done.returncode, events
+
+    def plain(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """The command as a person types it."""
+        argv = [sys.executable, "-m", "gpucluster", "--file", str(self.file), *words]
+        return subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=600, check=False)
+
+    def good(self, *words: str) -> dict[str, Any]:
+        code, events = self.run(*words)
+        assert code == 0, events[-8:]
+        assert events[-1]["kind"] == "result"
+        data: dict[str, Any] = events[-1]["data"]
+        return data
+
+    def as_alice(self, command: str, stdin: str = "") -> str:
+        address = json.loads((self.folder / ".gpucluster" / "hosts.json").read_text())["hosts"][0]["address"]
+        key = self.folder / ".gpucluster" / "ssh" / "alice_ed25519"
+        argv = ["ssh", "-i", str(key), "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes"]
+        argv += ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
+        argv += [f"alice@{address}", command]
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+
+def containers(home: Path) -> list[str]:
+    listed = subprocess.run(
+        ["podman", "ps", "-a", "-q", "--filter", f"label=gpucluster.home={home}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return listed.stdout.split()
+
+
+def networks(home: Path) -> list[str]:
+    listed = subprocess.run(
+        ["podman", "network", "ls", "-q", "--filter", f"label=gpucluster.home={home}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return listed.stdout.split()
+
+
+def read_until(process: subprocess.Popen[str], wanted: str, deadline: float) -> list[str]:
+    """Lines of a running command up to the first that holds `wanted`."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    until = time.monotonic() + deadline
+    while time.monotonic() < until:
+        line = process.stdout.readline()
+        lines.append(line)
+        if wanted in line:
+            return lines
+        if not line:
+            break
+    process.kill()
+    pytest.fail(f"{wanted!r} was never said: {''.join(lines[-20:])}")

@@ -1,0 +1,170 @@
+"""Elastic nodes, for real: an empty pool, jobs that bring its nodes, idle time that takes them away.
+
+The tests run in the order of this file, on one cluster: each is a chapter of the same story.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.e2e.site_harness import Site, containers, networks
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+
+IDLE_TIMEOUT = 15
+CLUSTER_YML = f"""\
+version: 1
+name: e2x
+cloud:
+  provider: local
+network:
+  vcn_cidr: 10.94.0.0/16
+  public_subnet_cidr: 10.94.0.0/24
+  private_subnet_cidr: 10.94.1.0/24
+  ssh_allowed_cidrs: [127.0.0.0/8]
+controller:
+  shape: VM.Standard.E5.Flex
+  ocpus: 4
+  memory_gb: 32
+pools:
+  compute:
+    shape: BM.GPU4.8
+    count: 0
+    max_count: 2
+    idle_timeout: {IDLE_TIMEOUT}
+autoscaler:
+  times: {{gang_retry_window: 8, retry_pause: 2, cool_down: 20, backoff: 10}}
+users:
+  people:
+    - name: alice
+      full_name: Alice Example
+      generate_key: true
+"""
+JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostname)'\n"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with Site(CLUSTER_YML) as made:
+        yield made
+
+
+def on_controller(site: Site, *command: str) -> str:
+    done = site.plain("ssh", "--", *command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def until(what: str, holds: Callable[[], object], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"after {seconds} s, not yet: {what}"
+        time.sleep(1)
+
+
+def two_node_job(site: Site) -> str:
+    """Run it to its end; what it said."""
+    site.as_alice("cat > job.sh", stdin=JOB)
+    job = site.as_alice("sbatch --parsable -N 2 --ntasks-per-node 1 --gres gpu:8 -o out.txt job.sh")
+    until("the job is over", lambda: not site.as_alice(f"squeue -h -j {job}"), 150)
+    assert "COMPLETED" in site.as_alice(f"sacct -X -n -j {job} -o State")
+    return site.as_alice("cat out.txt")
+
+
+def test_apply_builds_a_cluster_without_nodes(site: Site) -> None:
+    result = site.good("apply")
+    assert {check["status"] for check in result["checks"]} == {"pass"}
+    assert "the autoscaler is healthy" in {check["name"] for check in result["checks"]}
+    assert len(containers(site.home)) == 1
+
+
+def test_the_second_apply_changes_nothing(site: Site) -> None:
+    result = site.good("apply")
+    assert result["changes"] == 0
+    assert set(result["changed"].values()) == {0}, result["changed"]
+
+
+def test_a_job_brings_its_nodes_and_the_controller_configures_them(site: Site) -> None:
+    ran = two_node_job(site).split("\n")
+    assert len(ran) == 2
+    for line in ran:
+        node, gpus, host = line.split()
+        assert node.startswith("compute-e")
+        assert host == node
+        assert gpus == "0,1,2,3,4,5,6,7"
+    assert len(containers(site.home)) == 3
+    status = site.good("status")
+    assert sum(row["state"] in ("idle", "allocated", "completing") for row in status["slurm"]) == 2
+
+
+def test_a_job_larger_than_the_pool_is_refused_at_once(site: Site) -> None:
+    with pytest.raises(AssertionError, match=r"[Nn]ode count|[Pp]artition"):
+        site.as_alice("sbatch -N 3 --wrap true")
+
+
+def test_idle_nodes_are_gone_and_explain_says_why(site: Site) -> None:
+    until("only the controller is left", lambda: len(containers(site.home)) == 1, IDLE_TIMEOUT + 60)
+    said = site.plain("autoscaler", "explain", "compute-e1")
+    assert said.returncode == 0
+    assert "terminate" in said.stdout
+
+
+def test_a_job_that_can_not_have_its_nodes_waits_with_words(site: Site) -> None:
+    faults = site.home / "faults.json"
+    faults.write_text(json.dumps([{"operation": "LaunchInstance*", "message": "Out of host capacity."}]))
+    try:
+        job = site.as_alice("sbatch --parsable -N 2 --wrap hostname")
+        words = "admin_comment:300"
+        until(
+            "squeue says why",
+            lambda: "Out of host capacity" in site.as_alice(f"squeue -h -j {job} -O {words}"),
+            240,
+        )
+        said = site.as_alice(f"bash -lc 'squeue -j {job}'")
+        assert "Next try at" in said
+        assert site.plain("autoscaler", "status").stdout.count("Out of host capacity")
+        site.as_alice(f"scancel {job}")
+    finally:
+        faults.write_text("[]")
+    assert len(containers(site.home)) == 1
+
+
+def test_nodes_of_a_baked_image_need_no_configuration(site: Site) -> None:
+    baked = site.good("image", "bake", "compute")
+    assert baked["status"] == "success"
+    images = site.good("image", "list")["images"]
+    assert [(image["pool"], image["state"]) for image in images] == [("compute", "AVAILABLE")]
+    assert len(two_node_job(site).split("\n")) == 2
+    requests = on_controller(site, "sudo", "journalctl", "-u", "gpucluster-join", "--since=-60s", "-o", "cat")
+    assert "compute-e" not in requests
+
+
+def test_nothing_secret_is_open_on_the_controller(site: Site) -> None:
+    modes = on_controller(
+        site,
+        *("sudo", "stat", "-c", "'%a %U %n'", "/etc/gpucluster/oci/key.pem", "/etc/gpucluster/inventory.yml"),
+        *("/var/lib/gpucluster-autoscaler", "/etc/gpucluster/autoscaler.json"),
+    )
+    assert [line.split()[:2] for line in modes.splitlines()] == [
+        ["600", "gpucluster"],
+        ["600", "root"],
+        ["700", "gpucluster"],
+        ["640", "root"],
+    ]
+    key = on_controller(site, "sudo", "sed", "-n", "2p", "/etc/gpucluster/oci/key.pem")
+    for unit in ("gpucluster-autoscaler", "gpucluster-join"):
+        assert key not in on_controller(site, "sudo", "journalctl", "-u", unit, "-o", "cat")
+
+
+def test_destroy_takes_elastic_nodes_with_it(site: Site) -> None:
+    job = site.as_alice("sbatch --parsable -N 1 --wrap 'sleep 900'")
+    until("the job runs", lambda: "R" in site.as_alice(f"squeue -h -j {job} -o %t"), 120)
+    site.good("destroy", "--delete-data")
+    assert containers(site.home) == []
+    assert networks(site.home) == []
+    for left in ("filesystems", "exports", "instances"):
+        assert list((site.home / left).iterdir()) == [], left

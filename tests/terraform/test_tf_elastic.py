@@ -1,0 +1,173 @@
+"""Elastic nodes, builders and images: what Terraform does not own, beside what it does, through the real SDK."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpucluster.elastic import Elastic, counts
+from gpucluster.errors import CloudError
+from gpucluster.events import Event, ignore
+from gpucluster.images import BakedImage, Images, newest, superseded
+from gpucluster.sdk import Access, model
+
+if TYPE_CHECKING:
+    from tests.terraform.conftest import LocalCloud, Workspace
+
+INSTANCES = "/20160918/instances"
+TAG = ("gpucluster", "demo")
+
+
+def _access(cloud: LocalCloud) -> Access:
+    credentials = cloud.credentials
+    config = {
+        "tenancy": credentials.tenancy,
+        "user": credentials.user,
+        "fingerprint": credentials.fingerprint,
+        "key_file": str(credentials.key_file),
+        "region": cloud.region,
+    }
+    return Access(config, cloud.endpoint, credentials.tenancy)
+
+
+def _launch(access: Access, pool: dict[str, Any], name: str, tags: dict[str, str]) -> str:
+    """What the autoscaler does; a test's double of it."""
+    management = access.client("core", "ComputeManagementClient")
+    details = model(
+        "core",
+        "InstanceConfigurationLaunchInstanceDetails",
+        display_name=name,
+        freeform_tags=tags,
+    )
+    body = model("core", "ComputeInstanceDetails", launch_details=details)
+    configuration = pool["instance_configuration_id"]
+    return str(management.launch_instance_configuration(configuration, body).data.id)
+
+
+@pytest.fixture
+def pool(workspace: Workspace) -> dict[str, Any]:
+    """An elastic pool with one permanent node."""
+    workspace.pool("burst", kind="compute_cluster", count=1, max_count=4)
+    workspace.apply()
+    found: dict[str, Any] = workspace.output()["pools"]["burst"]
+    return found
+
+
+def _alive(cloud: LocalCloud) -> set[str]:
+    gone = ("TERMINATED", "TERMINATING")
+    return {item["displayName"] for item in cloud.standing(INSTANCES) if item["lifecycleState"] not in gone}
+
+
+def test_only_what_carries_both_tags_is_removed(cloud: LocalCloud, pool: dict[str, Any]) -> None:
+    access = _access(cloud)
+    permanent = _alive(cloud)
+    ours = {"gpucluster": "demo", "role": "compute", "pool": "burst"}
+    _launch(access, pool, "burst-e1", {**ours, "node": "burst-e1", "generation": "1"})
+    _launch(access, pool, "burst-e2", {**ours, "node": "burst-e2", "generation": "3"})
+    _launch(access, pool, "stranger", {"gpucluster": "other", "node": "burst-e3"})
+    _launch(access, pool, "by-hand", ours)
+    announced: list[Event] = []
+    elastic = Elastic(access, TAG, announced.append)
+    found = elastic.instances()
+    assert [(one.node, one.pool, one.builder) for one in found] == [
+        ("burst-e1", "burst", False),
+        ("burst-e2", "burst", False),
+    ]
+    assert set(counts(found)) == {"burst"}
+    assert sum(counts(found)["burst"].values()) == 2
+
+    assert elastic.remove(lambda one: one.node == "burst-e2") == 1
+    assert [one.node for one in elastic.instances()] == ["burst-e1"]
+    assert elastic.remove() == 1
+    assert elastic.remove() == 0
+    assert _alive(cloud) == permanent | {"stranger", "by-hand"}
+    assert [(event.name, event.status) for event in announced] == [
+        ("instance burst-e2", "deleting"),
+        ("instance burst-e2", "deleted"),
+        ("instance burst-e1", "deleting"),
+        ("instance burst-e1", "deleted"),
+    ]
+    Elastic(access, ("gpucluster", "other"), ignore).remove()
+    assert _alive(cloud) == permanent | {"by-hand"}
+    hand = next(item for item in cloud.standing(INSTANCES, "demo") if item["displayName"] == "by-hand")
+    cloud.client.call("DELETE", f"{INSTANCES}/{hand['id']}")
+
+
+def test_what_is_launched_while_others_are_removed_goes_too(cloud: LocalCloud, pool: dict[str, Any]) -> None:
+    access = _access(cloud)
+    tags = {"gpucluster": "demo", "role": "compute", "pool": "burst"}
+    _launch(access, pool, "burst-e1", {**tags, "node": "burst-e1"})
+    late = iter(["burst-e2"])
+
+    def meanwhile(event: Event) -> None:
+        """An autoscaler that could not be stopped."""
+        if event.status == "deleting":
+            for name in late:
+                _launch(access, pool, name, {**tags, "node": name})
+
+    assert Elastic(access, TAG, meanwhile).remove() == 2
+    assert Elastic(access, TAG, ignore).instances() == ()
+
+
+def test_a_builder_boots_from_the_platforms_image(
+    cloud: LocalCloud, workspace: Workspace, pool: dict[str, Any]
+) -> None:
+    access = _access(cloud)
+    workspace.pool("burst", baked_image_id="ocid1.image.local.local-1.aaaabaked")
+    workspace.apply()
+    baked = workspace.output()["pools"]["burst"]
+    elastic = Elastic(access, TAG, ignore)
+    launched = elastic.launch_builder("burst", "burst-bake", baked["instance_configuration_id"], pool["image_id"])
+    instance = cloud.client.call("GET", f"{INSTANCES}/{launched}").body
+    assert (instance["displayName"], instance["imageId"], instance["lifecycleState"]) == (
+        "burst-bake",
+        pool["image_id"],
+        "RUNNING",
+    )
+    assert instance["shape"] == "BM.GPU4.8"
+    assert instance["freeformTags"] == {"gpucluster": "demo", "role": "compute", "pool": "burst", "builder": "burst"}
+    (one,) = elastic.instances()
+    assert (one.node, one.builder) == ("burst-bake", True)
+    assert counts([one]) == {}
+
+    images = Images(access, TAG, ignore)
+    made = images.create("burst", "0123456789abcdef", launched)
+    try:
+        assert made.state == "AVAILABLE"
+        assert made.name.startswith("demo-burst-20")
+        assert images.all() == (made,)
+        assert Images(access, ("gpucluster", "dem"), ignore).all() == ()
+        assert newest(images.all(), "burst", "0123456789abcdef") == made
+        assert newest(images.all(), "burst", "another") is None
+        assert newest(images.all(), "other", "0123456789abcdef") is None
+    finally:
+        images.remove(images.all())
+    assert images.all() == ()
+    assert elastic.remove() == 1
+
+
+def test_a_builder_for_which_there_is_no_host_says_so(cloud: LocalCloud, pool: dict[str, Any]) -> None:
+    fault = {"operation": "LaunchInstanceConfiguration", "status": 400, "code": "LimitExceeded", "message": "No more."}
+    cloud.faults(fault)
+    elastic = Elastic(_access(cloud), TAG, ignore)
+    with pytest.raises(CloudError, match=r"launching burst-bake: the cloud answered 400 LimitExceeded: No more"):
+        elastic.launch_builder("burst", "burst-bake", pool["instance_configuration_id"], pool["image_id"])
+    cloud.faults()
+    assert elastic.instances() == ()
+
+
+def _image(number: int, pool: str = "burst", state: str = "AVAILABLE") -> BakedImage:
+    from datetime import UTC, datetime
+
+    return BakedImage(f"i{number}", f"demo-{pool}-{number}", pool, "f", state, datetime(2026, 1, number, tzinfo=UTC))
+
+
+def test_the_image_in_use_and_the_newest_beside_it_are_kept() -> None:
+    images = [_image(3), _image(1), _image(4), _image(2), _image(5, "other")]
+    assert [image.id for image in superseded(images, "burst", "i4")] == ["i2", "i1"]
+    # The one in use stays, however old it is.
+    assert [image.id for image in superseded(images, "burst", "i1")] == ["i3", "i2"]
+    assert superseded(images[:1], "burst", "i3") == ()
+    half = [_image(9, state="PROVISIONING"), _image(2)]
+    assert newest(half, "burst", "f") == half[1]

@@ -1,0 +1,250 @@
+"""What `Cluster` does with elastic nodes. Cloud, Terraform and ssh are doubles here; the real ones are met in
+tests/terraform/test_tf_elastic.py and in tests/e2e."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster import handover, process
+from gpucluster.cluster import Cluster
+from gpucluster.elastic import ElasticInstance
+from gpucluster.errors import InputError, ProcessError, TerraformError, ToolError
+from gpucluster.events import Event
+from gpucluster.images import BakedImage
+from gpucluster.process import Completed
+from gpucluster.spec import load
+from gpucluster.terraform import Change, Plan
+from tests.unit.spec_texts import LOCAL
+
+OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.json"
+
+
+class ElasticDouble:
+    """Stands for `Elastic`: a list of instances. Says nothing about the cloud."""
+
+    def __init__(self, *instances: ElasticInstance) -> None:
+        self.here = list(instances)
+
+    def instances(self) -> tuple[ElasticInstance, ...]:
+        return tuple(self.here)
+
+    def remove(self, wanted: Callable[[ElasticInstance], bool] = lambda _: True) -> int:
+        gone = [one for one in self.here if wanted(one)]
+        self.here = [one for one in self.here if one not in gone]
+        return len(gone)
+
+
+class TerraformDouble:
+    """Stands for `Terraform`: fails as often as it is told to."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.applied = 0
+
+    def plan(self, *, destroy: bool = False) -> Plan:
+        assert destroy
+        return Plan((), Path("none"))
+
+    def apply(self, _plan: Plan) -> None:
+        self.applied += 1
+        if self.applied <= self.failures:
+            raise TerraformError("the compute cluster is in use")
+
+
+def _node(node: str, pool: str) -> ElasticInstance:
+    return ElasticInstance(f"ocid1.instance..{node}", node, pool, "RUNNING")
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    """What was announced."""
+    return []
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, events: list[Event]) -> Cluster:
+    """A cluster with a fixed pool `compute` and an elastic one, `cpu`, of which a run has kept the hosts."""
+    (tmp_path / "cluster.yml").write_text(LOCAL)
+    made = Cluster(load(tmp_path / "cluster.yml"), on_event=events.append)
+    made.paths.create()
+    hosts = {"hosts": [{"name": "demo-controller", "address": "10.77.0.2", "booted": "i"}]}
+    (made.paths.root / "hosts.json").write_text(json.dumps(hosts))
+    return made
+
+
+def _with(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *instances: ElasticInstance) -> ElasticDouble:
+    double = ElasticDouble(*instances)
+    monkeypatch.setattr(cluster, "_elastic", lambda: double)
+    return double
+
+
+def _ssh(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Sequence[str]], Completed]) -> list[str]:
+    said: list[str] = []
+
+    def run(argv: Sequence[str], **_: Any) -> Completed:
+        said.append(argv[-1])
+        return answer(argv)
+
+    monkeypatch.setattr(process, "run", run)
+    return said
+
+
+def test_words_for_the_autoscaler_reach_it_whole(cluster: Cluster) -> None:
+    argv = cluster.autoscaler_argv(["pause", "new firewall; reboot 'now' $(id)"])
+    assert argv[0] == "ssh"
+    assert argv[-3:-1] == ["demo-controller", "--"]
+    # What the remote shell makes of it is what was said.
+    done = process.run(["sh", "-c", argv[-1].replace("sudo gpucluster-autoscaler", "printf %s,", 1)])
+    assert done.stdout == "pause,new firewall; reboot 'now' $(id),"
+
+
+def test_without_elastic_pools_there_is_nobody_to_ask(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yml").write_text(LOCAL.replace("    max_count: 4", "    count: 1"))
+    plain = Cluster(load(tmp_path / "cluster.yml"))
+    with pytest.raises(InputError, match="no elastic pool"):
+        plain.autoscaler_argv(["status"])
+
+
+@pytest.mark.parametrize(("pool", "words"), [("gpu", "there is no pool gpu"), ("compute", "stay, and need no image")])
+def test_only_elastic_pools_are_baked(cluster: Cluster, pool: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        cluster.bake(pool)
+    assert not list(cluster.paths.runs.iterdir()), "nothing may have begun"
+
+
+def test_the_status_of_an_autoscaler_that_does_not_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 255, "", "Warning\nssh: connect to host: No route\n"))
+    with pytest.raises(ToolError, match="gives no answer: ssh: connect to host: No route"):
+        cluster.autoscaler_status()
+    _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 1, '{"healthy": false}', ""))
+    assert cluster.autoscaler_status() == {"healthy": False}
+
+
+def test_jobs_on_nodes_that_go_are_told(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> None:
+    _with(cluster, monkeypatch, _node("cpu-e1", "cpu"), _node("cpu-e2", "cpu"))
+    said = _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 0, "7\n9\n", ""))
+    assert cluster._remove_elastic() == 2
+    (command,) = said
+    assert command.startswith("sudo systemctl stop gpucluster-autoscaler.service gpucluster-join.service && ")
+    assert "--nodelist=cpu-e1,cpu-e2" in command
+    assert [event.message for event in events] == ["jobs run on nodes that go now, and were told: 7, 9"]
+
+
+def _times_out(_argv: Sequence[str]) -> Completed:
+    raise ProcessError("ssh did not end within 60 s")
+
+
+@pytest.mark.parametrize(
+    ("answer", "warnings"),
+    [
+        (_times_out, ["the autoscaler could not be stopped on the controller: ssh did not end within 60 s"]),
+        (
+            lambda argv: Completed(tuple(argv), 255, "", "ssh: No route to host\n"),
+            ["the autoscaler could not be stopped on the controller: ssh: No route to host"],
+        ),
+        (lambda argv: Completed(tuple(argv), 5, "", "Unit gpucluster-join.service not loaded.\n"), []),
+    ],
+)
+def test_a_dead_controller_does_not_hinder(
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    events: list[Event],
+    answer: Callable[[Sequence[str]], Completed],
+    warnings: list[str],
+) -> None:
+    double = _with(cluster, monkeypatch, _node("cpu-e1", "cpu"))
+    _ssh(monkeypatch, answer)
+    assert cluster._remove_elastic() == 1
+    assert double.here == []
+    assert [event.message for event in events] == warnings
+
+
+def test_a_node_that_was_launched_meanwhile_does_not_hold_the_network(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double = _with(cluster, monkeypatch, _node("cpu-e3", "cpu"))
+    terraform = TerraformDouble(failures=1)
+    cluster._tear_down(terraform)  # type: ignore[arg-type]
+    assert (terraform.applied, double.here) == (2, [])
+    # Where there is none, the failure is Terraform's own.
+    with pytest.raises(TerraformError):
+        cluster._tear_down(TerraformDouble(failures=1))  # type: ignore[arg-type]
+
+
+def _lost(pool: str, kind: str) -> Plan:
+    return Plan((Change(f'module.pool["{pool}"].{kind}.this[0]', "replace"),), Path("none"))
+
+
+@pytest.mark.parametrize(
+    ("plan", "left"),
+    [
+        (Plan((), Path("none")), ["cpu-e1"]),
+        (_lost("cpu", "oci_core_instance_configuration"), ["cpu-e1"]),
+        (_lost("cpu", "oci_core_compute_cluster"), []),
+        (_lost("compute", "oci_core_compute_cluster"), ["cpu-e1"]),
+        (Plan((Change("module.network.oci_core_subnet.private", "replace"),), Path("none")), []),
+    ],
+)
+def test_only_elastic_nodes_in_the_way_are_withdrawn(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, plan: Plan, left: list[str]
+) -> None:
+    # `compute` is elastic no more, and `gone` is no pool of the file.
+    double = _with(
+        cluster, monkeypatch, _node("compute-e1", "compute"), _node("cpu-e1", "cpu"), _node("gone-e1", "gone")
+    )
+    _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 0, "", ""))
+    cluster._withdraw(plan)
+    assert [one.node for one in double.here] == left
+
+
+def test_nothing_in_the_way_disturbs_nobody(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    _with(cluster, monkeypatch, _node("cpu-e1", "cpu"))
+    _ssh(monkeypatch, lambda _argv: pytest.fail("the autoscaler was stopped"))
+    cluster._withdraw(Plan((), Path("none")))
+
+
+def test_a_controller_whose_python_is_unknown_is_refused_at_its_place(tmp_path: Path) -> None:
+    image = "  image: {ocid: ocid1.image.oc1..x, login_user: debian}\n"
+    (tmp_path / "cluster.yml").write_text(LOCAL.replace("  memory_gb: 32\n", f"  memory_gb: 32\n{image}"))
+    with pytest.raises(InputError) as caught:
+        Cluster(load(tmp_path / "cluster.yml"))._wheels()
+    (found,) = caught.value.findings
+    assert (found.line, found.path) == (14, "controller.image")
+    assert 'Add `controller_python: "3.12"` under `software:`' in found.hint
+
+
+def test_the_image_that_fits_is_used_and_another_is_warned_of_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, events: list[Event]
+) -> None:
+    outputs = json.loads(OUTPUTS.read_text())
+    fits = handover.node_fingerprint(cluster.spec, handover.Outputs.parse(outputs), "cpu")
+    listed: list[BakedImage] = []
+
+    class ImagesDouble:
+        """Stands for `Images`: a list."""
+
+        def all(self) -> list[BakedImage]:
+            return listed
+
+    monkeypatch.setattr(cluster, "_images", ImagesDouble)
+    assert cluster._baked_images({}) == {}
+    assert cluster._baked_images(outputs) == {}
+    assert events == [], "a pool that was never baked is no reason to warn"
+
+    def image(name: str, fingerprint: str) -> BakedImage:
+        return BakedImage(name, name, "cpu", fingerprint, "AVAILABLE", datetime(2026, 1, 1, tzinfo=UTC))
+
+    listed.append(image("old", "0" * 16))
+    for _ in range(2):
+        assert cluster._baked_images(outputs) == {}
+    (warning,) = events
+    assert "Bake it again: gpucluster image bake cpu" in warning.message
+
+    listed.append(image("new", fits))
+    assert {pool: found.id for pool, found in cluster._baked_images(outputs).items()} == {"cpu": "new"}
