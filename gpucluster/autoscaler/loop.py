@@ -214,6 +214,7 @@ class Autoscaler:
         )
         self._joins: Lane[Join] = Lane("join", self._ask_join, on_end=self._errand_ended, workers=8)
         self._consoles: Lane[SaveConsole] = Lane("console", self._save, on_end=self._errand_ended, workers=8)
+        self._unasked: set[str] = set()
         self._asking = ThreadPoolExecutor(max_workers=_CAUSES_AT_ONCE, thread_name_prefix="cause")
 
     # --- for ever -----
@@ -277,6 +278,8 @@ class Autoscaler:
         instances = self._look_at_cloud(memory)
         joined = self._requests.results()
         late = self._late(memory, instances)
+        joining = self._requests.waiting() | {str(key) for key in self._joins.keys}
+        unasked = self._left_unasked(memory, joining, joined)
         seen = Observation(
             nodes=nodes,
             jobs=jobs,
@@ -284,8 +287,9 @@ class Autoscaler:
             outcomes=(*(one.outcome for one in sent), *late),
             intents=tuple(intent for _, intent in intents),
             in_flight=in_flight,
-            joining=self._requests.waiting() | {str(key) for key in self._joins.keys},
+            joining=joining,
             join_failed={instance: result.message for instance, result in joined.items() if not result.ok},
+            unasked=unasked,
         )
         # Looking takes a while; a pause that was asked for meanwhile counts already.
         memory = self._ledger.load()
@@ -293,6 +297,7 @@ class Autoscaler:
         decided = self._decide(seen, memory, self._policy, now)
         if not self._commit(decided, now):
             return None
+        self._unasked -= unasked
         self._forget(sent, [name for name, _ in intents], joined)
         self._timeline.sent(sent, decided.memory)
         self._timeline.failures(seen.outcomes)
@@ -302,6 +307,21 @@ class Autoscaler:
         self._busy = self._in_motion(seen, decided)
         self._remember_for_status(seen, now)
         return decided
+
+    def _left_unasked(self, memory: Memory, joining: Collection[str], joined: Collection[str]) -> frozenset[str]:
+        """Instances to be configured for whom nobody was asked: it went wrong, or the process before this one ended.
+
+        Who was asked twice is none the worse for it: the playbook then finds nothing to do.
+        """
+        left = set(self._unasked)
+        if self._memory is None:
+            pools = self._policy.pools
+            left |= {
+                slot.instance_id
+                for slot in memory.slots.values()
+                if slot.state in ("joining", "running") and slot.pool in pools and not pools[slot.pool].baked
+            }
+        return frozenset(left - set(joining) - set(joined))
 
     def _intents(self) -> Sequence[tuple[str, Intent]]:
         found: Sequence[tuple[str, Intent]] = ()
@@ -457,6 +477,8 @@ class Autoscaler:
         if error is not None:
             what = "not asked to be configured" if isinstance(action, Join) else "no console history"
             log.warning(f"{what}: {error}", node=action.node, instance=action.instance_id)
+            if isinstance(action, Join):
+                self._unasked.add(action.instance_id)
 
     # --- saying -----
 

@@ -158,12 +158,13 @@ def _running(draft: Draft, node: Node, slot: Slot, instance: Instance) -> Slot:
         why = f"{instance.id} runs and is to be made a node"
         draft.actions.append(Join(node.name, node.pool, instance.id, why))
         return draft.change(slot, state="joining", joined_at=draft.now)
-    joining = instance.id in draft.observation.joining
-    if slot.state == "running" and joining:
-        return draft.change(slot, state="joining")
-    if slot.state == "joining" and not joining and draft.now > slot.since:
-        return draft.change(slot, state="running")
-    return slot
+    if instance.id in draft.observation.unasked:
+        why = f"the configuration of {instance.id} could not be asked for: once more"
+        draft.actions.append(Join(node.name, node.pool, instance.id, why))
+        return draft.change(slot, state="joining", joined_at=draft.now)
+    # what it is doing is said by who does it
+    state = "joining" if instance.id in draft.observation.joining else "running"
+    return draft.change(slot, state=state) if state != slot.state and draft.now > slot.since else slot
 
 
 def _overdue(draft: Draft, slot: Slot, instance: Instance) -> str:

@@ -53,7 +53,6 @@ _NODE = re.compile(r"NodeName=(\S+) .*? State=(\S+) ThreadsPerCore=")
 # The user and the time are the last brackets: a reason may hold some of its own.
 _REASON = re.compile(r" Reason=(.*) \[([^\s\[\]]*)@[^\s\[\]]*\](?=\s|$)", re.DOTALL)
 _INSTANCE = re.compile(r".* InstanceId=(\S+)", re.DOTALL)
-_AT_REST = frozenset({"IDLE", "CLOUD", "POWERED_DOWN"})
 # Signs that older versions put behind a state, and the words that newer ones use.
 _SIGNS = {
     "*": "NOT_RESPONDING",
@@ -101,7 +100,6 @@ class Slurm:
         self._timeout = timeout
         self._clock = clock
         self._interactive: frozenset[str] = frozenset()
-        self._given_up: set[str] = set()
 
     # --- looking -----
 
@@ -122,9 +120,7 @@ class Slurm:
 
     def nodes(self) -> dict[str, Node]:
         """The elastic nodes: those with a name of a pool, and any other that Slurm takes for a cloud node."""
-        found = self._nodes(self._ask("scontrol", "--oneliner", "show", "nodes"))
-        self._offer_again(found)
-        return found
+        return self._nodes(self._ask("scontrol", "--oneliner", "show", "nodes"))
 
     def node_states(self, names: Iterable[str]) -> dict[str, Node]:
         """Some of the nodes; names that Slurm does not know are left out."""
@@ -186,21 +182,7 @@ class Slurm:
         they are IDLE+POWERED_DOWN, which also heals DOWN+POWERED_DOWN. A node that is powered down already goes the
         same way, and is out for SuspendTimeout.
         """
-        self._given_up.update(nodes)
         self._update_nodes(nodes, "state=power_down_force")
-
-    def _offer_again(self, found: Mapping[str, Node]) -> None:
-        """Nodes that were given up and are at rest again: Slurm's backfill scheduler is told of them.
-
-        After `power_down_force` it passes them over until they have been up once, and heterogeneous jobs are started
-        by nobody else (24.11.5, measured). Slurm refuses this of a node that has a job by now, which is fine.
-        """
-        rested = sorted(name for name in self._given_up if name in found and found[name].flags == _AT_REST)
-        for first in range(0, len(rested), BATCH):
-            self._run("scontrol", "update", f"nodename={','.join(rested[first : first + BATCH])}", "state=idle")
-        self._given_up.difference_update(rested)
-        # one that is in service was up in between
-        self._given_up -= {name for name in self._given_up if name not in found or found[name].in_service}
 
     def mark_down(self, nodes: Sequence[str], why: str) -> None:
         """Take nodes out of service at once; jobs on them are requeued or ended."""

@@ -204,6 +204,7 @@ class Observation:
         outcomes: launches that ended since the last look. `intents`: hooks since the last look.
         in_flight: tokens of the launches that the executor has queued or sent and not yet had an answer for.
         joining: instances that are being configured now; `join_failed`: instance -> words, since the last look.
+        unasked: instances whose configuration was decided on, and then nobody could be asked for it.
     """
 
     nodes: Mapping[str, Node] | None
@@ -214,6 +215,7 @@ class Observation:
     in_flight: frozenset[str] = frozenset()
     joining: frozenset[str] = frozenset()
     join_failed: Mapping[str, str] = field(default_factory=dict)
+    unasked: frozenset[str] = frozenset()
 
 
 # --- what we remember -----

@@ -7,6 +7,7 @@ store says what exists, and labels say whose it is. Containers outlive this proc
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import secrets
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpucluster import process
 from gpucluster.errors import CloudError
 from gpucluster.localcloud.engine import Launch, mac_address
 from gpucluster.localcloud.image import ImageInfo, ensure_image
@@ -45,6 +47,8 @@ __all__ = [
 
 # On each container: the directory of this host that goes when the instance goes.
 _FOLDER_LABEL = "gpucluster.folder"
+# linux/netdevice.h, NET_ADDR_SET
+_SET_BY_USER = "3"
 _SEED_TARGET = "/var/lib/cloud/seed/nocloud"
 _EXPORTS_TARGET = "/run/localcloud/exports"
 # What a disk must not carry over to the instances that are made from its image.
@@ -131,6 +135,7 @@ def launch(request: LaunchRequest) -> None:
             where=f"podman run {request.image}",
             hint="; ".join(probe()),
         )
+    _pin_gateway(request.network)
 
 
 def start(name: str) -> None:
@@ -251,6 +256,25 @@ def _blank_labels(name: str) -> list[str]:
     """An image inherits the labels of its container, and would pass for an instance of this home."""
     done = podman("container", "inspect", "--format", "{{json .Config.Labels}}", name)
     return [f"--label={key}=" for key in json.loads(done.stdout) or {}]
+
+
+@functools.cache
+def _bridge(network: str) -> tuple[str, str]:
+    """The bridge of a network and its address, the gateway. A network keeps both for as long as it exists."""
+    settings = json.loads(podman("network", "inspect", network).stdout)[0]
+    return settings["network_interface"], settings["subnets"][0]["gateway"]
+
+
+def _pin_gateway(network: str) -> None:
+    """Give the gateway a hardware address that stays.
+
+    A bridge takes the lowest one of its ports, so it would change with the instances that come and go; whoever talked
+    to the API at the gateway would then not reach it for some seconds (seen with 16 launches at once).
+    """
+    bridge, gateway = _bridge(network)
+    kind = Path("/sys/class/net", bridge, "addr_assign_type")
+    if kind.exists() and kind.read_text().strip() != _SET_BY_USER:
+        process.run(["ip", "link", "set", "dev", bridge, "address", mac_address(gateway)], check=False)
 
 
 def _state(word: str) -> str:

@@ -28,6 +28,7 @@ from gpucluster.autoscaler.world import (
     Observation,
     Plan,
     SaveConsole,
+    Slot,
     Terminate,
 )
 from tests.autoscaler.slurm_double import COMING, LEAVING, UP, SlurmDouble, SlurmFile, job
@@ -282,6 +283,45 @@ def test_a_new_instance_is_asked_to_be_configured_once_and_its_end_is_told(tmp_p
         assert not list((one.state / "join").iterdir())
         one.tick()
         assert not seen[-1].join_failed
+
+
+def test_a_configuration_that_could_not_be_asked_for_is_told_once(tmp_path: Path) -> None:
+    seen: list[Observation] = []
+
+    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> Plan:
+        seen.append(observation)
+        return Plan((Join("c-e1", "compute", "id-of-it", "it runs"),) if len(seen) == 1 else (), memory)
+
+    with rig(tmp_path, decide=decide) as one:
+        one.cloud.address = lambda instance_id: ""  # type: ignore[method-assign]
+        one.until(lambda: seen and seen[-1].unasked)
+        assert seen[-1].unasked == {"id-of-it"}
+        one.tick()
+        assert not seen[-1].unasked
+
+
+def test_a_new_process_asks_again_for_configurations_that_nobody_works_on(tmp_path: Path) -> None:
+    seen: list[Observation] = []
+
+    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> Plan:
+        seen.append(observation)
+        return Plan((), memory)
+
+    slots = {
+        name: Slot(name, "compute", 1, f"token-{name}", state, 1.0, 1.0, (), f"id-{name}")
+        for name, state in (("c-e1", "joining"), ("c-e2", "running"), ("c-e3", "joining"), ("c-e4", "up"))
+    }
+    raw = {**RAW, "pools": {"compute": {**POOL, "baked": False}}}
+    with rig(tmp_path, decide=decide, raw=raw) as one:
+        one.ledger.commit(replace(one.ledger.load(), slots=slots), Plan((), one.ledger.load()), 1.0)
+        (one.state / "join").mkdir(exist_ok=True)
+        (one.state / "join" / "request-c-e3.json").write_text(
+            '{"node": "c-e3", "pool": "compute", "instance_id": "id-c-e3", "address": "10.0.0.9"}'
+        )
+        one.tick()
+        assert seen[-1].unasked == {"id-c-e1", "id-c-e2"}
+        one.tick()
+        assert not seen[-1].unasked
 
 
 def test_a_refused_command_of_slurm_is_no_end(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from gpucluster.autoscaler.world import (
     Hold,
     Intent,
     Job,
+    Join,
     Launch,
     MarkDown,
     Outcome,
@@ -535,6 +536,20 @@ def test_scenario_16_a_node_that_registers_ends_the_row() -> None:
         world.look(200)
     assert not world.memory.cool_downs
     assert world.memory.boot_failures == {"gpu": 2}
+
+
+def test_scenario_16_a_configuration_that_nobody_could_be_asked_for_is_asked_for_again() -> None:
+    world = World(policy(pool(baked=False)))
+    world.starts(1, ["gpu-e1"])
+    world.look()
+    world.accepts("gpu-e1", state="RUNNING")
+    world.look(1)
+    world.look(1, unasked=frozenset({"ocid.gpu-e1.1"}))
+    assert [join.instance_id for join in world.the(Join)] == ["ocid.gpu-e1.1"]
+    world.joining.add("ocid.gpu-e1.1")
+    world.look(1)
+    assert world.plan.actions == ()
+    assert world.slot("gpu-e1").state == "joining"
 
 
 def test_scenario_16_an_unbaked_node_is_configured_first_and_then_awaited() -> None:

@@ -15,6 +15,7 @@ import pytest
 from gpucluster import process
 from gpucluster.errors import CloudError
 from gpucluster.localcloud import machines
+from gpucluster.localcloud.engine import mac_address
 from gpucluster.localcloud.machines import LaunchRequest
 
 pytestmark = pytest.mark.containers
@@ -246,6 +247,15 @@ def test_launch_that_fails_leaves_nothing(world: World) -> None:
         machines.launch(request)
     assert machines.state(request.name) == "absent"
     assert not (world.home / "instances" / request.name).exists()
+
+
+def test_the_gateway_keeps_its_hardware_address(world: World) -> None:
+    bridge, gateway = machines._bridge(world.prefix)
+    of_the_bridge = Path("/sys/class/net", bridge, "address")
+    assert of_the_bridge.read_text().strip() == mac_address(gateway)
+    ports = [entry.name for entry in Path("/sys/class/net", bridge, "brif").iterdir()]
+    # without the pin it would be the lowest of these
+    assert of_the_bridge.read_text() not in [Path("/sys/class/net", port, "address").read_text() for port in ports]
 
 
 def test_network_can_be_asked_for_twice_but_not_be_moved(world: World) -> None:
