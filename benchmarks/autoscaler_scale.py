@@ -74,6 +74,7 @@ def run(what: str) -> None:
     pool = StagePool("big", NODES, names=NODES)
     arena = {"suspend_time": 600, "suspend_timeout": 30, "resume_timeout": 600}
     with Stage([pool], times=_TIMES, arena=arena, subnet="10.77.0.0/20") as stage:
+        stage.until("the daemon looks", lambda: stage.events("metrics"))
         looks, seconds = _ticks(stage)
         watch = _Watch(stage)
         if what == "one job":

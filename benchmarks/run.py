@@ -1,7 +1,7 @@
 """How long things take: medians and ratios, printed, never asserted.
 
     .venv/bin/python benchmarks/run.py [cli] [apply] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
-                                   [--runs N]
+                                   [autoscaler-speed] [--runs N]
 
 cli    --help and `import gpucluster` against bare Python and against `import oci`.
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
@@ -12,6 +12,7 @@ Only when they are named, for they need minutes (the first two start nothing):
 autoscaler-tick  one decision of the autoscaler about 10,000 nodes and 10,000 waiting jobs.
 simulate         traces of up to 100,000 jobs.
 autoscaler-scale  a thousand slurmd of real Slurm: one job for all of them, and a thousand jobs.
+autoscaler-speed  from sbatch to a job's first line on nodes that have to come, 2 and 16 of them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from autoscaler_speed import autoscaler_speed  # type: ignore[import-not-found]  # beside this file
 from autoscaler_tick import autoscaler_tick, simulation  # type: ignore[import-not-found]  # beside this file
 
 CLUSTER_YML = """\
@@ -80,7 +82,11 @@ class _Bench:
         self.env = {**os.environ, "GPUCLUSTER_HOME": str(self.folder / "cloud")}
 
     def run(self, count: int, *words: str) -> dict[str, Any]:
-        (self.folder / "cluster.yml").write_text(CLUSTER_YML.format(count=count))
+        return self.command(CLUSTER_YML.format(count=count), *words)
+
+    def command(self, cluster_yml: str, *words: str) -> dict[str, Any]:
+        """Run the command on this description; what it said at the end, and how long it took."""
+        (self.folder / "cluster.yml").write_text(cluster_yml)
         argv = [sys.executable, "-m", "gpucluster", "-f", str(self.folder / "cluster.yml"), "-o", "json", *words]
         begin = time.perf_counter()
         done = subprocess.run(argv, env=self.env, stdout=subprocess.PIPE, text=True, check=False)
@@ -156,7 +162,7 @@ def main() -> None:
     parser.add_argument(
         "which",
         nargs="*",
-        choices=["cli", "apply", "scale", "autoscaler-tick", "simulate", "autoscaler-scale", []],
+        choices=["cli", "apply", "scale", "autoscaler-tick", "simulate", "autoscaler-scale", "autoscaler-speed", []],
         default=[],
     )
     parser.add_argument("--runs", type=int, default=3)
@@ -174,6 +180,8 @@ def main() -> None:
         simulation(1)
     if "autoscaler-scale" in wanted:
         autoscaler_scale()
+    if "autoscaler-speed" in wanted:
+        autoscaler_speed(options.runs, _Bench)
 
 
 if __name__ == "__main__":

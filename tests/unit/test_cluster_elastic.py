@@ -1,5 +1,5 @@
-"""What `Cluster` does with elastic nodes. Cloud, Terraform and ssh are doubles here; the real ones are met in
-tests/terraform/test_tf_elastic.py and in tests/e2e."""
+"""What `Cluster` and its rooms do with elastic nodes. Cloud, Terraform and ssh are doubles here; the real ones are met
+in tests/terraform/test_tf_elastic.py and in tests/e2e."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ from typing import Any
 import pytest
 
 from gpucluster import handover, process
+from gpucluster.baking import Baking
 from gpucluster.cluster import Cluster
+from gpucluster.controller import Controller
 from gpucluster.elastic import ElasticInstance
 from gpucluster.errors import InputError, ProcessError, TerraformError, ToolError
-from gpucluster.events import Event
+from gpucluster.events import Event, Sink, ignore
+from gpucluster.hosts import Hosts
 from gpucluster.images import BakedImage
 from gpucluster.process import Completed
+from gpucluster.provisioning import Provisioning
+from gpucluster.runs import Run
 from gpucluster.spec import load
 from gpucluster.terraform import Change, Plan
+from gpucluster.toolbox import Toolbox
+from gpucluster.withdrawal import Withdrawal
 from tests.unit.spec_texts import LOCAL
 
 OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.json"
@@ -68,19 +75,40 @@ def events() -> list[Event]:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, events: list[Event]) -> Cluster:
-    """A cluster with a fixed pool `compute` and an elastic one, `cpu`, of which a run has kept the hosts."""
-    (tmp_path / "cluster.yml").write_text(LOCAL)
-    made = Cluster(load(tmp_path / "cluster.yml"), on_event=events.append)
-    made.paths.create()
+def file(tmp_path: Path) -> Path:
+    """The file of a cluster with a fixed pool `compute` and an elastic one, `cpu`; a run has kept its hosts."""
+    (tmp_path / ".gpucluster").mkdir()
     hosts = {"hosts": [{"name": "demo-controller", "address": "10.77.0.2", "booted": "i"}]}
-    (made.paths.root / "hosts.json").write_text(json.dumps(hosts))
+    (tmp_path / ".gpucluster" / "hosts.json").write_text(json.dumps(hosts))
+    (tmp_path / "cluster.yml").write_text(LOCAL)
+    return tmp_path / "cluster.yml"
+
+
+@pytest.fixture
+def cluster(file: Path) -> Cluster:
+    """The cluster itself, as the command line has it."""
+    return Cluster(load(file))
+
+
+@pytest.fixture
+def tools(file: Path, events: list[Event]) -> Toolbox:
+    """What its rooms work with."""
+    made = _tools(file, events.append)
+    made.paths.create()
     return made
 
 
-def _with(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *instances: ElasticInstance) -> ElasticDouble:
+def _tools(file: Path, on_event: Sink = ignore) -> Toolbox:
+    return Toolbox(load(file), on_event, provider="bundled", version="0")
+
+
+def _withdrawal(tools: Toolbox) -> Withdrawal:
+    return Withdrawal(tools, Controller(tools))
+
+
+def _with(tools: Toolbox, monkeypatch: pytest.MonkeyPatch, *instances: ElasticInstance) -> ElasticDouble:
     double = ElasticDouble(*instances)
-    monkeypatch.setattr(cluster, "_elastic", lambda: double)
+    monkeypatch.setattr(tools, "elastic", lambda: double)
     return double
 
 
@@ -115,7 +143,7 @@ def test_without_elastic_pools_there_is_nobody_to_ask(tmp_path: Path) -> None:
 def test_only_elastic_pools_are_baked(cluster: Cluster, pool: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         cluster.bake(pool)
-    assert not list(cluster.paths.runs.iterdir()), "nothing may have begun"
+    assert not cluster.paths.runs.exists(), "nothing may have begun"
 
 
 def test_the_status_of_an_autoscaler_that_does_not_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,10 +154,11 @@ def test_the_status_of_an_autoscaler_that_does_not_answer(cluster: Cluster, monk
     assert cluster.autoscaler_status() == {"healthy": False}
 
 
-def test_jobs_on_nodes_that_go_are_told(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> None:
-    _with(cluster, monkeypatch, _node("cpu-e1", "cpu"), _node("cpu-e2", "cpu"))
+def test_jobs_on_nodes_that_go_are_told(tools: Toolbox, monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> None:
+    double = _with(tools, monkeypatch, _node("cpu-e1", "cpu"), _node("cpu-e2", "cpu"))
     said = _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 0, "7\n9\n", ""))
-    assert cluster._remove_elastic() == 2
+    _withdrawal(tools).remove_all(Run("destroy", tools.paths, ignore))
+    assert double.here == []
     (command,) = said
     assert command.startswith("sudo systemctl stop gpucluster-autoscaler.service gpucluster-join.service && ")
     assert "--nodelist=cpu-e1,cpu-e2" in command
@@ -152,29 +181,31 @@ def _times_out(_argv: Sequence[str]) -> Completed:
     ],
 )
 def test_a_dead_controller_does_not_hinder(
-    cluster: Cluster,
+    tools: Toolbox,
     monkeypatch: pytest.MonkeyPatch,
     events: list[Event],
     answer: Callable[[Sequence[str]], Completed],
     warnings: list[str],
 ) -> None:
-    double = _with(cluster, monkeypatch, _node("cpu-e1", "cpu"))
+    double = _with(tools, monkeypatch, _node("cpu-e1", "cpu"))
     _ssh(monkeypatch, answer)
-    assert cluster._remove_elastic() == 1
+    _withdrawal(tools).remove_all(Run("destroy", tools.paths, ignore))
     assert double.here == []
     assert [event.message for event in events] == warnings
 
 
 def test_a_node_that_was_launched_meanwhile_does_not_hold_the_network(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    tools: Toolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    double = _with(cluster, monkeypatch, _node("cpu-e3", "cpu"))
+    double = _with(tools, monkeypatch, _node("cpu-e3", "cpu"))
+    provisioning = Provisioning(tools, Baking(tools, Hosts(tools)), _withdrawal(tools))
+    run = Run("destroy", tools.paths, ignore)
     terraform = TerraformDouble(failures=1)
-    cluster._tear_down(terraform)  # type: ignore[arg-type]
+    provisioning.tear_down(terraform, run)  # type: ignore[arg-type]
     assert (terraform.applied, double.here) == (2, [])
     # Where there is none, the failure is Terraform's own.
     with pytest.raises(TerraformError):
-        cluster._tear_down(TerraformDouble(failures=1))  # type: ignore[arg-type]
+        provisioning.tear_down(TerraformDouble(failures=1), run)  # type: ignore[arg-type]
 
 
 def _lost(pool: str, kind: str) -> Plan:
@@ -192,38 +223,36 @@ def _lost(pool: str, kind: str) -> Plan:
     ],
 )
 def test_only_elastic_nodes_in_the_way_are_withdrawn(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, plan: Plan, left: list[str]
+    tools: Toolbox, monkeypatch: pytest.MonkeyPatch, plan: Plan, left: list[str]
 ) -> None:
     # `compute` is elastic no more, and `gone` is no pool of the file.
-    double = _with(
-        cluster, monkeypatch, _node("compute-e1", "compute"), _node("cpu-e1", "cpu"), _node("gone-e1", "gone")
-    )
+    double = _with(tools, monkeypatch, _node("compute-e1", "compute"), _node("cpu-e1", "cpu"), _node("gone-e1", "gone"))
     _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 0, "", ""))
-    cluster._withdraw(plan)
+    _withdrawal(tools).make_way(plan)
     assert [one.node for one in double.here] == left
 
 
-def test_nothing_in_the_way_disturbs_nobody(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    _with(cluster, monkeypatch, _node("cpu-e1", "cpu"))
+def test_nothing_in_the_way_disturbs_nobody(tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    _with(tools, monkeypatch, _node("cpu-e1", "cpu"))
     _ssh(monkeypatch, lambda _argv: pytest.fail("the autoscaler was stopped"))
-    cluster._withdraw(Plan((), Path("none")))
+    _withdrawal(tools).make_way(Plan((), Path("none")))
 
 
 def test_a_controller_whose_python_is_unknown_is_refused_at_its_place(tmp_path: Path) -> None:
     image = "  image: {ocid: ocid1.image.oc1..x, login_user: debian}\n"
     (tmp_path / "cluster.yml").write_text(LOCAL.replace("  memory_gb: 32\n", f"  memory_gb: 32\n{image}"))
     with pytest.raises(InputError) as caught:
-        Cluster(load(tmp_path / "cluster.yml"))._wheels()
+        _tools(tmp_path / "cluster.yml").wheels()
     (found,) = caught.value.findings
     assert (found.line, found.path) == (14, "controller.image")
     assert 'Add `controller_python: "3.12"` under `software:`' in found.hint
 
 
 def test_the_image_that_fits_is_used_and_another_is_warned_of_once(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, events: list[Event]
+    tools: Toolbox, monkeypatch: pytest.MonkeyPatch, events: list[Event]
 ) -> None:
     outputs = json.loads(OUTPUTS.read_text())
-    fits = handover.node_fingerprint(cluster.spec, handover.Outputs.parse(outputs), "cpu")
+    fits = handover.node_fingerprint(tools.spec, handover.Outputs.parse(outputs), "cpu")
     listed: list[BakedImage] = []
 
     class ImagesDouble:
@@ -232,9 +261,10 @@ def test_the_image_that_fits_is_used_and_another_is_warned_of_once(
         def all(self) -> list[BakedImage]:
             return listed
 
-    monkeypatch.setattr(cluster, "_images", ImagesDouble)
-    assert cluster._baked_images({}) == {}
-    assert cluster._baked_images(outputs) == {}
+    monkeypatch.setattr(tools, "images", ImagesDouble)
+    baking = Baking(tools, Hosts(tools))
+    assert baking.fitting({}) == {}
+    assert baking.fitting(outputs) == {}
     assert events == [], "a pool that was never baked is no reason to warn"
 
     def image(name: str, fingerprint: str) -> BakedImage:
@@ -242,9 +272,9 @@ def test_the_image_that_fits_is_used_and_another_is_warned_of_once(
 
     listed.append(image("old", "0" * 16))
     for _ in range(2):
-        assert cluster._baked_images(outputs) == {}
+        assert baking.fitting(outputs) == {}
     (warning,) = events
     assert "Bake it again: gpucluster image bake cpu" in warning.message
 
     listed.append(image("new", fits))
-    assert {pool: found.id for pool, found in cluster._baked_images(outputs).items()} == {"cpu": "new"}
+    assert {pool: found.id for pool, found in baking.fitting(outputs).items()} == {"cpu": "new"}
