@@ -91,7 +91,6 @@ def run(what: str) -> None:
         print(f"  launches: {dict(calls)}")
         print(f"  looks: {more - looks:.0f}, of {(longer - seconds) / max(1.0, more - looks):.2f} s on average")
         print(f"  memory of the daemon            {watch.memory / 2**20:8.0f} MiB at most")
-        stage.arena.run("scancel", "--user=root", check=False)
 
 
 def main(runs: int = 1) -> None:

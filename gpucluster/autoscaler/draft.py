@@ -66,6 +66,7 @@ class Draft:
         self.swept = 0  # instances ended in this look on no word of Slurm's but their node's rest
         self.healed = 0
         self.orphans_seen: dict[str, float] = dict(memory.orphans_seen)
+        self.healed_at: dict[str, float] = dict(memory.healed_at)
         self.node_count = memory.node_count
         self.launched_at: list[float] = list(memory.launched_at)
         self.actions: list[Action] = []
@@ -256,6 +257,7 @@ class Draft:
             "boot_failures": self.boot_failures,
             "generations": self.generations,
             "orphans_seen": self.orphans_seen,
+            "healed_at": self.healed_at,
             "node_count": self.node_count,
             "launched_at": tuple(self.launched_at),
         }

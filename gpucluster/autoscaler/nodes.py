@@ -19,6 +19,8 @@ from gpucluster.autoscaler.world import Drain, Fault, Instance, Join, Node, Save
 SETTLE = 30.0
 # Slurm holds its lock for as long as it powers nodes down: 3 s for ten thousand of them (measured with 22.05).
 MAX_HEALED_PER_LOOK = 500
+# Until a node that was healed shows it; Slurm is not told twice in this time.
+HEALS_IN = 15.0
 # In these states of a slot there is, or was, an instance that the cloud accepted.
 ACCEPTED = frozenset({"launched", "joining", "running", "up"})
 
@@ -366,9 +368,10 @@ def _dead(draft: Draft, node: Node) -> None:
             draft.actions.append(SaveConsole(slot.instance_id, node.name, f"{node.name}: {why}"))
         draft.change(slot, state="ending", fault=Fault.BOOT.value, message=why)
         pools.count_boot_failure(draft, node.pool, f"{node.name}: {why}")
-    if draft.healed >= MAX_HEALED_PER_LOOK:
+    if draft.healed >= MAX_HEALED_PER_LOOK or draft.now - draft.healed_at.get(node.name, -HEALS_IN) < HEALS_IN:
         return
     draft.healed += 1
+    draft.healed_at[node.name] = draft.now
     reason = node.reason or "it did not come into service in time"
     draft.power_down(node.name, f"{OURS} {node.pool}: nodes that Slurm gave up are made usable again ({reason})")
 

@@ -102,6 +102,8 @@ def _forget(draft: Draft) -> None:
                 continue
             if draft.now - slot.since > draft.policy.times.listing_lag:
                 del draft.slots[name]
+    if draft.healed_at:
+        draft.healed_at = {name: at for name, at in draft.healed_at.items() if draft.now - at < nodes.HEALS_IN}
     if draft.orphans_seen:
         there = {instance.id for instances in draft.live.values() for instance in instances}
         draft.orphans_seen = {name: at for name, at in draft.orphans_seen.items() if name in there}

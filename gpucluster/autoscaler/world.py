@@ -315,6 +315,7 @@ class Memory:
     Args:
         launched_at: times of the launches of the last hour.
         boot_failures: by pool, nodes in a row that never registered.
+        healed_at: by node, when Slurm was last told to make a node usable again that it gave up.
         generations: by node, the last one that was ever intended. A token that was used once is refused for a day
             when its instance has gone (409 InvalidatedRetryToken), so numbers must not begin again with the slot.
         node_count: how many nodes Slurm last listed, to notice a listing that is cut short.
@@ -328,6 +329,7 @@ class Memory:
     launched_at: tuple[float, ...] = ()
     boot_failures: Mapping[str, int] = field(default_factory=dict)
     orphans_seen: Mapping[str, float] = field(default_factory=dict)
+    healed_at: Mapping[str, float] = field(default_factory=dict)
     node_count: int = 0
     paused: str = ""
     generations: Mapping[str, int] = field(default_factory=dict)

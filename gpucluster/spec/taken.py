@@ -49,6 +49,6 @@ OWNED_SLURM_KEYS = _words(
 TUNABLE_SLURM_KEYS = _words(
     """
     BatchStartTimeout EnforcePartLimits LaunchParameters MessageTimeout PrivateData PropagateResourceLimitsExcept
-    ReconfigFlags SchedulerParameters SlurmdTimeout TreeWidth UnkillableStepTimeout
+    ReconfigFlags SchedulerParameters SlurmdTimeout SuspendExcStates TreeWidth UnkillableStepTimeout
     """
 )

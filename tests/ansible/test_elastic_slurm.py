@@ -50,6 +50,7 @@ def test_every_line_has_a_value_and_an_owner(version: str) -> None:
         ("SlurmctldParameters", "max_powered_nodes=7", "24.05", ""),
         ("PrivateData", "cloud", OLDEST, "23.02"),
         ("ReconfigFlags", "KeepPowerSaveSettings", "23.02", ""),
+        ("SuspendExcStates", "DRAIN", "23.02", ""),
         ("TreeWidth", "65533", OLDEST, "23.11"),
         ("SchedulerParameters", "sbatch_wait_nodes", OLDEST, ""),
         ("SchedulerParameters", "requeue_on_resume_failure", "25.05", ""),

@@ -173,6 +173,17 @@ def test_healing_is_spread_over_looks() -> None:
     assert sum(len(each.nodes) for each in world.the(PowerDown)) == MAX_HEALED_PER_LOOK
 
 
+def test_healing_is_not_asked_for_twice_before_it_can_show() -> None:
+    world = World()
+    world.are([ONE], DEAD, "gpucluster: no capacity")
+    world.look()
+    assert [each.nodes for each in world.the(PowerDown)] == [(ONE,)]
+    world.look(5)
+    assert world.plan.actions == ()
+    world.look(11)
+    assert [each.nodes for each in world.the(PowerDown)] == [(ONE,)]
+
+
 def test_a_node_that_powers_up_again_with_its_old_instance_is_given_its_time_and_then_replaced() -> None:
     world = World()
     world.serve(ONE)
