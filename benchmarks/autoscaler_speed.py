@@ -146,22 +146,25 @@ def autoscaler_speed(runs: int, new_bench: Callable[[], Bench]) -> None:
     """Two and sixteen nodes, without and with a baked image, and by the minute."""
     bench = new_bench()
     os.environ["GPUCLUSTER_HOME"] = bench.env["GPUCLUSTER_HOME"]  # for what we ask the cloud ourselves
+    print("seconds from sbatch to the first line of the job; boot: from the first launch to the last sshd", flush=True)
+    totals: dict[int, list[float]] = {2: [], MOST: []}
     try:
         cluster = _Cluster(bench)
         cluster.run("apply")
-        rows: dict[tuple[int, str], Took] = {}
-        for nodes in (2, MOST):
-            rows[nodes, "no image"] = _elastic(cluster, nodes, runs)
-        minutes = {nodes: _by_the_minute(cluster, nodes) for nodes in (2, MOST)}
-        cluster.run("image", "bake", "elastic")
-        for nodes in (2, MOST):
-            rows[nodes, "baked"] = _elastic(cluster, nodes, runs)
+        for image in ("none", "baked"):
+            if image == "baked":
+                cluster.run("image", "bake", "elastic")
+            for nodes, seen in totals.items():
+                took = _elastic(cluster, nodes, runs)
+                seen.append(took.total)
+                print(f"{nodes:>3} nodes, image {image:<6}{took.total:7.1f}   boot {took.boot:6.1f}", end="")
+                print(f"   added {took.added:6.1f}", flush=True)
+        for nodes, seen in totals.items():
+            minutes = _by_the_minute(cluster, nodes)
+            ratios = ", ".join(f"{minutes / total:.1f}" for total in seen)
+            print(
+                f"{nodes:>3} nodes, by the minute {minutes:6.1f}: {ratios} x as long as without and with an image",
+                flush=True,
+            )
     finally:
         bench.close()
-    print("seconds from sbatch to the first line of the job; of that, boot: from the first launch to the last sshd")
-    for (nodes, how), took in rows.items():
-        ratio = minutes[nodes] / took.total
-        print(
-            f"{nodes:>3} nodes, {how:<9}{took.total:7.1f}   boot {took.boot:6.1f}   added {took.added:6.1f}"
-            f"   by the minute {minutes[nodes]:6.1f}: {ratio:.1f} x as long"
-        )
