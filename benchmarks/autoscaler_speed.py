@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from description import cluster_yml  # type: ignore[import-not-found]  # beside this file
+
 from gpucluster import load
 from gpucluster.clouds import open_cloud
 from gpucluster.events import ignore
@@ -25,22 +27,9 @@ from gpucluster.paths import ClusterPaths
 
 IDLE_TIMEOUT = 15
 MOST = 16
-CLUSTER_YML = f"""\
-version: 1
-name: bench
-cloud: {{provider: local}}
-network:
-  vcn_cidr: 10.91.0.0/16
-  public_subnet_cidr: 10.91.0.0/24
-  private_subnet_cidr: 10.91.1.0/24
-  ssh_allowed_cidrs: [127.0.0.0/8]
-controller: {{shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32}}
-pools:
-  elastic: {{shape: BM.GPU4.8, count: 0, max_count: {MOST}, idle_timeout: {IDLE_TIMEOUT}}}
-  fixed: {{shape: BM.GPU4.8, count: FIXED}}
-users:
-  people:
-    - {{name: alice, full_name: Alice Example, generate_key: true}}
+POOLS = f"""\
+elastic: {{shape: BM.GPU4.8, count: 0, max_count: {MOST}, idle_timeout: {IDLE_TIMEOUT}}}
+fixed: {{shape: BM.GPU4.8, count: FIXED}}
 """
 # From before sbatch to the first line, and when sshd of each node was ready, all by the one clock of this machine.
 _JOB = """\
@@ -65,7 +54,7 @@ class Bench(Protocol):
     folder: Path
     env: dict[str, str]
 
-    def command(self, cluster_yml: str, *words: str) -> dict[str, Any]: ...
+    def command(self, description: str, *words: str) -> dict[str, Any]: ...
 
     def close(self) -> None: ...
 
@@ -88,7 +77,7 @@ class _Cluster:
         self._fixed = 1
 
     def run(self, *words: str) -> None:
-        self._bench.command(CLUSTER_YML.replace("FIXED", str(self._fixed)), *words)
+        self._bench.command(cluster_yml(POOLS.replace("FIXED", str(self._fixed))), *words)
 
     def resize_fixed(self, nodes: int) -> None:
         self._fixed = nodes

@@ -31,23 +31,7 @@ from typing import Any
 
 from autoscaler_speed import autoscaler_speed  # type: ignore[import-not-found]  # beside this file
 from autoscaler_tick import autoscaler_tick, simulation  # type: ignore[import-not-found]  # beside this file
-
-CLUSTER_YML = """\
-version: 1
-name: bench
-cloud: {{provider: local}}
-network:
-  vcn_cidr: 10.91.0.0/16
-  public_subnet_cidr: 10.91.0.0/24
-  private_subnet_cidr: 10.91.1.0/24
-  ssh_allowed_cidrs: [127.0.0.0/8]
-controller: {{shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32}}
-pools:
-  compute: {{shape: BM.GPU4.8, count: {count}, max_count: {count}}}
-users:
-  people:
-    - {{name: alice, full_name: Alice Example, generate_key: true}}
-"""
+from description import cluster_yml  # type: ignore[import-not-found]  # beside this file
 
 
 def _median(argv: list[str], runs: int) -> float:
@@ -82,11 +66,11 @@ class _Bench:
         self.env = {**os.environ, "GPUCLUSTER_HOME": str(self.folder / "cloud")}
 
     def run(self, count: int, *words: str) -> dict[str, Any]:
-        return self.command(CLUSTER_YML.format(count=count), *words)
+        return self.command(cluster_yml(f"compute: {{shape: BM.GPU4.8, count: {count}, max_count: {count}}}"), *words)
 
-    def command(self, cluster_yml: str, *words: str) -> dict[str, Any]:
+    def command(self, description: str, *words: str) -> dict[str, Any]:
         """Run the command on this description; what it said at the end, and how long it took."""
-        (self.folder / "cluster.yml").write_text(cluster_yml)
+        (self.folder / "cluster.yml").write_text(description)
         argv = [sys.executable, "-m", "gpucluster", "-f", str(self.folder / "cluster.yml"), "-o", "json", *words]
         begin = time.perf_counter()
         done = subprocess.run(argv, env=self.env, stdout=subprocess.PIPE, text=True, check=False)

@@ -67,7 +67,6 @@ _SIGNS = {
 }
 # What Slurm says of a job that is gone, or has gone on: what we wanted of it has lost its object.
 _TOO_LATE = ("Invalid job id", "already finished", "already completing or completed", "no longer pending")
-_NOT_PENDING = "no longer pending"
 _UNKNOWN_NODE = "Invalid node name"
 _HELD_ALREADY = "requeued in held state", "requeued held"
 _HELD = "JobHeldAdmin"
