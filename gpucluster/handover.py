@@ -7,6 +7,7 @@ Python.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,8 @@ from gpucluster import shapes
 from gpucluster.clouds import ControllerAccess
 from gpucluster.errors import TerraformError
 from gpucluster.instances import Member
-from gpucluster.spec import ClusterSpec, Image, Pool
-from gpucluster.ssh import Host
+from gpucluster.spec import ClusterSpec, Image, Network, Platform, Pool
+from gpucluster.ssh import GATEWAY, Host
 
 CONTRACT_VERSION = 1
 CLUSTER_TAG = "gpucluster"
@@ -46,17 +47,56 @@ def elastic_names(pool: Pool) -> int:
     return 2 * pool.elastic_count + 2 if pool.elastic else 0
 
 
+def permanent_names(name: str, pool: Pool) -> tuple[str, ...]:
+    """The names of the nodes of the pool `name` that are always there, in the order of their numbers.
+
+    A name that was removed is not given again, or the number of another node would change.
+    """
+    removed = set(pool.removed_nodes)
+    numbered = (f"{name}-{number}" for number in itertools.count(1))
+    return tuple(itertools.islice((node for node in numbered if node not in removed), pool.count))
+
+
 def builder_name(pool: str) -> str:
     """The name of the instance that a pool's image is baked on."""
     return f"{pool}-bake"
 
 
-def _image(image: Image) -> dict[str, str | None]:
-    return {"ocid": image.ocid, "operating_system": image.operating_system, "version": image.version}
+def _image(image: Image) -> dict[str, str | bool | None]:
+    return {
+        "ocid": image.ocid,
+        "name": image.name,
+        "operating_system": image.operating_system,
+        "version": image.version,
+        "listing": image.listing,
+        "listing_version": image.listing_version,
+        "make_compatible": image.make_compatible,
+    }
 
 
-def _pool_variables(pool: Pool, baked_image_id: str | None) -> dict[str, Any]:
-    rdma = bool(shapes.get(pool.shape).rdma_devices)
+def _network(network: Network, cluster: str) -> dict[str, Any]:
+    return {
+        "access": network.access,
+        "vcn_cidr": network.vcn_cidr,
+        "public_subnet_cidr": network.public_subnet_cidr,
+        "private_subnet_cidr": network.private_subnet_cidr,
+        "vcn_id": network.vcn_id,
+        "public_subnet_id": network.public_subnet_id,
+        "private_subnet_id": network.private_subnet_id,
+        "ssh_allowed_cidrs": list(network.ssh_allowed_cidrs),
+        "dns_label": cluster.replace("-", ""),
+    }
+
+
+def _platform(shape: str, platform: Platform) -> dict[str, str | bool | None] | None:
+    """The settings of the firmware, for shapes that have such; None if nothing was said."""
+    kind = shapes.get(shape).platform_config_type
+    if kind is None or platform == Platform():
+        return None
+    return {"type": kind, "numa_nodes_per_socket": platform.numa_nodes_per_socket, "smt": platform.smt}
+
+
+def _pool_variables(name: str, pool: Pool, baked_image_id: str | None, user_data: str | None) -> dict[str, Any]:
     return {
         "kind": pool.kind,
         "shape": pool.shape,
@@ -64,13 +104,25 @@ def _pool_variables(pool: Pool, baked_image_id: str | None) -> dict[str, Any]:
         "memory_gb": pool.memory_gb,
         "count": pool.count,
         "max_count": pool.max_count,
+        "node_names": list(permanent_names(name, pool)),
         "boot_volume_gb": pool.boot_volume_gb,
+        "boot_volume_vpus_per_gb": pool.boot_volume_vpus_per_gb,
         "image": _image(pool.image),
-        "rdma": rdma,
-        "rdma_plugins": list(RDMA_PLUGINS) if rdma else [],
+        "user_data": user_data,
+        "platform": _platform(pool.shape, pool.platform),
+        "capacity_reservation_id": pool.capacity_reservation_id,
+        "rdma": pool.uses_rdma,
+        "rdma_plugins": _rdma_plugins(pool),
         "availability_domain": pool.availability_domain,
         "baked_image_id": baked_image_id if pool.elastic else None,
     }
+
+
+def _rdma_plugins(pool: Pool) -> list[str]:
+    """Fixed addresses stay as they are only if the plugin that gives others is off; authentication is always needed."""
+    if not pool.uses_rdma:
+        return []
+    return list(RDMA_PLUGINS if pool.rdma_addressing == "plugin" else RDMA_PLUGINS[:1])
 
 
 def tfvars(
@@ -80,38 +132,46 @@ def tfvars(
     compartment_id: str,
     ssh_authorized_keys: Sequence[str],
     baked_images: Mapping[str, str],
+    home_region: str = "",
+    user_data: Mapping[str, str] | None = None,
+    iam: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The variables of the root `terraform/cluster`.
 
     Args:
         baked_images: the OCID of the image that a pool's elastic nodes boot from, by pool; without one they launch
             from the image that permanent nodes have.
+        home_region: the region that dynamic groups and policies are written in; empty: that of the cluster.
+        user_data: what cloud-init is told, by `controller` and the names of pools.
+        iam: the dynamic group and its policies; None where none are made.
     """
-    network, controller = spec.network, spec.controller
+    controller, home, data = spec.controller, spec.storage.home, user_data or {}
     return {
         "cluster_name": spec.name,
         "region": spec.cloud.region,
+        "home_region": home_region or spec.cloud.region,
         "tenancy_id": tenancy_id,
         "compartment_id": compartment_id,
         "availability_domain": spec.cloud.availability_domain,
         "ssh_authorized_keys": list(ssh_authorized_keys),
-        "network": {
-            "vcn_cidr": str(network.vcn_cidr),
-            "public_subnet_cidr": str(network.public_subnet_cidr),
-            "private_subnet_cidr": str(network.private_subnet_cidr),
-            "ssh_allowed_cidrs": [str(cidr) for cidr in network.ssh_allowed_cidrs],
-            "dns_label": spec.name.replace("-", ""),
-        },
+        "network": _network(spec.network, spec.name),
         "controller": {
             "shape": controller.shape,
             "ocpus": controller.ocpus,
             "memory_gb": controller.memory_gb,
             "boot_volume_gb": controller.boot_volume_gb,
+            "boot_volume_vpus_per_gb": controller.boot_volume_vpus_per_gb,
             "image": _image(controller.image),
+            "user_data": data.get("controller"),
         },
-        "home": {"export_path": spec.storage.home.export_path},
-        "pools": {name: _pool_variables(pool, baked_images.get(name)) for name, pool in spec.pools.items()},
-        "freeform_tags": {CLUSTER_TAG: spec.name},
+        "home": {"export_path": home.export_path, "file_system_id": home.file_system_id, "server": home.server},
+        "pools": {
+            name: _pool_variables(name, pool, baked_images.get(name), data.get(name))
+            for name, pool in spec.pools.items()
+        },
+        "iam": dict(iam) if iam is not None else None,
+        "freeform_tags": {**spec.cloud.freeform_tags, CLUSTER_TAG: spec.name},
+        "defined_tags": dict(spec.cloud.defined_tags),
     }
 
 
@@ -135,7 +195,11 @@ class PoolOutput:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The root's output `cluster`, version 1."""
+    """The root's output `cluster`, version 1.
+
+    `bastion_id` is the bastion that the controller is reached through; None where it has a public address.
+    `home_file_system_id` is empty where an existing server has the homes.
+    """
 
     name: str
     region: str
@@ -146,6 +210,7 @@ class Outputs:
     home_server: str
     home_export_path: str
     pools: Mapping[str, PoolOutput]
+    bastion_id: str | None = None
 
     @classmethod
     def parse(cls, outputs: Mapping[str, Any]) -> Outputs:
@@ -170,10 +235,11 @@ class Outputs:
                 compartment_id=cluster["compartment_id"],
                 availability_domain=cluster["availability_domain"],
                 controller=_member(cluster["controller"]),
-                home_file_system_id=cluster["home"]["file_system_id"],
+                home_file_system_id=cluster["home"]["file_system_id"] or "",
                 home_server=cluster["home"]["mount_target_ip"],
                 home_export_path=cluster["home"]["export_path"],
                 pools={name: _pool_output(pool, cluster) for name, pool in cluster["pools"].items()},
+                bastion_id=cluster.get("bastion_id"),
             )
         except (KeyError, TypeError) as error:
             raise TerraformError(f"the output `cluster` lacks {error}", hint="Run: gpucluster apply") from error
@@ -207,10 +273,18 @@ def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
         "controller": [outputs.controller.id, outputs.controller.private_ip],
         "home": [outputs.home_server, outputs.home_export_path, spec.storage.home.mount_path],
         "slurm": spec.slurm.cluster_name,
-        "image": _image(spec.pools[pool].image),
+        "image": _image_fingerprint(spec.pools[pool].image),
         "shape": spec.pools[pool].shape,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _image_fingerprint(image: Image) -> dict[str, str | None]:
+    """What says which image it is. Only what was said, but for the first three: images that were baked before the
+    others came still fit."""
+    found = {"ocid": image.ocid, "operating_system": image.operating_system, "version": image.version}
+    later = {"name": image.name, "listing": image.listing, "listing_version": image.listing_version}
+    return {**found, **{key: value for key, value in later.items() if value is not None}}
 
 
 @dataclass(frozen=True)
@@ -268,19 +342,20 @@ Members = Mapping[str, Sequence[Member]]
 
 
 def hosts(spec: ClusterSpec, outputs: Outputs, members: Members) -> tuple[Host, ...]:
-    """Every host with its ssh route: the controller by its public address, nodes through it."""
-    bastion = outputs.controller.name
+    """Every host with its ssh route: the controller by its public address, if it has one; nodes through it."""
+    controller = outputs.controller.name
     found = [
         Host(
-            bastion,
+            controller,
             outputs.controller.public_ip or outputs.controller.private_ip,
             spec.controller.image.login_user,
             outputs.controller.id,
+            jump=GATEWAY if outputs.bastion_id else "",
         )
     ]
     for pool, nodes in members.items():
         user = spec.pools[pool].image.login_user
-        found += [Host(node.name, node.private_ip, user, node.id, jump=bastion) for node in nodes]
+        found += [Host(node.name, node.private_ip, user, node.id, jump=controller) for node in nodes]
     return tuple(found)
 
 
@@ -405,10 +480,12 @@ def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool) -
     return {
         "name": name,
         "nodes": [node.name for node in nodes],
-        "node": shapes.slurm_node(shape, ocpus=pool.ocpus, memory_gb=pool.memory_gb),
+        "node": shapes.slurm_node(
+            shape, ocpus=pool.ocpus, memory_gb=pool.memory_gb, smt=pool.platform.smt is not False
+        ),
         "gpus": shape.gpus,
         "gres_type": shape.gres_type,
-        "rdma": shape.rdma,
+        "rdma": pool.uses_rdma,
         "gpu_device_files": list(shape.gpu_device_files),
         "partition": pool.partition,
         "login_user": pool.image.login_user,

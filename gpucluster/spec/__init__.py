@@ -3,9 +3,10 @@
     spec = load("inventories/local/cluster.yml")      # or InputError with every fault at once
     spec.pools["compute"].kind                        # "cluster_network"
 
-document.py reads YAML with places, model.py says what each key may hold, rules.py (with network.py, elastic.py and
-people.py) what keys demand of one another, wording.py how a fault is told, template.py and reference.py write the
-format down for people.
+document.py reads YAML with places. model.py says what each key may hold, with its sections in place.py, machines.py and
+service.py, single values in fields.py, and in derive.py what follows from what. rules.py says what keys demand of one
+another, with a file for each part: tags, network, existing, storage, nodes, images, elastic, people, state. wording.py
+says how a fault is told; template.py and reference.py write the format down for people.
 """
 
 from __future__ import annotations
@@ -17,28 +18,13 @@ from pydantic import ValidationError
 from gpucluster.errors import Finding, InputError
 from gpucluster.spec import document, rules, wording
 from gpucluster.spec.draft import Draft
-from gpucluster.spec.model import (
-    TIME_NAMES,
-    VERSION,
-    Autoscaler,
-    Cloud,
-    ClusterSpec,
-    Controller,
-    Home,
-    Image,
-    Network,
-    Person,
-    Pool,
-    PoolKind,
-    Resolved,
-    Slurm,
-    Software,
-    Ssh,
-    Storage,
-    Users,
-)
+from gpucluster.spec.fields import Resolved
+from gpucluster.spec.machines import Controller, Home, Image, LocalDisk, Platform, Pool, PoolKind, Storage
+from gpucluster.spec.model import VERSION, ClusterSpec
 from gpucluster.spec.network import overlapping_routes
+from gpucluster.spec.place import Cloud, Iam, Network, Ssh, State
 from gpucluster.spec.reference import json_schema
+from gpucluster.spec.service import TIME_NAMES, Autoscaler, Person, Slurm, Software, Users
 from gpucluster.spec.template import template
 
 __all__ = [
@@ -50,14 +36,18 @@ __all__ = [
     "Controller",
     "Finding",
     "Home",
+    "Iam",
     "Image",
+    "LocalDisk",
     "Network",
     "Person",
+    "Platform",
     "Pool",
     "PoolKind",
     "Slurm",
     "Software",
     "Ssh",
+    "State",
     "Storage",
     "Users",
     "finding",

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from gpucluster.spec import model
+from gpucluster.spec import derive, model
 from gpucluster.spec.document import Document, Path
 
 
@@ -20,7 +20,7 @@ class Draft:
         self.directory = directory
         self.public_keys: dict[str, tuple[str, ...]] = {}
         self.prices: dict[str, float] = {}
-        written = _pruned(model.derived(document.data), (), bad)
+        written = _pruned(derive.derived(document.data), (), bad)
         self.data: dict[str, Any] = _filled(model.ClusterSpec, written, (), bad)
 
     def section(self, *path: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from gpucluster import shapes
-from gpucluster.spec import document, model
+from gpucluster.spec import document, fields, service
 from gpucluster.spec.document import Path
 from gpucluster.spec.draft import Draft, is_elastic
 from gpucluster.spec.wording import alike, shown
@@ -45,8 +45,8 @@ def _idle_times(draft: Draft, elastic: Mapping[str, Any]) -> None:
 
 def _times(draft: Draft) -> None:
     for name in draft.section("autoscaler", "times"):
-        if name not in model.TIME_NAMES:
-            hint = alike(str(name), model.TIME_NAMES) or f"Known: {', '.join(sorted(model.TIME_NAMES))}"
+        if name not in service.TIME_NAMES:
+            hint = alike(str(name), service.TIME_NAMES) or f"Known: {', '.join(sorted(service.TIME_NAMES))}"
             draft.fault(("autoscaler", "times", name), "unknown time", hint, key=True)
 
 
@@ -74,7 +74,7 @@ def _prices(draft: Draft, elastic: Mapping[str, Any]) -> None:
 
 def _read_prices(draft: Draft, name: str) -> dict[str, float] | None:
     try:
-        file = model.located(name, draft.directory)
+        file = fields.located(name, draft.directory)
         with file.open("rb") as stream:
             raw = stream.read(document.MAX_BYTES + 1)
     except RuntimeError:

@@ -9,12 +9,15 @@ from typing import Any
 
 from gpucluster.spec.document import Path
 from gpucluster.spec.draft import Draft, is_elastic
+from gpucluster.spec.nodes import has_rdma, rdma_interfaces
 from gpucluster.spec.wording import shown
 
 #: Of every subnet OCI keeps three addresses: the first two and the last.
 RESERVED_ADDRESSES = 3
 #: A mount target takes three addresses of its subnet.
 MOUNT_TARGET_ADDRESSES = 3
+#: A bastion's private endpoint takes one.
+BASTION_ADDRESSES = 1
 #: Where a pool is elastic, its image is baked on an instance that is there for a while; one at a time.
 BUILDERS = 1
 #: OCI's limits for a VCN and for a subnet.
@@ -43,10 +46,7 @@ def check_network(draft: Draft) -> None:
             draft.fault(("network", name), message)
     vcn, public, private = (found[name] for name in names)
     if vcn:
-        for cidr, what in _UNUSABLE.items():
-            if vcn.overlaps(IPv4Network(cidr)):
-                draft.fault(("network", "vcn_cidr"), f"overlaps {cidr} ({what})", "Take one of 10.0.0.0/8")
-                break
+        _usable(draft, ("network", "vcn_cidr"), vcn, "Take one of 10.0.0.0/8")
         for name, subnet in (("public_subnet_cidr", public), ("private_subnet_cidr", private)):
             if subnet and not subnet.subnet_of(vcn):
                 draft.fault(("network", name), f"{subnet} lies outside of vcn_cidr {vcn}", f"Take a part of {vcn}")
@@ -55,6 +55,8 @@ def check_network(draft: Draft) -> None:
         draft.fault(("network", "private_subnet_cidr"), message, "Take another part of vcn_cidr")
     if private:
         _room(draft, private)
+    _access(draft, section)
+    _rdma(draft, section, vcn, private)
     _ssh_allowed(draft, section.get("ssh_allowed_cidrs"))
 
 
@@ -96,11 +98,63 @@ def _network_of(draft: Draft, path: Path, text: Any) -> IPv4Network | None:
     return network
 
 
+def _usable(draft: Draft, path: Path, network: IPv4Network, hint: str) -> None:
+    for cidr, what in _UNUSABLE.items():
+        if network.overlaps(IPv4Network(cidr)):
+            draft.fault(path, f"overlaps {cidr} ({what})", hint)
+            return
+
+
+def _access(draft: Draft, section: dict[str, Any]) -> None:
+    path: Path = ("network", "public_subnet_cidr")
+    access, cidr = section.get("access"), section.get("public_subnet_cidr")
+    if access == "public" and "public_subnet_cidr" in section and cidr is None:
+        hint = "Add it, such as `public_subnet_cidr: 10.0.0.0/24`, or write `access: bastion`"
+        draft.fault(path, "is missing: with access public the controller stands there", hint)
+    elif access == "bastion" and cidr is not None:
+        message = "has no meaning with access bastion: the controller stands in the private subnet"
+        draft.fault(path, message, "Delete the line, or write `access: public`", key=True)
+
+
+def _rdma(draft: Draft, section: dict[str, Any], vcn: IPv4Network | None, private: IPv4Network | None) -> None:
+    """The range of RDMA interfaces; where no pool has such, only what was written is looked at."""
+    path: Path = ("network", "rdma_cidr")
+    pools = {name: pool for name, pool in draft.section("pools").items() if has_rdma(pool)}
+    if not pools and not draft.written(path):
+        return
+    rdma = _network_of(draft, path, section.get("rdma_cidr"))
+    if rdma is None:
+        return
+    _usable(draft, path, rdma, "Take one of 192.168.0.0/16 or 172.16.0.0/12")
+    if vcn and rdma.overlaps(vcn):
+        hint = "Take another range for one of the two, such as `rdma_cidr: 192.168.0.0/16` with a VCN of 10.0.0.0/8"
+        draft.fault(path, f"{rdma} overlaps vcn_cidr {vcn}", hint)
+    if private:
+        _room_for_rdma(draft, rdma, private, pools)
+
+
+def _room_for_rdma(draft: Draft, rdma: IPv4Network, private: IPv4Network, pools: dict[str, Any]) -> None:
+    """Every RDMA interface has a block as large as the private subnet, for the address is that of the node in it."""
+    for name, pool in pools.items():
+        blocks = len(rdma_interfaces(pool["shape"]))
+        needed = blocks * private.num_addresses
+        if pool.get("rdma_addressing") == "cloud-init" and needed > rdma.num_addresses:
+            message = (
+                f"{rdma} has {rdma.num_addresses} addresses, {needed} are needed: pool {name} has {blocks} RDMA "
+                f"interfaces, and each takes as many as private_subnet_cidr has ({private.num_addresses})"
+            )
+            prefix = 32 - (needed - 1).bit_length()
+            draft.fault(("network", "rdma_cidr"), message, f"Take a /{prefix} or larger, or a smaller private subnet")
+            return
+
+
 def _room(draft: Draft, private: IPv4Network) -> None:
     counts = [pool.get("max_count") for pool in draft.section("pools").values() if isinstance(pool, dict)]
     nodes = sum(count for count in counts if isinstance(count, int))
     builders = BUILDERS if any(is_elastic(pool) for pool in draft.section("pools").values()) else 0
-    needed = nodes + 1 + MOUNT_TARGET_ADDRESSES + RESERVED_ADDRESSES + builders
+    bastion = BASTION_ADDRESSES if draft.section("network").get("access") == "bastion" else 0
+    target = 0 if draft.section("storage", "home").get("server") else MOUNT_TARGET_ADDRESSES
+    needed = nodes + 1 + target + bastion + RESERVED_ADDRESSES + builders
     if needed > private.num_addresses:
         prefix = 32 - (needed - 1).bit_length()
         hint = f"Take a /{prefix} or larger, or lower max_count"
@@ -109,8 +163,9 @@ def _room(draft: Draft, private: IPv4Network) -> None:
         draft.fault(
             ("network", "private_subnet_cidr"),
             f"{private} has {private.num_addresses} addresses, {needed} are needed: {nodes} nodes, 1 controller, "
-            f"{f'{builders} to bake an image, ' if builders else ''}{MOUNT_TARGET_ADDRESSES} for the mount target, "
-            f"{RESERVED_ADDRESSES} kept by the cloud",
+            f"{f'{builders} to bake an image, ' if builders else ''}"
+            f"{f'{target} for the mount target, ' if target else ''}"
+            f"{f'{bastion} for the bastion, ' if bastion else ''}{RESERVED_ADDRESSES} kept by the cloud",
             hint,
         )
 

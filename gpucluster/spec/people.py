@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.spec import keys, model
+from gpucluster.spec import fields, keys
 from gpucluster.spec.document import Path
 from gpucluster.spec.draft import Draft
 from gpucluster.spec.taken import RESERVED_IDS, SYSTEM_NAMES
@@ -91,7 +91,7 @@ def _full_name(draft: Draft, path: Path, full_name: Any) -> None:
 
 def _key_file(draft: Draft, path: Path, name: str) -> tuple[str, ...]:
     try:
-        found = keys.read(model.located(name, draft.directory))
+        found = keys.read(fields.located(name, draft.directory))
     except keys.BadKey as bad:
         draft.fault(path, bad.message, bad.hint)
         return ()
@@ -105,7 +105,7 @@ def _key_file(draft: Draft, path: Path, name: str) -> tuple[str, ...]:
 def _private_key(draft: Draft, name: str) -> None:
     path: Path = ("ssh", "private_key_file")
     try:
-        file = model.located(name, draft.directory)
+        file = fields.located(name, draft.directory)
         is_file = file.is_file()
     except (RuntimeError, OSError):
         is_file = False

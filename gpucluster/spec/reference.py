@@ -11,10 +11,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from gpucluster import shapes
-from gpucluster.spec import model, network, taken
+from gpucluster.spec import derive, fields, machines, model, network, place, service, state, taken
 
 _DERIVED_DEFAULTS = {
     "cloud.region": "`local-1` with provider local",
+    "network.public_subnet_cidr": "required with access public",
     "controller.image": "Debian 13 with provider local",
     "pools.<name>.image": "Debian 13 with provider local",
     "pools.<name>.max_count": "`count`",
@@ -24,8 +25,8 @@ _DERIVED_DEFAULTS = {
     "users.people[].full_name": "`name`",
     "slurm.cluster_name": "`name`",
     "slurm.default_partition": "that of the default pool",
-    "controller.ocpus": f"`{model.CONTROLLER_OCPUS}` without `shape`",
-    "controller.memory_gb": f"`{model.CONTROLLER_MEMORY_GB}` without `shape`",
+    "controller.ocpus": f"`{derive.CONTROLLER_OCPUS}` without `shape`",
+    "controller.memory_gb": f"`{derive.CONTROLLER_MEMORY_GB}` without `shape`",
 }
 
 
@@ -42,11 +43,13 @@ def json_schema() -> dict[str, Any]:
                 field["enum"] = list(shapes.catalogue())
             if name == "extra_config":
                 field["additionalProperties"] = {"type": ["string", "integer"]}
+            if name == "config":
+                field["additionalProperties"] = {"type": ["string", "integer", "boolean"]}
             if name == "times":
-                field["propertyNames"] = {"enum": sorted(model.TIME_NAMES)}
+                field["propertyNames"] = {"enum": sorted(service.TIME_NAMES)}
         definition.pop("title", None)
     pools = schema["properties"]["pools"]
-    pools["propertyNames"] = {"pattern": model.POOL_NAME_PATTERN, "not": {"enum": sorted(taken.RESERVED_POOL_NAMES)}}
+    pools["propertyNames"] = {"pattern": fields.POOL_NAME_PATTERN, "not": {"enum": sorted(taken.RESERVED_POOL_NAMES)}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"gpucluster cluster.yml, version {model.VERSION}",
@@ -62,7 +65,7 @@ def json_schema_text() -> str:
 def markdown() -> str:
     """The file docs/reference/cluster-yml.md."""
     lines = [
-        "<!-- Made by `python -m gpucluster.spec reference`. Change gpucluster/spec/model.py instead. -->",
+        "<!-- Made by `python -m gpucluster.spec reference`. Change gpucluster/spec instead. -->",
         "# cluster.yml",
         "",
         "One file says what a cluster is to be. Everything wrong in it is reported at once, with line and column,",
@@ -82,18 +85,23 @@ def markdown() -> str:
 
 def _sections() -> Iterator[tuple[str, str, type[BaseModel]]]:
     yield "Top level", "", model.ClusterSpec
-    yield "`cloud`", "cloud.", model.Cloud
-    yield "`network`", "network.", model.Network
-    yield "`ssh`", "ssh.", model.Ssh
-    yield "`controller`", "controller.", model.Controller
-    yield "`storage.home`", "storage.home.", model.Home
-    yield "`pools.<name>`", "pools.<name>.", model.Pool
-    yield "`image`, of the controller and of each pool", "image.", model.Image
-    yield "`users`", "users.", model.Users
-    yield "`users.people[]`", "users.people[].", model.Person
-    yield "`slurm`", "slurm.", model.Slurm
-    yield "`autoscaler`", "autoscaler.", model.Autoscaler
-    yield "`software`", "software.", model.Software
+    yield "`cloud`", "cloud.", place.Cloud
+    yield "`network`", "network.", place.Network
+    yield "`ssh`", "ssh.", place.Ssh
+    yield "`controller`", "controller.", machines.Controller
+    yield "`storage`", "storage.", machines.Storage
+    yield "`storage.home`", "storage.home.", machines.Home
+    yield "`storage.local_disk`", "storage.local_disk.", machines.LocalDisk
+    yield "`pools.<name>`", "pools.<name>.", machines.Pool
+    yield "`image`, of the controller and of each pool", "image.", machines.Image
+    yield "`pools.<name>.platform`", "platform.", machines.Platform
+    yield "`users`", "users.", service.Users
+    yield "`users.people[]`", "users.people[].", service.Person
+    yield "`iam`", "iam.", place.Iam
+    yield "`state`", "state.", place.State
+    yield "`slurm`", "slurm.", service.Slurm
+    yield "`autoscaler`", "autoscaler.", service.Autoscaler
+    yield "`software`", "software.", service.Software
 
 
 def _row(path: str, name: str, info: FieldInfo) -> str:
@@ -127,7 +135,11 @@ def _type(annotation: Any) -> str:
 def _rules() -> list[str]:
     owned = ", ".join(f"`{key}`" for key in sorted(taken.OWNED_SLURM_KEYS))
     reserved = ", ".join(f"`{name}`" for name in sorted(taken.RESERVED_POOL_NAMES))
-    fixed = f"{network.MOUNT_TARGET_ADDRESSES} for the mount target of the shared home"
+    fixed = (
+        f"{network.MOUNT_TARGET_ADDRESSES} for the mount target of the shared home (none with `storage.home.server`), "
+        f"{network.BASTION_ADDRESSES} with access bastion"
+    )
+    own = ", ".join(f"`{tag}`" for tag in taken.OWN_TAGS)
     return [
         "## Rules between keys",
         "",
@@ -137,6 +149,13 @@ def _rules() -> list[str]:
         f"{fixed}, {network.BUILDERS} to bake images where a pool is elastic, and {network.RESERVED_ADDRESSES} that "
         "the cloud keeps.",
         f"- `ssh_allowed_cidrs` holds no network larger than /{network.LARGEST_SSH_PREFIX}, and no IPv6.",
+        "- With access `public` there is a `public_subnet_cidr`, with access `bastion` there is none.",
+        "- `vcn_id` comes with `private_subnet_id` and, with access `public`, `public_subnet_id`; no subnet without "
+        "`vcn_id`.",
+        "- `rdma_cidr` and `vcn_cidr` do not overlap. With `rdma_addressing: cloud-init` it has, for each RDMA "
+        "interface of a node, as many addresses as `private_subnet_cidr`.",
+        f"- `freeform_tags` takes none of these keys, which gpucluster sets itself: {own}. Keys have no spaces and no "
+        "periods; those of `defined_tags` are `Namespace.Key`.",
         "- A pool's name is at most 20 lower-case letters, digits and `-`, beginning with a letter and not ending with "
         f"`-`; taken are {reserved}.",
         "- A flexible shape (`...Flex`) needs `ocpus` and `memory_gb`, any other refuses them.",
@@ -145,10 +164,16 @@ def _rules() -> list[str]:
         "- Elastic pools of one partition have the same `idle_timeout`.",
         "- `autoscaler.max_cost_per_hour` needs `autoscaler.prices_file`, with a price for the shape of every elastic "
         "pool.",
-        "- What a pool's nodes stand in follows from the shape and the counts: with RDMA and `max_count` above `count` "
-        "a compute cluster, with RDMA otherwise a cluster network, without RDMA neither.",
-        "- `image` has either `operating_system` and `version`, or `ocid`.",
-        "- `mount_path` is no directory of the system.",
+        "- What a pool's nodes stand in follows from the shape, `rdma` and the counts: with RDMA and `max_count` above "
+        "`count` a compute cluster, with RDMA otherwise a cluster network, without RDMA neither.",
+        "- `rdma: true` and `rdma_addressing: cloud-init` are for shapes with RDMA, the second one for those whose "
+        "interfaces are known; `platform` is for bare metal.",
+        "- Names in `removed_nodes` are those of the pool's own permanent nodes, `<pool>-<n>`, each once.",
+        "- `image` is named in one way: `operating_system` and `version`; `name`, with `operating_system` or "
+        "`login_user`; `listing` and `login_user`; or `ocid` and `login_user`.",
+        "- `mount_path` is no directory of the system, and the two are not inside of one another.",
+        "- `storage.home` has `file_system_id` or `server`, or neither.",
+        *_backends(),
         "- Names and uids of people are unique, none belongs to the system, and every person has a public key (with "
         "provider local `generate_key: true` will do).",
         "- Public keys are Ed25519, ECDSA (also on hardware tokens) or RSA of 2048 bits and more. A private key is "
@@ -160,6 +185,17 @@ def _rules() -> list[str]:
         "keys.",
         "",
     ]
+
+
+def _backends() -> Iterator[str]:
+    for name, backend in state.BACKENDS.items():
+        if not backend.settings:
+            yield f"- `state.backend: {name}` has no settings."
+            continue
+        needed = " and ".join(f"`{key}`" for key in backend.required) or "none of its settings"
+        known = ", ".join(f"`{key}`" for key in sorted(backend.settings))
+        secrets = ", ".join(f"`{key}`" for key in sorted(backend.secrets))
+        yield f"- `state.backend: {name}` needs {needed}, and knows {known}. Secrets are refused: {secrets}."
 
 
 def _shapes() -> list[str]:

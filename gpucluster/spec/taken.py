@@ -30,6 +30,9 @@ SYSTEM_DIRECTORIES = _words(
 #: Directories in which nothing may be mounted, either.
 NEVER_UNDER = _words("/bin /boot /dev /etc /lib /lib64 /proc /root /run /sbin /sys /tmp /usr")
 
+#: Free-form tags by which gpucluster finds what is its own. OCI does not mind case in the keys of tags.
+OWN_TAGS = ("gpucluster", "role", "pool", "node", "generation", "builder")
+
 #: Keys of slurm.conf that follow from the rest of the file. Slurm does not mind case in them.
 OWNED_SLURM_KEYS = _words(
     """

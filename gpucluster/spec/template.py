@@ -45,11 +45,15 @@ cloud:
   region: us-ashburn-1
   compartment_id: ocid1.compartment.oc1..exampleuniqueid    # yours
   # availability_domain: null     # null: the first of the region
+  # freeform_tags: {team: vision}
+  # defined_tags: {Operations.CostCenter: "42"}
 
 network:
+  # access: bastion               # nothing has a public address: delete public_subnet_cidr
   vcn_cidr: 10.0.0.0/16
   public_subnet_cidr: 10.0.0.0/24
   private_subnet_cidr: 10.0.1.0/24
+  # vcn_id: ocid1.vcn...          # an existing network, with public_subnet_id and private_subnet_id
   ssh_allowed_cidrs:
     - 203.0.113.0/24              # the network that you log in from
 
@@ -65,6 +69,7 @@ controller:
 storage:
   home:
     mount_path: /mnt/home
+    # file_system_id: ocid1.filesystem...    # an existing file system
 
 pools:
   compute:                        # a Slurm partition of the same name
@@ -73,6 +78,10 @@ pools:
     # max_count: 8                # with more than count: nodes that exist only while jobs need them
     # idle_timeout: 600           # seconds without a job until such a node is removed
     image: {operating_system: Canonical Ubuntu, version: "24.04"}
+    # image: {listing: Oracle Linux - GPU Cluster Networking Image, login_user: opc}    # of the marketplace
+    # platform: {numa_nodes_per_socket: NPS4, smt: false}
+    # capacity_reservation_id: ocid1.capacityreservation...
+    # removed_nodes: [compute-2]  # this node goes, and no other; lower count with it
 
 users:
   people:
@@ -80,6 +89,10 @@ users:
       full_name: Alice Example
       ssh_public_key_files:
         - ~/.ssh/id_ed25519.pub   # or ssh_public_keys with the text of a key
+
+# state:                          # where Terraform keeps its state: without this, on this machine
+#   backend: oci
+#   config: {bucket: terraform, namespace: exampletenancy}
 """
 
 

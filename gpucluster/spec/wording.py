@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from gpucluster.spec import model
+from gpucluster.spec import fields, model
 from gpucluster.spec.document import Document, Path
 
 _MAX_SHOWN = 60
@@ -21,29 +21,41 @@ _WORDS_FOR_FALSE = frozenset({"false", "no", "off", "n", "False", "FALSE"})
 
 _NAME_WORDS = "lower-case letters, digits and -, beginning with a letter and not ending with -"
 _PATTERNS = {
-    model.NAME_PATTERN: (f"must be at most 15 {_NAME_WORDS}", ""),
-    model.POOL_NAME_PATTERN: (f"must be at most 20 {_NAME_WORDS}", ""),
-    model.USER_NAME_PATTERN: (
+    fields.NAME_PATTERN: (f"must be at most 15 {_NAME_WORDS}", ""),
+    fields.POOL_NAME_PATTERN: (f"must be at most 20 {_NAME_WORDS}", ""),
+    fields.USER_NAME_PATTERN: (
         "must be at most 32 lower-case letters, digits, _ and -, beginning with a letter or _",
         "",
     ),
-    model.PATH_PATTERN: (
+    fields.PATH_PATTERN: (
         "must be an absolute path without a slash at the end",
         "Such as /mnt/home; letters, digits, . _ and - are allowed in it",
     ),
-    model.REGION_PATTERN: ("must be the name of a region", "Such as us-ashburn-1"),
-    model.COMPARTMENT_PATTERN: (
+    fields.REGION_PATTERN: ("must be the name of a region", "Such as us-ashburn-1"),
+    fields.COMPARTMENT_PATTERN: (
         "must be the OCID of a compartment",
         "It begins with ocid1.compartment. and is shown in the console under Identity, Compartments",
     ),
-    model.IMAGE_PATTERN: ("must be the OCID of an image", "It begins with ocid1.image."),
-    model.SLURM_CLUSTER_PATTERN: (
+    fields.IMAGE_PATTERN: ("must be the OCID of an image", "It begins with ocid1.image."),
+    fields.VCN_PATTERN: ("must be the OCID of a virtual cloud network", "It begins with ocid1.vcn."),
+    fields.SUBNET_PATTERN: ("must be the OCID of a subnet", "It begins with ocid1.subnet."),
+    fields.FILE_SYSTEM_PATTERN: (
+        "must be the OCID of a file system",
+        "It begins with ocid1.filesystem.; a mount target has another OCID, write its address as `server`",
+    ),
+    fields.RESERVATION_PATTERN: (
+        "must be the OCID of a capacity reservation",
+        "It begins with ocid1.capacityreservation.",
+    ),
+    fields.TITLE_PATTERN: ("must be one line, without a space at its ends", ""),
+    fields.DOMAIN_PATTERN: ("must be the name of an identity domain", "Letters, digits, . _ and -; at most 100"),
+    fields.SLURM_CLUSTER_PATTERN: (
         "must be at most 40 lower-case letters, digits, _ and -, beginning with a letter",
         "",
     ),
-    model.TIMEZONE_PATTERN: ("must be the name of a time zone", "Such as UTC or Europe/Berlin"),
-    model.PYTHON_PATTERN: ("must be a version of Python from 3.11 on", 'Such as "3.12", in quotes'),
-    model.WORD_PATTERN: ("must be one word", ""),
+    fields.TIMEZONE_PATTERN: ("must be the name of a time zone", "Such as UTC or Europe/Berlin"),
+    fields.PYTHON_PATTERN: ("must be a version of Python from 3.11 on", 'Such as "3.12", in quotes'),
+    fields.WORD_PATTERN: ("must be one word", ""),
 }
 
 
@@ -160,6 +172,9 @@ def _sections_with(key: str) -> list[Path]:
         *((name,) for name in model.ClusterSpec.model_fields),
         ("pools", "<name>"),
         ("storage", "home"),
+        ("storage", "local_disk"),
+        ("pools", "<name>", "platform"),
+        ("pools", "<name>", "image"),
     ]
     return [section for section in sections if key in keys_at(section)]
 
@@ -204,7 +219,8 @@ def _mapping(value: Any, _context: Any, _document: Document, path: Path) -> tupl
 
 def _choice(value: Any, context: Any, _document: Document, path: Path) -> tuple[str, str]:
     info = field_at(path)
-    choices = [str(choice) for choice in get_args(info.annotation)] if info else [str(context.get("expected"))]
+    known = get_args(_unwrapped(info.annotation)) if info else (context.get("expected"),)
+    choices = [str(choice) for choice in known]
     return f"must be {' or '.join(choices)}; got {shown(value)}", alike(str(value), choices)
 
 
@@ -253,6 +269,7 @@ _BY_TYPE: dict[str, Callable[[Any, Any, Document, Path], tuple[str, str]]] = {
     "greater_than": _bound("above", "gt"),
     "greater_than_equal": _bound("at least", "ge"),
     "less_than_equal": _bound("at most", "le"),
+    "multiple_of": _bound("a multiple of", "multiple_of"),
     "too_short": _too_short,
     "too_long": _too_long,
     "string_too_short": _empty,

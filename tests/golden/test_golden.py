@@ -20,6 +20,11 @@ from gpucluster.spec import load
 AUTOSCALING = handover.Autoscaling(
     ControllerAccess({"method": "instance_principal"}), frozenset({"h100-elastic"}), Path("/wheels")
 )
+IAM = {
+    "dynamic_group": "of-the-controller",
+    "compartment_statements": ["Allow dynamic-group of-the-controller to read instances in compartment id c"],
+    "tenancy_statements": [],
+}
 CASES = sorted(folder for folder in Path(__file__).parent.iterdir() if (folder / "cluster.yml").exists())
 
 
@@ -39,6 +44,9 @@ def test_variables(case: Path) -> None:
         compartment_id="ocid1.compartment.test..c",
         ssh_authorized_keys=["ssh-ed25519 AAAA operator"],
         baked_images={pool: f"ocid1.image.test..{pool}" for pool in spec.pools},
+        home_region="us-phoenix-1" if spec.cloud.provider == "oci" else "",
+        user_data={name: f"#cloud-config\n# of {name}\n" for name in ("controller", *spec.pools)},
+        iam=IAM if spec.elastic_pools and spec.iam.create else None,
     )
     _compare(case / "tfvars.json", found)
 

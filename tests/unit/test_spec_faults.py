@@ -97,12 +97,6 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "empty text": ("name: demo", 'name: §""', "name", "must be at most 15"),
     # --- cloud
     "region of the local cloud": ("provider: local", "provider: local\n  region: §us-ashburn-1", "cloud.region", "has one region"),
-    "compartment of the local cloud": (
-        "provider: local",
-        "provider: local\n  §compartment_id: ocid1.compartment.oc1..x",
-        "cloud.compartment_id",
-        "no meaning with provider local",
-    ),
     "profile of the local cloud": ("provider: local", "provider: local\n  §profile: X", "cloud.profile", "no meaning"),
     # --- network
     "no network": ("vcn_cidr: 10.77.0.0/16", "vcn_cidr: §ten", "network.vcn_cidr", "must be a network with its prefix"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,8 @@ from gpucluster.errors import InputError
 from gpucluster.spec import ClusterSpec, loads, template
 from tests.unit.spec_texts import KEY, LOCAL, OCI
 
-BASES = [LOCAL, OCI, template("demo", "local"), template("demo", "oci")]
+PRIVATE = (Path(__file__).parents[1] / "golden" / "oci_private" / "cluster.yml").read_text()
+BASES = [LOCAL, OCI, PRIVATE, template("demo", "local"), template("demo", "oci")]
 # fmt: off
 ODD = [
     "", "~", "null", "true", "false", "yes", "no", "0", "-1", "1.5", ".inf", ".nan", "1e999", "0x1F", "017",
