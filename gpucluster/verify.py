@@ -1,6 +1,7 @@
 """The verdict: facts from every host in, checks out. Pure.
 
-A check that could not run is not a pass: it is `not_run`, and the verdict fails with it.
+A check that could not run is not a pass: it is `not_run`, and the verdict fails with it. One about hardware that is
+only emulated is a `skip`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-PASS, FAIL, NOT_RUN = "pass", "fail", "not_run"
+PASS, FAIL, NOT_RUN, SKIP = "pass", "fail", "not_run", "skip"
 
 Facts = Mapping[str, Mapping[str, Any]]
 
@@ -40,6 +41,9 @@ class Expectation:
         people: the directory users that must resolve everywhere.
         autoscaler: whether a pool is elastic, so that it must run.
         partitions: by pool, its partition where that has another name.
+        local_drives: by host, how many drives of its own must be in one file system; without those that have none.
+        rdma_addressed: the hosts whose RDMA interfaces have addresses from user data.
+        hardware_emulated: hosts have less than their shape promises; what none of them has can't be judged.
     """
 
     hosts: Sequence[str]
@@ -50,6 +54,9 @@ class Expectation:
     accounting: bool
     autoscaler: bool = False
     partitions: Mapping[str, str] = field(default_factory=dict)
+    local_drives: Mapping[str, int] = field(default_factory=dict)
+    rdma_addressed: Sequence[str] = ()
+    hardware_emulated: bool = False
 
     @property
     def controller(self) -> str:
@@ -72,6 +79,10 @@ def judge(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
         for pool, nodes in expected.pools.items()
         if len(nodes) >= 2  # noqa: PLR2004
     ]
+    if expected.local_drives:
+        checks.append(_local_disks(expected, facts))
+    if expected.rdma_addressed:
+        checks.append(_rdma_addresses(expected, facts))
     if expected.accounting:
         checks.append(_accounting(controller))
     if expected.autoscaler:
@@ -80,8 +91,13 @@ def judge(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
 
 
 def passed(checks: Sequence[Check]) -> bool:
-    """Whether every check passed; no checks at all are no pass."""
-    return bool(checks) and all(check.status == PASS for check in checks)
+    """Whether every check passed that could be judged; no checks at all are no pass."""
+    return any(check.status == PASS for check in checks) and not faults(checks)
+
+
+def faults(checks: Sequence[Check]) -> tuple[Check, ...]:
+    """The checks that keep a cluster from passing."""
+    return tuple(check for check in checks if check.status not in (PASS, SKIP))
 
 
 def _verdict(name: str, faults: Sequence[str], good: str) -> Check:
@@ -134,6 +150,47 @@ def _users(expected: Expectation, facts: Facts) -> Check:
         if ids_text.partition(":")[2] != str(expected.users_gid)
     ]
     return _verdict(name, faults, f"{', '.join(expected.people)} on {len(expected.hosts)} hosts")
+
+
+def _local_disks(expected: Expectation, facts: Facts) -> Check:
+    name = "each node's own drives are one file system"
+    found = {host: facts.get(host, {}).get("local_disk") or {} for host in expected.local_drives}
+    if expected.hardware_emulated and _absent(found):
+        return Check(name, SKIP, "the hardware is emulated: no node has a drive of its own")
+    faults = [
+        f"{host}: {fault}"
+        for host, drives in expected.local_drives.items()
+        if (fault := _disk_fault(found[host], drives))
+    ]
+    return _verdict(name, faults, f"xfs on {len(expected.local_drives)} nodes")
+
+
+def _disk_fault(disk: Mapping[str, Any], drives: int) -> str:
+    if not disk:
+        return "nothing is known of its drives: its user data was not run, or is of an earlier version"
+    if not disk.get("mounted"):
+        return str(disk.get("words") or f"nothing is mounted at {disk.get('path')}")
+    if disk.get("fstype") != "xfs":
+        return f"{disk.get('fstype')} is mounted at {disk.get('path')}"
+    return f"{disk.get('drives')} of {drives} drives" if disk.get("drives", 0) < drives else ""
+
+
+def _rdma_addresses(expected: Expectation, facts: Facts) -> Check:
+    name = "RDMA interfaces have addresses"
+    found = {host: facts.get(host, {}).get("rdma_addresses") or {} for host in expected.rdma_addressed}
+    if expected.hardware_emulated and _absent(found):
+        return Check(name, SKIP, "the hardware is emulated: no node has an RDMA interface")
+    faults = [
+        f"{host}: {told.get('words') or 'its user data was not run'}"
+        for host, told in found.items()
+        if told.get("state") != "addressed"
+    ]
+    return _verdict(name, faults, f"on {len(found)} nodes")
+
+
+def _absent(found: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether every host has looked, and has nothing of the kind."""
+    return all(told.get("state") == "absent" for told in found.values())
 
 
 def _idle(pool: str, partition: str, nodes: Sequence[str], controller: Mapping[str, Any]) -> Check:

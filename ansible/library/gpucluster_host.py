@@ -117,6 +117,11 @@ def has_unit(name: str) -> bool:
     return any(Path(directory, f"{name}.service").is_file() for directory in UNIT_DIRECTORIES)
 
 
+def starts_at_boot(name: str) -> bool:
+    """Whether something wants this service; user data turns a firewall off that an image brings."""
+    return any(any(Path(directory).glob(f"*.wants/{name}.service")) for directory in UNIT_DIRECTORIES)
+
+
 def host_keys() -> list[str]:
     """The public host keys, as `type key`."""
     files = sorted(Path("/etc/ssh").glob("ssh_host_*_key.pub"))
@@ -163,7 +168,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
             "memlock": hard_limit(resource.RLIMIT_MEMLOCK),
         },
         "time_service": next((name for name in TIME_SERVICES if has_unit(name)), ""),
-        "firewalls": [name for name in FIREWALLS if has_unit(name)],
+        "firewalls": [name for name in FIREWALLS if has_unit(name) and starts_at_boot(name)],
         "ssh_host_keys": host_keys(),
         "slurm_version": slurm_version(),
         "autoscaler": has_unit("gpucluster-autoscaler"),

@@ -8,6 +8,7 @@ import os
 import platform
 import pwd
 import re
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,16 @@ EXAMPLES = """
 
 RETURN = """
 facts:
-  description: hostname, home_fs, home_token_seen, user_ids, user_groups.
+  description: >-
+    hostname, home_fs, home_token_seen, user_ids, user_groups; local_disk and rdma_addresses if user data wants them.
   returned: always
   type: dict
 """
 
+# What user data wants of this host, and how its scripts ended: see gpucluster/cloudinit.py.
+NODE_DATA = Path("/etc/gpucluster/node.conf")
+OUTCOMES = Path("/run/gpucluster")
+BLOCK_DEVICES = Path("/sys/class/block")
 # NFS may show a directory as it was a moment ago.
 TOKEN_SECONDS = 10.0
 
@@ -59,6 +65,47 @@ def home_fs(mountinfo: str, path: str) -> dict[str, Any]:
         if unescape(fields.split()[4]) == path:
             fstype, source = rest.split()[:2]
             found = {"source": unescape(source), "fstype": fstype, "mounted": True}
+    return found
+
+
+def node_data(text: str) -> dict[str, str]:
+    """The assignments of the shell in the file."""
+    pairs = (word.partition("=") for word in shlex.split(text, comments=True))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def read(path: Path) -> str:
+    """The text of a file, empty where there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def outcome(name: str) -> dict[str, str]:
+    """How a script of user data ended; no state if it never did."""
+    state, _newline, words = read(OUTCOMES / name).strip().partition("\n")
+    return {"state": state, "words": words}
+
+
+def drives_below(source: str) -> int:
+    """On how many block devices a file system lies: one, or those of a volume over several."""
+    name = os.path.basename(os.path.realpath(source))
+    try:
+        return len(os.listdir(BLOCK_DEVICES / name / "slaves")) or 1
+    except OSError:
+        return 1
+
+
+def local_disk(mountinfo: str, data: dict[str, str]) -> dict[str, Any] | None:
+    """The file system on the host's own drives, None where none is wanted."""
+    path = data.get("local_disk_mount_path")
+    if not path:
+        return None
+    found: dict[str, Any] = {"path": path, **home_fs(mountinfo, path), **outcome("local-disk"), "drives": 0, "bytes": 0}
+    if found["mounted"]:
+        size = os.statvfs(path)
+        found |= {"drives": drives_below(found["source"]), "bytes": size.f_blocks * size.f_frsize}
     return found
 
 
@@ -108,12 +155,15 @@ def main() -> None:
     wish = module.params
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     home = home_fs(mounts, wish["home_path"].rstrip("/"))
+    data = node_data(read(NODE_DATA))
     facts = {
         "hostname": platform.node(),
         "home_fs": home,
         "home_token_seen": home["mounted"] and sees(Path(wish["token_file"]), wish["token"]),
         "user_ids": {name: ids(name) for name in wish["people"]},
         "user_groups": {name: groups(name) for name in wish["people"]},
+        "local_disk": local_disk(mounts, data),
+        "rdma_addresses": outcome("rdma-addresses") if data.get("rdma_interfaces") else None,
     }
     module.exit_json(changed=False, facts=facts)
 

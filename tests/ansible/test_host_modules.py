@@ -79,6 +79,47 @@ def test_a_mount_point_has_one_line_in_fstab() -> None:
     assert gpucluster_mount.with_entry(first + entry + "\n", "/mnt/home", moved).count("/mnt/home nfs") == 1
 
 
+NODE_DATA = "firewalld=off\nlocal_disk_mount_path=/mnt/localdisk\nlocal_disk_devices='/dev/nvme*n1'\n"
+
+
+def test_the_local_disk_is_looked_at_where_user_data_wants_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpucluster_probe, "OUTCOMES", tmp_path)
+    data = gpucluster_probe.node_data(NODE_DATA)
+    assert data["local_disk_devices"] == "/dev/nvme*n1"
+    assert gpucluster_probe.local_disk(MOUNTINFO, {"firewalld": "off"}) is None
+
+    nothing = {"path": "/mnt/localdisk", "mounted": False, "source": "", "fstype": "", "drives": 0, "bytes": 0}
+    assert gpucluster_probe.local_disk(MOUNTINFO, data) == {**nothing, "state": "", "words": ""}
+    (tmp_path / "local-disk").write_text("failed\nnot blank: /dev/nvme0n1\n")
+    told = {"state": "failed", "words": "not blank: /dev/nvme0n1"}
+    assert gpucluster_probe.local_disk(MOUNTINFO, data) == {**nothing, **told}
+
+    here = {"local_disk_mount_path": str(tmp_path)}
+    found = gpucluster_probe.local_disk(f"40 22 0:50 / {tmp_path} rw - xfs /dev/mapper/none rw\n", here)
+    assert (found["mounted"], found["fstype"], found["drives"]) == (True, "xfs", 1)
+    assert found["bytes"] > 0
+
+
+def test_the_drives_below_a_volume_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpucluster_probe, "BLOCK_DEVICES", tmp_path)
+    for drive in range(4):
+        (tmp_path / "dm-0" / "slaves" / f"nvme{drive}n1").mkdir(parents=True)
+    (tmp_path / "nvme4n1").mkdir()
+    assert gpucluster_probe.drives_below("/dev/dm-0") == 4
+    assert gpucluster_probe.drives_below("/dev/nvme4n1") == 1
+
+
+def test_a_firewall_that_was_turned_off_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpucluster_host, "UNIT_DIRECTORIES", (str(tmp_path),))
+    unit, wanted = tmp_path / "firewalld.service", tmp_path / "multi-user.target.wants"
+    unit.write_text("[Service]\n")
+    assert gpucluster_host.has_unit("firewalld")
+    assert not gpucluster_host.starts_at_boot("firewalld")
+    wanted.mkdir()
+    (wanted / "firewalld.service").symlink_to(unit)
+    assert gpucluster_host.starts_at_boot("firewalld")
+
+
 def test_the_token_is_awaited_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpucluster_probe, "TOKEN_SECONDS", 0)
     file = tmp_path / "token"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.verify import Check, Expectation, judge, passed
+from gpucluster.verify import Check, Expectation, faults, judge, passed
 
 EXPECTED = Expectation(
     hosts=["demo-controller", "compute-1", "compute-2"],
@@ -122,3 +122,71 @@ def test_the_autoscaler_must_be_healthy_where_a_pool_is_elastic(told: Any, statu
 
 def test_without_elastic_pools_nobody_asks_for_an_autoscaler() -> None:
     assert "the autoscaler is healthy" not in {check.name for check in judge(EXPECTED, _facts())}
+
+
+HARDWARE = dataclasses.replace(
+    EXPECTED, local_drives={"compute-1": 4, "compute-2": 4}, rdma_addressed=("compute-1", "compute-2")
+)
+DISKS, RDMA = "each node's own drives are one file system", "RDMA interfaces have addresses"
+
+
+def _hardware_facts() -> dict[str, dict[str, Any]]:
+    facts = _facts()
+    for node in ("compute-1", "compute-2"):
+        facts[node]["local_disk"] = {
+            "path": "/mnt/localdisk", "mounted": True, "fstype": "xfs", "drives": 4, "state": "mounted", "words": ""
+        }  # fmt: skip
+        facts[node]["rdma_addresses"] = {"state": "addressed", "words": "16 of 16"}
+    return facts
+
+
+def test_drives_and_rdma_interfaces_pass_where_they_are_as_promised() -> None:
+    checks = judge(HARDWARE, _hardware_facts())
+    assert passed(checks), checks
+    assert {DISKS, RDMA} <= {check.name for check in checks}
+    assert not {DISKS, RDMA} & {check.name for check in judge(EXPECTED, _facts())}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"drives": 3}, "compute-2: 3 of 4 drives"),
+        ({"fstype": "ext4"}, "compute-2: ext4 is mounted at /mnt/localdisk"),
+        (
+            {"mounted": False, "state": "failed", "words": "not blank: /dev/nvme0n1"},
+            "compute-2: not blank: /dev/nvme0n1",
+        ),
+        ({"mounted": False, "state": ""}, "compute-2: nothing is mounted at /mnt/localdisk"),
+        (None, "compute-2: nothing is known of its drives"),
+    ],
+)
+@pytest.mark.parametrize("emulated", [False, True])
+def test_a_local_disk_that_is_not_as_promised_is_told(changes: Any, words: str, emulated: bool) -> None:
+    facts = _hardware_facts()
+    facts["compute-2"]["local_disk"] = None if changes is None else {**facts["compute-2"]["local_disk"], **changes}
+    checks = judge(dataclasses.replace(HARDWARE, hardware_emulated=emulated), facts)
+    assert [(check.name, check.status) for check in faults(checks)] == [(DISKS, "fail")]
+    assert faults(checks)[0].message.startswith(words)
+
+
+def test_rdma_interfaces_without_addresses_are_told() -> None:
+    facts = _hardware_facts()
+    facts["compute-1"]["rdma_addresses"] = {"state": "failed", "words": "these are not there: enp12s0f0"}
+    facts["compute-2"]["rdma_addresses"] = None
+    (fault,) = faults(judge(HARDWARE, facts))
+    assert fault.message == "compute-1: these are not there: enp12s0f0; compute-2: its user data was not run"
+
+
+def test_hardware_that_is_not_there_is_excused_only_where_it_is_emulated() -> None:
+    facts = _hardware_facts()
+    for node in ("compute-1", "compute-2"):
+        facts[node]["local_disk"] |= {"mounted": False, "state": "absent", "words": "no drive"}
+        facts[node]["rdma_addresses"] = {"state": "absent", "words": "none"}
+    emulated = judge(dataclasses.replace(HARDWARE, hardware_emulated=True), facts)
+    assert passed(emulated)
+    assert {check.name: check.status for check in emulated if check.status != "pass"} == {DISKS: "skip", RDMA: "skip"}
+    assert {check.name for check in faults(judge(HARDWARE, facts))} == {DISKS, RDMA}
+
+
+def test_skips_alone_are_no_pass() -> None:
+    assert not passed([Check("x", "skip", "")])

@@ -1,0 +1,487 @@
+"""Our user data, run by real cloud-init in instances of the local cloud.
+
+Drives are loop devices, RDMA interfaces veth pairs with the names of the hardware. A stripe over several drives needs a
+kernel with device-mapper. Where this machine's has none, User-mode Linux is one: a kernel that runs as a process, here
+with the instances' own image as its root. It has neither systemd nor cloud-init running; only the script is run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpucluster import process
+from gpucluster.cloudinit import LocalDisk, Machine, RdmaAddressing, user_data
+from gpucluster.errors import CloudError
+from gpucluster.localcloud import machines, podman
+from gpucluster.localcloud.machines import LaunchRequest
+
+pytestmark = pytest.mark.containers
+
+# The smallest file system that mkfs.xfs makes has 300 MB; the file is sparse.
+DRIVE_BYTES = 400 * 1024 * 1024
+PATH = "/mnt/localdisk"
+DISK, RDMA = "/usr/local/sbin/gpucluster-local-disk", "/usr/local/sbin/gpucluster-rdma-addresses"
+INTERFACES = ("enp12s0f0", "enp12s0f1", "enp209s0f1")
+
+
+@dataclass(frozen=True)
+class WithDrives(podman.Settings):
+    """The settings of this host, and block devices that an instance is given; as they are, it gets none."""
+
+    drives: tuple[str, ...] = ()
+
+    def run_options(self) -> list[str]:
+        return [*super().run_options(), *(f"--device={drive}" for drive in self.drives)]
+
+
+@dataclass(frozen=True)
+class World:
+    """A network for instances that this file launches."""
+
+    prefix: str
+    home: Path
+    subnet: str
+
+    def boot(self, short: str, host: int, machine: Machine, drives: tuple[str, ...]) -> Instance:
+        """Launch an instance with these drives and wait until its cloud-init has ended."""
+        request = LaunchRequest(
+            name=f"{self.prefix}-{short}",
+            hostname=short,
+            image=machines.ensure_image(self.home).reference,
+            network=self.prefix,
+            ip=f"{self.subnet}.{host}",
+            user_data=user_data(machine).encode(),
+            metadata={},
+            ssh_authorized_keys=(),
+            labels={"gpucluster.home": str(self.home), "gpucluster.ocid": f"ocid1.instance.local..{short}"},
+            exports_dir=self.home / "exports",
+            home=self.home,
+        )
+        settings = WithDrives(**dataclasses.asdict(podman.settings()), drives=drives)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(machines, "settings", lambda: settings)
+            machines.launch(request)
+        return Instance(request.name)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A booted instance."""
+
+    name: str
+
+    def sh(self, script: str, *, status: int | None = 0) -> str:
+        done = process.run(["podman", "exec", self.name, "sh", "-c", script], check=False, timeout=120)
+        assert status is None or done.returncode == status, done
+        return (done.stdout + done.stderr).strip()
+
+    def errors(self) -> list[str]:
+        """The errors of this boot as cloud-init told them, as soon as it has ended."""
+        until = time.monotonic() + 90
+        while not (told := self.sh("cat /run/cloud-init/result.json 2> /dev/null", status=None)):
+            assert time.monotonic() < until, self.sh("systemctl list-jobs; cat /var/log/cloud-init-output.log")
+            time.sleep(0.2)
+        return [str(error) for error in json.loads(told)["v1"]["errors"]]
+
+    def outcome(self, name: str) -> tuple[str, str]:
+        """State and words that a script has left."""
+        state, _newline, words = self.sh(f"cat /run/gpucluster/{name}").partition("\n")
+        return state, words
+
+    def fingerprint(self, drive: str) -> str:
+        """Changes with each mkfs."""
+        return self.sh(f"blkid -p -o value -s UUID {drive}")
+
+    def reboot(self) -> None:
+        machines.stop(self.name)
+        machines.start(self.name)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    problems = machines.probe()
+    if problems:
+        pytest.skip("; ".join(problems))
+    home, prefix = tmp_path_factory.mktemp("home"), f"gcinit-{secrets.token_hex(4)}"
+    try:
+        yield World(prefix, home, _free_network(prefix, {"gpucluster.home": str(home)}))
+    finally:
+        for machine in machines.listing(f"gpucluster.home={home}"):
+            machines.terminate(machine.name, home)
+        machines.remove_network(prefix)
+
+
+def _free_network(prefix: str, labels: dict[str, str]) -> str:
+    for _ in range(20):
+        subnet = f"10.94.{secrets.randbelow(256)}"
+        try:
+            machines.create_network(prefix, f"{subnet}.0/24", labels)
+        except CloudError:
+            continue
+        return subnet
+    raise AssertionError("no free range for a network was found")
+
+
+Drive = Callable[[], str]
+
+
+@pytest.fixture(scope="module")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drive]:
+    """Makes blank drives: loop devices, which end after the instances (this fixture is asked for before `world`)."""
+    made: list[str] = []
+
+    def make() -> str:
+        file = tmp_path_factory.mktemp("drive") / "blank"
+        with file.open("wb") as blank:
+            blank.truncate(DRIVE_BYTES)
+        done = process.run(["losetup", "--find", "--show", str(file)], check=False)
+        if done.returncode != 0:
+            pytest.skip(f"this host has no loop device to spare: {done.stderr.strip()}")
+        made.append(done.stdout.strip())
+        return made[-1]
+
+    try:
+        yield make
+    finally:
+        for device in made:
+            process.run(["losetup", "--detach", device], check=False)
+
+
+@dataclass(frozen=True)
+class Good:
+    instance: Instance
+    drive: str
+    rdma: RdmaAddressing
+
+
+@pytest.fixture(scope="module")
+def good(drive: Drive, world: World) -> Good:
+    """A node with one blank drive, and without RDMA hardware as yet."""
+    blank = drive()
+    rdma = RdmaAddressing(INTERFACES, f"{world.subnet}.0/24", "192.168.0.0/16")
+    machine = Machine("Asia/Tokyo", LocalDisk(PATH, 1, devices=blank), rdma)
+    return Good(world.boot("good", 20, machine, (blank,)), blank, rdma)
+
+
+def test_the_first_boot_ends_without_an_error(good: Good) -> None:
+    node = good.instance
+    assert node.errors() == []
+    assert node.sh("cloud-init status") == "status: done"
+    assert node.sh("date +%Z; readlink /etc/localtime") == "JST\n/usr/share/zoneinfo/Asia/Tokyo"
+    assert node.sh("cloud-init schema --config-file /var/lib/cloud/instance/user-data.txt").startswith("Valid schema")
+    assert node.sh("systemctl is-enabled firewalld 2>&1", status=None).endswith("not-found")
+    assert node.sh("systemctl --failed --no-legend") == ""
+
+
+def test_cloud_init_looks_for_room_below_the_root_file_system(good: Good) -> None:
+    """It finds none: the root of a container is no partition. That a partition grows is cloud-init's own business."""
+    node = good.instance
+    assert node.errors() == []
+    node.sh("sed -i s/level=INFO/level=DEBUG/ /etc/cloud/cloud.cfg")
+    for module, found in {"growpart": "'/' SKIPPED", "resizefs": "cannot resize: dev=overlay"}.items():
+        node.sh(f"cloud-init single --name {module} --frequency always")
+        assert found in node.sh("cat /var/log/cloud-init.log")
+
+
+def test_the_drive_is_made_once_and_what_is_on_it_stays(good: Good) -> None:
+    node, device = good.instance, good.drive
+    assert node.errors() == []
+    assert node.sh(f"findmnt -no FSTYPE,SOURCE {PATH}").split() == ["xfs", device]
+    assert "noatime" in node.sh(f"findmnt -no OPTIONS {PATH}")
+    assert node.sh(f"blkid -p -o value -s LABEL {device}") == "localscratch"
+    assert node.outcome("local-disk")[0] == "mounted"
+    assert node.sh(f"stat -c %a {PATH}") == "1777"
+    entry = f"LABEL=localscratch {PATH} xfs defaults,noatime,nofail 0 0"
+    assert node.sh(f"grep -c '^{entry}$' /etc/fstab") == "1"
+    born = node.fingerprint(device)
+    node.sh(f"echo precious > {PATH}/marker")
+
+    node.sh(DISK)
+    node.sh(f"umount {PATH} && {DISK} && {DISK}")
+    assert node.sh(f"cat {PATH}/marker") == "precious"
+
+    node.reboot()
+    assert node.errors() == []
+    assert node.sh(f"cat {PATH}/marker") == "precious"
+    assert node.fingerprint(device) == born
+    assert node.sh(f"grep -c {PATH} /etc/fstab") == "1"
+    assert node.sh("systemctl is-enabled gpucluster-local-disk") == "enabled"
+
+
+def test_a_drive_that_came_back_blank_is_made_anew(good: Good) -> None:
+    node, device = good.instance, good.drive
+    assert node.errors() == []
+    born = node.fingerprint(device)
+    node.sh(f"umount {PATH} && wipefs --all --quiet {device}")
+    node.reboot()
+    assert node.errors() == []
+    assert node.outcome("local-disk")[0] == "mounted"
+    assert node.fingerprint(device) not in ("", born)
+    assert node.sh(f"ls -A {PATH}") == ""
+
+
+def test_another_file_system_at_the_mount_point_is_told(good: Good) -> None:
+    node = good.instance
+    assert node.errors() == []
+    node.sh(f"umount {PATH} && mount -t tmpfs other {PATH}")
+    assert "other is mounted at /mnt/localdisk" in node.sh(DISK, status=1)
+    node.sh(f"umount {PATH} && {DISK}")
+
+
+def test_rdma_interfaces_get_their_addresses(good: Good) -> None:
+    node, rdma = good.instance, good.rdma
+    assert node.errors() == []
+    host = node.sh("hostname -I").split()[0]
+    # None at all is not for this script to judge: `verify` knows what hardware there must be.
+    assert node.outcome("rdma-addresses") == (
+        "absent",
+        f"none of the 3 RDMA interfaces is there: {' '.join(INTERFACES)}",
+    )
+
+    for name in INTERFACES[:2]:
+        node.sh(f"ip link add {name} type veth peer name {name[3:]}p")
+    told = node.sh(RDMA, status=1)
+    assert "of 3 RDMA interfaces these are not there: enp209s0f1" in told
+
+    node.sh("ip link add enp209s0f1 type veth peer name 209p && ip address add 10.224.0.9/12 dev enp209s0f1")
+    node.sh(f"{RDMA} && {RDMA}")
+    for index, name in enumerate(INTERFACES[:2]):
+        assert node.sh(f"ip -4 -o address show dev {name} | awk '{{print $4}}'") == str(rdma.address(index, host))
+        assert node.sh(f"cd /proc/sys/net/ipv4/conf/{name} && cat rp_filter arp_ignore arp_announce").split() == list(
+            "221"
+        )
+        assert node.sh(f"ip -6 address show dev {name}") == ""
+    assert node.sh("ip -4 -o address show dev enp209s0f1 | awk '{print $4}'") == "10.224.0.9/12"
+    assert node.sh("ip -4 route show default").count("default") == 1
+    state, words = node.outcome("rdma-addresses")
+    assert (state, "2 of 3, 1 with addresses of others" in words) == ("addressed", True)
+
+
+def test_systemd_networkd_is_told_the_same_addresses(good: Good) -> None:
+    node = good.instance
+    assert node.errors() == []
+    host = node.sh("hostname -I").split()[0]
+    for name in INTERFACES:
+        node.sh(f"ip link delete {name} 2> /dev/null; ip link add {name} type veth peer name {name[3:]}p")
+        node.sh(f"ip link set dev {name[3:]}p up")
+    node.sh("systemctl start systemd-networkd")
+    try:
+        node.sh(RDMA)
+        assert node.outcome("rdma-addresses")[1].endswith("kept by: networkd")
+        # As on a disk that another host has had.
+        first = f"/etc/systemd/network/60-gpucluster-{INTERFACES[0]}.network"
+        node.sh(f"sed -i s/^Address.*/Address=192.168.0.200/ {first} && networkctl reload")
+        node.sh(f"ip address flush dev {INTERFACES[0]} && ip address add 192.168.0.200/24 dev {INTERFACES[0]}")
+        node.sh(RDMA)
+        for index, name in enumerate(INTERFACES):
+            node.sh(f"ip address flush dev {name} && networkctl reconfigure {name}")
+            until = time.monotonic() + 10
+            wanted = str(good.rdma.address(index, host))
+            while node.sh(f"ip -4 -o address show dev {name} | awk '{{print $4}}'") != wanted:
+                assert time.monotonic() < until, node.sh(f"networkctl status {name}", status=None)
+                time.sleep(0.2)
+    finally:
+        node.sh("systemctl stop systemd-networkd.socket systemd-networkd; rm -f /etc/systemd/network/60-gpucluster-*")
+
+
+def test_a_firewall_is_turned_off_and_a_root_on_lvm_is_grown(good: Good) -> None:
+    """Doubles: a unit of that name that does nothing, and a program that only says how it was called."""
+    node = good.instance
+    assert node.errors() == []
+    unit = "[Service]\nExecStart=/usr/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
+    node.sh(f"printf '{unit}' > /etc/systemd/system/firewalld.service && systemctl enable --now firewalld")
+    node.sh("mkdir -p /usr/libexec && printf '#!/bin/sh\necho grown $*\nexit 1\n' > /usr/libexec/oci-growfs")
+    node.sh("chmod 755 /usr/libexec/oci-growfs")
+    assert "grown -y" in node.sh("/usr/local/sbin/gpucluster-first-boot 2>&1")
+    states = node.sh("systemctl is-enabled firewalld; systemctl is-active firewalld", status=None)
+    assert states.split() == ["disabled", "inactive"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    instance: Instance
+    foreign: str
+    blank: str
+
+    @property
+    def both(self) -> str:
+        return f"{self.foreign} {self.blank}"
+
+
+@pytest.fixture(scope="module")
+def pair(drive: Drive, world: World) -> Pair:
+    """A node that boots with two drives, one of them with somebody's swap space."""
+    foreign, blank = drive(), drive()
+    process.run(["mkswap", "--label", "precious", foreign])
+    machine = Machine("UTC", LocalDisk(PATH, 2, devices=f"{foreign} {blank}"))
+    return Pair(world.boot("pair", 21, machine, (foreign, blank)), foreign, blank)
+
+
+def test_what_is_not_blank_is_left_alone_and_told(pair: Pair) -> None:
+    node = pair.instance
+    errors = node.errors()
+    assert len(errors) == 1
+    assert "1 failures (gpucluster)" in errors[0]
+    words = node.sh("cat /run/gpucluster/boot-errors")
+    assert f"not blank, so left alone: {pair.foreign} (swap)" in words
+    assert "wipefs" in words
+    assert node.sh(f"blkid -p -o value -s LABEL {pair.foreign}") == "precious"
+    assert node.sh(f"wipefs {pair.blank}") == ""
+    assert PATH not in node.sh("cat /etc/fstab")
+
+
+@pytest.fixture
+def blanks(pair: Pair) -> Iterator[Pair]:
+    """That node with two blank drives, as its administrator left it; blank again afterwards."""
+    pair.instance.errors()
+    pair.instance.sh(f"wipefs --all --quiet {pair.both}")
+    yield pair
+    pair.instance.sh(f"umount {PATH}; vgremove --force --yes nvme; rm -f /etc/lvm/lvmlocal.conf", status=None)
+    pair.instance.sh(f"wipefs --all --quiet {pair.both}")
+
+
+def test_several_drives_need_device_mapper(blanks: Pair) -> None:
+    if _has_device_mapper():
+        pytest.skip("this kernel has device-mapper")
+    assert "this kernel has no device-mapper; nothing was changed" in blanks.instance.sh(DISK, status=1)
+    assert blanks.instance.sh(f"wipefs {blanks.both}") == ""
+
+
+def test_lvm_takes_the_stripe_over_all_drives_and_keeps_one_that_is_there(blanks: Pair) -> None:
+    """What LVM writes on the drives; the volume itself is not there, for LVM is told to leave device-mapper alone."""
+    node = blanks.instance
+    node.sh("echo 'global { activation = 0 }' > /etc/lvm/lvmlocal.conf")
+    node.sh(f". /etc/gpucluster/node.conf && . {DISK} && run vgcreate nvme {blanks.both} && make_volume 2")
+    layout = "lvs --noheadings -o lv_name,stripes,devices nvme 2> /dev/null"
+    assert node.sh(layout).split() == ["localscratch", "2", f"{blanks.foreign}(0),{blanks.blank}(0)"]
+    assert node.sh("vgs --noheadings -o free_count nvme 2> /dev/null") == "0"
+
+    written = "vgs --noheadings -o vg_uuid,vg_seqno nvme 2> /dev/null"
+    before = node.sh(written)
+    assert "nothing was changed" in node.sh(DISK, status=1)
+    assert node.sh(written) == before
+
+
+def test_several_drives_become_one_file_system(blanks: Pair) -> None:
+    if not _has_device_mapper():
+        pytest.skip("NOT RUN: this kernel has no device-mapper, so no file system was made over several drives")
+    node, volume = blanks.instance, "/dev/nvme/localscratch"
+    # Without udev, which containers have not, LVM makes the files in /dev itself.
+    node.sh("echo 'activation { udev_sync = 0 udev_rules = 0 }' > /etc/lvm/lvmlocal.conf")
+    node.sh(DISK)
+    assert node.sh("lvs --noheadings -o stripes nvme/localscratch") == "2"
+    born = node.fingerprint(volume)
+    node.sh(f"echo precious > {PATH}/marker")
+    node.sh(f"umount {PATH} && vgchange --activate n nvme && {DISK} && {DISK}")
+    assert node.sh(f"cat {PATH}/marker") == "precious"
+    assert node.fingerprint(volume) == born
+
+
+# No udev there either, and no program that loads a module; 313 is finit_module(2).
+UML_INIT = f"""\
+#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs devtmpfs /dev; mount -t tmpfs tmpfs /run
+python3 -c 'import ctypes, os; ctypes.CDLL(None).syscall(313, os.open("/dm-mod.ko", 0), b"", 0)'
+{DISK} && echo precious >> {PATH}/marker && umount {PATH} && {DISK}
+echo "uuid=$(blkid -p -o value -s UUID /dev/nvme/localscratch) markers=$(grep -c precious {PATH}/marker)" \
+    "stripes=$(lvs --noheadings -o stripes nvme | tr -d ' ') slaves=$(echo /sys/class/block/dm-0/slaves/* | wc -w)" \
+    "mounted=$(awk '$2 == "{PATH}" {{ print $1, $3 }}' /proc/mounts)" > /told
+cat /run/gpucluster/local-disk >> /told
+umount {PATH}; vgchange --activate n nvme; sync
+echo o > /proc/sysrq-trigger
+sleep 60
+"""
+
+
+@dataclass(frozen=True)
+class UserModeLinux:
+    """A root directory and drives, of which the boot disk (ubda) is none."""
+
+    root: Path
+    drives: tuple[Path, ...]
+
+    def boot(self) -> tuple[dict[str, str], str]:
+        """Boot, run the script twice, power off. Returns facts and the script's last outcome."""
+        told = self.root / "told"
+        told.unlink(missing_ok=True)
+        argv = [
+            "linux.uml",
+            "mem=512M",
+            "rootfstype=hostfs",
+            f"rootflags={self.root}",
+            "rw",
+            "init=/init-test",
+            "quiet",
+        ]
+        argv += [f"uml_dir={self.drives[0].parent}", "con=null", "con0=null,fd:1"]
+        argv += [f"ubd{letter}={file}" for letter, file in zip("bcde", self.drives, strict=True)]
+        console = process.run(["timeout", "200", *argv], check=False, timeout=220).stdout
+        assert told.exists(), console
+        facts, _newline, outcome = told.read_text().strip().partition("\n")
+        return dict(re.findall(r"(\w+)=(.*?)(?= \w+=|$)", facts)), outcome
+
+
+@pytest.fixture
+def uml(world: World, tmp_path: Path) -> Iterator[UserModeLinux]:
+    module = next(Path("/usr/lib/uml/modules").glob("*/kernel/drivers/md/dm-mod.ko"), None)
+    if module is None or shutil.which("linux.uml") is None:
+        pytest.skip("NOT RUN: several drives in one file system; apt install user-mode-linux")
+    image, name = machines.ensure_image(world.home).reference, f"{world.prefix}-uml"
+    drives = tuple(tmp_path / f"drive{number}" for number in range(4))
+    for drive in drives:
+        _blank(drive)
+    try:
+        process.run(["podman", "create", f"--name={name}", "--network=none", "--pull=never", image])
+        root = Path(process.run(["podman", "mount", name]).stdout.strip())
+        document = yaml.safe_load(user_data(Machine("UTC", LocalDisk(PATH, 4, devices="/dev/ubd[a-e]"))))
+        written = {file["path"]: file["content"] for file in document["write_files"]}
+        written |= {"/init-test": UML_INIT, "/etc/lvm/lvmlocal.conf": "activation { udev_sync = 0 udev_rules = 0 }\n"}
+        for path, text in written.items():
+            file = root / path.removeprefix("/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+            file.chmod(0o755)
+        shutil.copy(module, root / "dm-mod.ko")
+        yield UserModeLinux(root, drives)
+    finally:
+        process.run(["podman", "rm", "--force", "--time=0", name], check=False)
+
+
+def _blank(drive: Path) -> None:
+    with drive.open("wb") as file:
+        file.truncate(DRIVE_BYTES)
+
+
+def test_four_drives_become_one_file_system_that_outlives_a_reboot(uml: UserModeLinux) -> None:
+    first, outcome = uml.boot()
+    assert (first["stripes"], first["slaves"], first["markers"]) == ("4", "4", "1")
+    assert first["mounted"] == "/dev/mapper/nvme-localscratch xfs"
+    assert outcome == f"mounted\n/dev/nvme/localscratch at {PATH}, drives: 4 of 4"
+    assert (uml.root / "etc/fstab").read_text().count("LABEL=localscratch") == 1
+
+    second, outcome = uml.boot()
+    assert second == {**first, "markers": "2"}
+    assert outcome.startswith("mounted")
+
+    # What was on all four is lost; still it is not for a script to decide that.
+    _blank(uml.drives[0])
+    third, outcome = uml.boot()
+    assert (third["mounted"], outcome.partition("\n")[0]) == ("", "failed")
+    assert "nvme" in outcome
+    assert not any(uml.drives[0].read_bytes()[: 2**20])
+
+
+def _has_device_mapper() -> bool:
+    return "device-mapper" in Path("/proc/misc").read_text()
