@@ -62,6 +62,7 @@ _PAUSE = 2.0
 _CAUSES_AT_ONCE = 16
 _CONSOLE_PATIENCE = 30.0
 _COMMANDS = "slurm's commands"
+_ENDINGS = "ending nodes"
 
 log = Log("loop")
 
@@ -459,8 +460,13 @@ class Autoscaler:
         self._cloud.terminate(ending.instance_id)
 
     def _ended(self, ending: Terminate, error: Exception | None) -> None:
-        if error is not None:
+        if error is None:
+            self._problems.pop(_ENDINGS, None)
+        else:
             log.warning(f"not terminated: {error}", node=ending.node, instance=ending.instance_id)
+        if isinstance(error, GpuClusterError) and error.hint:
+            # A person has to do something, and until then the node costs money.
+            self._problems[_ENDINGS] = f"{_ENDINGS}: {error}"
         self._bell.ring()
 
     def _save(self, action: SaveConsole) -> None:
@@ -536,13 +542,13 @@ class Autoscaler:
             memory,
             self._policy,
             now=self._clock(),
-            problems=list(self._problems.values()),
+            problems=list(dict(self._problems).values()),
             last_success=self._last_success,
         )
         with self._part("status file"):
             status.write(self._state, content)
         living = sum(one.live for one in self._last_seen.instances or ())
-        notify(f"STATUS={'; '.join(self._problems.values()) or f'{living} instances'}")
+        notify(f"STATUS={'; '.join(dict(self._problems).values()) or f'{living} instances'}")
 
 
 _WORDS: Mapping[type, str] = {

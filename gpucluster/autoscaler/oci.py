@@ -18,7 +18,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from gpucluster import rights
 from gpucluster.autoscaler.policy import Policy, PoolPolicy
+from gpucluster.autoscaler.words import ADVICE
 from gpucluster.autoscaler.world import Fault, Instance
 from gpucluster.errors import CloudError, InputError
 
@@ -33,7 +35,10 @@ _CONFLICT, _PRECONDITION, _TOO_MANY, _SERVER = 409, 412, 429, 500
 _CAPACITY = re.compile(r"out of (host )?capacity", re.IGNORECASE)
 # A host name stays taken for a while after its instance has gone.
 _NAME_TAKEN = re.compile(r"host\s?name.*(already|in use)", re.IGNORECASE)
+_ENDING = ("TERMINATING", "TERMINATED")
 _LIMITS = frozenset({"LimitExceeded", "QuotaExceeded", "ServiceLimitExceeded", "TenantCapacityExceeded"})
+# OCI needs up to some minutes until a policy is in force everywhere (docs: "How Policies Work"). Seconds.
+_SETTLING = 600.0
 # So many characters of a console's output are kept (OCI gives 1 MB at most at once).
 _CONSOLE_BYTES = 1_048_576
 
@@ -65,12 +70,18 @@ def classify(status: int, code: str, message: str) -> Fault | Trouble:
 
 
 class Refusal(CloudError):
-    """The cloud said no, or nothing at all (`status` 0)."""
+    """The cloud said no, or nothing at all (`status` 0).
 
-    def __init__(self, operation: str, status: int, code: str, message: str, request_id: str = "") -> None:
+    Args:
+        hint: what a person can do about it.
+    """
+
+    def __init__(
+        self, operation: str, status: int, code: str, message: str, request_id: str = "", hint: str = ""
+    ) -> None:
         answer = f"the cloud answered {status} {code}" if status else "no answer from the cloud"
         super().__init__(
-            f"{operation}: {answer}: {message}", where=f"opc-request-id {request_id}" if request_id else ""
+            f"{operation}: {answer}: {message}", where=f"opc-request-id {request_id}" if request_id else "", hint=hint
         )
         self.operation, self.status, self.code, self.message = operation, status, code, message
         self.request_id = request_id
@@ -78,8 +89,17 @@ class Refusal(CloudError):
 
     @property
     def words(self) -> str:
-        """The code and the message, on one line."""
-        return " ".join(f"{self.code}: {self.message}".split())
+        """The code and the message, on one line, and after `ADVICE` what can be done."""
+        said = " ".join(f"{self.code}: {self.message}".split())
+        return f"{said}{ADVICE}{self.hint}" if self.hint else said
+
+
+def _advice(operation: str, status: int, policy: Policy) -> str:
+    if status == _UNAUTHORIZED and policy.authentication.method == "api_key":
+        return "The controller's key is not believed. Run gpucluster apply: it brings the right one"
+    if status == _UNAUTHORIZED:
+        return "The controller is not believed. Look at its clock: it may be off by 5 minutes at most"
+    return rights.advice(operation, policy.cluster) if status == _NOT_FOUND else ""
 
 
 OnRequest = Callable[[str, str], None]
@@ -104,6 +124,7 @@ class Cloud:
         self._signer: Any = None
         self._signed_in = 0
         self._configurations: dict[str, Any] = {}
+        self._locked_out_at: float | None = None
         self._sleep = time.sleep
 
     # --- what is there -----
@@ -117,6 +138,14 @@ class Cloud:
         Raises:
             Refusal: the cloud can't be listed now.
         """
+        try:
+            return self._instances(remembered)
+        except Refusal as refusal:
+            if refusal.status == _NOT_FOUND:
+                self._locked_out_at = time.monotonic()
+            raise
+
+    def _instances(self, remembered: Collection[str]) -> tuple[Instance, ...]:
         found: list[Instance] = []
         page: str | None = None
         while True:
@@ -221,10 +250,23 @@ class Cloud:
         Raises:
             Refusal: `kind` says what it means.
         """
-        chosen = self._policy.pools[pool]
-        details = self._launch_details(chosen, node, generation, metadata or {})
+        try:
+            return self._launch(self._policy.pools[pool], node, generation, token, metadata or {})
+        except Refusal as refusal:
+            if refusal.status == _NOT_FOUND and self._policies_settle():
+                refusal.kind = Fault.TRANSIENT
+            raise
+
+    def _policies_settle(self) -> bool:
+        """Whether our rights may be on their way: a while ago we were not even let look."""
+        return self._locked_out_at is not None and time.monotonic() - self._locked_out_at < _SETTLING
+
+    def _launch(
+        self, chosen: PoolPolicy, node: str, generation: int, token: str, metadata: Mapping[str, str]
+    ) -> tuple[str, str]:
         from oci.core.models import ComputeInstanceDetails
 
+        details = self._launch_details(chosen, node, generation, metadata)
         answer = self._ask(
             "core.ComputeManagementClient",
             "launch_instance_configuration",
@@ -277,10 +319,22 @@ class Cloud:
             return self._terminate(instance_id)
         except Refusal as refusal:
             if refusal.status == _NOT_FOUND:
-                return False
+                # We could look at it and may not end it, unless it went between the two.
+                return False if refusal.operation == "get_instance" else self._gone_or_raise(instance_id, refusal)
             if refusal.status != _PRECONDITION:
                 raise
         return self._terminate(instance_id)  # it changed under us: look at its tags once more
+
+    def _gone_or_raise(self, instance_id: str, refusal: Refusal) -> bool:
+        try:
+            state = self._ask("core.ComputeClient", "get_instance", instance_id).data.lifecycle_state
+        except Refusal as gone:
+            if gone.status == _NOT_FOUND:
+                return False
+            raise
+        if state in _ENDING:
+            return False
+        raise refusal
 
     def _terminate(self, instance_id: str) -> bool:
         client = "core.ComputeClient"
@@ -288,7 +342,7 @@ class Cloud:
         tags = answer.data.freeform_tags or {}
         if tags.get(TAG_CLUSTER) != self._policy.cluster or not tags.get(TAG_NODE):
             raise CloudError("it is no elastic node of this cluster, and is left alone", where=instance_id)
-        if answer.data.lifecycle_state in ("TERMINATING", "TERMINATED"):
+        if answer.data.lifecycle_state in _ENDING:
             return False
         etag = answer.headers.get("etag")
         self._ask(client, "terminate_instance", instance_id, if_match=etag, preserve_boot_volume=False)
@@ -310,7 +364,7 @@ class Cloud:
     def _once(self, client: str, operation: str, args: tuple[Any, ...], options: Mapping[str, Any], raw: bool) -> Any:
         code = "error"
         try:
-            with _refusals(operation):
+            with _refusals(operation, self._policy):
                 answer = getattr(self._client(client, raw), operation)(*args, **options)
             code = str(answer.status)
             return answer
@@ -365,7 +419,7 @@ class Cloud:
             if self._signed_in != seen:
                 return
             if self._signer is not None:
-                with _refusals("sign_in"):
+                with _refusals("sign_in", self._policy):
                     self._signer.refresh_security_token()
             self._signed_in += 1
 
@@ -385,7 +439,7 @@ def _seconds(timestamp: str) -> float:
 
 
 @contextmanager
-def _refusals(operation: str) -> Iterator[None]:
+def _refusals(operation: str, policy: Policy) -> Iterator[None]:
     """Whatever the SDK raises, as ours. It raises much that it does not document; none of it may end the daemon."""
     import oci
 
@@ -393,7 +447,8 @@ def _refusals(operation: str) -> Iterator[None]:
         yield
     except oci.exceptions.ServiceError as error:
         status, code = int(error.status or 0), str(error.code or "")
-        raise Refusal(operation, status, code, str(error.message), str(error.request_id or "")) from error
+        hint = _advice(operation, status, policy)
+        raise Refusal(operation, status, code, str(error.message), str(error.request_id or ""), hint) from error
     except (InputError, CloudError):
         raise
     except Exception as error:

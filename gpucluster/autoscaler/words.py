@@ -7,6 +7,9 @@ from datetime import UTC, datetime
 
 from gpucluster.autoscaler.world import Fault
 
+# Stands between the cloud's words and what an administrator can do. The latter is for the log and the status; users,
+# who can do nothing about it, are not told.
+ADVICE = " | "
 _FAULTS = {
     Fault.CAPACITY: "the cloud has no free host",
     Fault.LIMIT: "a limit or quota of the tenancy is reached",
@@ -34,6 +37,7 @@ def some(names: Sequence[str], most: int = 4) -> str:
 
 
 def fault(kind: str, message: str = "") -> str:
-    """What went wrong, with the cloud's own words after it."""
+    """What went wrong, with the cloud's own words after it; advice is left out."""
     known = _FAULTS[Fault(kind)] if kind in set(Fault) else "something went wrong"
-    return f"{known} ({message})" if message else known
+    said = message.partition(ADVICE)[0]
+    return f"{known} ({said})" if said else known

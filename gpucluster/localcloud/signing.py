@@ -10,7 +10,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -34,19 +34,19 @@ def verify(
     target: str,
     headers: Mapping[str, str],
     body: bytes,
-    keys: Mapping[str, RSAPublicKey],
+    key_of: Callable[[str], RSAPublicKey | None],
     now: float,
 ) -> str:
-    """Return the keyId that signed this request; raise SignatureRefused unless it is one of `keys`.
+    """Return the keyId that signed this request; raise SignatureRefused unless it is a known one.
 
     Args:
         target: path and query as they stand in the request line.
         headers: names in lower case.
-        keys: by keyId, `tenancy/user/fingerprint`.
+        key_of: the key of a keyId, `tenancy/user/fingerprint`; None if nobody has it.
         now: seconds since the epoch.
     """
     fields = _authorization(headers)
-    key = keys.get(fields["keyId"])
+    key = key_of(fields["keyId"])
     if key is None:
         raise SignatureRefused("unknown keyId")
     signed = fields["headers"].split()

@@ -374,7 +374,7 @@ class Arena:
             "SlurmdParameters": "config_overrides",
             "SelectType": "select/cons_tres",
             "ReturnToService": "2",
-            "SlurmdTimeout": "10",
+            "SlurmdTimeout": "30",
             "KillWait": "2",
             "TreeWidth": "65533",
             "DebugFlags": "Power",

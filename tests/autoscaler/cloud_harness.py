@@ -15,21 +15,40 @@ TAGS = {"gpucluster": CLUSTER, "role": "compute", "pool": "compute"}
 
 
 class Site:
-    """The network and the instance configuration that Terraform would have made, and the policy that names them."""
+    """The network and the instance configuration that Terraform would have made, and the policy that names them.
 
-    def __init__(self, api: Api, *, baked: bool = True, max_nodes: int = 16) -> None:
+    The API is asked with the operator's key; test_policies_enforced.py does it as a controller.
+
+    Args:
+        compartment: where all is made but the network, which is in `network`; by default the tenancy's root.
+        launch: more details of new nodes.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        baked: bool = True,
+        max_nodes: int = 16,
+        compartment: str = "",
+        network: str = "",
+        **launch: Any,
+    ) -> None:
         import oci
 
         self.api = api
         models = oci.core.models
-        self.subnet = api.subnet(api.vcn())
+        compartment = compartment or api.tenancy
+        self.subnet = api.subnet(api.vcn(), compartment_id=network or compartment)
         self.configuration = api.configuration(
+            compartment_id=compartment,
             freeform_tags=TAGS,
+            **launch,
             create_vnic_details=models.InstanceConfigurationCreateVnicDetails(
                 assign_public_ip=False, subnet_id=self.subnet.id
             ),
         )
-        details = models.CreateComputeClusterDetails(availability_domain=api.domain, compartment_id=api.tenancy)
+        details = models.CreateComputeClusterDetails(availability_domain=api.domain, compartment_id=compartment)
         self.compute_cluster = api.compute.create_compute_cluster(details).data
         pool = PoolPolicy(
             name="compute",
@@ -45,7 +64,7 @@ class Site:
         )
         self.policy = Policy(
             cluster=CLUSTER,
-            compartment_id=api.tenancy,
+            compartment_id=compartment,
             region="local-1",
             authentication=Authentication(
                 "api_key", config_file=str(api.home / "credentials" / "config"), endpoint=api.endpoint

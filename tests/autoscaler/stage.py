@@ -2,7 +2,8 @@
 
     Slurm       slurmctld in the arena; a "boot" is a real slurmd there, which registers (`arena`)
     cloud       the local cloud's server with the process engine; its faults are set with `faults`
-    daemon      `python -m gpucluster.autoscaler run` as a controller would run it, with the controller's own API key
+    daemon      `python -m gpucluster.autoscaler run` as a controller would run it: its requests are signed by the
+                controller's instance, which may do what the product's policies say and nothing else
 
 What is a double: a host is a process, so nothing of an image, of cloud-init, of a network or of RDMA is in here; nodes
 boot in a second; `scontrol` and `squeue` of the daemon are scripts that enter the arena. See
@@ -36,6 +37,7 @@ from gpucluster.localcloud import control
 from gpucluster.localcloud.process_engine import CONFIG, ProcessEngine
 from tests.autoscaler.arena import Arena, ArenaPool
 from tests.localcloud.api_harness import GPU_SHAPE, Api
+from tests.localcloud.entitled import Entitled, elastic_cluster, generated
 
 CLUSTER = "stage"
 ROOT = Path(__file__).resolve().parents[2]
@@ -259,13 +261,13 @@ class Stage:
         self.policy.write_text(json.dumps(content))
 
     def _credentials(self) -> Path:
-        """The controller's own configuration: it may look, launch and terminate, and no more."""
-        own = self.home / "credentials" / "controller"
-        text = re.sub(r"(?m)^key_file=.*$", f"key_file={own / 'key.pem'}", (own / "config").read_text())
-        file = self.folder / "config"
-        file.touch(0o600)
-        file.write_text(text)
-        return file
+        """The controller's own configuration. It may do what the product's policies say, and no more."""
+        self.faults([])
+        controller = self.launch("other-controller", tags={"gpucluster": CLUSTER, "role": "controller"})
+        self._others.append(controller)
+        own = Entitled(self.api, controller, self.folder / "config", name=CLUSTER).in_group()
+        own.allow([one.text for one in generated(elastic_cluster(CLUSTER), self.api, controller).controller])
+        return own.config
 
     # --- the daemon -----
 
@@ -416,11 +418,10 @@ class Stage:
         self.api.compute.terminate_instance(instance_id)
 
     def _launch_others(self) -> None:
-        """What is not ours: another cluster's elastic node, our controller, and somebody's instance without tags."""
-        self.faults([])
+        """What is not ours beside our controller: another cluster's elastic node, and somebody's without tags."""
         pool = next(iter(self.pools.values()))
         other = {"gpucluster": "other", "role": "compute", "pool": pool.name, "node": f"{pool.prefix}1"}
-        for number, tags in enumerate((other, {"gpucluster": CLUSTER, "role": "controller"}, {})):
+        for number, tags in enumerate((other, {})):
             self._others.append(self.launch(f"other-{number}", tags=tags))
 
     def others_untouched(self) -> None:

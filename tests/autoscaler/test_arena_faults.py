@@ -211,7 +211,8 @@ def test_scenario_16_a_node_that_never_registers_is_replaced(play: Play) -> None
 def test_scenario_16_a_pool_whose_nodes_never_boot_is_left_alone(play: Play) -> None:
     play.waits("16b", "new nodes don't come into service")
     play.stage.until("nothing is left", lambda: not play.stage.instances("p16b"))
-    assert play.stage.calls("p16b").total() <= 6
+    # Two rounds of three; on a slow machine the cool-down may be over before we look, and a third has begun.
+    assert play.stage.calls("p16b").total() <= 9
     play.stage.faults([], "p16b")
     play.ran("16b", 90)
 

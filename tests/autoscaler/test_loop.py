@@ -262,6 +262,23 @@ def test_the_console_is_saved_before_its_instance_goes(tmp_path: Path) -> None:
         assert file.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_node_that_may_not_be_ended_is_a_problem_until_it_may(tmp_path: Path) -> None:
+    with rig(tmp_path, decide=acting(Terminate("id-of-it", "c-e1", "compute", "idle", False))) as one:
+        real, said = one.cloud.terminate, "Compare with: gpucluster policies"
+
+        def denied(_instance_id: str) -> bool:
+            raise Refusal("terminate_instance", 404, "NotAuthorizedOrNotFound", "Authorization failed", hint=said)
+
+        def told() -> bool:
+            one.tick()
+            return any(told.startswith("ending nodes: terminate_instance") and said in told for told in one.problems)
+
+        one.cloud.terminate = denied  # type: ignore[assignment,method-assign]
+        one.until(told)
+        one.cloud.terminate = real  # type: ignore[method-assign]
+        one.until(lambda: one.tick() is not None and not one.problems)
+
+
 def test_a_new_instance_is_asked_to_be_configured_once_and_its_end_is_told(tmp_path: Path) -> None:
     seen: list[Observation] = []
 

@@ -1,11 +1,13 @@
-"""Identity: the one tenancy, its compartments, domains and regions; groups and policies are kept, not enforced."""
+"""Identity: the one tenancy, its compartments, domains and regions; dynamic groups and policies, which are enforced."""
 
 from __future__ import annotations
 
 from functools import partial
 
+from gpucluster.localcloud import policies
 from gpucluster.localcloud.api import kinds
 from gpucluster.localcloud.api.kinds import Kind
+from gpucluster.localcloud.authorization import law
 from gpucluster.localcloud.cloud import Cloud
 from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS, FAULT_DOMAINS, REGION
 from gpucluster.localcloud.store import Json, Resource
@@ -36,15 +38,56 @@ COMPARTMENT = Kind(
     fields=("name", "description"), updatable=("name", "description"), prepare=partial(_unique, "compartment"),
     check_delete=_empty, **_NAMED,  # type: ignore[arg-type]
 )  # fmt: skip
+
+
+def _prepare_group(cloud: Cloud, body: Json) -> Json:
+    if body["compartmentId"] != cloud.identity.tenancy:
+        raise invalid("A dynamic group is made in the tenancy, which is its compartmentId")
+    _readable_rule(body)
+    return _unique("dynamicgroup", cloud, body)
+
+
+def _changed_group(_cloud: Cloud, _group: Resource, changes: Json) -> Json:
+    _readable_rule(changes)
+    return changes
+
+
+def _readable_rule(body: Json) -> None:
+    try:
+        policies.matching_rule(str(body.get("matchingRule", "instance.id = ''")))
+    except policies.Unreadable as error:
+        raise invalid(f"The matching rule can't be parsed: {error}") from error
+
+
+def _prepare_policy(cloud: Cloud, body: Json) -> Json:
+    _readable_statements(cloud, body, body["compartmentId"])
+    return _unique("policy", cloud, body)
+
+
+def _changed_policy(cloud: Cloud, policy: Resource, changes: Json) -> Json:
+    if "statements" in changes:
+        _readable_statements(cloud, changes, policy.body["compartmentId"])
+    return changes
+
+
+def _readable_statements(cloud: Cloud, body: Json, compartment: str) -> None:
+    if not isinstance(body.get("statements"), list) or not body["statements"]:
+        raise invalid("statements must be a list of at least one statement")
+    try:
+        policies.check_statements(body["statements"], compartment, law(cloud))
+    except policies.Unreadable as error:
+        raise invalid(str(error)) from error
+
+
 DYNAMIC_GROUP = Kind(
     "dynamicgroup", f"{CORE}/dynamicGroups", "DynamicGroup", "DynamicGroups", "dynamicGroupId",
     fields=("name", "description", "matchingRule"), updatable=("description", "matchingRule"),
-    prepare=partial(_unique, "dynamicgroup"), **_NAMED,  # type: ignore[arg-type]
+    prepare=_prepare_group, check_update=_changed_group, **_NAMED,  # type: ignore[arg-type]
 )  # fmt: skip
 POLICY = Kind(
     "policy", f"{CORE}/policies", "Policy", "Policies", "policyId",
     fields=("name", "description", "statements", "versionDate"), updatable=("description", "statements", "versionDate"),
-    prepare=partial(_unique, "policy"), **_NAMED,  # type: ignore[arg-type]
+    prepare=_prepare_policy, check_update=_changed_policy, **_NAMED,  # type: ignore[arg-type]
 )  # fmt: skip
 
 

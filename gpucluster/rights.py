@@ -1,0 +1,106 @@
+"""What the autoscaler asks of the cloud's API, and the rights that it needs for that.
+
+The one owner of this table: `iam` makes policies of it, and the autoscaler says with it what may be missing when it is
+refused. A right is a verb on a resource-type of OCI's policy language, narrowed to permissions where the verb gives
+much more than is needed.
+
+Source: Oracle's policy reference, "Details for the Core Services", tables "Details for Verb + Resource-Type
+Combinations" and "Permissions Required for Each API Operation". `request.permission` is one of its general variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PREFIX = "gpucluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A verb on a resource-type.
+
+    Args:
+        permissions: what of it is needed; empty is all.
+    """
+
+    verb: str
+    resource: str
+    permissions: tuple[str, ...] = ()
+
+    @property
+    def condition(self) -> str:
+        """The same as a condition of a statement; empty if there is none."""
+        tests = [f"request.permission = '{permission}'" for permission in self.permissions]
+        return tests[0] if len(tests) == 1 else f"any {{{', '.join(tests)}}}" if tests else ""
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
+# Whoever manages instances may also change them, power them off and make images of them.
+INSTANCES = Right(
+    "manage",
+    "instances",
+    ("INSTANCE_INSPECT", "INSTANCE_READ", "INSTANCE_CREATE", "INSTANCE_DELETE", "INSTANCE_DETACH_VOLUME"),
+)
+READ_CONFIGURATIONS = Right("read", "instance-configurations")
+LAUNCH_CONFIGURATIONS = Right("manage", "instance-configurations", ("INSTANCE_CONFIGURATION_LAUNCH",))
+IMAGES = Right("read", "instance-images")
+VNICS = Right("use", "vnics")
+VNIC_ATTACHMENTS = Right("inspect", "vnic-attachments")
+SUBNETS = Right("use", "subnets")
+WORK_REQUESTS = Right("inspect", "work-requests")
+# An instance can't be ended with volumes that must stay attached.
+VOLUMES = Right("use", "volumes")
+VOLUME_ATTACHMENTS = Right("manage", "volume-attachments", ("VOLUME_ATTACHMENT_DELETE",))
+CONSOLE = Right(
+    "manage", "console-histories", ("CONSOLE_HISTORY_INSPECT", "CONSOLE_HISTORY_READ", "CONSOLE_HISTORY_CREATE")
+)
+# Only where a pool has such.
+COMPUTE_CLUSTERS = Right("use", "compute-clusters")
+CAPACITY_RESERVATIONS = Right("use", "compute-capacity-reservations")
+LISTINGS = Right("read", "app-catalog-listing")
+TAG_NAMESPACES = Right("use", "tag-namespaces")
+
+_LAUNCH = (INSTANCES, IMAGES, VNICS, SUBNETS)
+SOME_LAUNCHES = (COMPUTE_CLUSTERS, CAPACITY_RESERVATIONS, LISTINGS, TAG_NAMESPACES)
+
+# By the SDK's name of each operation that autoscaler.oci uses.
+NEEDED: Mapping[str, tuple[Right, ...]] = {
+    "list_instances": (INSTANCES,),
+    "get_instance": (INSTANCES,),
+    "get_instance_configuration": (READ_CONFIGURATIONS,),
+    "launch_instance_configuration": (LAUNCH_CONFIGURATIONS, *_LAUNCH, *SOME_LAUNCHES),
+    "terminate_instance": (INSTANCES, VNICS, SUBNETS, VOLUMES, VOLUME_ATTACHMENTS),
+    "list_vnic_attachments": (VNIC_ATTACHMENTS, INSTANCES),
+    "get_vnic": (VNICS,),
+    "list_work_requests": (WORK_REQUESTS,),
+    # Those of the operation that the work belongs to: it launched the node.
+    "list_work_request_errors": _LAUNCH,
+    "capture_console_history": (CONSOLE, INSTANCES, IMAGES),
+    "get_console_history": (CONSOLE, INSTANCES),
+    "get_console_history_content": (CONSOLE, INSTANCES, IMAGES),
+}
+
+
+def dynamic_group(cluster: str) -> str:
+    """The name of the dynamic group that a cluster's controller is in; its policies are named like it."""
+    return f"{PREFIX}-{cluster}"
+
+
+def advice(operation: str, cluster: str) -> str:
+    """What to do when the cloud says NotAuthorizedOrNotFound; empty for an operation that nobody here uses.
+
+    The cloud does not say whether the thing is gone or a right is missing, and names no right: all are named.
+    """
+    needed = NEEDED.get(operation, ())
+    if not needed:
+        return ""
+    always = ", ".join(f"`{right}`" for right in needed if right not in SOME_LAUNCHES)
+    some = ", ".join(f"`{right}`" for right in needed if right in SOME_LAUNCHES)
+    where = f" (and, where a pool has such, {some})" if some else ""
+    return (
+        f"What it asks for is gone, or the controller lacks a right: {operation} needs {always}{where} for the dynamic "
+        f"group {dynamic_group(cluster)}. Compare the tenancy's policies with the output of: gpucluster policies"
+    )

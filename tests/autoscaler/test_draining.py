@@ -1,0 +1,183 @@
+"""Nodes that go, drained in a real Slurm (the arena) by the commands that the operator's side sends by ssh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+import pytest
+
+from gpucluster import draining
+from gpucluster.controller import Controller
+from gpucluster.draining import REASON, Draining, SlurmJob, SlurmNode, jobs_of, nodes_of
+from gpucluster.errors import ToolError
+from gpucluster.events import Event
+from tests.autoscaler.arena import Arena, ArenaPool
+
+NODES = ("c-1", "c-2", "c-3")
+arena_test = [pytest.mark.slurm, pytest.mark.containers, pytest.mark.timeout(180)]
+
+
+class ControllerDouble:
+    """Stands for `Controller`: its shell is not behind ssh."""
+
+    def __init__(self, *prefix: str) -> None:
+        self._prefix = prefix
+
+    def ssh_argv(self, _host: str | None = None, command: Sequence[str] = ()) -> list[str]:
+        return [*self._prefix, "sh", "-c", " ".join(command)]
+
+
+def draining_through(*prefix: str, on_event: Callable[[Event], None]) -> Draining:
+    return Draining(cast(Controller, ControllerDouble(*prefix)), on_event)
+
+
+# --- what Slurm prints -----
+
+
+def test_nodes_are_read_from_what_sinfo_prints() -> None:
+    said = f"c-1|drained*|{REASON}\nc-2|mixed+|none\nc-2|mixed|none\nc-3|down~|a | b\n\nnonsense\n"
+    assert nodes_of(said) == {
+        "c-1": SlurmNode("drained", REASON),
+        "c-2": SlurmNode("mixed", "none"),
+        "c-3": SlurmNode("down", "a | b"),
+    }
+    assert nodes_of(said)["c-1"].drained_by_us
+    assert not nodes_of(said)["c-3"].drained_by_us
+
+
+@pytest.mark.parametrize(
+    ("state", "takes_jobs", "busy"),
+    [("idle", True, False), ("mixed", True, True), ("allocated", True, True), ("completing", True, True),
+     ("draining", False, True), ("drained", False, False), ("down", False, False), ("planned", True, False)],
+)  # fmt: skip
+def test_what_a_state_means(state: str, takes_jobs: bool, busy: bool) -> None:
+    node = SlurmNode(state, "none")
+    assert (node.takes_jobs, node.busy) == (takes_jobs, busy)
+
+
+def test_jobs_are_read_from_what_squeue_prints() -> None:
+    assert jobs_of("12|alice|1:00:00|c-[1,3]\n\n") == (SlurmJob("12", "alice", "1:00:00", "c-[1,3]"),)
+    assert str(jobs_of("12|alice|1:00|c-1")[0]) == "job 12 of alice on c-1 (1:00 left)"
+
+
+# --- without an answer -----
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    return []
+
+
+def test_a_silent_slurm_stops_us_and_a_word_lets_us_go_on(events: list[Event]) -> None:
+    nobody = draining_through("false", on_event=events.append)
+    with pytest.raises(ToolError, match=r"Slurm on the controller gives no answer.*--drain-timeout 0"):
+        nobody.drain(["c-1"], 60)
+    assert events == []
+    nobody.drain(["c-1"], 0)
+    assert [(event.name, event.status) for event in events] == [("slurm", "warning")]
+    nobody.welcome_back(["c-1"])
+
+
+def test_where_slurm_was_never_installed_no_job_ever_ran(events: list[Event]) -> None:
+    bare = draining_through("/bin/sh", "-c", "exit 127", on_event=events.append)
+    bare.drain(["c-1"], 60)
+    bare.welcome_back(["c-1"])
+    assert events == []
+
+
+# --- with the real one -----
+
+
+@pytest.fixture(scope="module")
+def arena() -> Iterator[Arena]:
+    with Arena([ArenaPool("c-", 3, cloud=False)]) as made:
+        for name in NODES:
+            made.start_slurmd(name)
+        made.until("the nodes are idle", lambda: all(made.flags(name) == {"IDLE"} for name in NODES))
+        yield made
+
+
+@pytest.fixture
+def slurm(arena: Arena, events: list[Event], monkeypatch: pytest.MonkeyPatch) -> Iterator[Draining]:
+    monkeypatch.setattr(draining, "_POLL", 0.2)
+    yield draining_through(*arena.command_prefix, on_event=events.append)
+    arena.run("sh", "-c", "scancel --user=root")
+    arena.until("the jobs end", lambda: not arena.squeue())
+    arena.run("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume", check=False)
+    arena.until("the nodes are idle", lambda: all(arena.flags(name) == {"IDLE"} for name in NODES))
+
+
+def reason(arena: Arena, name: str) -> str:
+    return arena.run("sinfo", "--noheader", f"--nodes={name}", "--format=%E").stdout.strip()
+
+
+def running(arena: Arena, *options: str, script: str = "sleep 600") -> str:
+    job = arena.sbatch(*options, script=script)
+    arena.until("the job runs", lambda: arena.squeue().get(job) == "RUNNING", 60)
+    return job
+
+
+class TestSlurm:
+    pytestmark = arena_test
+
+    def test_idle_nodes_are_drained_at_once_and_strangers_left_alone(
+        self, arena: Arena, slurm: Draining, events: list[Event]
+    ) -> None:
+        slurm.drain(["c-1", "unheard-of"], 30)
+        assert arena.flags("c-1") == {"IDLE", "DRAIN"}
+        assert reason(arena, "c-1") == REASON
+        assert arena.flags("c-2") == {"IDLE"}
+        assert [(event.name, event.status) for event in events] == [("node c-1", "draining"), ("node c-1", "drained")]
+        slurm.drain(["c-1"], 30)
+
+    def test_a_job_is_waited_for_and_nothing_new_starts(
+        self, arena: Arena, slurm: Draining, events: list[Event]
+    ) -> None:
+        job = running(arena, "--nodelist=c-1", script="sleep 4")
+        slurm.drain(["c-1"], 60)
+        assert job not in arena.squeue()
+        waiting = [event.message for event in events if event.status == "waiting"]
+        assert f"job {job} of root on c-1" in waiting[0]
+
+    def test_when_time_is_up_the_jobs_are_named_and_the_node_stays_drained_until_it_is_wished_for(
+        self, arena: Arena, slurm: Draining, events: list[Event]
+    ) -> None:
+        job = running(arena, "--nodelist=c-1", "--time=30")
+        with pytest.raises(ToolError) as caught:
+            slurm.drain(["c-1", "c-2"], 1)
+        words = str(caught.value)
+        assert f"job {job} of root on c-1 (29:" in words
+        assert "Nothing was removed" in words
+        assert "--drain-timeout" in words
+        assert arena.squeue() == {job: "RUNNING"}
+        assert "DRAIN" in arena.flags("c-1") & arena.flags("c-2")
+
+        slurm.welcome_back(NODES)
+        assert not {"DRAIN"} & (arena.flags("c-1") | arena.flags("c-2"))
+        assert arena.squeue() == {job: "RUNNING"}
+        assert {event.name for event in events if event.status == "resumed"} == {"node c-1", "node c-2"}
+
+    def test_what_an_administrator_drained_is_his(self, arena: Arena, slurm: Draining) -> None:
+        arena.run("scontrol", "update", "nodename=c-2", "state=drain", "reason=broken fan")
+        slurm.drain(["c-2"], 30)
+        assert reason(arena, "c-2") == "broken fan"
+        slurm.welcome_back(NODES)
+        assert "DRAIN" in arena.flags("c-2")
+
+    def test_without_patience_jobs_are_requeued(self, arena: Arena, slurm: Draining, events: list[Event]) -> None:
+        job = running(arena, "--nodelist=c-1", "--requeue")
+        slurm.drain(["c-1"], 0)
+        arena.until("the job waits again", lambda: arena.squeue().get(job) == "PENDING")
+        assert {"DOWN", "DRAIN"} <= arena.flags("c-1")
+        assert any(f"job {job}" in event.message for event in events if event.status == "warning")
+        slurm.welcome_back(["c-1"])
+        arena.until("the node serves again", lambda: not {"DOWN", "DRAIN"} & arena.flags("c-1"))
+
+    def test_a_dead_slurmctld_is_told(self, arena: Arena, slurm: Draining) -> None:
+        arena.stop("slurmctld")
+        try:
+            with pytest.raises(ToolError, match="gives no answer"):
+                slurm.drain(["c-1"], 30)
+        finally:
+            arena.start_slurmctld()
