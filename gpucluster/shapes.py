@@ -45,6 +45,7 @@ class Flex(_Fact):
 class Shape(_Fact):
     """One shape. shapes.toml says where each value comes from.
 
+    `limit_name` is that of the service limit, and quota, of OCI's service `compute`.
     For a flexible shape `sockets`, `cores_per_socket` and `memory_gib` are None: they come with the wish.
     """
 
@@ -58,7 +59,9 @@ class Shape(_Fact):
     threads_per_core: PositiveInt
     memory_gib: PositiveInt | None = None
     nvme_count: NonNegativeInt
+    limit_name: str = Field(pattern=r"^[a-z0-9-]+-count$")
     rdma_devices: tuple[str, ...] = ()
+    rdma_interfaces: tuple[str, ...] = ()
     rdma_link_gbps: PositiveInt | None = None
     frontend_devices: tuple[str, ...] = ()
     platform_config_type: str | None = None
@@ -82,6 +85,21 @@ class Shape(_Fact):
     def rdma(self) -> bool:
         """Whether its instances can stand in a cluster network or compute cluster."""
         return bool(self.rdma_devices)
+
+    @property
+    def memory_limit_name(self) -> str | None:
+        """The limit on memory in GB that a flexible shape has beside `limit_name`; None for a fixed one."""
+        return self.limit_name.replace("-core-", "-memory-") if self.flex else None
+
+    def limit_use(self, ocpus: float | None = None) -> float:
+        """How much of `limit_name` one instance uses: its OCPUs where the limit counts cores, else its GPUs.
+
+        Args:
+            ocpus: of an instance of a flexible shape.
+        """
+        if "-core-" not in self.limit_name:
+            return float(self.gpus)
+        return float((self.sockets or 0) * (self.cores_per_socket or 0) if ocpus is None else ocpus)
 
     @property
     def memory_mib(self) -> int | None:
@@ -129,12 +147,15 @@ def real_memory_mib(memory_mib: int) -> int:
     return memory_mib - min(reserve, memory_mib // 2)
 
 
-def slurm_node(shape: Shape, ocpus: int | None = None, memory_gb: int | None = None) -> dict[str, int | str | None]:
+def slurm_node(
+    shape: Shape, ocpus: int | None = None, memory_gb: int | None = None, *, smt: bool = True
+) -> dict[str, int | str | None]:
     """The values of a NodeName line: Sockets, CoresPerSocket, ThreadsPerCore, RealMemory (MiB), Gres or None.
 
     Args:
         ocpus: cores of a flexible shape; one socket is assumed, which is what such a machine shows.
         memory_gb: memory of a flexible shape.
+        smt: False where the firmware is told to show one thread of each core.
     """
     sockets, cores, memory_mib = shape.sockets, shape.cores_per_socket, shape.memory_mib
     if shape.flex:
@@ -147,7 +168,7 @@ def slurm_node(shape: Shape, ocpus: int | None = None, memory_gb: int | None = N
     return {
         "Sockets": sockets,
         "CoresPerSocket": cores,
-        "ThreadsPerCore": shape.threads_per_core,
+        "ThreadsPerCore": shape.threads_per_core if smt else 1,
         "RealMemory": real_memory_mib(memory_mib),
         "Gres": f"gpu:{shape.gres_type}:{shape.gpus}" if shape.gpus else None,
     }

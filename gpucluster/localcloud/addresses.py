@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import time
 
 from gpucluster.localcloud.cloud import Cloud
 from gpucluster.localcloud.store import Resource
@@ -38,3 +39,13 @@ def _check_wanted(block: ipaddress.IPv4Network, wanted: str) -> None:
     number = int(address) - int(block.network_address)
     if address not in block or number < _RESERVED_LOW or address == block.broadcast_address:
         raise invalid(f"The private IP {wanted} is not an address that may be used in {block}")
+
+
+def release(cloud: Cloud, owner: str) -> None:
+    """Give back what a mount target or a bastion holds, its VNIC with it."""
+    with cloud.store.transaction():
+        for row in cloud.store.find("privateip"):
+            if row.hidden.get("owner") == owner:
+                row.gone_at = time.time()
+                cloud.store.save(row)
+        cloud.store.release_addresses(owner)

@@ -18,18 +18,22 @@ from starlette.types import Receive, Scope, Send
 
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.api import (
+    app_catalog,
+    bastions,
+    capacity,
     console,
     file_storage,
     identity,
     images,
     instances,
+    limits,
     management,
     network,
     shapes,
     vnics,
 )
+from gpucluster.localcloud.authorization import authorize
 from gpucluster.localcloud.cloud import Cloud, launch_facts, log
-from gpucluster.localcloud.credentials import User
 from gpucluster.localcloud.faults import Effect, Facts
 from gpucluster.localcloud.signing import SignatureRefused, verify
 from gpucluster.localcloud.wire import CLIENT_ERROR, ApiError, Call, Reply, Route
@@ -45,7 +49,10 @@ _PARAM = re.compile(r"\{(\w+)\}")
 
 def all_routes(cloud: Cloud) -> list[Route]:
     """Every operation that the local cloud knows."""
-    services = (network, vnics, instances, console, images, shapes, management, file_storage, identity)
+    services = (
+        network, vnics, instances, console, images, app_catalog, shapes, capacity, management, file_storage,
+        identity, bastions, limits,
+    )  # fmt: skip
     return [route for service in services for route in service.routes(cloud)]
 
 
@@ -64,8 +71,6 @@ class Application:
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
         self._threads = CapacityLimiter(_THREADS)
-        self._users = {cloud.identity.key_id(user): user for user in cloud.identity.users}
-        self._keys = {key_id: user.public_key for key_id, user in self._users.items()}
         self._routes = [(re.compile(_PARAM.sub(r"(?P<\1>[^/]+)", route.path)), route) for route in all_routes(cloud)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,14 +114,12 @@ class Application:
         operation = "-"
         try:
             body = await _read(request)
-            user = self._believe(request, body)
+            instance_id = self._believe(request, body)
             route, path = self._match(request.method, request.url.path)
             operation = route.operation
-            if not user.may(operation):
-                raise ApiError(404, "NotAuthorizedOrNotFound", "Authorization failed or requested resource not found.")
             query = dict(parse_qsl(request.url.query, keep_blank_values=True))
             call = Call(operation, path, query, dict(request.headers), body)
-            return await self._run(route, call)
+            return await self._run(route, call, instance_id)
         except ApiError as error:
             return _Answer(Reply({"code": error.code, "message": error.message}, error.status), operation)
         except GpuClusterError as error:
@@ -128,17 +131,19 @@ class Application:
                 Reply({"code": "InternalServerError", "message": "An internal server error occurred."}, 500), operation
             )
 
-    async def _run(self, route: Route, call: Call) -> _Answer:
-        """Carry out an operation as far as the faults let it."""
-        outcome = await to_thread.run_sync(self._begin, route, call, limiter=self._threads)
+    async def _run(self, route: Route, call: Call, instance_id: str | None) -> _Answer:
+        """Carry out an operation as far as policies and faults let it."""
+        outcome = await to_thread.run_sync(self._begin, route, call, instance_id, limiter=self._threads)
         if isinstance(outcome, _Answer):
             return outcome
         # Not on a thread: a thousand clients may be waiting.
         await asyncio.sleep(outcome.delay)
         return await to_thread.run_sync(_finish, route, call, outcome, limiter=self._threads)
 
-    def _begin(self, route: Route, call: Call) -> _Answer | Effect:
-        """Carry out an operation, or say what it has to wait for."""
+    def _begin(self, route: Route, call: Call, instance_id: str | None) -> _Answer | Effect:
+        """Carry out an operation, or say what it has to wait for. The operator may do everything."""
+        if instance_id is not None:
+            authorize(self._cloud, instance_id, route, call)
         effect = self._effect(route, call)
         return effect if effect.delay else _finish(route, call, effect)
 
@@ -149,7 +154,8 @@ class Application:
         again = bool(call.retry_token) and self._cloud.store.retry(call.retry_token) is not None
         return self._cloud.faults.on(route.operation, facts, again=again)
 
-    def _believe(self, request: Request, body: bytes) -> User:
+    def _believe(self, request: Request, body: bytes) -> str | None:
+        """The instance that a request is signed by; None if it is the operator's."""
         query = request.scope["query_string"].decode("latin-1")
         target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         try:
@@ -158,10 +164,10 @@ class Application:
                 target=target,
                 headers=request.headers,
                 body=body,
-                keys=self._keys,
+                key_of=self._cloud.identity.key,
                 now=time.time(),
             )
-            return self._users[key_id]
+            return self._cloud.identity.instance(key_id)
         except SignatureRefused as error:
             log.warning("refused %s %r: %s", request.method, request.url.path, error)
             raise ApiError(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gpucluster.errors import CloudError
 from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS, Identity, new_ocid
 from gpucluster.localcloud.engine import LABEL_HOME, LABEL_OCID, Engine
 from gpucluster.localcloud.faults import Facts, Faults
@@ -55,6 +56,19 @@ def network_name(vcn_id: str) -> str:
     return f"gpucluster-{short(vcn_id)}"
 
 
+@dataclass(frozen=True)
+class Gate:
+    """Where ssh meets the sessions of bastions, and the fingerprint of the host key there."""
+
+    host: str
+    port: int
+    fingerprint: str
+
+
+def _no_gate() -> Gate:
+    raise CloudError("only the server of the local cloud has an ssh endpoint for bastions")
+
+
 @dataclass
 class Cloud:
     """One home. Handlers of the API and jobs of the life cycle get this and nothing else."""
@@ -66,6 +80,8 @@ class Cloud:
     faults: Faults
     networks_changed: Callable[[], None] = lambda: None
     member_lost: Callable[[str], None] = lambda _pool: None
+    session_ended: Callable[[str], None] = lambda _session: None
+    open_gate: Callable[[], Gate] = _no_gate
     _pool: ThreadPoolExecutor = field(init=False)
     # Pools wait for the launches of their members, so they must not stand in the same queue.
     _coordinators: ThreadPoolExecutor = field(
@@ -241,10 +257,12 @@ class Cloud:
 
     # work requests
 
-    def begin_work(self, operation: str, entity: str, resource: Resource, action: str) -> str:
-        """Open a work request on a resource; its id goes out as opc-work-request-id."""
+    def begin_work(
+        self, operation: str, entity: str, resource: Resource, action: str, *, kind: str = "coreservicesworkrequest"
+    ) -> str:
+        """Open a work request on a resource; its id goes out as opc-work-request-id. Each service has its own kind."""
         request = self.new(
-            "coreservicesworkrequest",
+            kind,
             {
                 "operationType": operation,
                 "status": "IN_PROGRESS",
@@ -270,7 +288,7 @@ class Cloud:
         if not ocid:
             return
         with self.store.transaction():
-            request = self.store.get("coreservicesworkrequest", ocid)
+            request = self.store.get(_kind_of(ocid), ocid)
             if request is None or request.body["status"] != "IN_PROGRESS":
                 return
             request.body.update(

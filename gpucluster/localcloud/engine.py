@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +35,7 @@ class Launch:
         ssh_authorized_keys: for the default user.
         labels: what the instance is found by; "gpucluster.ocid" is also its id for cloud-init.
         exports_dir: the shares of this network.
+        login_user: the default user; empty for that of the image.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Launch:
     ssh_authorized_keys: tuple[str, ...]
     labels: Mapping[str, str]
     exports_dir: Path
+    login_user: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ request are taken in their order: delays add up, and the first that refuses ends
 Which requests
     operation            the SDK's name (CreateVcn), a pattern (LaunchInstance*) or "*" for all; or one of our own:
                          BootInstance for what happens after a launch was accepted, EndInstance after a termination,
-                         MakeImage after a CreateImage (the last two: `delay` alone). A pattern never means one of ours.
+                         MakeImage after a CreateImage, ReleaseVnic after the end of a mount target, whose VNIC goes
+                         later than itself (the last three: `delay` alone). A pattern never means one of ours.
     shape, availability_domain, display_name, instance_configuration (OCID or display name)
                          patterns too; operations that are not about an instance have none of these, and do not fit.
 How often
     times                so many times, then never again, until the file has changed in between.
     every                only each n-th that fits.
+    after                not the first n that fit.
     probability          by chance, the same each time for the same `seed` (0 if it is not given).
 What
     status, code, message   the refusal; status is 500 unless given. 401, 404, 429, 500 and 503 need no code.
@@ -45,14 +47,14 @@ from typing import Any
 
 from gpucluster.localcloud.wire import ApiError
 
-BOOT, END, MAKE_IMAGE = "BootInstance", "EndInstance", "MakeImage"
-_OURS = (BOOT, END, MAKE_IMAGE)
+BOOT, END, MAKE_IMAGE, RELEASE_VNIC = "BootInstance", "EndInstance", "MakeImage", "ReleaseVnic"
+_OURS = (BOOT, END, MAKE_IMAGE, RELEASE_VNIC)
 OUT_OF_CAPACITY = "Out of host capacity."
 Facts = Mapping[str, tuple[str, ...]]
 _Fault = Mapping[str, Any]
 
 _FILTERS = ("shape", "availability_domain", "display_name", "instance_configuration")
-_NUMBERS = ("status", "times", "every", "probability", "delay", "rate", "stale_seconds", "hosts")
+_NUMBERS = ("status", "times", "every", "after", "probability", "delay", "rate", "stale_seconds", "hosts")
 _WORDS = ("operation", "code", "message", "comment", *_FILTERS)
 _SWITCHES = ("dead", "lost_response")
 _CODES = {
@@ -119,6 +121,10 @@ class Faults:
     def make_image(self, facts: Facts) -> Effect:
         """What befalls an instance whose image is to be made."""
         return self.on(MAKE_IMAGE, lambda: facts)
+
+    def release_vnic(self, facts: Facts) -> Effect:
+        """What befalls the VNIC of a mount target that is gone."""
+        return self.on(RELEASE_VNIC, lambda: facts)
 
     def hosts(self, shape: str, domain: str) -> Iterator[tuple[int, bool]]:
         """The limits on hosts of a shape, as (number, whether those of this domain alone are counted)."""
@@ -188,7 +194,8 @@ class _Memory:
         if self.exhausted(fault):
             return False
         self._counts["met"] += 1
-        if self._counts["met"] % int(fault.get("every", 1)):
+        late = self._counts["met"] - int(fault.get("after", 0))
+        if late <= 0 or late % int(fault.get("every", 1)):
             return False
         if self._random.random() >= float(fault.get("probability", 1)):
             return False

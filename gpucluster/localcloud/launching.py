@@ -10,9 +10,11 @@ import binascii
 import re
 from typing import Any
 
-from gpucluster.localcloud import addresses, hosts
+from gpucluster.localcloud import addresses, hosts, limits
+from gpucluster.localcloud.api.capacity import check_reserved
 from gpucluster.localcloud.api.images import choose_image
-from gpucluster.localcloud.api.shapes import shape_config
+from gpucluster.localcloud.api.shapes import check_platform, known_shape, shape_config
+from gpucluster.localcloud.catalogue import BASE_USER
 from gpucluster.localcloud.cloud import Cloud, check_domain, note_state, short, slug
 from gpucluster.localcloud.credentials import FAULT_DOMAINS, REGION
 from gpucluster.localcloud.engine import mac_address
@@ -36,6 +38,7 @@ _LAUNCH_OPTIONS: Json = {
 }
 _AGENT: Json = {"isMonitoringDisabled": False, "isManagementDisabled": False, "areAllPluginsDisabled": False}
 _MIN_BOOT_GB, _MAX_BOOT_GB, _DEFAULT_BOOT_GB = 50, 32768, 50
+_VPUS, _DEFAULT_VPUS = range(10, 121, 10), 10
 _LABEL = re.compile(r"[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
@@ -52,11 +55,12 @@ def register(cloud: Cloud, details: Json, *, pool: str = "", compute_cluster: st
     check_domain(details)
     _check_user_data(details.get("metadata") or {})
     image = choose_image(cloud, details)
+    check_platform(details["shape"], details.get("platformConfig"))
     body = _body(cloud, details, image)
     cluster = _compute_cluster(cloud, details, compute_cluster)
     vnic_wish: Json = {"subnetId": details.get("subnetId"), **(details.get("createVnicDetails") or {})}
     subnet = cloud.related("subnet", vnic_wish["subnetId"])
-    hosts.take(cloud, body["shape"], body["availabilityDomain"])
+    _check_room(cloud, details, body)
     instance = cloud.new("instance", body)
     hidden = _network_rows(cloud, instance, subnet, vnic_wish, details.get("hostnameLabel"))
     hidden |= _boot_rows(cloud, instance, details, image)
@@ -64,6 +68,7 @@ def register(cloud: Cloud, details: Json, *, pool: str = "", compute_cluster: st
         "name": f"gpucluster-{slug(instance.body['displayName'])}-{short(instance.id)}",
         "image": image.id,
         "engine_image": image.hidden["engine_image"],
+        "login_user": image.hidden.get("login_user", BASE_USER),
         "vcn": subnet.body["vcnId"],
         "pool": pool,
         "compute_cluster": cluster,
@@ -75,6 +80,14 @@ def register(cloud: Cloud, details: Json, *, pool: str = "", compute_cluster: st
     return instance, hidden["work_request"]
 
 
+def _check_room(cloud: Cloud, details: Json, body: Json) -> None:
+    """Limits come before capacity, as on OCI."""
+    wanted = limits.wanted_by(known_shape(body["shape"]), body["shapeConfig"], _boot_gb(body["sourceDetails"]))
+    limits.take(cloud, wanted, body["availabilityDomain"])
+    check_reserved(cloud, details)
+    hosts.take(cloud, body["shape"], body["availabilityDomain"])
+
+
 def _check_user_data(metadata: Json) -> None:
     """metadata.user_data is base64 (docs: LaunchInstanceDetails.metadata)."""
     try:
@@ -84,7 +97,7 @@ def _check_user_data(metadata: Json) -> None:
 
 
 def _body(cloud: Cloud, details: Json, image: Resource) -> Json:
-    source: Json = {"bootVolumeVpusPerGB": 10, **(details.get("sourceDetails") or {}), "sourceType": "image"}
+    source: Json = {"bootVolumeVpusPerGB": _DEFAULT_VPUS, **(details.get("sourceDetails") or {}), "sourceType": "image"}
     source.pop("instanceSourceImageFilterDetails", None)
     source["imageId"] = image.id
     agent: Json = {**_AGENT, **(details.get("agentConfig") or {})}
@@ -225,11 +238,23 @@ def _check_label(cloud: Cloud, subnet: Resource, label: str) -> None:
         raise invalid(f"hostnameLabel {label} is already in use by VNIC {vnic.id} in subnet {subnet.id}")
 
 
-def _boot_rows(cloud: Cloud, instance: Resource, details: Json, image: Resource) -> dict[str, Any]:
-    source: Json = instance.body["sourceDetails"]
+def _boot_gb(source: Json) -> int:
     size = int(source.get("bootVolumeSizeInGBs") or _DEFAULT_BOOT_GB)
     if not _MIN_BOOT_GB <= size <= _MAX_BOOT_GB:
         raise invalid(f"bootVolumeSizeInGBs {size} must be between {_MIN_BOOT_GB} and {_MAX_BOOT_GB}")
+    return size
+
+
+def _vpus(source: Json) -> int:
+    vpus = int(source.get("bootVolumeVpusPerGB") or _DEFAULT_VPUS)
+    if vpus not in _VPUS:
+        raise invalid(f"bootVolumeVpusPerGB {vpus} must be 10, 20, 30 and so on up to 120")
+    return vpus
+
+
+def _boot_rows(cloud: Cloud, instance: Resource, details: Json, image: Resource) -> dict[str, Any]:
+    source: Json = instance.body["sourceDetails"]
+    size = _boot_gb(source)
     common = {
         "compartmentId": instance.body["compartmentId"],
         "availabilityDomain": instance.body["availabilityDomain"],
@@ -243,7 +268,7 @@ def _boot_rows(cloud: Cloud, instance: Resource, details: Json, image: Resource)
             "imageId": image.id,
             "isHydrated": True,
             "isAutoTuneEnabled": False,
-            "vpusPerGB": int(source.get("bootVolumeVpusPerGB") or 10),
+            "vpusPerGB": _vpus(source),
             "sizeInGBs": size,
             "sizeInMBs": size * 1024,
             "lifecycleState": "PROVISIONING",

@@ -118,6 +118,7 @@ def _request(cloud: Cloud, instance: Resource) -> Launch:
         ssh_authorized_keys=tuple(key.strip() for key in keys if key.strip()),
         labels=cloud.labels(instance.id),
         exports_dir=cloud.exports_dir(hidden["vcn"]),
+        login_user=hidden.get("login_user", ""),
     )
 
 

@@ -122,6 +122,7 @@ def launch(request: LaunchRequest) -> None:
         address=request.ip,
         user_data=request.user_data,
         public_keys=request.ssh_authorized_keys,
+        login_user=request.login_user,
         metadata=request.metadata,
     )
     seed.write(folder / "seed")

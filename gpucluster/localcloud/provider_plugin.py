@@ -35,6 +35,7 @@ from tf.gen import grpc_controller_pb2, grpc_controller_pb2_grpc, grpc_stdio_pb2
 from tf.gen import tfplugin_pb2 as pb
 from tf.gen import tfplugin_pb2_grpc as rpc
 
+from gpucluster.localcloud.provider_keyed import KeyedOperator
 from gpucluster.localcloud.provider_resources import (
     UNKNOWN,
     Attribute,
@@ -226,6 +227,9 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
         assert self._operator is not None, "Terraform configures a provider before it uses it"
         return self._operator
 
+    def _operator_of(self, kind: Kind) -> Operator | KeyedOperator:
+        return KeyedOperator(self._ready.client) if kind.keyed else self._ready
+
     def GetMetadata(self, request: Any, context: grpc.ServicerContext) -> pb.GetMetadata.Response:
         """What there is, without the schemas."""
         return pb.GetMetadata.Response(
@@ -238,7 +242,11 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
     def GetProviderSchema(self, request: Any, context: grpc.ServicerContext) -> pb.GetProviderSchema.Response:
         """All schemas."""
         argument = Attribute("string", required=False, optional=True, computed=False)
-        arguments = dict.fromkeys(_PROVIDER_ARGUMENTS, argument)
+        arguments = {
+            **dict.fromkeys(_PROVIDER_ARGUMENTS, argument),
+            # Nobody adds tags of his own here, so there are none to ignore.
+            "ignore_defined_tags": Attribute(["list", "string"], required=False, optional=True, computed=False),
+        }
         return pb.GetProviderSchema.Response(
             provider=_schema_message(Block(attributes=arguments, blocks={})),
             provider_meta=pb.Schema(version=0, block=pb.Schema.Block()),
@@ -305,7 +313,7 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
         """The state of now; nothing if the resource is gone."""
         kind = catalogue().kinds[request.type_name]
         try:
-            state = self._ready.read(kind, _decode(request.current_state))
+            state = self._operator_of(kind).read(kind, _decode(request.current_state))
         except ServiceError as error:
             return pb.ReadResource.Response(
                 new_state=request.current_state,
@@ -356,10 +364,10 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
     def _carry_out(self, kind: Kind, before: Json | None, planned: Json | None) -> Json | None:
         if planned is None:
             assert before is not None
-            self._ready.delete(kind, before)
+            self._operator_of(kind).delete(kind, before)
             return None
         if before is None:
-            return self._ready.create(kind, planned)
+            return self._operator_of(kind).create(kind, planned)
         return self._ready.update(kind, before, planned)
 
     @_answered(pb.ImportResourceState.Response)
@@ -367,7 +375,7 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
         """Take over a resource by its OCID."""
         kind = catalogue().kinds[request.type_name]
         try:
-            state = self._ready.read(kind, {"id": request.id}, everything=True)
+            state = self._operator_of(kind).read(kind, {"id": request.id}, everything=True)
         except ServiceError as error:
             return pb.ImportResourceState.Response(
                 diagnostics=_error(describe(error, kind.service, kind.operations["get"]))
@@ -393,7 +401,7 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
         try:
             state = self._ready.find(lookup, _decode(request.config))
         except ServiceError as error:
-            return pb.ReadDataSource.Response(diagnostics=_error(describe(error, lookup.service, f"List{lookup.noun}")))
+            return pb.ReadDataSource.Response(diagnostics=_error(describe(error, lookup.service, lookup.operation)))
         return pb.ReadDataSource.Response(state=_encode(state))
 
     def GetFunctions(self, request: Any, context: grpc.ServicerContext) -> pb.GetFunctions.Response:

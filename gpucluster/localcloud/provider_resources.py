@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
+from urllib.parse import quote
 
 from gpucluster.localcloud.provider_rest import WORTH_RETRYING, Client, Reply, ServiceError
 
@@ -90,6 +91,25 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Keyed:
+    """A resource without an OCID of its own; provider_keyed.py does what there is to do.
+
+    Attributes:
+        key: template of Terraform's id, of attributes.
+        make: the method of the create, on the kind's path.
+        look: how it is read: "one" at its path, "list" among what the path lists, "" never: the state is all there is.
+        query: name of a query parameter -> attribute; of the list and of the delete.
+        match: what tells one of the listed from the others.
+    """
+
+    key: str
+    make: str
+    look: str
+    query: Mapping[str, str]
+    match: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Kind:
     """A resource: its schema and how it is spoken to."""
 
@@ -104,6 +124,7 @@ class Kind:
     operations: Mapping[str, str]
     update_waits: bool
     adopt: bool
+    keyed: Keyed | None = None
 
     def forces_replacement(self, path: str) -> bool:
         """Whether a change of `block.attribute` makes a new resource."""
@@ -114,7 +135,11 @@ class Kind:
 
 @dataclass(frozen=True)
 class Lookup:
-    """A data source: its schema and how it is spoken to."""
+    """A data source: its schema and how it is spoken to.
+
+    `path` may hold arguments, such as {vcn_id}. `items` is the attribute that holds what was listed; empty for a data
+    source that shows one resource.
+    """
 
     type_name: str
     schema: Block
@@ -123,6 +148,11 @@ class Lookup:
     path: str
     query: tuple[str, ...]
     items: str
+
+    @property
+    def operation(self) -> str:
+        """The SDK's name of the call."""
+        return f"{'List' if self.items else 'Get'}{self.noun}"
 
 
 @dataclass(frozen=True)
@@ -162,9 +192,10 @@ def catalogue() -> Catalogue:
             ready=tuple(entry["ready"]),
             updatable=(*_ALWAYS_UPDATABLE, *entry["update"]),
             replace=tuple(entry.get("replace", ())),
-            operations={verb: entry.get(verb, f"{verb.title()}{entry['noun']}") for verb in _VERBS},
+            operations={verb: _operation(verb, entry) for verb in _VERBS},
             update_waits=entry.get("update_waits", True),
             adopt=entry.get("adopt", True),
+            keyed=_keyed(entry),
         )
         for name, entry in spoken["resources"].items()
     }
@@ -175,8 +206,8 @@ def catalogue() -> Catalogue:
             service=entry["service"],
             noun=entry["noun"],
             path=entry["path"],
-            query=tuple(entry["query"]),
-            items=entry["items"],
+            query=tuple(entry.get("query", ())),
+            items=entry.get("items", ""),
         )
         for name, entry in spoken["data_sources"].items()
     }
@@ -196,6 +227,24 @@ def catalogue() -> Catalogue:
 
 
 _VERBS = ("create", "get", "update", "delete")
+
+
+def _keyed(entry: Mapping[str, Any]) -> Keyed | None:
+    if "key" not in entry:
+        return None
+    match = tuple(entry.get("match", ()))
+    return Keyed(entry["key"], entry.get("make", "POST"), entry.get("look", "one"), entry.get("query", {}), match)
+
+
+def filled(template: str, values: Mapping[str, Any]) -> str:
+    """A path or an id with its {attributes} filled in, each as one step of a path."""
+    return re.sub(r"\{(\w+)\}", lambda match: quote(str(values[match[1]]), safe=":@&=+$"), template)
+
+
+def _operation(verb: str, entry: Mapping[str, Any]) -> str:
+    """The SDK's name of a call; under "update" stands what may be changed."""
+    named = entry.get(verb)
+    return named if isinstance(named, str) else f"{verb.title()}{entry['noun']}"
 
 
 def _block(raw: Mapping[str, Any]) -> Block:
@@ -446,13 +495,16 @@ class Operator:
         self._wait(kind, ocid, tuple(GONE), _limit(kind, state, "delete"), None)
 
     def find(self, lookup: Lookup, config: Mapping[str, Any]) -> Json:
-        """Read a data source: list, then filter here as the real provider does."""
+        """Read a data source: get it, or list and then filter here as the real provider does."""
+        path = filled(lookup.path, config)
+        if not lookup.items:
+            return from_wire(lookup.schema, self.client.call("GET", path).body, config, everything=True)
         query = {_wire_name("", name): str(config[name]) for name in lookup.query if config.get(name) is not None}
-        found = list(self.client.items(lookup.path, query))
+        found = list(self.client.items(path, query))
         items = _state_value("", lookup.schema.attributes[lookup.items].type, found)
         for condition in config.get("filter") or []:
             items = [item for item in items if _matches(item, condition)]
-        digest = hashlib.sha256(json.dumps([lookup.type_name, query], sort_keys=True).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps([lookup.type_name, path, query], sort_keys=True).encode()).hexdigest()
         return {**config, lookup.items: items, "id": f"{lookup.noun}-{digest[:16]}"}
 
     # What an instance or a mount target shows only by way of others
@@ -530,7 +582,7 @@ class Operator:
     def _failure(self, kind: Kind, state: str | None, targets: set[str], reply: Reply | None) -> ServiceError:
         request = reply.headers.get("opc-work-request-id", "") if reply else ""
         if request:
-            path = f"/20160918/workRequests/{request}"
+            path = f"/{kind.path.split('/')[1]}/workRequests/{request}"  # each service has its own, in its version
             messages = [error["message"] for error in self.client.items(f"{path}/errors", {})]
             if messages:
                 return ServiceError(

@@ -10,8 +10,8 @@ import json
 from functools import partial
 
 from gpucluster.errors import GpuClusterError
-from gpucluster.localcloud import lifecycle, pools
-from gpucluster.localcloud.api import console, file_storage, identity, images, kinds, management, network
+from gpucluster.localcloud import addresses, lifecycle, pools
+from gpucluster.localcloud.api import bastions, console, file_storage, identity, images, kinds, management, network
 from gpucluster.localcloud.cloud import Cloud, log, network_name
 from gpucluster.localcloud.store import Resource
 from gpucluster.localcloud.wire import ApiError
@@ -33,6 +33,12 @@ def recover(cloud: Cloud) -> None:
         images.begin_bake(cloud, image)
     for history in cloud.store.find("consolehistory", lifecycleState="REQUESTED"):
         cloud.submit(f"console {history.id}", partial(console.capture, cloud, history.id))
+    for target in cloud.store.find("mounttarget", gone=True):
+        addresses.release(cloud, target.id)
+    for bastion in cloud.store.find("bastion"):
+        cloud.submit(f"bastion {bastion.id}", partial(bastions.settle, cloud, bastion.id))
+    for session in cloud.store.find("bastionsession", lifecycleState="CREATING"):
+        cloud.submit(f"session {session.id}", partial(bastions.activate, cloud, session.id))
     for instance in cloud.store.find("instance"):
         _instance(cloud, instance, states.get(instance.hidden["name"], "absent"))
     for pool in cloud.store.find("instancepool"):

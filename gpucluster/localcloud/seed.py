@@ -24,6 +24,7 @@ class Seed:
         address: IPv4 address, for /etc/hosts.
         user_data: as the user gave it: cloud-config, a script, MIME parts or gzip; None for none.
         public_keys: for the default user.
+        login_user: name of the default user; empty for the one that the image knows.
         metadata: what `cloud-init query ds.meta_data.metadata` shows.
     """
 
@@ -33,6 +34,7 @@ class Seed:
     user_data: bytes | None
     public_keys: tuple[str, ...]
     metadata: Mapping[str, Any]
+    login_user: str = ""
 
     def write(self, folder: Path) -> None:
         """Write the files, readable by us alone: user data often holds secrets. What was there before goes."""
@@ -46,9 +48,16 @@ class Seed:
         }
         _write(folder / "meta-data", json.dumps(meta_data, indent=1).encode())
         _write(folder / "user-data", self.user_data or b"")
-        _write(folder / "vendor-data", b"")
+        _write(folder / "vendor-data", self._vendor_data())
         hosts = f"127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{self.address} {self.hostname}\n"
         _write(folder / "hosts", hosts.encode())
+
+    def _vendor_data(self) -> bytes:
+        """What OCI's images have in their own configuration: the name of the default user."""
+        if not self.login_user:
+            return b""
+        # Of the `user` here and the image's default_user cloud-init makes one: this name, the groups and rights there.
+        return f"#cloud-config\n{json.dumps({'user': {'name': self.login_user}})}\n".encode()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -21,8 +21,9 @@ import uvicorn
 from gpucluster import process
 from gpucluster.errors import GpuClusterError, LockedError
 from gpucluster.localcloud import pools, recovery
-from gpucluster.localcloud.api.images import publish_platform_image
+from gpucluster.localcloud.api.images import publish_images
 from gpucluster.localcloud.app import Application
+from gpucluster.localcloud.bastion_endpoint import BastionEndpoint
 from gpucluster.localcloud.cloud import Cloud, log
 from gpucluster.localcloud.credentials import bootstrap
 from gpucluster.localcloud.engine import Engine, NullEngine
@@ -97,7 +98,10 @@ async def serve(cloud: Cloud, listener: socket.socket, held: int) -> None:
     port = listener.getsockname()[1]
     forwarder = Forwarder(cloud, port)
     cloud.networks_changed = forwarder.changed
+    endpoint_of_bastions = BastionEndpoint(cloud)
+    cloud.open_gate, cloud.session_ended = endpoint_of_bastions.open, endpoint_of_bastions.session_ended
     await asyncio.to_thread(recovery.recover, cloud)
+    await asyncio.to_thread(endpoint_of_bastions.reopen)
     await forwarder.refresh()
     config = uvicorn.Config(
         Application(cloud),
@@ -116,6 +120,7 @@ async def serve(cloud: Cloud, listener: socket.socket, held: int) -> None:
     await _Server(config).serve(sockets=[listener])
     sweeper.cancel()
     forwarder.close()
+    endpoint_of_bastions.close()
 
 
 class _Server(uvicorn.Server):
@@ -148,7 +153,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         held = lock(home)
         cloud = open_cloud(home, open_engine(options.engine, home))
-        publish_platform_image(cloud)
+        publish_images(cloud)
         listener = listen(cloud.store)
         asyncio.run(serve(cloud, listener, held))
         log.info("stopping; instances go on running")

@@ -17,6 +17,9 @@ from gpucluster.localcloud.store import Json, Resource
 
 CORE = "/20160918"
 FILE_STORAGE = "/20171215"
+BASTION = "/20210331"
+LIMITS = "/20190729"
+QUOTAS = "/20181025"
 # Low on purpose: a caller that forgets to follow opc-next-page is found out here and not on a large tenancy.
 PAGE_SIZE = 100
 _MAX_PAGE_SIZE = 1000

@@ -89,6 +89,18 @@ class Api:
         return self.client("identity.IdentityClient")
 
     @cached_property
+    def bastions(self) -> Any:
+        return self.client("bastion.BastionClient")
+
+    @cached_property
+    def limits(self) -> Any:
+        return self.client("limits.LimitsClient")
+
+    @cached_property
+    def quotas(self) -> Any:
+        return self.client("limits.QuotasClient")
+
+    @cached_property
     def work(self) -> Any:
         return self.client("work_requests.WorkRequestClient")
 
@@ -98,6 +110,10 @@ class Api:
 
     def image(self) -> Any:
         return self.compute.list_images(self.tenancy, operating_system="Debian", operating_system_version="13").data[0]
+
+    def named_image(self, name: str) -> Any:
+        """A platform image by its display name."""
+        return self.compute.list_images(self.tenancy, display_name=name).data[0]
 
     def faults(self, *faults: dict[str, Any]) -> None:
         """Set the faults of this home; none at all without arguments."""
@@ -158,7 +174,7 @@ class Api:
             }
         )
         details = models.CreateInstanceConfigurationDetails(
-            compartment_id=self.tenancy,
+            compartment_id=more.get("compartment_id", self.tenancy),
             display_name="pool",
             instance_details=models.ComputeInstanceDetails(launch_details=launch),
         )

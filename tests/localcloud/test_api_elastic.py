@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import configparser
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +13,9 @@ import pytest
 from oci.core import models
 
 from gpucluster.localcloud import control
+from gpucluster.localcloud.credentials import instance_credentials
 from tests.localcloud.api_harness import GPU_SHAPE, Api, refused, running
+from tests.localcloud.entitled import Entitled, elastic_cluster, generated
 
 TAGS = {"gpucluster": "demo", "role": "compute", "pool": "gpu"}
 
@@ -36,20 +37,17 @@ def configuration(api: Api, subnet: Any) -> Any:
     return api.configuration(create_vnic_details=vnic, freeform_tags=TAGS)
 
 
-class Controller:
-    """The SDK's clients as the controller of a cluster has them."""
+class Controller(Entitled):
+    """A controller that may do what its autoscaler needs, and two things more that these tests look at."""
 
-    def __init__(self, api: Api) -> None:
-        folder = api.home / "credentials" / "controller"
-        parser = configparser.ConfigParser(interpolation=None)
-        parser.read(folder / "config")
-        self.config = dict(parser["DEFAULT"])
-        changes = {**self.config, "key_file": str(folder / "key.pem")}
-        self.compute = api.client("core.ComputeClient", **changes)
-        self.management = api.client("core.ComputeManagementClient", **changes)
-        self.network = api.client("core.VirtualNetworkClient", **changes)
-        self.work = api.client("work_requests.WorkRequestClient", **changes)
-        self.identity = api.client("identity.IdentityClient", **changes)
+    def __init__(self, api: Api, subnet: Any, config: Path) -> None:
+        own = api.launch(subnet, "controller").id
+        super().__init__(api, own, config)
+        self.in_group()
+        wanted = generated(elastic_cluster(), api, own)
+        who = f"Allow dynamic-group {wanted.subject} to"
+        more = ("manage compute-capacity-reports", "manage console-histories")
+        self.allow([*(one.text for one in wanted.controller), *(f"{who} {right} in tenancy" for right in more)])
 
     def launch(self, configuration: Any, node: str, generation: int = 1, **more: Any) -> Any:
         details = models.InstanceConfigurationLaunchInstanceDetails(
@@ -66,50 +64,37 @@ class Controller:
 
 
 @pytest.fixture(scope="module")
-def controller(api: Api) -> Controller:
-    return Controller(api)
+def controller(api: Api, subnet: Any, tmp_path_factory: pytest.TempPathFactory) -> Controller:
+    return Controller(api, subnet, tmp_path_factory.mktemp("controller") / "config")
 
 
 # the controller's identity
 
 
 def test_the_controller_has_a_key_of_its_own(api: Api, controller: Controller) -> None:
-    folder = api.home / "credentials" / "controller"
-    assert controller.config["key_file"] == "/etc/gpucluster/oci/key.pem"
-    assert controller.config["user"] != api.config["user"]
-    assert controller.config["fingerprint"] != api.config["fingerprint"]
-    assert controller.config["tenancy"] == api.tenancy
+    folder = api.home / "credentials" / "instances" / controller.id
+    lines = (folder / "config").read_text().splitlines()
+    assert "key_file=/etc/gpucluster/oci/key.pem" in lines, "where it lies on the controller"
+    assert f"user={controller.id}" in lines
+    assert controller.settings["fingerprint"] != api.config["fingerprint"]
+    assert controller.settings["tenancy"] == api.tenancy
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {"config": 0o600, "key.pem": 0o600}
-    assert api.identity.get_user(controller.config["user"]).data.name == "controller"
+    secret = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    assert secret == {"config": 0o600, "key.pem": 0o600, "public.pem": 0o600}
     with refused(401, "NotAuthenticated"):
-        stolen = {**controller.config, "key_file": api.config["key_file"]}
+        stolen = {**controller.settings, "key_file": api.config["key_file"]}
         api.client("core.ComputeClient", **stolen).list_instances(api.tenancy)
 
 
 def test_the_controllers_identity_survives_a_restart(api: Api, controller: Controller) -> None:
-    (api.home / "credentials" / "controller" / "config").unlink()
+    folder = api.home / "credentials" / "instances" / controller.id
+    before = (folder / "config").read_text()
+    (folder / "config").unlink()
     control.stop(api.home)
     api.start()
-    assert Controller(api).config == controller.config
+    assert instance_credentials(api.home, api.tenancy, controller.id) == folder
+    assert (folder / "config").read_text() == before
     assert controller.compute.list_instances(api.tenancy).status == 200
-
-
-def test_what_no_autoscaler_does_is_not_the_controllers(api: Api, controller: Controller, subnet: Any) -> None:
-    nothing = models.UpdateInstanceDetails(display_name="mine")
-    instance = api.launch(subnet, "others")
-    calls: tuple[Callable[[], Any], ...] = (
-        lambda: controller.network.list_vcns(api.tenancy),
-        lambda: controller.network.delete_subnet(subnet.id),
-        lambda: controller.compute.update_instance(instance.id, nothing),
-        lambda: controller.compute.list_images(api.tenancy),
-        lambda: controller.management.list_instance_pools(api.tenancy),
-        lambda: controller.identity.list_policies(api.tenancy),
-    )
-    for forbidden in calls:
-        with refused(404, "NotAuthorizedOrNotFound"):
-            forbidden()
-    assert api.compute.get_instance(instance.id).data.display_name == "others"
 
 
 # launching

@@ -17,7 +17,7 @@ import pytest
 from gpucluster.localcloud.provider_rest import Client, Credentials
 from tests.localcloud.api_harness import GPU_SHAPE, SHAPE, Api, running
 
-CORE, FILES = "/20160918", "/20171215"
+CORE, FILES, BASTION = "/20160918", "/20171215", "/20210331"
 TAGS = {"freeformTags": {"gpucluster": "wire"}}
 # The only members that Go reads as float32.
 FRACTIONS = {"ocpus", "memoryInGBs", "networkingBandwidthInGbps", "localDisksTotalSizeInGBs"}
@@ -26,6 +26,7 @@ MAPS = {
     "instances": ("securityAttributes", "extendedMetadata", "systemTags", "metadata"),
     "fileSystems": ("systemTags",),
     "mountTargets": ("systemTags", "securityAttributes"),
+    "bastions": ("systemTags", "securityAttributes"),
 }
 ICMP = {"protocol": "1", "source": "0.0.0.0/0", "sourceType": "CIDR_BLOCK", "icmpOptions": {"code": 4, "type": 3}}
 SSH = {"protocol": "6", "source": "192.0.2.0/24", "tcpOptions": {"destinationPortRange": {"max": 22, "min": 22}}}
@@ -99,6 +100,8 @@ def test_an_applied_root_reads_back_as_it_was_sent_scales_and_goes(api: Api) -> 
     wire = Wire(api)
     subnet = _network(wire)
     _storage(wire, api.domain, subnet)
+    _entrance(wire, subnet)
+    _rights(wire)
     launch = _launch_details(api)
     _instance(wire, launch, subnet)
     _cluster_network(wire, api.domain, launch, subnet)
@@ -144,6 +147,40 @@ def _storage(wire: Wire, domain: str, subnet: str) -> None:
     made = wire.create(f"{FILES}/exports", "ACTIVE", **export, exportOptions=[OPTION])
     defaults = {"allowedAuth": ["SYS"], "anonymousGid": 65534, "anonymousUid": 65534, "isAnonymousAccessAllowed": False}
     assert made["exportOptions"] == [{**OPTION, **defaults}]
+
+
+def _entrance(wire: Wire, subnet: str) -> None:
+    """The provider takes a bastion's OCID from the work request, once that is finished."""
+    wish = {
+        "compartmentId": wire.compartment,
+        "bastionType": "STANDARD",
+        "clientCidrBlockAllowList": ["192.0.2.0/24"],
+        "maxSessionTtlInSeconds": 10800,
+        "name": "wire",
+        "targetSubnetId": subnet,
+        **TAGS,
+    }
+    answer = wire.client.call("POST", f"{BASTION}/bastions", body=wish, retry_token="a bastion")
+    work = f"{BASTION}/workRequests/{answer.headers['opc-work-request-id']}"
+    end = time.monotonic() + 30
+    while "timeFinished" not in (request := wire.client.call("GET", work).body):
+        assert time.monotonic() < end, request
+        time.sleep(0.02)
+    (entry,) = request["resources"]
+    assert (entry["entityType"], entry["actionType"], request["status"]) == ("bastion", "CREATED", "SUCCEEDED")
+    assert wire.client.call("GET", f"{work}/errors").body == []
+    wire.made.append((f"{BASTION}/bastions", entry["identifier"]))
+    found = wire.read(f"{BASTION}/bastions", entry["identifier"], "ACTIVE", wish)
+    assert {"lifecycleDetails", "maxSessionsAllowed", "privateEndpointIpAddress", "targetVcnId"} <= set(found)
+
+
+def _rights(wire: Wire) -> None:
+    named = {"name": "wire", "description": "a test"}
+    wire.create(
+        f"{CORE}/dynamicGroups", "ACTIVE", **named, matchingRule="ANY {instance.id = 'ocid1.instance.local..x'}"
+    )
+    statements = ["Allow dynamic-group wire to read instances in tenancy"]
+    wire.create(f"{CORE}/policies", "ACTIVE", **named, statements=statements)
 
 
 def _launch_details(api: Api) -> dict[str, Any]:
@@ -218,10 +255,10 @@ def _cluster_network(wire: Wire, domain: str, launch: dict[str, Any], subnet: st
 
 
 def _destroy(wire: Wire) -> None:
-    ends = dict.fromkeys(("fileSystems", "mountTargets", "exports"), "DELETED")
+    ends = dict.fromkeys(("fileSystems", "mountTargets", "exports", "bastions", "dynamicGroups", "policies"), "DELETED")
     # A VCN's subnet goes before what it refers to, and a route table before its gateways.
     order: list[Callable[[str], bool]] = [
-        lambda name: name in ("clusterNetworks", "instances", "exports"),
+        lambda name: name in ("clusterNetworks", "instances", "exports", "bastions", "policies", "dynamicGroups"),
         lambda name: name in ("instanceConfigurations", "mountTargets", "fileSystems"),
         lambda name: name == "subnets",
         lambda name: name in ("routeTables", "securityLists"),

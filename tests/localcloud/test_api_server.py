@@ -144,10 +144,10 @@ def test_identity(shared: Api) -> None:
     assert shared.network.list_vcns(compartment.id).data == []
     group = shared.identity.create_dynamic_group(
         oci.identity.models.CreateDynamicGroupDetails(
-            compartment_id=shared.tenancy, name="nodes", description="d", matching_rule="any {}"
+            compartment_id=shared.tenancy, name="nodes", description="d", matching_rule="any {instance.id = 'x'}"
         )
     ).data
-    assert group.matching_rule == "any {}"
+    assert group.matching_rule == "any {instance.id = 'x'}"
     shared.identity.delete_dynamic_group(group.id)
     shared.identity.delete_compartment(compartment.id)
     assert shared.identity.get_compartment(compartment.id).data.lifecycle_state == "DELETED"

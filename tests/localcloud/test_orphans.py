@@ -47,6 +47,16 @@ def test_only_what_carries_the_tag_goes_and_all_of_it(api: Api) -> None:
             **files,
         )
     )
+    identity = api.identity
+    named = {"compartment_id": api.tenancy, "name": "demo", "description": "of demo", "freeform_tags": TAG}
+    models = oci.identity.models
+    identity.create_dynamic_group(models.CreateDynamicGroupDetails(matching_rule="instance.id = 'x'", **named))
+    statements = ["Allow dynamic-group demo to read instances in tenancy"]
+    identity.create_policy(models.CreatePolicyDetails(statements=statements, **named))
+    bastion = oci.bastion.models.CreateBastionDetails(
+        bastion_type="STANDARD", target_subnet_id=subnet.id, name="demo", **common
+    )
+    api.client("bastion.BastionClient").create_bastion(bastion)
     others = api.network.create_vcn(
         core.CreateVcnDetails(
             cidr_blocks=["10.67.0.0/16"], compartment_id=api.tenancy, freeform_tags={"gpucluster": "other"}
@@ -58,8 +68,30 @@ def test_only_what_carries_the_tag_goes_and_all_of_it(api: Api) -> None:
     found = orphans.find()
     assert {orphan.kind for orphan in found} == {
         "vcn", "route_table", "subnet", "internet_gateway", "compute_cluster", "file_system", "mount_target",
-        "instance",
+        "instance", "policy", "dynamic_group", "bastion",
     }  # fmt: skip
     orphans.remove(found)
     assert orphans.find() == ()
     assert api.network.get_vcn(others.id).data.lifecycle_state == "AVAILABLE"
+
+
+def test_what_the_file_names_is_never_touched_whatever_its_tags(api: Api) -> None:
+    core, storage = oci.core.models, oci.file_storage.models
+    common = {"compartment_id": api.tenancy, "freeform_tags": TAG}
+    vcn = api.network.create_vcn(core.CreateVcnDetails(cidr_blocks=["10.66.0.0/16"], **common)).data
+    subnet = api.network.create_subnet(
+        core.CreateSubnetDetails(vcn_id=vcn.id, cidr_block="10.66.0.0/24", **common)
+    ).data
+    files = {"availability_domain": api.domain, **common}
+    kept = api.files.create_file_system(storage.CreateFileSystemDetails(**files)).data
+    target = api.files.create_mount_target(storage.CreateMountTargetDetails(subnet_id=subnet.id, **files)).data
+
+    config = oci.config.from_file(str(api.home / "credentials" / "config"))
+    access = Access(config, api.endpoint, api.tenancy)
+    orphans = Orphans(access, ("gpucluster", "demo"), ignore, keep={vcn.id, subnet.id, kept.id})
+    found = orphans.find()
+    assert [orphan.id for orphan in found] == [target.id]
+    orphans.remove(found)
+    assert api.network.get_vcn(vcn.id).data.lifecycle_state == "AVAILABLE"
+    assert api.network.get_subnet(subnet.id).data.lifecycle_state == "AVAILABLE"
+    assert api.files.get_file_system(kept.id).data.lifecycle_state == "ACTIVE"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -106,16 +105,19 @@ def _prepare_mount_target(cloud: Cloud, body: Json) -> Json:
 
 
 def _remove_mount_target(cloud: Cloud, target: Resource) -> None:
-    """Its exports, its export set and its address go with it (docs: Deleting a Mount Target)."""
+    """Its exports, its export set and its address go with it (docs: Deleting a Mount Target).
+
+    The address goes with its VNIC, which a fault makes late.
+    """
     for export in cloud.store.find("export", exportSetId=target.body["exportSetId"]):
         kinds.remove(cloud, EXPORT, export.id)
     with cloud.store.transaction():
         cloud.set_state("exportset", target.body["exportSetId"], "DELETED", gone=True)
-        for ocid in target.body["privateIpIds"]:
-            row = cloud.get("privateip", ocid)
-            row.gone_at = time.time()
-            cloud.store.save(row)
-        cloud.store.release_addresses(target.id)
+    delay = cloud.faults.release_vnic({"display_name": (target.body["displayName"],)}).delay
+    if delay:
+        cloud.submit(f"VNIC of {target.id}", partial(addresses.release, cloud, target.id), delay)
+    else:
+        addresses.release(cloud, target.id)
 
 
 def _elements(path: str) -> list[str]:

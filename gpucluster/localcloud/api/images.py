@@ -1,13 +1,18 @@
-"""Images: the platform's (Debian), and custom ones, which are commits of an instance's disk."""
+"""Images: the platform's, those of the app catalog, and custom ones, which are commits of an instance's disk.
+
+Whatever an image is called, Debian 13 boots beneath it: catalogue.py says what there is.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 
-from gpucluster import shapes
+from gpucluster.localcloud import catalogue
 from gpucluster.localcloud.api import kinds
+from gpucluster.localcloud.api.app_catalog import check_subscribed
 from gpucluster.localcloud.api.kinds import Kind
 from gpucluster.localcloud.api.shapes import known_shape
+from gpucluster.localcloud.catalogue import Offer
 from gpucluster.localcloud.cloud import Cloud, created, launch_facts, log, short
 from gpucluster.localcloud.store import Json, Resource
 from gpucluster.localcloud.wire import (
@@ -19,12 +24,11 @@ from gpucluster.localcloud.wire import (
     filtered,
     incorrect_state,
     invalid,
+    not_found,
     page,
     required,
 )
 
-OPERATING_SYSTEM = "Debian"
-OPERATING_SYSTEM_VERSION = "13"
 _FILTERS = ("displayName", "operatingSystem", "operatingSystemVersion", "lifecycleState")
 
 IMAGE = Kind(
@@ -57,24 +61,54 @@ def _body(name: str, compartment: str | None, base: str | None, system: str, ver
     }
 
 
-def publish_platform_image(cloud: Cloud) -> None:
-    """Have a row for the engine's base image. A rebuilt one is a new image, as on OCI; the old one stays.
+def publish_images(cloud: Cloud) -> None:
+    """Have rows for the images of the catalogue.
 
-    A platform image has no compartment (docs: Image.compartmentId).
+    A rebuilt base image gives new platform images, as on OCI; the old ones stay. The image of a listing's version is
+    always the same one. Neither has a compartment (docs: Image.compartmentId).
     """
     engine_image = cloud.engine.platform_image()
     with cloud.store.transaction():
-        platform = [row for row in cloud.store.find("image") if row.hidden.get("platform")]
-        if any(row.hidden["engine_image"] == engine_image for row in platform):
-            return
-        name = f"{OPERATING_SYSTEM}-{OPERATING_SYSTEM_VERSION}-local"
-        body = _body(name, None, None, OPERATING_SYSTEM, OPERATING_SYSTEM_VERSION)
-        hidden = {"engine_image": engine_image, "platform": True}
-        cloud.new("image", {**body, "lifecycleState": "AVAILABLE"}, hidden)
+        rows = cloud.store.find("image")
+        for offer in catalogue.platform():
+            if not any(
+                row.hidden.get("platform")
+                and row.hidden["engine_image"] == engine_image
+                and row.body["displayName"] == offer.name
+                for row in rows
+            ):
+                _publish(cloud, offer, offer.name, engine_image, {})
+        listed = {(row.hidden["listing"], row.hidden["version"]): row for row in rows if row.hidden.get("listing")}
+        for listing, offer in catalogue.listings().items():
+            for version in offer.versions:
+                _publish_version(cloud, offer, version, engine_image, listed.get((listing, version)))
+
+
+def _publish(cloud: Cloud, offer: Offer, name: str, engine_image: str, hidden: Json) -> None:
+    body = _body(name, None, None, offer.operating_system, offer.version)
+    hidden = {
+        "engine_image": engine_image,
+        "platform": True,
+        "shapes": offer.fitting(),
+        "login_user": offer.login_user,
+        **hidden,
+    }
+    cloud.new("image", {**body, "lifecycleState": "AVAILABLE"}, hidden)
+
+
+def _publish_version(cloud: Cloud, offer: Offer, version: str, engine_image: str, row: Resource | None) -> None:
+    if row is None:
+        _publish(cloud, offer, version, engine_image, {"listing": offer.listing_id, "version": version})
+    elif row.hidden["engine_image"] != engine_image:
+        row.hidden["engine_image"] = engine_image
+        cloud.store.save(row)
 
 
 def choose_image(cloud: Cloud, details: Json) -> Resource:
-    """The image of a launch: by OCID, or the newest that instanceSourceImageFilterDetails describes."""
+    """The image of a launch: by OCID, or the newest that instanceSourceImageFilterDetails describes.
+
+    It must run on the shape; that of a listing needs a subscription in the compartment.
+    """
     source: Json = details.get("sourceDetails") or {}
     if source.get("sourceType", "image") != "image":
         raise invalid("The local cloud launches from images only (sourceDetails.sourceType image)")
@@ -84,7 +118,9 @@ def choose_image(cloud: Cloud, details: Json) -> Resource:
         fitting = [
             row
             for row in cloud.store.find("image", lifecycleState="AVAILABLE")
-            if all(asked.get(name) in (None, row.body[name]) for name in ("operatingSystem", "operatingSystemVersion"))
+            if details["shape"] in catalogue.shapes_of(row)
+            and not row.hidden.get("listing")
+            and all(asked.get(name) in (None, row.body[name]) for name in ("operatingSystem", "operatingSystemVersion"))
         ]
         if not fitting:
             raise invalid("No image fits instanceSourceImageFilterDetails")
@@ -92,15 +128,23 @@ def choose_image(cloud: Cloud, details: Json) -> Resource:
     image = cloud.related("image", wanted)
     if image.state != "AVAILABLE":
         raise incorrect_state(f"Image {image.id} is {image.state}")
+    known_shape(details["shape"])
+    if image.hidden.get("listing"):
+        check_subscribed(cloud, image, details["compartmentId"])
+    catalogue.check_fits(image, details["shape"])
     return image
 
 
 def _list(cloud: Cloud, call: Call) -> Reply:
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
-    # Any shape of the catalogue runs any image here: an instance is a container.
-    if call.query.get("shape") and call.query["shape"] not in shapes.catalogue():
-        return Reply([])
-    visible = [row for row in cloud.store.find("image") if row.body["compartmentId"] in (None, compartment)]
+    shape = call.query.get("shape")
+    visible = [
+        row
+        for row in cloud.store.find("image")
+        if row.body["compartmentId"] in (None, compartment)
+        and not row.hidden.get("listing")
+        and (not shape or shape in catalogue.shapes_of(row))
+    ]
     return page(filtered(visible, call, _FILTERS), call)
 
 
@@ -124,7 +168,10 @@ def _create(cloud: Cloud, call: Call) -> Reply:
             base.body["operatingSystemVersion"],
         )
         tags: Json = {name: body[name] for name in ("freeformTags", "definedTags") if name in body}
-        image = cloud.new("image", {**full, **tags, "lifecycleState": "PROVISIONING"}, {"instance": instance.id})
+        # What it runs on and who logs in are those of the image that the instance was made of.
+        hidden: Json = {name: base.hidden[name] for name in ("shapes", "login_user") if name in base.hidden}
+        hidden["instance"] = instance.id
+        image = cloud.new("image", {**full, **tags, "lifecycleState": "PROVISIONING"}, hidden)
         image.hidden["engine_image"] = f"localhost/gpucluster/custom:{short(image.id)}"
         image.hidden["work_request"] = cloud.begin_work("CreateImage", "image", image, "IN_PROGRESS")
         image.hidden["instance_was"] = instance.state
@@ -215,27 +262,45 @@ def _list_compatibility(cloud: Cloud, call: Call) -> Reply:
     image = cloud.live("image", call.path["imageId"])
     rows = [
         Resource(name, "compatibility", _compatibility(image.id, name), seq=number)
-        for number, name in enumerate(shapes.catalogue(), start=1)
+        for number, name in enumerate(catalogue.shapes_of(image), start=1)
     ]
     return page(rows, call)
 
 
 def _get_compatibility(cloud: Cloud, call: Call) -> Reply:
-    image = cloud.live("image", call.path["imageId"])
-    return Reply(_compatibility(image.id, known_shape(call.path["shapeName"]).name))
+    image, shape = cloud.live("image", call.path["imageId"]), known_shape(call.path["shapeName"]).name
+    if shape not in catalogue.shapes_of(image):
+        raise not_found("compatible shape", shape)
+    return Reply(_compatibility(image.id, shape))
+
+
+def _change_compatibility(cloud: Cloud, add: bool, call: Call) -> Reply:
+    shape = known_shape(call.path["shapeName"]).name
+    with cloud.store.transaction():
+        image = cloud.live("image", call.path["imageId"])
+        if image.hidden.get("platform"):
+            # Platform images are Oracle's, and so are those of listings.
+            raise not_found("custom image", image.id)
+        others = [name for name in catalogue.shapes_of(image) if name != shape]
+        if not add and len(others) == len(catalogue.shapes_of(image)):
+            raise not_found("compatible shape", shape)
+        image.hidden["shapes"] = [*others, shape] if add else others
+        cloud.store.save(image)
+    return Reply(_compatibility(image.id, shape)) if add else Reply(status=204)
 
 
 def routes(cloud: Cloud) -> list[Route]:
     """Images and the shapes that run them."""
     generic = [route for route in kinds.routes(cloud, IMAGE) if route.operation != "ListImages"]
     one = f"{CORE}/images/{{imageId}}"
+    entry = f"{one}/shapes/{{shapeName}}"
     return [
         *generic,
         Route("GET", f"{CORE}/images", "ListImages", partial(_list, cloud)),
         Route("POST", f"{CORE}/images", "CreateImage", partial(_create, cloud)),
         Route("DELETE", one, "DeleteImage", partial(_delete, cloud)),
         Route("GET", f"{one}/shapes", "ListImageShapeCompatibilityEntries", partial(_list_compatibility, cloud)),
-        Route(
-            "GET", f"{one}/shapes/{{shapeName}}", "GetImageShapeCompatibilityEntry", partial(_get_compatibility, cloud)
-        ),
+        Route("GET", entry, "GetImageShapeCompatibilityEntry", partial(_get_compatibility, cloud)),
+        Route("PUT", entry, "AddImageShapeCompatibilityEntry", partial(_change_compatibility, cloud, True)),
+        Route("DELETE", entry, "RemoveImageShapeCompatibilityEntry", partial(_change_compatibility, cloud, False)),
     ]

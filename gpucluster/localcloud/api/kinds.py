@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpucluster.localcloud import limits
 from gpucluster.localcloud.cloud import Cloud, check_domain, created
 from gpucluster.localcloud.store import Json, Resource
 from gpucluster.localcloud.wire import ApiError, Call, Reply, Route, check_etag, filtered, page, required, show
@@ -46,6 +47,7 @@ class Kind:
         check_delete: refuses with 409 while in use, in the transaction.
         unmade: removes what stands behind the row; runs again after a crash.
         view: what the list shows of a row.
+        shown: what a get shows of a row, where that is counted anew each time.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Kind:
     check_delete: Callable[[Cloud, Resource], None] = _nothing
     unmade: Callable[[Cloud, Resource], None] = _nothing
     view: Callable[[Resource], Json] = lambda resource: resource.body
+    shown: Callable[[Cloud, Resource], Json] = lambda _cloud, resource: resource.body
 
 
 def routes(cloud: Cloud, kind: Kind) -> list[Route]:
@@ -128,12 +131,18 @@ def _create(cloud: Cloud, kind: Kind, call: Call) -> Reply:
     required(body, *kind.required)
     if kind.zoned:
         check_domain(body)
-    resource, _, new = cloud.create_once(call, lambda: (add(cloud, kind, body), ""))
+
+    def make() -> tuple[Resource, str]:
+        limits.take_one(cloud, kind.name, body.get("availabilityDomain", ""))
+        return add(cloud, kind, body), ""
+
+    resource, _, new = cloud.create_once(call, make)
     return created(finish(cloud, kind, resource) if new else resource)
 
 
 def _get(cloud: Cloud, kind: Kind, call: Call) -> Reply:
-    return show(cloud.get(kind.name, call.path[kind.param]))
+    resource = cloud.get(kind.name, call.path[kind.param])
+    return Reply(kind.shown(cloud, resource), headers={"etag": resource.etag})
 
 
 def _list(cloud: Cloud, kind: Kind, call: Call) -> Reply:

@@ -8,7 +8,8 @@ from gpucluster.localcloud import lifecycle, pools
 from gpucluster.localcloud.api import kinds
 from gpucluster.localcloud.api.instances import start_launch
 from gpucluster.localcloud.api.kinds import TAGS, Kind
-from gpucluster.localcloud.api.shapes import known_shape
+from gpucluster.localcloud.api.shapes import check_platform, known_shape
+from gpucluster.localcloud.catalogue import check_fits
 from gpucluster.localcloud.cloud import Cloud, check_domain, timestamp
 from gpucluster.localcloud.credentials import REGION, new_ocid
 from gpucluster.localcloud.store import Json, Resource
@@ -41,15 +42,24 @@ def _prepare_configuration(cloud: Cloud, body: Json) -> Json:
     details: Json = body.get("instanceDetails") or {}
     if details.get("instanceType") != "compute":
         raise invalid("instanceDetails.instanceType must be compute")
-    shape = (details.get("launchDetails") or {}).get("shape")
-    if shape is not None:
-        known_shape(shape)
+    launch: Json = details.get("launchDetails") or {}
+    if launch.get("shape") is not None:
+        _check_shape(cloud, launch)
     return {**body, "deferredFields": []}
 
 
+def _check_shape(cloud: Cloud, launch: Json) -> None:
+    """What OCI checks when a configuration is made, and not only at its first launch."""
+    shape = known_shape(launch["shape"]).name
+    check_platform(shape, launch.get("platformConfig"))
+    image = (launch.get("sourceDetails") or {}).get("imageId")
+    if image is not None:
+        check_fits(cloud.related("image", image), shape, wording="is incompatible with")
+
+
 def _configuration_unused(cloud: Cloud, configuration: Resource) -> None:
-    for pool in cloud.store.find("instancepool", instanceConfigurationId=configuration.id):
-        raise conflict(f"The instance configuration {configuration.id} is used by the instance pool {pool.id}")
+    if cloud.store.count("instancepool", {"instanceConfigurationId": configuration.id}):
+        raise conflict(f"The Instance Configuration {configuration.id} is associated to one or more Instance Pools.")
 
 
 def _configuration_summary(row: Resource) -> Json:

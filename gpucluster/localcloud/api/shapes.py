@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from gpucluster import shapes
-from gpucluster.localcloud import hosts
+from gpucluster.localcloud import catalogue, hosts
 from gpucluster.localcloud.cloud import Cloud, check_domain, timestamp
 from gpucluster.localcloud.store import Json, Resource
 from gpucluster.localcloud.wire import CORE, ApiError, Call, Reply, Route, invalid, page, required
 
+_NUMA = ("NPS0", "NPS1", "NPS2", "NPS4")
+_VM_PLATFORMS = ("AMD_VM", "INTEL_VM")
 _FLEX_GB_PER_OCPU = 16  # what OCI gives a flexible shape for each OCPU when no memory is asked for
 
 
@@ -40,6 +42,19 @@ def shape_config(name: str, wish: Json) -> Json:
     else:
         ocpus, memory = _fixed_size(shape)
     return {**_facts(shape), "ocpus": ocpus, "memoryInGBs": memory, "vcpus": int(ocpus * shape.threads_per_core)}
+
+
+def check_platform(name: str, wish: Json | None) -> None:
+    """Refuse a platformConfig that is not one of the shape's (docs: LaunchInstancePlatformConfig)."""
+    if wish is None:
+        return
+    shape = known_shape(name)
+    types = (shape.platform_config_type,) if shape.platform_config_type else _VM_PLATFORMS
+    if wish.get("type") not in types or (not shape.platform_config_type and name.startswith("BM.")):
+        raise invalid(f"platformConfig.type {wish.get('type')} is not supported by shape {name}")
+    numa = wish.get("numaNodesPerSocket")
+    if numa is not None and (numa not in _NUMA or not shape.platform_config_type):
+        raise invalid(f"platformConfig.numaNodesPerSocket {numa} is not supported by shape {name}")
 
 
 def _fixed_size(shape: shapes.Shape) -> tuple[float, float]:
@@ -75,7 +90,7 @@ def _summary(shape: shapes.Shape) -> Json:
         "isLiveMigrationSupported": False,
         "isBilledForStoppedInstance": bool(shape.gpus),
         "billingType": "PAID",
-        "quotaNames": [],
+        "quotaNames": [name for name in (shape.limit_name, shape.memory_limit_name) if name],
         "resizeCompatibleShapes": [],
         "recommendedAlternatives": [],
     }
@@ -90,17 +105,25 @@ def _summary(shape: shapes.Shape) -> Json:
             "maxPerOcpuInGBs": float(limits.memory_gb_per_ocpu_max),
         }
     if shape.platform_config_type:
-        body["platformConfigOptions"] = {"type": shape.platform_config_type}
+        body["platformConfigOptions"] = {
+            "type": shape.platform_config_type,
+            "numaNodesPerSocketPlatformOptions": {"allowedValues": list(_NUMA), "defaultValue": "NPS1"},
+            "symmetricMultiThreadingOptions": {"allowedValues": [True, False], "isDefaultEnabled": True},
+        }
     return body
 
 
 def _list(cloud: Cloud, call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
+    if call.query.get("availabilityDomain"):
+        check_domain(call.query)
     wanted = call.query.get("shape")
+    image = call.query.get("imageId")
+    fitting = catalogue.shapes_of(cloud.live("image", image)) if image else list(shapes.catalogue())
     rows = [
         Resource(name, "shape", _summary(shape), seq=number)
         for number, (name, shape) in enumerate(shapes.catalogue().items(), start=1)
-        if wanted in (None, "", name)
+        if wanted in (None, "", name) and name in fitting
     ]
     return page(rows, call)
 

@@ -1,0 +1,400 @@
+"""The Bastion service: bastions, sessions that forward a port, and the service's work requests.
+
+A bastion is a row, an address in its subnet, and a part of one real ssh endpoint on this machine (bastion_ssh.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import re
+import time
+from functools import partial
+
+from gpucluster.errors import GpuClusterError
+from gpucluster.localcloud import addresses, limits, sessions
+from gpucluster.localcloud.cloud import Cloud, log, timestamp
+from gpucluster.localcloud.credentials import new_ocid
+from gpucluster.localcloud.sessions import BASTION as KIND
+from gpucluster.localcloud.sessions import SESSION
+from gpucluster.localcloud.store import Json, Resource
+from gpucluster.localcloud.wire import (
+    BASTION,
+    ApiError,
+    Call,
+    Reply,
+    Route,
+    check_etag,
+    conflict,
+    filtered,
+    incorrect_state,
+    invalid,
+    not_found,
+    page,
+    required,
+    show,
+)
+
+_WORK = "bastionworkrequest"
+_SHORTEST, _LONGEST = 1800, 10800  # seconds that a session may last (docs: maxSessionTtlInSeconds)
+_MAX_SESSIONS = 20  # of a bastion of type STANDARD
+_MAX_BLOCKS = 20
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,255}")
+_KEY = re.compile(r"(ssh-rsa|ssh-ed25519|ecdsa-sha2-nistp(?:256|384|521)) ([A-Za-z0-9+/]+=*)(?: .*)?")
+_SSH, _LAST_PORT = 22, 65535
+_UPDATABLE = (
+    "clientCidrBlockAllowList", "maxSessionTtlInSeconds", "staticJumpHostIpAddresses", "securityAttributes",
+    "freeformTags", "definedTags",
+)  # fmt: skip
+
+
+# bastions
+
+
+def _check_bastion(body: Json) -> None:
+    blocks = body.get("clientCidrBlockAllowList")
+    if blocks is not None:
+        try:
+            parsed = {str(ipaddress.IPv4Network(block)) for block in blocks}
+        except (ValueError, TypeError):
+            parsed = set()
+        if not 0 < len(parsed) <= _MAX_BLOCKS or len(parsed) != len(blocks):
+            raise invalid(
+                "You provided an invalid value for the CIDR block allowlist. You must provide unique IP addresses"
+                " expressed in valid CIDR notation and you must present them as a string array. The maximum number of"
+                f" CIDR blocks you can have is {_MAX_BLOCKS}."
+            )
+    _check_ttl("maxSessionTtlInSeconds", body.get("maxSessionTtlInSeconds", _LONGEST), _LONGEST)
+
+
+def _check_ttl(name: str, value: object, longest: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not _SHORTEST <= value <= longest:
+        raise invalid(f"{name} {value} must be between {_SHORTEST} and {longest} seconds")
+    return value
+
+
+def _create(cloud: Cloud, call: Call) -> Reply:
+    body = call.body()
+    required(body, "bastionType", "compartmentId", "targetSubnetId")
+    if str(body["bastionType"]).upper() != "STANDARD":
+        raise invalid(f"bastionType {body['bastionType']} is not STANDARD")
+    if "name" in body and not _NAME.fullmatch(str(body["name"])):
+        raise invalid(f"The name {body['name']} must have letters, digits, - and _ only, 255 at most")
+    _check_bastion(body)
+
+    def make() -> tuple[Resource, str]:
+        compartment = cloud.compartment(body["compartmentId"])
+        name = body.get("name") or f"bastion{time.strftime('%Y%m%d%H%M', time.gmtime())}"
+        if cloud.store.count(KIND, {"compartmentId": compartment, "name": name}):
+            raise conflict(f"A bastion named {name} already exists in the compartment")
+        limits.take_one(cloud, KIND, "")
+        row = cloud.new(KIND, _bastion_body(cloud, body, name))
+        row.hidden["work_request"] = cloud.begin_work("CREATE_BASTION", KIND, row, "IN_PROGRESS", kind=_WORK)
+        cloud.store.save(row)
+        return row, row.hidden["work_request"]
+
+    row, work_request, new = cloud.create_once(call, make)
+    if new:
+        cloud.submit(f"bastion {row.id}", partial(settle, cloud, row.id))
+    return show(row, {"opc-work-request-id": work_request}, 201)
+
+
+def _bastion_body(cloud: Cloud, body: Json, name: str) -> Json:
+    subnet = cloud.related("subnet", body["targetSubnetId"])
+    ocid = new_ocid(KIND)
+    ip = addresses.take_private(cloud, subnet, ocid)
+    cloud.new(
+        "privateip",
+        {
+            "compartmentId": body["compartmentId"],
+            "displayName": name,
+            "ipAddress": ip,
+            "isPrimary": True,
+            "subnetId": subnet.id,
+            "vnicId": new_ocid("vnic"),
+        },
+        {"owner": ocid},
+    )
+    now = timestamp()
+    return {
+        "clientCidrBlockAllowList": [],
+        "maxSessionTtlInSeconds": _LONGEST,
+        "staticJumpHostIpAddresses": [],
+        "securityAttributes": {},
+        "phoneBookEntry": None,
+        "dnsProxyStatus": body.get("dnsProxyStatus") or "DISABLED",
+        **{name: body[name] for name in _UPDATABLE if name in body},
+        "id": ocid,
+        "name": name,
+        "displayName": name,
+        "bastionType": "STANDARD",
+        "compartmentId": body["compartmentId"],
+        "targetSubnetId": subnet.id,
+        "targetVcnId": subnet.body["vcnId"],
+        "maxSessionsAllowed": _MAX_SESSIONS,
+        "privateEndpointIpAddress": ip,
+        "lifecycleState": "CREATING",
+        "lifecycleDetails": "",
+        "timeCreated": now,
+        "timeUpdated": now,
+    }
+
+
+def settle(cloud: Cloud, ocid: str) -> None:
+    """The second half of a create or a delete; also taken up again after a restart."""
+    row = cloud.get(KIND, ocid)
+    with cloud.store.transaction():
+        if row.state == "CREATING":
+            cloud.set_state(KIND, ocid, "ACTIVE")
+            cloud.end_work(row.hidden["work_request"], action="CREATED")
+        elif row.state == "DELETING":
+            addresses.release(cloud, ocid)
+            cloud.set_state(KIND, ocid, "DELETED", gone=True)
+            cloud.end_work(row.hidden["work_request"], action="DELETED")
+
+
+def _get(cloud: Cloud, call: Call) -> Reply:
+    return show(cloud.get(KIND, call.path["bastionId"]))
+
+
+def _list(cloud: Cloud, call: Call) -> Reply:
+    cloud.compartment(call.need("compartmentId"), in_body=False)
+    rows = filtered(cloud.store.find(KIND), call, ("compartmentId", "name"))
+    state = call.query.get("bastionLifecycleState")
+    wanted = call.query.get("bastionId")
+    return page([row for row in rows if state in (None, "", row.state) and wanted in (None, "", row.id)], call)
+
+
+def _update(cloud: Cloud, call: Call) -> Reply:
+    body = call.body()
+    _check_bastion(body)
+    with cloud.store.transaction():
+        row = _active(cloud, call)
+        row.body.update({name: body[name] for name in _UPDATABLE if name in body}, timeUpdated=timestamp())
+        cloud.store.save(row)
+        work_request = cloud.begin_work("UPDATE_BASTION", KIND, row, "IN_PROGRESS", kind=_WORK)
+        cloud.end_work(work_request, action="UPDATED")
+    return Reply(status=202, headers={"opc-work-request-id": work_request})
+
+
+def _active(cloud: Cloud, call: Call) -> Resource:
+    row = cloud.live(KIND, call.path["bastionId"])
+    check_etag(call, row)
+    if row.state != "ACTIVE":
+        raise incorrect_state(f"Bastion {row.id} is {row.state}")
+    return row
+
+
+def _delete(cloud: Cloud, call: Call) -> Reply:
+    with cloud.store.transaction():
+        row = _active(cloud, call)
+        for session in cloud.store.find(SESSION, bastionId=row.id):
+            sessions.end(cloud, session.id)
+        row.hidden["work_request"] = cloud.begin_work("DELETE_BASTION", KIND, row, "IN_PROGRESS", kind=_WORK)
+        cloud.store.save(row)
+        cloud.set_state(KIND, row.id, "DELETING")
+    cloud.submit(f"bastion {row.id}", partial(settle, cloud, row.id))
+    return Reply(status=202, headers={"opc-work-request-id": row.hidden["work_request"]})
+
+
+# sessions
+
+
+def _create_session(cloud: Cloud, call: Call) -> Reply:
+    body = call.body()
+    required(body, "bastionId", "targetResourceDetails", "keyDetails")
+
+    def make() -> tuple[Resource, str]:
+        bastion = cloud.related(KIND, body["bastionId"])
+        if bastion.state != "ACTIVE":
+            raise incorrect_state(f"Bastion {bastion.id} is {bastion.state}")
+        if len(sessions.of_bastion(cloud, bastion.id)) >= _MAX_SESSIONS:
+            raise ApiError(400, "LimitExceeded", f"Bastion {bastion.id} has its {_MAX_SESSIONS} sessions")
+        longest = int(bastion.body["maxSessionTtlInSeconds"])
+        ttl = _check_ttl("sessionTtlInSeconds", body.get("sessionTtlInSeconds", longest), longest)
+        now = timestamp()
+        row = cloud.new(
+            SESSION,
+            {
+                "displayName": body.get("displayName") or f"Session-{time.strftime('%Y%m%d-%H%M', time.gmtime())}",
+                "bastionId": bastion.id,
+                "bastionName": bastion.body["name"],
+                "bastionUserName": None,
+                "bastionPublicHostKeyInfo": None,
+                "targetResourceDetails": _target(cloud, bastion, body["targetResourceDetails"]),
+                "keyType": "PUB",
+                "keyDetails": {"publicKeyContent": _public_key(body["keyDetails"])},
+                "sessionTtlInSeconds": ttl,
+                "sshMetadata": {},
+                "lifecycleState": "CREATING",
+                "lifecycleDetails": "",
+                "timeCreated": now,
+                "timeUpdated": now,
+                "compartmentId": bastion.body["compartmentId"],
+            },
+            {"expires_at": time.time() + ttl},
+        )
+        work_request = cloud.begin_work("CREATE_SESSION", "session", row, "IN_PROGRESS", kind=_WORK)
+        row.hidden["work_request"] = work_request
+        cloud.store.save(row)
+        return row, work_request
+
+    row, work_request, new = cloud.create_once(call, make)
+    if new:
+        cloud.submit(f"session {row.id}", partial(activate, cloud, row.id))
+    return show(row, {"opc-work-request-id": work_request}, 201)
+
+
+def _public_key(details: Json) -> str:
+    text = str(details.get("publicKeyContent") or "").strip()
+    match = _KEY.fullmatch(text)
+    try:
+        whole = match is not None and len(base64.b64decode(match[2], validate=True)) > len(match[1])
+    except binascii.Error:
+        whole = False
+    if not whole:
+        raise invalid("keyDetails.publicKeyContent is no public key in OpenSSH format (RSA, ECDSA or Ed25519)")
+    return text
+
+
+def _target(cloud: Cloud, bastion: Resource, wish: Json) -> Json:
+    kind = wish.get("sessionType")
+    if kind != "PORT_FORWARDING":
+        raise invalid(
+            f"targetResourceDetails.sessionType {kind}: the local cloud has sessions of type PORT_FORWARDING only,"
+            " which need no agent on the instance"
+        )
+    port = wish.get("targetResourcePort", _SSH)
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 < port <= _LAST_PORT:
+        raise invalid(f"targetResourcePort {port} is not a port")
+    address, instance, name = wish.get("targetResourcePrivateIpAddress"), wish.get("targetResourceId"), None
+    if instance is not None:
+        row = cloud.related("instance", instance)
+        name, address = row.body["displayName"], address or row.hidden["ip"]
+    return {
+        "sessionType": kind,
+        "targetResourceId": instance,
+        "targetResourceDisplayName": name,
+        "targetResourcePrivateIpAddress": _in_vcn(cloud, bastion, address),
+        "targetResourceFqdn": None,
+        "targetResourcePort": port,
+    }
+
+
+def _in_vcn(cloud: Cloud, bastion: Resource, address: object) -> str:
+    block = str(cloud.get("vcn", bastion.body["targetVcnId"]).body["cidrBlock"])
+    try:
+        if ipaddress.IPv4Address(str(address)) in ipaddress.IPv4Network(block):
+            return str(address)
+    except ValueError:
+        pass
+    raise invalid(f"targetResourcePrivateIpAddress {address} is not an address in {block}, the bastion's VCN")
+
+
+def activate(cloud: Cloud, ocid: str) -> None:
+    """Have the ssh endpoint and let the session in; also taken up again after a restart."""
+    row = cloud.get(SESSION, ocid)
+    if row.state != "CREATING":
+        return
+    try:
+        gate = cloud.open_gate()
+    except GpuClusterError as error:
+        log.error("session %s failed: %s", ocid, error)
+        with cloud.store.transaction():
+            cloud.update(SESSION, ocid, lifecycleDetails=str(error))
+            cloud.set_state(SESSION, ocid, "FAILED", gone=True)
+            cloud.end_work(row.hidden["work_request"], errors=(("InternalError", str(error)),))
+        return
+    target = row.body["targetResourceDetails"]
+    address, port = target["targetResourcePrivateIpAddress"], target["targetResourcePort"]
+    command = f"ssh -i <privateKey> -N -L <localPort>:{address}:{port} -p {gate.port} {ocid}@{gate.host}"
+    with cloud.store.transaction():
+        if cloud.get(SESSION, ocid).state != "CREATING":
+            return
+        cloud.update(
+            SESSION, ocid, sshMetadata={"command": command}, bastionPublicHostKeyInfo=gate.fingerprint,
+            bastionUserName=ocid,
+        )  # fmt: skip
+        cloud.set_state(SESSION, ocid, "ACTIVE")
+        cloud.end_work(row.hidden["work_request"], action="CREATED")
+
+
+def _live_session(cloud: Cloud, call: Call) -> Resource:
+    row = cloud.live(SESSION, call.path["sessionId"])
+    sessions.of_bastion(cloud, row.body["bastionId"])  # ends it if its time is over
+    return cloud.live(SESSION, row.id)
+
+
+def _get_session(cloud: Cloud, call: Call) -> Reply:
+    row = cloud.get(SESSION, call.path["sessionId"])
+    sessions.of_bastion(cloud, row.body["bastionId"])
+    return show(cloud.get(SESSION, row.id))
+
+
+def _list_sessions(cloud: Cloud, call: Call) -> Reply:
+    bastion = cloud.live(KIND, call.need("bastionId"))
+    sessions.of_bastion(cloud, bastion.id)
+    rows = cloud.store.find(SESSION, gone=None, bastionId=bastion.id)
+    state, wanted = call.query.get("sessionLifecycleState"), call.query.get("sessionId")
+    fitting = [row for row in rows if state in (None, "", row.state) and wanted in (None, "", row.id)]
+    return page(filtered(fitting, call, ("displayName",)), call)
+
+
+def _update_session(cloud: Cloud, call: Call) -> Reply:
+    with cloud.store.transaction():
+        row = _live_session(cloud, call)
+        check_etag(call, row)
+        row.body.update(displayName=call.body().get("displayName", row.body["displayName"]), timeUpdated=timestamp())
+        cloud.store.save(row)
+    return show(row)
+
+
+def _delete_session(cloud: Cloud, call: Call) -> Reply:
+    with cloud.store.transaction():
+        row = _live_session(cloud, call)
+        check_etag(call, row)
+        work_request = cloud.begin_work("DELETE_SESSION", "session", row, "IN_PROGRESS", kind=_WORK)
+        sessions.end(cloud, row.id)
+        cloud.end_work(work_request, action="DELETED")
+    return Reply(status=202, headers={"opc-work-request-id": work_request})
+
+
+# work requests
+
+
+def _work_request(cloud: Cloud, call: Call) -> Resource:
+    row = cloud.store.get(_WORK, call.path["workRequestId"])
+    if row is None:
+        raise not_found("work request", call.path["workRequestId"])
+    return row
+
+
+def _work_requests(cloud: Cloud, call: Call) -> Reply:
+    compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
+    return page(cloud.store.find(_WORK, gone=None, compartmentId=compartment), call)
+
+
+def routes(cloud: Cloud) -> list[Route]:
+    """Bastions, sessions, work requests."""
+    bastions, session, work = f"{BASTION}/bastions", f"{BASTION}/sessions", f"{BASTION}/workRequests"
+    one, one_session, one_work = f"{bastions}/{{bastionId}}", f"{session}/{{sessionId}}", f"{work}/{{workRequestId}}"
+    return [
+        Route("POST", bastions, "CreateBastion", partial(_create, cloud)),
+        Route("GET", bastions, "ListBastions", partial(_list, cloud)),
+        Route("GET", one, "GetBastion", partial(_get, cloud)),
+        Route("PUT", one, "UpdateBastion", partial(_update, cloud)),
+        Route("DELETE", one, "DeleteBastion", partial(_delete, cloud)),
+        Route("POST", session, "CreateSession", partial(_create_session, cloud)),
+        Route("GET", session, "ListSessions", partial(_list_sessions, cloud)),
+        Route("GET", one_session, "GetSession", partial(_get_session, cloud)),
+        Route("PUT", one_session, "UpdateSession", partial(_update_session, cloud)),
+        Route("DELETE", one_session, "DeleteSession", partial(_delete_session, cloud)),
+        Route("GET", work, "ListBastionWorkRequests", partial(_work_requests, cloud)),
+        Route("GET", one_work, "GetBastionWorkRequest", lambda call: show(_work_request(cloud, call))),
+        Route(
+            "GET", f"{one_work}/errors", "ListBastionWorkRequestErrors",
+            lambda call: Reply(_work_request(cloud, call).hidden["errors"]),
+        ),
+        Route("GET", f"{one_work}/logs", "ListBastionWorkRequestLogs", lambda call: Reply([])),
+    ]  # fmt: skip

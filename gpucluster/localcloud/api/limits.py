@@ -1,0 +1,164 @@
+"""The Limits service: limits, how much of them is used, and the quotas of the tenancy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+
+from gpucluster.localcloud import limits
+from gpucluster.localcloud.cloud import Cloud, check_domain
+from gpucluster.localcloud.limits import Limit
+from gpucluster.localcloud.store import Json, Resource
+from gpucluster.localcloud.wire import LIMITS, QUOTAS, ApiError, Call, Reply, Route, invalid, not_found, page
+
+_QUOTA_ID = "ocid1.quota.local..limitsjson"
+
+
+def _compartment(cloud: Cloud, call: Call) -> str:
+    return cloud.compartment(call.need("compartmentId"), in_body=False)
+
+
+def _root(cloud: Cloud, call: Call) -> None:
+    if _compartment(cloud, call) != cloud.identity.tenancy:
+        raise invalid("compartmentId must be the root compartment")
+
+
+def _rows(bodies: list[Json]) -> list[Resource]:
+    return [Resource(str(number), "limit", body, seq=number) for number, body in enumerate(bodies, start=1)]
+
+
+def _services(cloud: Cloud, call: Call) -> Reply:
+    _root(cloud, call)
+    bodies = [{"name": name, "description": text} for name, text in limits.SERVICES.items()]
+    return page(_rows(bodies), call)
+
+
+def _wanted(call: Call) -> list[Limit]:
+    service, name = call.query.get("serviceName"), call.query.get("name")
+    return [
+        limit
+        for limit in limits.known().values()
+        if service in (None, "", limit.service) and name in (None, "", limit.name)
+    ]
+
+
+def _scope(limit: Limit) -> str:
+    return "AD" if limit.by_domain else "REGION"
+
+
+def _definitions(cloud: Cloud, call: Call) -> Reply:
+    _root(cloud, call)
+    bodies = [
+        {
+            "name": limit.name,
+            "serviceName": limit.service,
+            "description": limit.description,
+            "scopeType": _scope(limit),
+            "areQuotasSupported": True,
+            "isResourceAvailabilitySupported": True,
+            "isDeprecated": False,
+            "isEligibleForLimitIncrease": True,
+            "isDynamic": False,
+        }
+        for limit in _wanted(call)
+    ]
+    return page(_rows(bodies), call)
+
+
+def _values(cloud: Cloud, call: Call) -> Reply:
+    _root(cloud, call)
+    if call.need("serviceName") not in limits.SERVICES:
+        raise not_found("service", call.query["serviceName"])
+    scope, domain = call.query.get("scopeType"), call.query.get("availabilityDomain")
+    bodies = [
+        {
+            "name": limit.name,
+            "scopeType": _scope(limit),
+            "availabilityDomain": where or None,
+            "value": limits.value(cloud, limit, where),
+        }
+        for limit in _wanted(call)
+        for where in limit.domains
+        if scope in (None, "", _scope(limit)) and domain in (None, "", where)
+    ]
+    return page(_rows(bodies), call)
+
+
+def _availability(cloud: Cloud, call: Call) -> Reply:
+    _compartment(cloud, call)
+    limit = limits.known().get(call.path["limitName"])
+    if limit is None or limit.service != call.path["serviceName"]:
+        raise not_found("limit", f"{call.path['serviceName']} {call.path['limitName']}")
+    domain = call.query.get("availabilityDomain", "")
+    if limit.by_domain:
+        check_domain({"availabilityDomain": domain or None})
+    elif domain:
+        raise invalid(f"The limit {limit.name} has no availability domain")
+    used = limit.used(cloud, domain)
+    quota = limits.quota(cloud, limit, domain)
+    most = min(limits.value(cloud, limit, domain), limits.LARGE if quota is None else quota)
+    return Reply(
+        {
+            "used": math.ceil(used),
+            "available": max(0, math.floor(most - used)),
+            "fractionalUsage": used,
+            "fractionalAvailability": max(0.0, most - used),
+            "effectiveQuotaValue": quota,
+        }
+    )
+
+
+def _statements(quotas: Mapping[str, object]) -> list[str]:
+    found = []
+    for name, wish in quotas.items():
+        places = wish.items() if isinstance(wish, Mapping) else [("", wish)]
+        for domain, value in places:
+            where = f" where request.ad = '{domain}'" if domain else ""
+            found.append(f"Set {limits.known()[name].service} quota {name} to {value} in tenancy{where}")
+    return found
+
+
+def _quota(cloud: Cloud) -> Json | None:
+    quotas = limits.quotas(cloud)
+    if not quotas:
+        return None
+    return {
+        "id": _QUOTA_ID,
+        "compartmentId": cloud.identity.tenancy,
+        "name": "limits-json",
+        "description": "The quotas of limits.json",
+        "lifecycleState": "ACTIVE",
+        "timeCreated": "2025-01-01T00:00:00.000Z",
+        "locks": [],
+        "freeformTags": {},
+        "definedTags": {},
+        "statements": _statements(quotas),
+    }
+
+
+def _list_quotas(cloud: Cloud, call: Call) -> Reply:
+    _compartment(cloud, call)
+    quota = _quota(cloud)
+    summaries = [{name: value for name, value in quota.items() if name != "statements"}] if quota else []
+    return page(_rows(summaries), call)
+
+
+def _get_quota(cloud: Cloud, call: Call) -> Reply:
+    quota = _quota(cloud)
+    if quota is None or call.path["quotaId"] != quota["id"]:
+        raise ApiError(404, "NotAuthorizedOrNotFound", f"There is no quota {call.path['quotaId']}")
+    return Reply(quota)
+
+
+def routes(cloud: Cloud) -> list[Route]:
+    """Limits and quotas; all are read here and written in limits.json."""
+    available = f"{LIMITS}/services/{{serviceName}}/limits/{{limitName}}/resourceAvailability"
+    return [
+        Route("GET", f"{LIMITS}/services", "ListLimitServices", partial(_services, cloud)),
+        Route("GET", f"{LIMITS}/limitDefinitions", "ListLimitDefinitions", partial(_definitions, cloud)),
+        Route("GET", f"{LIMITS}/limitValues", "ListLimitValues", partial(_values, cloud)),
+        Route("GET", available, "GetResourceAvailability", partial(_availability, cloud)),
+        Route("GET", f"{QUOTAS}/quotas", "ListQuotas", partial(_list_quotas, cloud)),
+        Route("GET", f"{QUOTAS}/quotas/{{quotaId}}", "GetQuota", partial(_get_quota, cloud)),
+    ]

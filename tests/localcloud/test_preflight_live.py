@@ -1,0 +1,423 @@
+"""Preflight with the real SDK against a local cloud that launches nothing: what is wrong is found, and found fast.
+
+Nothing is doubled but what a local cloud can't be: a clock that is off, a shape that is not offered and a proxy with a
+page of its own come from a relay that changes answers on their way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import oci
+import pytest
+
+from gpucluster import preflight
+from gpucluster.clouds import LocalCloud
+from gpucluster.errors import PreflightError
+from gpucluster.events import Event, ignore
+from gpucluster.paths import ClusterPaths
+from gpucluster.preflight import Finding, ask
+from gpucluster.sdk import Access, fingerprint
+from gpucluster.spec import ClusterSpec, loads
+from tests.localcloud.api_harness import GPU_SHAPE, Api, running
+from tests.localcloud.relay import Answer, relaying
+
+WISH = """\
+version: 1
+name: look
+cloud: {provider: local}
+network:
+  vcn_cidr: 10.95.0.0/16
+  public_subnet_cidr: 10.95.0.0/24
+  private_subnet_cidr: 10.95.1.0/24
+  ssh_allowed_cidrs: [127.0.0.0/8]
+controller: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}
+pools:
+  gpu: {shape: BM.GPU4.8, count: 2, max_count: 4}
+"""
+DOMAIN = "local:LOCAL-1-AD-1"
+SLOW = 0.8
+
+
+@dataclass
+class Cloud:
+    """The local cloud, reached as `config` and `endpoint` say where they say something."""
+
+    real: LocalCloud
+    config: dict[str, str] = field(default_factory=dict)
+    endpoint: str = ""
+    hardware_emulated: bool = True
+
+    def access(self) -> Access:
+        access = self.real.access()
+        return replace(access, config={**access.config, **self.config}, endpoint=self.endpoint or access.endpoint)
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(Path(tmp_path_factory.mktemp("preflight"))) as api:
+        yield api
+
+
+@pytest.fixture(autouse=True)
+def _here(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("GPUCLUSTER_HOME", str(api.home))
+    yield
+    api.faults()
+    (api.home / "limits.json").unlink(missing_ok=True)
+
+
+def _spec(folder: Path, *changes: tuple[str, str]) -> ClusterSpec:
+    text = WISH
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new, 1)
+    (folder / "cluster.yml").write_text(text)
+    return loads(text, str(folder / "cluster.yml"))
+
+
+def _cloud(spec: ClusterSpec, **changes: Any) -> Any:
+    return Cloud(LocalCloud(spec, ClusterPaths.of(spec.file), ignore), **changes)
+
+
+def _findings(folder: Path, *changes: tuple[str, str], **cloud: Any) -> tuple[Finding, ...]:
+    spec = _spec(folder, *changes)
+    return preflight.examine(spec, _cloud(spec, **cloud)).findings
+
+
+def _errors(found: tuple[Finding, ...]) -> list[str]:
+    return [f"{one.check}: {one.reason}" for one in found if one.level == "error"]
+
+
+def _one(found: tuple[Finding, ...], level: str, check: str) -> Finding:
+    fitting = [one for one in found if (one.level, one.check) == (level, check)]
+    assert len(fitting) == 1, "\n".join(map(str, found)) or "nothing was found"
+    return fitting[0]
+
+
+# --- a wish that is granted -----
+
+
+def test_a_clean_run_finds_nothing_changes_nothing_and_is_quick(api: Api, tmp_path: Path) -> None:
+    log = api.home / "log" / "server.log"
+    before = len(log.read_text())
+    began = time.monotonic()
+    found = _findings(tmp_path)
+    took = time.monotonic() - began
+    assert found == (), "\n".join(map(str, found))
+    assert took < 5, f"{took:.1f} s"
+    asked = re.findall(r" (GET|POST|PUT|DELETE|PATCH) '[^']*' (\w+) (\d+)", log.read_text()[before:])
+    assert {operation for method, operation, _ in asked if method != "GET"} == {"CreateComputeCapacityReport"}
+    assert {"GetCompartment", "ListShapes", "ListImages", "GetResourceAvailability"} <= {one[1] for one in asked}
+    assert {status for _, _, status in asked} == {"200"}
+
+
+def test_warnings_and_notes_are_announced(api: Api, tmp_path: Path) -> None:
+    told: list[Event] = []
+    spec = _spec(tmp_path, ("count: 2", 'image: {operating_system: Canonical Ubuntu, version: "24.04"}, count: 2'))
+    api.faults({"hosts": 1, "shape": GPU_SHAPE})
+    found = preflight.check(spec, _cloud(spec), {}, told.append)
+    assert "hosts for 1 are free" in _one(found, "warning", "capacity").reason
+    assert "is Debian 13" in _one(found, "note", "image").reason
+    assert [(event.name, event.status) for event in told] == [("preflight", "warning"), ("preflight", "info")]
+
+
+# --- who asks -----
+
+
+def test_a_wrong_fingerprint(tmp_path: Path) -> None:
+    found = _findings(tmp_path, config={"fingerprint": ":".join(["aa"] * 16)})
+    assert "has the fingerprint aa:aa" in _one(found, "error", "credentials").reason
+
+
+def test_a_key_that_nobody_uploaded(tmp_path: Path) -> None:
+    key = tmp_path / "other.pem"
+    made = subprocess.run(["openssl", "genrsa", "2048"], capture_output=True, check=True).stdout
+    key.write_bytes(made)
+    key.chmod(0o600)
+    found = _findings(tmp_path, config={"fingerprint": fingerprint(made), "key_file": str(key)})
+    assert "does not accept the signature" in _one(found, "error", "credentials").reason
+
+
+@pytest.mark.parametrize(("text", "words"), [(None, "No such file"), ("nonsense", "no private key")])
+def test_a_key_file_that_is_none(text: str | None, words: str, tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"
+    if text:
+        key.write_text(text)
+        key.chmod(0o600)
+    found = _findings(tmp_path, config={"key_file": str(key)})
+    assert words in _one(found, "error", "credentials").reason
+
+
+def test_no_server_is_told_at_once(tmp_path: Path) -> None:
+    began = time.monotonic()
+    (error,) = _findings(tmp_path, endpoint="http://127.0.0.1:9")
+    assert time.monotonic() - began < 3
+    assert error.level == "error"
+    assert "can't be reached (http://127.0.0.1:9): " in error.reason
+    assert "Connection refused" in error.reason
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(-3600, "error"), (-90, "warning")])
+def test_a_clock_that_is_off(api: Api, tmp_path: Path, seconds: int, level: str) -> None:
+    """The relay sets back the Date of the answers: to us it looks as if our own clock were ahead."""
+
+    def earlier(path: str, answer: Answer) -> None:
+        answer.headers["date"] = formatdate(time.time() + seconds, usegmt=True)
+
+    with relaying(api.endpoint) as relay:
+        relay.change = earlier
+        found = _findings(tmp_path, endpoint=relay.endpoint)
+    told = re.search(r"is (\d+) s ahead", _one(found, level, "clock").reason)
+    assert told
+    assert abs(int(told[1]) + seconds) <= 2
+
+
+def test_a_clock_so_far_off_that_nothing_is_believed(api: Api, tmp_path: Path) -> None:
+    def refuse(path: str, answer: Answer) -> None:
+        answer.status, answer.body = 401, b'{"code": "NotAuthenticated", "message": "no"}'
+        answer.headers["date"] = formatdate(time.time() + 900, usegmt=True)
+
+    with relaying(api.endpoint) as relay:
+        relay.change = refuse
+        (found,) = _findings(tmp_path, endpoint=relay.endpoint)
+    assert found.check == "clock"
+
+
+# --- where -----
+
+
+def test_an_unknown_compartment(tmp_path: Path) -> None:
+    ocid = "ocid1.compartment.local..aaaaaaaanowhere"
+    found = _findings(tmp_path, ("{provider: local}", f"{{provider: local, compartment_id: {ocid}}}"))
+    assert ocid in _one(found, "error", "compartment").reason
+
+
+def test_an_unknown_domain(tmp_path: Path) -> None:
+    found = _findings(tmp_path, ("{provider: local}", "{provider: local, availability_domain: AD-9}"))
+    assert DOMAIN in _one(found, "error", "domains").action
+
+
+def test_a_shape_that_is_offered_elsewhere(api: Api, tmp_path: Path) -> None:
+    def without(path: str, answer: Answer) -> None:
+        if "/shapes?" in path and "AD-1" in path:
+            answer.body = json.dumps([one for one in json.loads(answer.body) if one["shape"] != GPU_SHAPE]).encode()
+
+    with relaying(api.endpoint) as relay:
+        relay.change = without
+        found = _findings(tmp_path, endpoint=relay.endpoint)
+    assert "offered in local:LOCAL-1-AD-2" in _one(found, "error", "shapes").action
+
+
+# --- limits -----
+
+
+def test_a_limit_that_is_too_small(api: Api, tmp_path: Path) -> None:
+    (api.home / "limits.json").write_text('{"limits": {"gpu4-count": 15, "vcn-count": 0}}')
+    errors = _errors(_findings(tmp_path))
+    assert len(errors) == 2
+    assert "leaves 15, and 16 more are needed for pools.gpu" in errors[0]
+    assert "one VCN is needed" in errors[1]
+
+
+def test_a_quota_that_is_too_small_for_the_maximum(api: Api, tmp_path: Path) -> None:
+    (api.home / "limits.json").write_text('{"quotas": {"gpu4-count": 16}}')
+    found = _findings(tmp_path)
+    assert _errors(found) == []
+    assert "leaves 16, and 32 more are needed" in _one(found, "warning", "limits").reason
+
+
+# --- images -----
+
+
+def test_an_image_that_does_not_fit(tmp_path: Path) -> None:
+    image = "image: {name: Oracle-Linux-8.10-2025.02.28-0, login_user: opc}, count: 2"
+    found = _findings(tmp_path, ("count: 2", image))
+    assert "does not fit the shape BM.GPU4.8" in _one(found, "error", "image").reason
+
+
+def test_an_image_by_its_ocid(api: Api, tmp_path: Path) -> None:
+    ubuntu = api.compute.list_images(api.tenancy, operating_system="Canonical Ubuntu").data[0]
+    named = f"image: {{ocid: {ubuntu.id}, login_user: ubuntu}}, count: 2"
+    assert _errors(_findings(tmp_path, ("count: 2", named))) == []
+    gone = "image: {ocid: ocid1.image.local..aaaaaaaagone, login_user: ubuntu}, count: 2"
+    assert "is not there" in _one(_findings(tmp_path, ("count: 2", gone)), "error", "image").reason
+
+
+def test_a_marketplace_listing(tmp_path: Path) -> None:
+    listing = "listing: Oracle Linux - GPU Cluster Networking Image, login_user: opc"
+    found = _findings(tmp_path, ("count: 2", f"image: {{{listing}}}, count: 2"))
+    assert _errors(found) == []
+    (terms,) = [one for one in found if "accepts the terms" in one.reason]
+    assert "24.10-GPU-570" in terms.reason
+    assert "eula" in terms.action
+    found = _findings(tmp_path, ("count: 2", f"image: {{{listing}, listing_version: '1'}}, count: 2"))
+    assert "24.10-GPU-570" in _one(found, "error", "image").action
+    found = _findings(tmp_path, ("count: 2", "image: {listing: Nothing Such, login_user: opc}, count: 2"))
+    assert "no marketplace listing Nothing Such" in _one(found, "error", "image").reason
+
+
+# --- a cloud that is not well -----
+
+
+def test_a_refused_read_is_a_warning_with_the_statement_that_helps(api: Api, tmp_path: Path) -> None:
+    api.faults({"operation": "CreateComputeCapacityReport", "status": 404})
+    found = _findings(tmp_path)
+    assert _errors(found) == []
+    assert "manage compute-capacity-reports in tenancy" in _one(found, "warning", "capacity").action
+
+
+def test_a_token_that_ends_in_the_middle(api: Api, tmp_path: Path) -> None:
+    api.faults({"operation": "ListVcns", "status": 401})
+    found = _findings(tmp_path)
+    assert "401 NotAuthenticated" in _one(found, "warning", "overlap").reason
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_cloud_is_asked_again(api: Api, tmp_path: Path, status: int) -> None:
+    api.faults(
+        {"operation": "List*", "status": status, "times": 2}, {"operation": "Get*", "status": status, "times": 1}
+    )
+    assert _errors(_findings(tmp_path)) == []
+
+
+def test_a_cloud_that_is_down_is_one_error(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ask, "_PAUSES", (0.05, 0.05))
+    api.faults({"operation": "*", "status": 503})
+    (found,) = _findings(tmp_path)
+    assert "answers nothing: the cloud answered 503" in found.reason
+
+
+def test_a_slow_answer_is_not_waited_for(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ask, "PATIENCE", SLOW)
+    api.faults({"operation": "ListVcns", "delay": 4})
+    began = time.monotonic()
+    found = _findings(tmp_path)
+    assert time.monotonic() - began < 8
+    assert "Read timed out" in _one(found, "warning", "overlap").reason
+
+
+@pytest.mark.parametrize("status", [200, 403])
+def test_an_answer_that_is_not_the_clouds(api: Api, tmp_path: Path, status: int) -> None:
+    """A proxy with a page of its own: no traceback."""
+
+    def page(path: str, answer: Answer) -> None:
+        answer.status, answer.body = status, b"<html>Log in first</html>"
+        answer.headers["content-type"] = "text/html"
+
+    with relaying(api.endpoint) as relay:
+        relay.change = page
+        found = _findings(tmp_path, endpoint=relay.endpoint)
+    assert "something else answered" in _one(found, "error", "credentials").reason
+
+
+# --- networks that exist -----
+
+
+@pytest.fixture
+def network(api: Api) -> Iterator[dict[str, Any]]:
+    """A VCN with a public and a private subnet, as somebody made them who forgot the gateways."""
+    vcn = api.vcn("10.95.0.0/16", "theirs")
+    public = api.subnet(vcn, "10.95.0.0/24", dns_label="pub")
+    private = api.subnet(vcn, "10.95.1.0/24", dns_label="priv", prohibit_public_ip_on_vnic=True)
+    yield {"vcn": vcn, "public": public, "private": private}
+    for subnet in (public, private):
+        api.network.delete_subnet(subnet.id)
+    api.network.delete_vcn(vcn.id)
+
+
+def _existing(network: dict[str, Any]) -> tuple[str, str]:
+    ids = f"vcn_id: {network['vcn'].id}\n  public_subnet_id: {network['public'].id}\n"
+    return "  ssh_allowed_cidrs", f"  {ids}  private_subnet_id: {network['private'].id}\n  ssh_allowed_cidrs"
+
+
+def test_an_existing_network(api: Api, network: dict[str, Any], tmp_path: Path) -> None:
+    found = _findings(tmp_path, _existing(network))
+    assert [one for one in _errors(found) if "internet gateway" not in one] == []
+    assert {"NAT gateway", "service gateway", "let everything in"} <= {
+        word for word in ("NAT gateway", "service gateway", "let everything in") for one in found if word in one.reason
+    }
+    wrong = _findings(tmp_path, _existing(network), ("10.95.1.0/24", "10.95.3.0/24"))
+    assert any("has 10.95.1.0/24" in error for error in _errors(wrong))
+    swapped = {**network, "public": network["private"], "private": network["public"]}
+    assert any("prohibits public addresses" in error for error in _errors(_findings(tmp_path, _existing(swapped))))
+
+
+def test_an_existing_network_that_is_not_there(api: Api, network: dict[str, Any], tmp_path: Path) -> None:
+    gone = {**network, "vcn": oci.core.models.Vcn(id="ocid1.vcn.local..aaaaaaaagone")}
+    errors = _errors(_findings(tmp_path, _existing(gone)))
+    assert any("aaaaaaaagone is not there" in error for error in errors)
+
+
+# --- a cluster that stands -----
+
+
+def test_what_stands_counts_in_its_favour(api: Api, tmp_path: Path) -> None:
+    vcn = api.vcn("10.95.0.0/16", "standing")
+    api.network.update_vcn(vcn.id, oci.core.models.UpdateVcnDetails(freeform_tags={"gpucluster": "look"}))
+    subnet = api.subnet(vcn, "10.95.1.0/24")
+    made = []
+    try:
+        for number in (1, 2):
+            tags = {"gpucluster": "look", "pool": "gpu", "role": "compute"}
+            more = {"shape": GPU_SHAPE, "shape_config": None, "freeform_tags": tags}
+            made.append(api.launch(subnet, f"gpu-{number}", **more))
+        api.faults({"hosts": 2, "shape": GPU_SHAPE})
+        (api.home / "limits.json").write_text('{"limits": {"gpu4-count": 32, "vcn-count": 1}}')
+        assert [one for one in _findings(tmp_path) if one.level != "note"] == []
+        found = _findings(tmp_path, ("name: look", "name: other"))
+        assert "2 of BM.GPU4.8 are to be launched" in _one(found, "warning", "capacity").reason
+    finally:
+        api.faults()
+        for instance in made:
+            api.compute.terminate_instance(instance.id)
+        for instance in made:
+            api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+        api.network.delete_subnet(subnet.id)
+        api.network.delete_vcn(vcn.id)
+
+
+# --- the command -----
+
+
+def _command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpucluster", *words],
+        cwd=folder, env=dict(os.environ), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_the_command_prints_findings_and_its_status_says_whether_there_are_errors(api: Api, tmp_path: Path) -> None:
+    _spec(tmp_path)
+    done = _command(tmp_path, "preflight", "--output", "text")
+    assert (done.returncode, done.stdout) == (0, "preflight: nothing stands in the way\n"), done.stderr
+    _spec(tmp_path, ("{provider: local}", "{provider: local, availability_domain: AD-9}"))
+    done = _command(tmp_path, "preflight", "--output", "json")
+    assert done.returncode == 2, done.stderr
+    data = json.loads(done.stdout.splitlines()[-1])["data"]
+    assert data["status"] == "failed"
+    assert [(one["level"], one["check"]) for one in data["findings"]] == [("error", "domains")]
+
+
+def test_an_error_stops_a_run(api: Api, tmp_path: Path) -> None:
+    spec = _spec(tmp_path, ("{provider: local}", "{provider: local, availability_domain: AD-9}"))
+    with pytest.raises(PreflightError, match="no availability domain AD-9") as caught:
+        preflight.check(spec, _cloud(spec), {}, ignore)
+    assert caught.value.exit_code == 2
+
+
+def test_the_policies_are_printed(api: Api, tmp_path: Path) -> None:
+    _spec(tmp_path)
+    done = _command(tmp_path, "policies")
+    assert done.returncode == 0, done.stderr
+    assert "manage compute-capacity-reports in tenancy" in done.stdout
