@@ -1,17 +1,20 @@
 module "controller" {
   source = "../modules/instance"
 
-  assign_public_ip    = true
-  availability_domain = local.availability_domain
-  boot_volume_gb      = var.controller.boot_volume_gb
-  compartment_id      = var.compartment_id
-  freeform_tags       = merge(var.freeform_tags, { role = "controller" })
-  hostname            = "controller"
-  image_id            = local.controller_image_id
-  memory_gb           = var.controller.memory_gb
-  name                = "${var.cluster_name}-controller"
-  ocpus               = var.controller.ocpus
-  shape               = var.controller.shape
-  ssh_authorized_keys = var.ssh_authorized_keys
-  subnet_id           = module.network.public_subnet_id
+  assign_public_ip        = local.has_public_access
+  availability_domain     = local.availability_domain
+  boot_volume_gb          = var.controller.boot_volume_gb
+  boot_volume_vpus_per_gb = var.controller.boot_volume_vpus_per_gb
+  compartment_id          = var.compartment_id
+  defined_tags            = local.defined_tags
+  freeform_tags           = merge(var.freeform_tags, { role = "controller" })
+  hostname                = local.controller_subnet.hostname_prefix == null ? null : "${local.controller_subnet.hostname_prefix}controller"
+  image_id                = local.controller_image_id
+  memory_gb               = var.controller.memory_gb
+  name                    = "${var.cluster_name}-controller"
+  ocpus                   = var.controller.ocpus
+  shape                   = var.controller.shape
+  ssh_authorized_keys     = var.ssh_authorized_keys
+  subnet_id               = local.controller_subnet.id
+  user_data               = var.controller.user_data
 }

@@ -20,7 +20,25 @@ module "network" {
   source = "../modules/network"
 
   compartment_id = var.compartment_id
-  freeform_tags  = var.freeform_tags
+  defined_tags   = local.defined_tags
+  freeform_tags  = merge(var.freeform_tags, { role = "network" })
   name           = var.cluster_name
   network        = var.network
+}
+
+locals {
+  has_public_access = var.network.access == "public"
+
+  # In a subnet of our own no other host has a name. In an existing one another cluster may have the same.
+  _hostname_prefix = var.network.vcn_id == null ? "" : "${var.cluster_name}-"
+
+  private_subnet = {
+    id              = module.network.private_subnet_id
+    hostname_prefix = module.network.has_dns.private ? local._hostname_prefix : null
+  }
+  public_subnet = {
+    id              = module.network.public_subnet_id
+    hostname_prefix = module.network.has_dns.public ? local._hostname_prefix : null
+  }
+  controller_subnet = local.has_public_access ? local.public_subnet : local.private_subnet
 }

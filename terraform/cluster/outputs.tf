@@ -6,13 +6,15 @@ output "cluster" {
     region              = var.region
     compartment_id      = var.compartment_id
     availability_domain = local.availability_domain
+    bastion_id          = one(oci_bastion_bastion.this[*].id)
+    dynamic_group_id    = one(module.iam[*].dynamic_group_id)
     vcn_id              = module.network.vcn_id
     public_subnet_id    = module.network.public_subnet_id
     private_subnet_id   = module.network.private_subnet_id
     controller          = module.controller.instance
     home = {
-      file_system_id  = module.home.file_system_id
-      mount_target_ip = module.home.mount_target_ip
+      file_system_id  = one(module.home[*].file_system_id)
+      mount_target_ip = var.home.server != null ? var.home.server : one(module.home[*].mount_target_ip)
       export_path     = var.home.export_path
     }
     pools = {

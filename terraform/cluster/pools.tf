@@ -6,10 +6,12 @@ module "pool" {
   baked_image_id      = each.value.baked_image_id
   cluster_name        = var.cluster_name
   compartment_id      = var.compartment_id
+  defined_tags        = local.defined_tags
   freeform_tags       = merge(var.freeform_tags, { role = "compute", pool = each.key })
+  hostname_prefix     = local.private_subnet.hostname_prefix
   image_id            = local.pool_image_ids[each.key]
   name                = each.key
   pool                = each.value
   ssh_authorized_keys = var.ssh_authorized_keys
-  subnet_id           = module.network.private_subnet_id
+  subnet_id           = local.private_subnet.id
 }

@@ -27,17 +27,23 @@ variable "compartment_id" {
 }
 
 variable "controller" {
-  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB, and image, given by OCID or by operating system and version."
+  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB and its performance in VPUs per GB, image, and user_data, which cloud-init is told at the first boot, as plain text. The image is given by ocid, by listing of the marketplace (its display name or OCID, and listing_version, else the newest), by operating_system and version (the newest, or that of the display name name), or by name alone. make_compatible adds the shape to those that the image is offered for: for a custom image, given by ocid."
   type = object({
-    shape          = string
-    ocpus          = optional(number)
-    memory_gb      = optional(number)
-    boot_volume_gb = number
+    shape                   = string
+    ocpus                   = optional(number)
+    memory_gb               = optional(number)
+    boot_volume_gb          = number
+    boot_volume_vpus_per_gb = number
     image = object({
       ocid             = optional(string)
+      name             = optional(string)
       operating_system = optional(string)
       version          = optional(string)
+      listing          = optional(string)
+      listing_version  = optional(string)
+      make_compatible  = optional(bool, false)
     })
+    user_data = optional(string)
   })
   nullable = false
 
@@ -57,26 +63,50 @@ variable "controller" {
   }
 
   validation {
-    condition = (
-      var.controller.image.ocid != null
-      ? var.controller.image.operating_system == null && var.controller.image.version == null
-      : var.controller.image.operating_system != null && var.controller.image.version != null
+    condition     = contains(range(10, 130, 10), var.controller.boot_volume_vpus_per_gb)
+    error_message = "controller: boot_volume_vpus_per_gb must be 10, 20, 30 and so on up to 120."
+  }
+
+  validation {
+    # What may be given together.
+    condition = contains(
+      ["ocid", "listing", "listing,listing_version", "operating_system,version", "name,operating_system,version", "name", "name,operating_system"],
+      join(",", [for key, value in var.controller.image : key if key != "make_compatible" && value != null])
     )
-    error_message = "controller: image must have either ocid, or operating_system and version."
+    error_message = "controller: image must have either ocid, or listing (and listing_version), or operating_system and version (and name), or name (and operating_system)."
+  }
+
+  validation {
+    condition     = !var.controller.image.make_compatible || var.controller.image.ocid != null
+    error_message = "controller: make_compatible is for an image given by ocid."
+  }
+}
+
+variable "defined_tags" {
+  description = "Defined tags of everything that is created, by \"Namespace.Key\". Empty leaves them to the tenancy's tag defaults; so taking the last one away removes none from what exists."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for key in keys(var.defined_tags) : can(regex("^[^. ]+\\.[^. ]+$", key))])
+    error_message = "defined_tags: every key must be a namespace and a key with a dot between, such as Operations.CostCenter."
   }
 }
 
 variable "freeform_tags" {
-  description = "Free-form tags of everything that is created. Instances also get the tags role and pool."
+  description = "Free-form tags of everything that is created. The tag role is added everywhere (network, storage, bastion, controller, compute), and the tag pool to what belongs to a pool."
   type        = map(string)
   default     = {}
   nullable    = false
 }
 
 variable "home" {
-  description = "The shared home file system: export_path is the NFS path that the mount target offers."
+  description = "The shared home file system: export_path is the NFS path that the mount target offers. file_system_id is the OCID of an existing file system, which gets a mount target and an export and stays when they go. server is the address of an existing NFS server: then nothing of storage is made. Without both a file system is created."
   type = object({
-    export_path = string
+    export_path    = string
+    file_system_id = optional(string)
+    server         = optional(string)
   })
   nullable = false
 
@@ -84,22 +114,99 @@ variable "home" {
     condition     = can(regex("^(/[A-Za-z0-9._-]+)+$", var.home.export_path))
     error_message = "home: export_path must be an absolute path such as /mnt/home."
   }
+
+  validation {
+    condition     = var.home.file_system_id == null || var.home.server == null
+    error_message = "home: file_system_id and server can't both be given."
+  }
+
+  validation {
+    condition     = startswith(coalesce(var.home.file_system_id, "ocid1.filesystem."), "ocid1.filesystem.")
+    error_message = "home: file_system_id must be the OCID of a file system: it begins with \"ocid1.filesystem.\"."
+  }
+
+  validation {
+    condition     = var.home.server == null || can(cidrnetmask("${coalesce(var.home.server, "-")}/32"))
+    error_message = "home: server must be an IPv4 address such as 10.0.1.10."
+  }
+}
+
+variable "home_region" {
+  description = "Home region of the tenancy, such as us-ashburn-1: dynamic groups and policies are written there."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z0-9]+(-[a-z0-9]+)+$", var.home_region))
+    error_message = "home_region must be the identifier of a region, such as us-ashburn-1."
+  }
+}
+
+variable "iam" {
+  description = "The dynamic group of the controller and what it may do: name and description of the group, statements of the policy in the cluster's compartment and of the one in the tenancy. Null makes none."
+  type = object({
+    dynamic_group          = string
+    description            = string
+    compartment_statements = list(string)
+    tenancy_statements     = list(string)
+  })
+  default = null
 }
 
 variable "network" {
-  description = "The cloud network: CIDR blocks of the VCN and of its two subnets, the CIDR blocks that may reach the controller by SSH, and the DNS label of the VCN."
+  description = "The cloud network: CIDR blocks of the VCN and of its subnets, the CIDR blocks that may reach the cluster by SSH, and the DNS label of the VCN. access is public (the controller is in the public subnet) or bastion (it is in the private one, reached through the OCI Bastion service; there is no public subnet). vcn_id, private_subnet_id and public_subnet_id are the OCIDs of existing ones: then nothing of the network is made, its security lists are its owner's, and the CIDR blocks must be those that exist."
   type = object({
+    access              = optional(string, "public")
     vcn_cidr            = string
-    public_subnet_cidr  = string
+    public_subnet_cidr  = optional(string)
     private_subnet_cidr = string
+    vcn_id              = optional(string)
+    public_subnet_id    = optional(string)
+    private_subnet_id   = optional(string)
     ssh_allowed_cidrs   = list(string)
     dns_label           = string
   })
   nullable = false
 
   validation {
+    condition     = contains(["public", "bastion"], var.network.access)
+    error_message = "network: access must be public or bastion."
+  }
+
+  validation {
+    condition     = var.network.access != "public" || var.network.public_subnet_cidr != null
+    error_message = "network: access public needs public_subnet_cidr."
+  }
+
+  validation {
+    condition     = var.network.access != "bastion" || length(compact([var.network.public_subnet_cidr, var.network.public_subnet_id])) == 0
+    error_message = "network: access bastion knows no public subnet: public_subnet_cidr and public_subnet_id must be left out."
+  }
+
+  validation {
+    condition     = var.network.vcn_id != null || length(compact([var.network.public_subnet_id, var.network.private_subnet_id])) == 0
+    error_message = "network: public_subnet_id and private_subnet_id need vcn_id."
+  }
+
+  validation {
+    condition = var.network.vcn_id == null || (
+      var.network.private_subnet_id != null && (var.network.public_subnet_id != null || var.network.access != "public")
+    )
+    error_message = "network: vcn_id needs private_subnet_id, and for access public also public_subnet_id."
+  }
+
+  validation {
+    condition = (
+      startswith(coalesce(var.network.vcn_id, "ocid1.vcn."), "ocid1.vcn.")
+      && startswith(coalesce(var.network.public_subnet_id, "ocid1.subnet."), "ocid1.subnet.")
+      && startswith(coalesce(var.network.private_subnet_id, "ocid1.subnet."), "ocid1.subnet.")
+    )
+    error_message = "network: vcn_id must begin with \"ocid1.vcn.\", public_subnet_id and private_subnet_id with \"ocid1.subnet.\"."
+  }
+
+  validation {
     condition = alltrue([
-      for cidr in [var.network.vcn_cidr, var.network.public_subnet_cidr, var.network.private_subnet_cidr] :
+      for cidr in compact([var.network.vcn_cidr, var.network.public_subnet_cidr, var.network.private_subnet_cidr]) :
       can(cidrnetmask(cidr)) && try(cidrhost(cidr, 0) == split("/", cidr)[0], false)
     ])
     error_message = "network: vcn_cidr, public_subnet_cidr and private_subnet_cidr must be IPv4 blocks without host bits, such as 10.0.0.0/16."
@@ -160,22 +267,35 @@ variable "network" {
 }
 
 variable "pools" {
-  description = "Pools of compute nodes by name. kind says how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that come and go) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. rdma_plugins are the agent plugins that are switched on when rdma is true. availability_domain is that of the pool, null that of the cluster. baked_image_id is the OCID of the image that nodes which come and go are launched from, ready to join; null takes the image of the permanent ones."
+  description = "Pools of compute nodes by name. kind says how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that come and go) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are made one by one; a cluster network names its members itself. rdma_plugins are the agent plugins that are switched on when rdma is true. availability_domain is that of the pool, null that of the cluster. baked_image_id is the OCID of the image that nodes which come and go are launched from, ready to join; null takes the image of the permanent ones. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. Boot volume, image and user_data are as for the controller."
   type = map(object({
-    kind           = string
-    shape          = string
-    ocpus          = optional(number)
-    memory_gb      = optional(number)
-    count          = number
-    max_count      = number
-    boot_volume_gb = number
+    kind                    = string
+    shape                   = string
+    ocpus                   = optional(number)
+    memory_gb               = optional(number)
+    count                   = number
+    max_count               = number
+    node_names              = list(string)
+    boot_volume_gb          = number
+    boot_volume_vpus_per_gb = number
+    capacity_reservation_id = optional(string)
     image = object({
       ocid             = optional(string)
+      name             = optional(string)
       operating_system = optional(string)
       version          = optional(string)
+      listing          = optional(string)
+      listing_version  = optional(string)
+      make_compatible  = optional(bool, false)
     })
-    rdma                = bool
-    rdma_plugins        = list(string)
+    rdma         = bool
+    rdma_plugins = list(string)
+    platform = optional(object({
+      type                  = string
+      numa_nodes_per_socket = optional(string)
+      smt                   = optional(bool)
+    }))
+    user_data           = optional(string)
     availability_domain = optional(string)
     baked_image_id      = optional(string)
   }))
@@ -200,6 +320,23 @@ variable "pools" {
   validation {
     condition     = alltrue([for name, pool in var.pools : pool.count <= pool.max_count])
     error_message = "pools: count must not be greater than max_count."
+  }
+
+  validation {
+    # A count that is wrong in itself is another rule's.
+    condition = alltrue([
+      for name, pool in var.pools :
+      pool.kind == "cluster_network" || !contains(range(pool.max_count + 1), pool.count) || length(pool.node_names) == pool.count
+    ])
+    error_message = "pools: node_names must be as many as count says."
+  }
+
+  validation {
+    condition = alltrue([
+      for name, pool in var.pools :
+      length(distinct(pool.node_names)) == length(pool.node_names) && alltrue([for node in pool.node_names : can(regex("^[a-z]([a-z0-9-]{0,45}[a-z0-9])?$", node))])
+    ])
+    error_message = "pools: node_names must be different names of lower-case letters, digits or hyphens, such as gpu-1."
   }
 
   validation {
@@ -228,14 +365,36 @@ variable "pools" {
   }
 
   validation {
+    condition     = alltrue([for name, pool in var.pools : contains(range(10, 130, 10), pool.boot_volume_vpus_per_gb)])
+    error_message = "pools: boot_volume_vpus_per_gb must be 10, 20, 30 and so on up to 120."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : startswith(coalesce(pool.capacity_reservation_id, "ocid1.capacityreservation."), "ocid1.capacityreservation.")])
+    error_message = "pools: capacity_reservation_id must be the OCID of a capacity reservation: it begins with \"ocid1.capacityreservation.\"."
+  }
+
+  validation {
     condition = alltrue([
-      for name, pool in var.pools : (
-        pool.image.ocid != null
-        ? pool.image.operating_system == null && pool.image.version == null
-        : pool.image.operating_system != null && pool.image.version != null
+      for name, pool in var.pools :
+      contains(["NPS0", "NPS1", "NPS2", "NPS4"], try(coalesce(pool.platform.numa_nodes_per_socket), "NPS1"))
+    ])
+    error_message = "pools: numa_nodes_per_socket must be NPS0, NPS1, NPS2 or NPS4."
+  }
+
+  validation {
+    condition = alltrue([
+      for name, pool in var.pools : contains(
+        ["ocid", "listing", "listing,listing_version", "operating_system,version", "name,operating_system,version", "name", "name,operating_system"],
+        join(",", [for key, value in pool.image : key if key != "make_compatible" && value != null])
       )
     ])
-    error_message = "pools: image must have either ocid, or operating_system and version."
+    error_message = "pools: image must have either ocid, or listing (and listing_version), or operating_system and version (and name), or name (and operating_system)."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : !pool.image.make_compatible || pool.image.ocid != null])
+    error_message = "pools: make_compatible is for an image given by ocid."
   }
 
   validation {

@@ -40,6 +40,8 @@ COLLECTIONS = (
     "/20171215/fileSystems",
     "/20171215/mountTargets",
     "/20171215/exports",
+    "/20210331/bastions",
+    "/20160918/appCatalogSubscriptions",
 )
 ZONED = ("/20171215/fileSystems", "/20171215/mountTargets")
 DEBIAN = {"operating_system": "Debian", "version": "13"}
@@ -82,9 +84,18 @@ class LocalCloud:
             and tag in ("", item.get("freeformTags", {}).get("gpucluster"))
         ]
 
+    def image(self, name: str) -> str:
+        """OCID of an image, by its display name."""
+        query = {"compartmentId": self.credentials.tenancy, "displayName": name}
+        (found,) = self.client.items("/20160918/images", query)
+        return str(found["id"])
+
     def remains(self) -> dict[str, list[str]]:
         """Display names of all that exists, by collection."""
-        found = {name: [str(item.get("displayName")) for item in self.standing(name)] for name in COLLECTIONS}
+        found = {
+            name: [str(item.get("displayName") or item.get("name")) for item in self.standing(name)]
+            for name in COLLECTIONS
+        }
         return {name: names for name, names in found.items() if names}
 
     def faults(self, *faults: Mapping[str, Any]) -> None:
@@ -134,6 +145,11 @@ class Workspace:
     folder: Path
     environment: Mapping[str, str]
     variables: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, source: Path) -> None:
+        """Have the HCL of another folder from now on, as after an upgrade."""
+        shutil.copytree(source, self.folder.parent, ignore=_NOT_COPIED, dirs_exist_ok=True)
+        self.run("init", "-input=false")
 
     def run(self, *arguments: str, check: bool = True) -> Ran:
         """Run terraform; with `check` a failure is the test's."""
@@ -185,11 +201,15 @@ class Workspace:
             "count": 2,
             "max_count": 2,
             "boot_volume_gb": 256,
+            "boot_volume_vpus_per_gb": 10,
             "image": DEBIAN,
             "rdma": True,
             "rdma_plugins": RDMA_PLUGINS,
         }
-        self.variables["pools"][name] = {**self.variables["pools"].get(name, default), **changes}
+        pool = {**self.variables["pools"].get(name, default), **changes}
+        if "node_names" not in changes:
+            pool["node_names"] = [f"{name}-{number}" for number in range(1, pool["count"] + 1)]
+        self.variables["pools"][name] = pool
 
 
 @pytest.fixture(scope="session")
@@ -254,12 +274,12 @@ def terraform_environment(terraform: str, tmp_path_factory: pytest.TempPathFacto
 @pytest.fixture
 def new_workspace(
     cloud: LocalCloud, terraform_environment: Mapping[str, str], tmp_path: Path
-) -> Iterator[Callable[[str], Workspace]]:
+) -> Iterator[Callable[..., Workspace]]:
     """Makes initialised working copies of the root, each with a controller and no pool; destroys what they made."""
     made: list[Workspace] = []
 
-    def make(name: str) -> Workspace:
-        folder = _copy_of_the_root(tmp_path / name)
+    def make(name: str, source: Path | None = None) -> Workspace:
+        folder = _copy_of_the_root(tmp_path / name, source)
         workspace = Workspace(folder, {**terraform_environment, **cloud.environment}, cluster_variables(cloud, name))
         workspace.run("init", "-input=false")
         made.append(workspace)
@@ -273,7 +293,7 @@ def new_workspace(
 
 
 @pytest.fixture
-def workspace(new_workspace: Callable[[str], Workspace]) -> Workspace:
+def workspace(new_workspace: Callable[..., Workspace]) -> Workspace:
     """One working copy."""
     return new_workspace("demo")
 
@@ -283,6 +303,7 @@ def cluster_variables(cloud: LocalCloud, name: str) -> dict[str, Any]:
     return {
         "cluster_name": name,
         "region": cloud.region,
+        "home_region": cloud.region,
         "tenancy_id": cloud.credentials.tenancy,
         "compartment_id": cloud.credentials.tenancy,
         "ssh_authorized_keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5 operator"],
@@ -298,6 +319,7 @@ def cluster_variables(cloud: LocalCloud, name: str) -> dict[str, Any]:
             "ocpus": 4,
             "memory_gb": 32,
             "boot_volume_gb": 256,
+            "boot_volume_vpus_per_gb": 10,
             "image": DEBIAN,
         },
         "home": {"export_path": "/mnt/home"},
@@ -306,6 +328,9 @@ def cluster_variables(cloud: LocalCloud, name: str) -> dict[str, Any]:
     }
 
 
-def _copy_of_the_root(folder: Path) -> Path:
-    shutil.copytree(terraform_dir(), folder, ignore=shutil.ignore_patterns(".terraform*", "*.tfstate*", "*.tfvars*"))
+_NOT_COPIED = shutil.ignore_patterns(".terraform*", "*.tfstate*", "*.tfvars*")
+
+
+def _copy_of_the_root(folder: Path, source: Path | None = None) -> Path:
+    shutil.copytree(source or terraform_dir(), folder, ignore=_NOT_COPIED)
     return folder / "cluster"

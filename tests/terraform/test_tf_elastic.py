@@ -114,7 +114,8 @@ def test_a_builder_boots_from_the_platforms_image(
     cloud: LocalCloud, workspace: Workspace, pool: dict[str, Any]
 ) -> None:
     access = _access(cloud)
-    workspace.pool("burst", baked_image_id="ocid1.image.local.local-1.aaaabaked")
+    # Another image than the pool's, as a baked one is.
+    workspace.pool("burst", baked_image_id=cloud.image("Canonical-Ubuntu-24.04-2025.01.31-1"))
     workspace.apply()
     baked = workspace.output()["pools"]["burst"]
     elastic = Elastic(access, TAG, ignore)

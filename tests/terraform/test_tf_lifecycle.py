@@ -51,7 +51,7 @@ def test_a_cluster_is_made_kept_scaled_and_removed(workspace: Workspace, cloud: 
     assert cluster["contract_version"] == 1
     assert set(cluster) == {
         "contract_version", "name", "region", "compartment_id", "availability_domain", "vcn_id", "private_subnet_id",
-        "public_subnet_id", "controller", "home",
+        "public_subnet_id", "controller", "home", "bastion_id", "dynamic_group_id",
     }  # fmt: skip
     assert cluster["controller"]["name"] == "demo-controller"
     assert cluster["controller"]["private_ip"].startswith("10.0.0.")
@@ -169,7 +169,7 @@ def test_what_was_removed_behind_terraforms_back_is_made_again(workspace: Worksp
     cloud.client.call("PUT", f"/20160918/internetGateways/{gateway['id']}", body={"isEnabled": False})
     assert workspace.plan().changes == [
         (CONTROLLER, "create"),
-        ("module.network.oci_core_internet_gateway.this", "update"),
+        ("module.network.oci_core_internet_gateway.this[0]", "update"),
     ]
     workspace.apply()
     assert workspace.plan().changes == []
@@ -272,7 +272,8 @@ def test_a_killed_apply_is_taken_up_by_the_next(workspace: Workspace, cloud: Loc
 def test_elastic_nodes_boot_from_the_baked_image_and_permanent_ones_do_not(
     workspace: Workspace, cloud: LocalCloud
 ) -> None:
-    domain, baked = "local:LOCAL-1-AD-2", "ocid1.image.local.local-1.aaaabaked"
+    # Another image than the pool's, as a baked one is.
+    domain, baked = "local:LOCAL-1-AD-2", cloud.image("Canonical-Ubuntu-24.04-2025.01.31-1")
     workspace.pool("burst", kind="compute_cluster", count=1, max_count=4, availability_domain=domain)
     workspace.apply()
     before = workspace.output()["pools"]["burst"]
@@ -298,7 +299,9 @@ def test_two_clusters_of_the_same_wish_stay_two(new_workspace: Callable[[str], W
     one, two = new_workspace("one"), new_workspace("two")
     two.variables = {**one.variables, "network": {**one.variables["network"]}}
     for workspace in (one, two):
-        workspace.run("apply", "-auto-approve", "-input=false", "-target=module.home.oci_file_storage_file_system.this")
+        workspace.run(
+            "apply", "-auto-approve", "-input=false", "-target=module.home[0].oci_file_storage_file_system.this"
+        )
     assert len(cloud.standing("/20171215/fileSystems", "one")) == 2
 
 

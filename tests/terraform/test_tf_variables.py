@@ -18,12 +18,24 @@ import pytest
 from gpucluster.paths import terraform_dir
 
 IMAGE = {"operating_system": "Debian", "version": "13"}
+HOME = {"export_path": "/mnt/home"}
+SUBNET = "ocid1.subnet.oc1..a"
+NETWORK = {
+    "vcn_cidr": "10.0.0.0/16",
+    "public_subnet_cidr": "10.0.0.0/24",
+    "private_subnet_cidr": "10.0.1.0/24",
+    "ssh_allowed_cidrs": ["203.0.113.0/24"],
+    "dns_label": "demo",
+}
+PRIVATE = {**NETWORK, "access": "bastion", "public_subnet_cidr": None}
 POOL = {
     "kind": "compute_cluster",
     "shape": "BM.GPU4.8",
     "count": 1,
     "max_count": 4,
+    "node_names": ["compute-1"],
     "boot_volume_gb": 256,
+    "boot_volume_vpus_per_gb": 10,
     "image": IMAGE,
     "rdma": True,
     "rdma_plugins": [],
@@ -31,18 +43,20 @@ POOL = {
 GOOD: dict[str, Any] = {
     "cluster_name": "demo",
     "region": "us-ashburn-1",
+    "home_region": "us-phoenix-1",
     "tenancy_id": "ocid1.tenancy.oc1..aaaa",
     "compartment_id": "ocid1.compartment.oc1..aaaa",
     "ssh_authorized_keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5 operator@host"],
-    "network": {
-        "vcn_cidr": "10.0.0.0/16",
-        "public_subnet_cidr": "10.0.0.0/24",
-        "private_subnet_cidr": "10.0.1.0/24",
-        "ssh_allowed_cidrs": ["203.0.113.0/24"],
-        "dns_label": "demo",
+    "network": NETWORK,
+    "controller": {
+        "shape": "VM.Standard.E5.Flex",
+        "ocpus": 4,
+        "memory_gb": 32,
+        "boot_volume_gb": 256,
+        "boot_volume_vpus_per_gb": 20,
+        "image": IMAGE,
     },
-    "controller": {"shape": "VM.Standard.E5.Flex", "ocpus": 4, "memory_gb": 32, "boot_volume_gb": 256, "image": IMAGE},
-    "home": {"export_path": "/mnt/home"},
+    "home": HOME,
     "pools": {"compute": POOL},
     "freeform_tags": {"gpucluster": "demo"},
 }
@@ -63,6 +77,15 @@ WRONG: list[tuple[str, Any, str]] = [
     ("ssh_authorized_keys", [], "at least one key"),
     ("ssh_authorized_keys", ["AAAA"], "must be OpenSSH public keys"),
     ("ssh_authorized_keys", ["ssh-ed25519 AAAA a\nssh-ed25519 AAAA b"], "must be OpenSSH public keys"),
+    ("home_region", "home", "home_region must be the identifier"),
+    ("defined_tags", {"CostCenter": "42"}, "every key must be a namespace and a key"),
+    ("network.access", "vpn", "access must be public or bastion"),
+    ("network.access", "bastion", "access bastion knows no public subnet"),
+    ("network.public_subnet_cidr", None, "access public needs public_subnet_cidr"),
+    ("network.private_subnet_id", "ocid1.subnet.oc1..a", "need vcn_id"),
+    ("network.vcn_id", "ocid1.vcn.oc1..a", "vcn_id needs private_subnet_id"),
+    ("network", {**NETWORK, "vcn_id": "ocid1.vcn.oc1..a", "private_subnet_id": SUBNET}, "also public_subnet_id"),
+    ("network", {**PRIVATE, "vcn_id": "my-vcn", "private_subnet_id": SUBNET}, 'vcn_id must begin with "ocid1.vcn."'),
     ("network.vcn_cidr", "10.0.0.0", "must be IPv4 blocks"),
     ("network.vcn_cidr", "fd00::/56", "must be IPv4 blocks"),
     ("network.vcn_cidr", "10.0.0.1/16", "must be IPv4 blocks"),
@@ -86,11 +109,19 @@ WRONG: list[tuple[str, Any, str]] = [
     ("controller.memory_gb", None, "needs ocpus and memory_gb"),
     ("controller.shape", "VM.Standard2.4", "only be given for a flexible shape"),
     ("controller.boot_volume_gb", 49, "from 50 to 32768"),
+    ("controller.boot_volume_vpus_per_gb", 15, "must be 10, 20, 30"),
     ("controller.image", {"operating_system": "Debian"}, "either ocid, or"),
+    ("controller.image", {"listing": "GPU", "name": "Debian-13"}, "either ocid, or"),
+    ("controller.image", {**IMAGE, "listing_version": "1"}, "either ocid, or"),
+    ("controller.image", {"name": "Debian-13", "version": "13"}, "either ocid, or"),
+    ("controller.image", {**IMAGE, "make_compatible": True}, "make_compatible is for an image given by ocid"),
     ("controller.image", {"ocid": "ocid1.image.oc1..a", "version": "13"}, "either ocid, or"),
     ("controller.image", {}, "either ocid, or"),
     ("home.export_path", "mnt/home", "must be an absolute path"),
     ("home.export_path", "/", "must be an absolute path"),
+    ("home.file_system_id", "homes", "must be the OCID of a file system"),
+    ("home.server", "nfs.example.com", "must be an IPv4 address"),
+    ("home", {**HOME, "file_system_id": "ocid1.filesystem.oc1..a", "server": "10.0.1.9"}, "can't both be given"),
     ("pools", {"Compute": POOL}, "every name must be 1 to 32"),
     ("pools", {"gpu_pool": POOL}, "every name must be 1 to 32"),
     ("pools", {"gpu-": POOL}, "every name must be 1 to 32"),
@@ -100,6 +131,12 @@ WRONG: list[tuple[str, Any, str]] = [
     ("pools.compute.count", 0.5, "whole numbers, 0 or more"),
     ("pools.compute.max_count", 1.5, "whole numbers, 0 or more"),
     ("pools.compute.kind", "cluster_network", "has permanent nodes only"),
+    ("pools.compute.node_names", [], "as many as count says"),
+    ("pools.compute.node_names", ["Node 1"], "must be different names"),
+    ("pools.compute.boot_volume_vpus_per_gb", 130, "must be 10, 20, 30"),
+    ("pools.compute.capacity_reservation_id", "mine", "must be the OCID of a capacity reservation"),
+    ("pools.compute.platform", {"type": "AMD_MILAN_BM_GPU", "numa_nodes_per_socket": "4"}, "must be NPS0, NPS1"),
+    ("pools.compute.image", {**IMAGE, "make_compatible": True}, "make_compatible is for an image given by ocid"),
     ("pools.compute.rdma", False, "rdma must be true for kind"),
     ("pools.compute.kind", "instances", "rdma must be true for kind"),
     ("pools.compute.shape", "VM.Standard.E5.Flex", "needs ocpus and memory_gb"),
@@ -133,9 +170,30 @@ def _plan(terraform: str, environment: Mapping[str, str], folder: Path, values: 
     return done.returncode, words
 
 
+# Other good values of the variables; those above are as an older gpucluster gives them.
+RIGHT: list[Mapping[str, Any]] = [
+    {},
+    {"network": PRIVATE, "home": {**HOME, "server": "10.0.1.9"}, "defined_tags": {"Operations.CostCenter": "42"}},
+    {
+        "network": {**PRIVATE, "vcn_id": "ocid1.vcn.oc1..a", "private_subnet_id": SUBNET},
+        "pools": {
+            name: {**POOL, "image": image}
+            for name, image in {
+                "platform": {**IMAGE, "name": "Debian-13-2026.01"},
+                "named": {"name": "Debian-13-2026.01"},
+                "known": {"name": "Debian-13-2026.01", "operating_system": "Debian"},
+                "listed": {"listing": "Debian GPU", "listing_version": "1.0"},
+                "custom": {"ocid": "ocid1.image.oc1..a", "make_compatible": True},
+            }.items()
+        },
+    },
+]
+
+
 def test_good_values_are_taken(terraform: str, terraform_environment: Mapping[str, str], folder: Path) -> None:
-    code, words = _plan(terraform, terraform_environment, folder, GOOD)
-    assert code == 0, words
+    for values in RIGHT:
+        code, words = _plan(terraform, terraform_environment, folder, {**GOOD, **values})
+        assert code == 0, words
 
 
 @pytest.mark.parametrize(("path", "value", "message"), WRONG, ids=[f"{path}={value}"[:60] for path, value, _ in WRONG])

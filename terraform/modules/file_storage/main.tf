@@ -1,6 +1,13 @@
+locals {
+  file_system_id = var.file_system_id != null ? var.file_system_id : one(oci_file_storage_file_system.this[*].id)
+}
+
 resource "oci_file_storage_file_system" "this" {
+  count = var.file_system_id == null ? 1 : 0
+
   availability_domain = var.availability_domain
   compartment_id      = var.compartment_id
+  defined_tags        = var.defined_tags
   display_name        = var.name
   freeform_tags       = var.freeform_tags
 }
@@ -8,6 +15,7 @@ resource "oci_file_storage_file_system" "this" {
 resource "oci_file_storage_mount_target" "this" {
   availability_domain = var.availability_domain
   compartment_id      = var.compartment_id
+  defined_tags        = var.defined_tags
   display_name        = var.name
   freeform_tags       = var.freeform_tags
   subnet_id           = var.subnet_id
@@ -15,7 +23,7 @@ resource "oci_file_storage_mount_target" "this" {
 
 resource "oci_file_storage_export" "this" {
   export_set_id  = oci_file_storage_mount_target.this.export_set_id
-  file_system_id = oci_file_storage_file_system.this.id
+  file_system_id = local.file_system_id
   path           = var.export_path
 
   # No squash: root of the controller makes the home directories. The privileged port keeps other users from speaking NFS as root.

@@ -1,6 +1,6 @@
 output "file_system_id" {
   description = "OCID of the file system."
-  value       = oci_file_storage_file_system.this.id
+  value       = local.file_system_id
 }
 
 output "mount_target_ip" {

@@ -16,10 +16,22 @@ variable "compartment_id" {
   nullable    = false
 }
 
+variable "defined_tags" {
+  description = "Defined tags, by \"Namespace.Key\". Null leaves them to the tenancy's tag defaults."
+  type        = map(string)
+  default     = null
+}
+
 variable "export_path" {
   description = "NFS path that the mount target offers."
   type        = string
   nullable    = false
+}
+
+variable "file_system_id" {
+  description = "OCID of an existing file system of the same availability domain, which stays when the rest goes. Null creates one."
+  type        = string
+  default     = null
 }
 
 variable "freeform_tags" {

@@ -1,15 +1,18 @@
 resource "oci_core_instance" "this" {
-  availability_domain  = var.availability_domain
-  compartment_id       = var.compartment_id
-  compute_cluster_id   = var.compute_cluster_id
-  display_name         = var.name
-  freeform_tags        = var.freeform_tags
-  preserve_boot_volume = false
-  shape                = var.shape
+  availability_domain     = var.availability_domain
+  capacity_reservation_id = var.capacity_reservation_id
+  compartment_id          = var.compartment_id
+  compute_cluster_id      = var.compute_cluster_id
+  defined_tags            = var.defined_tags
+  display_name            = var.name
+  freeform_tags           = var.freeform_tags
+  preserve_boot_volume    = false
+  shape                   = var.shape
 
-  metadata = {
-    ssh_authorized_keys = join("\n", var.ssh_authorized_keys)
-  }
+  metadata = merge(
+    { ssh_authorized_keys = join("\n", var.ssh_authorized_keys) },
+    var.user_data == null ? {} : { user_data = base64encode(var.user_data) },
+  )
 
   create_vnic_details {
     assign_public_ip = var.assign_public_ip
@@ -26,6 +29,7 @@ resource "oci_core_instance" "this" {
     source_type             = "image"
     source_id               = var.image_id
     boot_volume_size_in_gbs = var.boot_volume_gb
+    boot_volume_vpus_per_gb = var.boot_volume_vpus_per_gb
   }
 
   dynamic "agent_config" {
@@ -43,6 +47,16 @@ resource "oci_core_instance" "this" {
     }
   }
 
+  dynamic "platform_config" {
+    for_each = var.platform == null ? [] : [var.platform]
+
+    content {
+      type                                 = platform_config.value.type
+      numa_nodes_per_socket                = platform_config.value.numa_nodes_per_socket
+      is_symmetric_multi_threading_enabled = platform_config.value.smt
+    }
+  }
+
   dynamic "shape_config" {
     for_each = var.ocpus == null ? [] : [var.ocpus]
 
@@ -53,12 +67,14 @@ resource "oci_core_instance" "this" {
   }
 
   timeouts {
-    create = "60m" # a bare metal GPU host is up after 10 to 30 minutes
-    delete = "60m"
+    # A bare metal GPU host is up after 10 to 30 minutes, and later if its firmware is given other settings.
+    create = "90m"
+    update = "90m"
+    delete = "90m"
   }
 
   lifecycle {
-    # The keys are read at the first boot, and a change would replace the instance.
+    # Keys and user data are read at the first boot, and a change would replace the instance.
     ignore_changes = [metadata]
   }
 }

@@ -24,6 +24,19 @@ variable "boot_volume_gb" {
   nullable    = false
 }
 
+variable "boot_volume_vpus_per_gb" {
+  description = "Performance of the boot volume, in volume performance units per GB: 10 is OCI's balanced level."
+  type        = number
+  default     = 10
+  nullable    = false
+}
+
+variable "capacity_reservation_id" {
+  description = "OCID of the capacity reservation that the instance is launched in. Null uses none."
+  type        = string
+  default     = null
+}
+
 variable "compartment_id" {
   description = "OCID of the compartment."
   type        = string
@@ -36,6 +49,12 @@ variable "compute_cluster_id" {
   default     = null
 }
 
+variable "defined_tags" {
+  description = "Defined tags, by \"Namespace.Key\". Null leaves them to the tenancy's tag defaults."
+  type        = map(string)
+  default     = null
+}
+
 variable "freeform_tags" {
   description = "Free-form tags."
   type        = map(string)
@@ -44,15 +63,14 @@ variable "freeform_tags" {
 }
 
 variable "hostname" {
-  description = "Host name in the subnet's DNS domain."
+  description = "Host name in the subnet's DNS domain. Null for a subnet without one."
   type        = string
-  nullable    = false
+  default     = null
 }
 
 variable "image_id" {
   description = "OCID of the image."
   type        = string
-  nullable    = false
 }
 
 variable "memory_gb" {
@@ -73,6 +91,16 @@ variable "ocpus" {
   default     = null
 }
 
+variable "platform" {
+  description = "Firmware settings of a bare metal host: the type that the shape needs, NUMA nodes per socket, and whether simultaneous multi-threading is on. Null takes what the shape comes with."
+  type = object({
+    type                  = string
+    numa_nodes_per_socket = optional(string)
+    smt                   = optional(bool)
+  })
+  default = null
+}
+
 variable "shape" {
   description = "Shape."
   type        = string
@@ -89,4 +117,10 @@ variable "subnet_id" {
   description = "OCID of the subnet."
   type        = string
   nullable    = false
+}
+
+variable "user_data" {
+  description = "What cloud-init is told at the first boot, as plain text. Null tells it nothing."
+  type        = string
+  default     = null
 }

@@ -1,4 +1,6 @@
 data "oci_core_services" "all" {
+  count = local.creates ? 1 : 0
+
   filter {
     name   = "cidr_block"
     values = ["^all-"]
@@ -14,27 +16,36 @@ data "oci_core_services" "all" {
 }
 
 resource "oci_core_internet_gateway" "this" {
+  count = local.creates && local.has_public ? 1 : 0
+
   compartment_id = var.compartment_id
-  vcn_id         = oci_core_vcn.this.id
+  vcn_id         = local.vcn_id
+  defined_tags   = var.defined_tags
   display_name   = "${var.name}-internet"
   enabled        = true
   freeform_tags  = var.freeform_tags
 }
 
 resource "oci_core_nat_gateway" "this" {
+  count = local.creates ? 1 : 0
+
   compartment_id = var.compartment_id
-  vcn_id         = oci_core_vcn.this.id
+  vcn_id         = local.vcn_id
+  defined_tags   = var.defined_tags
   display_name   = "${var.name}-nat"
   freeform_tags  = var.freeform_tags
 }
 
 resource "oci_core_service_gateway" "this" {
+  count = local.creates ? 1 : 0
+
   compartment_id = var.compartment_id
-  vcn_id         = oci_core_vcn.this.id
+  vcn_id         = local.vcn_id
+  defined_tags   = var.defined_tags
   display_name   = "${var.name}-service"
   freeform_tags  = var.freeform_tags
 
   services {
-    service_id = data.oci_core_services.all.services[0].id
+    service_id = data.oci_core_services.all[0].services[0].id
   }
 }

@@ -1,14 +1,22 @@
+output "has_dns" {
+  description = "Whether hosts can have a name in the VCN's DNS, by subnet: private and public."
+  value = {
+    private = local.creates || can(coalesce(data.oci_core_subnet.existing["private"].dns_label))
+    public  = local.creates || can(coalesce(data.oci_core_subnet.existing["public"].dns_label))
+  }
+}
+
 output "private_subnet_id" {
   description = "OCID of the private subnet, once its routes to the NAT and service gateways stand."
-  value       = oci_core_subnet.private.id
+  value       = local.private_subnet_id
 }
 
 output "public_subnet_id" {
-  description = "OCID of the public subnet, once its route to the internet gateway stands."
-  value       = oci_core_subnet.public.id
+  description = "OCID of the public subnet, once its route to the internet gateway stands; null without one."
+  value       = local.has_public ? local.public_subnet_id : null
 }
 
 output "vcn_id" {
   description = "OCID of the VCN."
-  value       = oci_core_vcn.this.id
+  value       = local.vcn_id
 }

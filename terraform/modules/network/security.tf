@@ -2,14 +2,12 @@
 # Inside the VCN everything may talk to everything: MPI, NCCL, NFS and Slurm use ports of their own choice.
 # Both subnets have a list of their own, so that the VCN's default list (which opens SSH to everyone) is attached to nothing.
 
-locals {
-  protocol_icmp = "1"
-  protocol_tcp  = "6"
-}
-
 resource "oci_core_security_list" "public" {
+  count = local.creates && local.has_public ? 1 : 0
+
   compartment_id = var.compartment_id
-  vcn_id         = oci_core_vcn.this.id
+  vcn_id         = local.vcn_id
+  defined_tags   = var.defined_tags
   display_name   = "${var.name}-public"
   freeform_tags  = var.freeform_tags
 
@@ -18,7 +16,7 @@ resource "oci_core_security_list" "public" {
 
     content {
       description = "SSH"
-      protocol    = local.protocol_tcp
+      protocol    = "6" # TCP
       source      = ingress_security_rules.value
       source_type = "CIDR_BLOCK"
       stateless   = false
@@ -32,7 +30,7 @@ resource "oci_core_security_list" "public" {
 
   ingress_security_rules {
     description = "Path MTU discovery"
-    protocol    = local.protocol_icmp
+    protocol    = "1" # ICMP
     source      = "0.0.0.0/0"
     source_type = "CIDR_BLOCK"
     stateless   = false
@@ -61,14 +59,17 @@ resource "oci_core_security_list" "public" {
 }
 
 resource "oci_core_security_list" "private" {
+  count = local.creates ? 1 : 0
+
   compartment_id = var.compartment_id
-  vcn_id         = oci_core_vcn.this.id
+  vcn_id         = local.vcn_id
+  defined_tags   = var.defined_tags
   display_name   = "${var.name}-private"
   freeform_tags  = var.freeform_tags
 
   ingress_security_rules {
     description = "Path MTU discovery"
-    protocol    = local.protocol_icmp
+    protocol    = "1" # ICMP
     source      = "0.0.0.0/0"
     source_type = "CIDR_BLOCK"
     stateless   = false

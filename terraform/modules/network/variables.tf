@@ -4,6 +4,12 @@ variable "compartment_id" {
   nullable    = false
 }
 
+variable "defined_tags" {
+  description = "Defined tags of everything in the network, by \"Namespace.Key\". Null leaves them to the tenancy's tag defaults."
+  type        = map(string)
+  default     = null
+}
+
 variable "freeform_tags" {
   description = "Free-form tags of everything in the network."
   type        = map(string)
@@ -18,11 +24,15 @@ variable "name" {
 }
 
 variable "network" {
-  description = "CIDR blocks of the VCN, of its public and private subnet and of the SSH clients, and the DNS label of the VCN."
+  description = "How the cluster is reached, CIDR blocks of the VCN, of its subnets and of the SSH clients, the DNS label of the VCN, and the OCIDs of what exists already; see the variable network of the cluster."
   type = object({
+    access              = string
     vcn_cidr            = string
-    public_subnet_cidr  = string
+    public_subnet_cidr  = optional(string)
     private_subnet_cidr = string
+    vcn_id              = optional(string)
+    public_subnet_id    = optional(string)
+    private_subnet_id   = optional(string)
     ssh_allowed_cidrs   = list(string)
     dns_label           = string
   })

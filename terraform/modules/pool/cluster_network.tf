@@ -4,10 +4,12 @@ resource "oci_core_cluster_network" "this" {
   count = local.has_cluster_network ? 1 : 0
 
   compartment_id = var.compartment_id
+  defined_tags   = var.defined_tags
   display_name   = local.display_name
   freeform_tags  = var.freeform_tags
 
   instance_pools {
+    defined_tags              = var.defined_tags
     display_name              = var.name
     freeform_tags             = var.freeform_tags
     instance_configuration_id = one(oci_core_instance_configuration.this[*].id)

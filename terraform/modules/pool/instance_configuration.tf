@@ -3,6 +3,7 @@ resource "oci_core_instance_configuration" "this" {
   count = local.has_instance_configuration ? 1 : 0
 
   compartment_id = var.compartment_id
+  defined_tags   = var.defined_tags
   display_name   = local.display_name
   freeform_tags  = var.freeform_tags
 
@@ -10,15 +11,18 @@ resource "oci_core_instance_configuration" "this" {
     instance_type = "compute"
 
     launch_details {
-      availability_domain = var.availability_domain
-      compartment_id      = var.compartment_id
-      compute_cluster_id  = local.compute_cluster_id
-      freeform_tags       = var.freeform_tags
-      shape               = var.pool.shape
+      availability_domain     = var.availability_domain
+      capacity_reservation_id = var.pool.capacity_reservation_id
+      compartment_id          = var.compartment_id
+      compute_cluster_id      = local.compute_cluster_id
+      defined_tags            = var.defined_tags
+      freeform_tags           = var.freeform_tags
+      shape                   = var.pool.shape
 
-      metadata = {
-        ssh_authorized_keys = join("\n", var.ssh_authorized_keys)
-      }
+      metadata = merge(
+        { ssh_authorized_keys = join("\n", var.ssh_authorized_keys) },
+        var.pool.user_data == null ? {} : { user_data = base64encode(var.pool.user_data) },
+      )
 
       create_vnic_details {
         assign_public_ip = false
@@ -31,8 +35,10 @@ resource "oci_core_instance_configuration" "this" {
 
       source_details {
         source_type             = "image"
-        image_id                = coalesce(var.baked_image_id, var.image_id)
+        image_id                = var.baked_image_id != null ? var.baked_image_id : var.image_id
         boot_volume_size_in_gbs = var.pool.boot_volume_gb
+        # OCI's own level is not sent: configurations of earlier releases did not name it, and need not be made anew.
+        boot_volume_vpus_per_gb = var.pool.boot_volume_vpus_per_gb == 10 ? null : var.pool.boot_volume_vpus_per_gb
       }
 
       dynamic "agent_config" {
@@ -50,6 +56,16 @@ resource "oci_core_instance_configuration" "this" {
         }
       }
 
+      dynamic "platform_config" {
+        for_each = local.platform == null ? [] : [local.platform]
+
+        content {
+          type                                 = platform_config.value.type
+          numa_nodes_per_socket                = platform_config.value.numa_nodes_per_socket
+          is_symmetric_multi_threading_enabled = platform_config.value.smt
+        }
+      }
+
       dynamic "shape_config" {
         for_each = var.pool.ocpus == null ? [] : [var.pool.ocpus]
 
@@ -64,5 +80,19 @@ resource "oci_core_instance_configuration" "this" {
   lifecycle {
     # Nothing of a configuration can be changed, and one that a pool uses cannot be deleted.
     create_before_destroy = true
+    replace_triggered_by  = [terraform_data.launch]
+  }
+}
+
+# The provider keeps the last value of an argument that is taken away, so what may be taken away is remembered here as well.
+resource "terraform_data" "launch" {
+  count = local.has_instance_configuration ? 1 : 0
+
+  input = {
+    boot_volume_vpus_per_gb = var.pool.boot_volume_vpus_per_gb
+    capacity_reservation_id = var.pool.capacity_reservation_id
+    defined_tags            = var.defined_tags
+    kind                    = var.pool.kind # with it the compute cluster comes and goes
+    platform                = local.platform
   }
 }

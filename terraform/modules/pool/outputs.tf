@@ -14,12 +14,12 @@ output "instance_configuration_id" {
 }
 
 output "instances" {
-  description = "The nodes that Terraform made, by number: id, name, private_ip. Empty for a cluster network."
+  description = "The nodes that Terraform made, in the order of their names in the pool: id, name, private_ip. Empty for a cluster network."
   value = [
-    for n in range(1, length(module.instance) + 1) : {
-      id         = module.instance["${var.name}-${n}"].instance.id
-      name       = module.instance["${var.name}-${n}"].instance.name
-      private_ip = module.instance["${var.name}-${n}"].instance.private_ip
+    for name in local.instance_names : {
+      id         = module.instance[name].instance.id
+      name       = module.instance[name].instance.name
+      private_ip = module.instance[name].instance.private_ip
     }
   ]
 }

@@ -22,6 +22,12 @@ variable "compartment_id" {
   nullable    = false
 }
 
+variable "defined_tags" {
+  description = "Defined tags of the pool's resources and nodes, by \"Namespace.Key\". Null leaves them to the tenancy's tag defaults."
+  type        = map(string)
+  default     = null
+}
+
 variable "freeform_tags" {
   description = "Free-form tags of the pool's resources and nodes."
   type        = map(string)
@@ -29,10 +35,15 @@ variable "freeform_tags" {
   nullable    = false
 }
 
+variable "hostname_prefix" {
+  description = "What begins the nodes' host names in the subnet's DNS domain. Null for a subnet without one."
+  type        = string
+  default     = ""
+}
+
 variable "image_id" {
   description = "OCID of the image of the nodes that Terraform makes, and of the others where there is no baked one."
   type        = string
-  nullable    = false
 }
 
 variable "name" {
@@ -44,15 +55,24 @@ variable "name" {
 variable "pool" {
   description = "Kind, shape and size of the pool; see the variable pools of the cluster."
   type = object({
-    kind           = string
-    shape          = string
-    ocpus          = optional(number)
-    memory_gb      = optional(number)
-    count          = number
-    max_count      = number
-    boot_volume_gb = number
-    rdma           = bool
-    rdma_plugins   = list(string)
+    kind                    = string
+    shape                   = string
+    ocpus                   = optional(number)
+    memory_gb               = optional(number)
+    count                   = number
+    max_count               = number
+    node_names              = list(string)
+    boot_volume_gb          = number
+    boot_volume_vpus_per_gb = number
+    capacity_reservation_id = optional(string)
+    platform = optional(object({
+      type                  = string
+      numa_nodes_per_socket = optional(string)
+      smt                   = optional(bool)
+    }))
+    user_data    = optional(string)
+    rdma         = bool
+    rdma_plugins = list(string)
   })
   nullable = false
 }

@@ -1,0 +1,110 @@
+# Images of the marketplace: a listing has versions, whose terms must be agreed to and which must be subscribed to before an
+# instance can be launched. As with other images, the version is chosen once and kept.
+
+locals {
+  # One subscription serves all who wish the same version of the same listing.
+  _listing_keys = {
+    for user, image in local._images : user => "${image.wish.listing} ${coalesce(image.wish.listing_version, "newest")}"
+    if image.wish.listing != null
+  }
+  _listings = {
+    for user, key in local._listing_keys : key => local._images[user].wish...
+  }
+
+  _listing_ids = {
+    for key, wishes in local._listings : key => (
+      startswith(wishes[0].listing, "ocid1.")
+      ? wishes[0].listing
+      : try(data.oci_core_app_catalog_listings.named[wishes[0].listing].app_catalog_listings[0].listing_id, null)
+    )
+  }
+  _newest_versions = {
+    for key, found in data.oci_core_app_catalog_listing_resource_versions.offered : key => try(
+      [
+        for version in found.app_catalog_listing_resource_versions : version.listing_resource_version
+        if version.time_published == reverse(sort(found.app_catalog_listing_resource_versions[*].time_published))[0]
+      ][0],
+      null,
+    )
+  }
+}
+
+data "oci_core_app_catalog_listings" "named" {
+  for_each = toset([for wishes in values(local._listings) : wishes[0].listing if !startswith(wishes[0].listing, "ocid1.")])
+
+  display_name = each.key
+
+  lifecycle {
+    postcondition {
+      condition     = length(self.app_catalog_listings) > 0
+      error_message = "The marketplace has no image listing named ${jsonencode(each.key)}. Copy its name from the marketplace, or give its OCID (ocid1.appcataloglisting...)."
+    }
+
+    postcondition {
+      condition     = length(self.app_catalog_listings) <= 1
+      error_message = "The marketplace has ${length(self.app_catalog_listings)} image listings named ${jsonencode(each.key)}. Give the OCID of one: ${join(", ", [for listing in self.app_catalog_listings : "${listing.listing_id} (${listing.publisher_name})"])}."
+    }
+  }
+}
+
+data "oci_core_app_catalog_listing_resource_versions" "offered" {
+  for_each = local._listings
+
+  listing_id = local._listing_ids[each.key]
+
+  lifecycle {
+    postcondition {
+      condition = (
+        each.value[0].listing_version == null
+        ? length(self.app_catalog_listing_resource_versions) > 0
+        : contains(self.app_catalog_listing_resource_versions[*].listing_resource_version, coalesce(each.value[0].listing_version, "-"))
+      )
+      error_message = "The listing ${each.value[0].listing} has no version ${coalesce(each.value[0].listing_version, "at all")}. It has: ${join(", ", self.app_catalog_listing_resource_versions[*].listing_resource_version)}."
+    }
+  }
+}
+
+resource "terraform_data" "listing_version" {
+  for_each = local._listings
+
+  input = {
+    listing_id = local._listing_ids[each.key]
+    version    = each.value[0].listing_version != null ? each.value[0].listing_version : local._newest_versions[each.key]
+  }
+
+  lifecycle {
+    ignore_changes = [input]
+  }
+}
+
+resource "oci_core_app_catalog_listing_resource_version_agreement" "this" {
+  for_each = terraform_data.listing_version
+
+  listing_id               = each.value.input.listing_id
+  listing_resource_version = each.value.input.version
+}
+
+resource "oci_core_app_catalog_subscription" "this" {
+  for_each = oci_core_app_catalog_listing_resource_version_agreement.this
+
+  compartment_id           = var.compartment_id
+  eula_link                = each.value.eula_link == "" ? null : each.value.eula_link # not every listing has one
+  listing_id               = each.value.listing_id
+  listing_resource_version = each.value.listing_resource_version
+  oracle_terms_of_use_link = each.value.oracle_terms_of_use_link
+  signature                = each.value.signature
+  time_retrieved           = each.value.time_retrieved
+
+  lifecycle {
+    # The terms were agreed to when the subscription was made. That they read otherwise today does not end it.
+    ignore_changes = [eula_link, oracle_terms_of_use_link, signature, time_retrieved]
+
+    precondition {
+      condition = length([
+        for chosen in values(terraform_data.listing_version) : chosen
+        if chosen.input == terraform_data.listing_version[each.key].input
+      ]) == 1
+      error_message = "Two images mean version ${each.value.listing_resource_version} of the listing ${each.value.listing_id} and write it in two ways. Write listing and listing_version the same in both."
+    }
+  }
+}

@@ -1,0 +1,26 @@
+data "oci_identity_availability_domains" "all" {
+  compartment_id = var.tenancy_id
+
+  lifecycle {
+    postcondition {
+      condition     = alltrue([for name in local._named_domains : contains(self.availability_domains[*].name, name)])
+      error_message = "availability_domain ${join(", ", [for name in local._named_domains : name if !contains(self.availability_domains[*].name, name)])} is not one of this region: ${join(", ", self.availability_domains[*].name)}."
+    }
+  }
+}
+
+locals {
+  _named_domains = distinct(compact(concat([var.availability_domain], [for pool in var.pools : pool.availability_domain])))
+
+  availability_domain = coalesce(var.availability_domain, data.oci_identity_availability_domains.all.availability_domains[0].name)
+  pool_domains        = { for name, pool in var.pools : name => coalesce(pool.availability_domain, local.availability_domain) }
+}
+
+module "network" {
+  source = "../modules/network"
+
+  compartment_id = var.compartment_id
+  freeform_tags  = var.freeform_tags
+  name           = var.cluster_name
+  network        = var.network
+}

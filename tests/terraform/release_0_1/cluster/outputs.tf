@@ -1,0 +1,32 @@
+output "cluster" {
+  description = "What was built: the contract with the Python side. A change that breaks a reader raises contract_version. The members of a cluster network are not listed: their number may differ from what Terraform last saw, so they are asked for when they are needed."
+  value = {
+    contract_version    = 1
+    name                = var.cluster_name
+    region              = var.region
+    compartment_id      = var.compartment_id
+    availability_domain = local.availability_domain
+    vcn_id              = module.network.vcn_id
+    public_subnet_id    = module.network.public_subnet_id
+    private_subnet_id   = module.network.private_subnet_id
+    controller          = module.controller.instance
+    home = {
+      file_system_id  = module.home.file_system_id
+      mount_target_ip = module.home.mount_target_ip
+      export_path     = var.home.export_path
+    }
+    pools = {
+      for name, pool in module.pool : name => {
+        availability_domain       = local.pool_domains[name]
+        baked_image_id            = var.pools[name].baked_image_id
+        kind                      = var.pools[name].kind
+        shape                     = var.pools[name].shape
+        image_id                  = local.pool_image_ids[name]
+        instance_configuration_id = pool.instance_configuration_id
+        compute_cluster_id        = pool.compute_cluster_id
+        cluster_network_id        = pool.cluster_network_id
+        instances                 = pool.instances
+      }
+    }
+  }
+}

@@ -1,0 +1,294 @@
+variable "availability_domain" {
+  description = "Availability domain of the controller, of the home file system and of every pool that names no other, by its full name. Null takes the first of the region."
+  type        = string
+  default     = null
+}
+
+variable "cluster_name" {
+  description = "Name of the cluster: a DNS label of at most 15 characters. It begins the display name of everything that is created."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z]([a-z0-9-]{0,13}[a-z0-9])?$", var.cluster_name))
+    error_message = "cluster_name must be 1 to 15 lower-case letters, digits or hyphens, begin with a letter and not end with a hyphen."
+  }
+}
+
+variable "compartment_id" {
+  description = "OCID of the compartment that holds the cluster."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = startswith(var.compartment_id, "ocid1.")
+    error_message = "compartment_id must be the OCID of a compartment or tenancy: it begins with \"ocid1.\"."
+  }
+}
+
+variable "controller" {
+  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB, and image, given by OCID or by operating system and version."
+  type = object({
+    shape          = string
+    ocpus          = optional(number)
+    memory_gb      = optional(number)
+    boot_volume_gb = number
+    image = object({
+      ocid             = optional(string)
+      operating_system = optional(string)
+      version          = optional(string)
+    })
+  })
+  nullable = false
+
+  validation {
+    condition     = !endswith(var.controller.shape, ".Flex") || (var.controller.ocpus != null && var.controller.memory_gb != null)
+    error_message = "controller: a flexible shape (*.Flex) needs ocpus and memory_gb."
+  }
+
+  validation {
+    condition     = endswith(var.controller.shape, ".Flex") || (var.controller.ocpus == null && var.controller.memory_gb == null)
+    error_message = "controller: ocpus and memory_gb can only be given for a flexible shape (*.Flex)."
+  }
+
+  validation {
+    condition     = var.controller.boot_volume_gb >= 50 && var.controller.boot_volume_gb <= 32768
+    error_message = "controller: boot_volume_gb must be from 50 to 32768."
+  }
+
+  validation {
+    condition = (
+      var.controller.image.ocid != null
+      ? var.controller.image.operating_system == null && var.controller.image.version == null
+      : var.controller.image.operating_system != null && var.controller.image.version != null
+    )
+    error_message = "controller: image must have either ocid, or operating_system and version."
+  }
+}
+
+variable "freeform_tags" {
+  description = "Free-form tags of everything that is created. Instances also get the tags role and pool."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+}
+
+variable "home" {
+  description = "The shared home file system: export_path is the NFS path that the mount target offers."
+  type = object({
+    export_path = string
+  })
+  nullable = false
+
+  validation {
+    condition     = can(regex("^(/[A-Za-z0-9._-]+)+$", var.home.export_path))
+    error_message = "home: export_path must be an absolute path such as /mnt/home."
+  }
+}
+
+variable "network" {
+  description = "The cloud network: CIDR blocks of the VCN and of its two subnets, the CIDR blocks that may reach the controller by SSH, and the DNS label of the VCN."
+  type = object({
+    vcn_cidr            = string
+    public_subnet_cidr  = string
+    private_subnet_cidr = string
+    ssh_allowed_cidrs   = list(string)
+    dns_label           = string
+  })
+  nullable = false
+
+  validation {
+    condition = alltrue([
+      for cidr in [var.network.vcn_cidr, var.network.public_subnet_cidr, var.network.private_subnet_cidr] :
+      can(cidrnetmask(cidr)) && try(cidrhost(cidr, 0) == split("/", cidr)[0], false)
+    ])
+    error_message = "network: vcn_cidr, public_subnet_cidr and private_subnet_cidr must be IPv4 blocks without host bits, such as 10.0.0.0/16."
+  }
+
+  validation {
+    condition     = !can(cidrnetmask(var.network.vcn_cidr)) || try(contains(range(16, 31), tonumber(split("/", var.network.vcn_cidr)[1])), true)
+    error_message = "network: the prefix length of vcn_cidr must be from /16 to /30."
+  }
+
+  validation {
+    # A block lies inside another when it is not larger and its address, cut to the other's prefix, is the other's address.
+    condition = alltrue([
+      for cidr in [var.network.public_subnet_cidr, var.network.private_subnet_cidr] :
+      try(
+        tonumber(split("/", cidr)[1]) >= tonumber(split("/", var.network.vcn_cidr)[1])
+        && cidrhost("${split("/", cidr)[0]}/${split("/", var.network.vcn_cidr)[1]}", 0) == cidrhost(var.network.vcn_cidr, 0),
+        true,
+      )
+    ])
+    error_message = "network: public_subnet_cidr and private_subnet_cidr must lie inside vcn_cidr."
+  }
+
+  validation {
+    # Two blocks overlap when both, cut to the shorter of their prefixes, have the same address.
+    condition = try(
+      length(distinct([
+        for cidr in [var.network.public_subnet_cidr, var.network.private_subnet_cidr] :
+        cidrhost("${split("/", cidr)[0]}/${min(
+          tonumber(split("/", var.network.public_subnet_cidr)[1]),
+          tonumber(split("/", var.network.private_subnet_cidr)[1]),
+        )}", 0)
+      ])) == 2,
+      true,
+    )
+    error_message = "network: public_subnet_cidr and private_subnet_cidr must not overlap."
+  }
+
+  validation {
+    condition     = length(var.network.ssh_allowed_cidrs) > 0
+    error_message = "network: ssh_allowed_cidrs must name at least one block, or nobody can log in. Name the addresses that you work from."
+  }
+
+  validation {
+    condition     = alltrue([for cidr in var.network.ssh_allowed_cidrs : !can(regex("/0+$", cidr))])
+    error_message = "network: ssh_allowed_cidrs must not contain a block that is the whole internet, such as 0.0.0.0/0 or ::/0. Name the addresses that you work from."
+  }
+
+  validation {
+    condition     = alltrue([for cidr in var.network.ssh_allowed_cidrs : can(cidrnetmask(cidr)) || can(regex("/0+$", cidr))])
+    error_message = "network: every block of ssh_allowed_cidrs must be an IPv4 block such as 203.0.113.0/24."
+  }
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9]{0,14}$", var.network.dns_label))
+    error_message = "network: dns_label must be 1 to 15 lower-case letters or digits and begin with a letter."
+  }
+}
+
+variable "pools" {
+  description = "Pools of compute nodes by name. kind says how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that come and go) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. rdma_plugins are the agent plugins that are switched on when rdma is true. availability_domain is that of the pool, null that of the cluster. baked_image_id is the OCID of the image that nodes which come and go are launched from, ready to join; null takes the image of the permanent ones."
+  type = map(object({
+    kind           = string
+    shape          = string
+    ocpus          = optional(number)
+    memory_gb      = optional(number)
+    count          = number
+    max_count      = number
+    boot_volume_gb = number
+    image = object({
+      ocid             = optional(string)
+      operating_system = optional(string)
+      version          = optional(string)
+    })
+    rdma                = bool
+    rdma_plugins        = list(string)
+    availability_domain = optional(string)
+    baked_image_id      = optional(string)
+  }))
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : can(regex("^[a-z]([a-z0-9-]{0,30}[a-z0-9])?$", name))])
+    error_message = "pools: every name must be 1 to 32 lower-case letters, digits or hyphens, begin with a letter and not end with a hyphen."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : contains(["cluster_network", "compute_cluster", "instances"], pool.kind)])
+    error_message = "pools: kind must be cluster_network, compute_cluster or instances."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : pool.count >= 0 && floor(pool.count) == pool.count && floor(pool.max_count) == pool.max_count])
+    error_message = "pools: count and max_count must be whole numbers, 0 or more."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : pool.count <= pool.max_count])
+    error_message = "pools: count must not be greater than max_count."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : pool.kind != "cluster_network" || (pool.count == pool.max_count && pool.count > 0)])
+    error_message = "pools: a cluster_network has permanent nodes only: count must be 1 or more, and max_count equal to it. Take kind compute_cluster for nodes that come and go."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : pool.rdma == (pool.kind != "instances")])
+    error_message = "pools: rdma must be true for kind cluster_network and compute_cluster, and false for kind instances."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : !endswith(pool.shape, ".Flex") || (pool.ocpus != null && pool.memory_gb != null)])
+    error_message = "pools: a flexible shape (*.Flex) needs ocpus and memory_gb."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : endswith(pool.shape, ".Flex") || (pool.ocpus == null && pool.memory_gb == null)])
+    error_message = "pools: ocpus and memory_gb can only be given for a flexible shape (*.Flex)."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : pool.boot_volume_gb >= 50 && pool.boot_volume_gb <= 32768])
+    error_message = "pools: boot_volume_gb must be from 50 to 32768."
+  }
+
+  validation {
+    condition = alltrue([
+      for name, pool in var.pools : (
+        pool.image.ocid != null
+        ? pool.image.operating_system == null && pool.image.version == null
+        : pool.image.operating_system != null && pool.image.version != null
+      )
+    ])
+    error_message = "pools: image must have either ocid, or operating_system and version."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : startswith(coalesce(pool.baked_image_id, "ocid1.image."), "ocid1.image.")])
+    error_message = "pools: baked_image_id must be the OCID of an image: it begins with \"ocid1.image.\"."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : pool.availability_domain != ""])
+    error_message = "pools: availability_domain must not be empty; leave it out for the domain of the cluster."
+  }
+
+  validation {
+    # The members of a cluster network stay, and are configured where they stand.
+    condition     = alltrue([for name, pool in var.pools : pool.baked_image_id == null || pool.max_count > pool.count])
+    error_message = "pools: baked_image_id is for pools whose max_count is greater than their count."
+  }
+}
+
+variable "region" {
+  description = "Region of the cluster, such as us-ashburn-1."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = can(regex("^[a-z0-9]+(-[a-z0-9]+)+$", var.region))
+    error_message = "region must be the identifier of a region, such as us-ashburn-1."
+  }
+}
+
+variable "ssh_authorized_keys" {
+  description = "Public keys that may log in as the default user of the image. They are read at the first boot; a later change reaches new instances only."
+  type        = list(string)
+  nullable    = false
+
+  validation {
+    condition     = length(var.ssh_authorized_keys) > 0
+    error_message = "ssh_authorized_keys must hold at least one key, or nobody can log in."
+  }
+
+  validation {
+    condition     = alltrue([for key in var.ssh_authorized_keys : can(regex("^[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\\n]*)?$", key))])
+    error_message = "ssh_authorized_keys must be OpenSSH public keys, one a line, such as \"ssh-ed25519 AAAA... name\"."
+  }
+}
+
+variable "tenancy_id" {
+  description = "OCID of the tenancy: availability domains are listed there."
+  type        = string
+  nullable    = false
+
+  validation {
+    condition     = startswith(var.tenancy_id, "ocid1.tenancy.")
+    error_message = "tenancy_id must be the OCID of a tenancy: it begins with \"ocid1.tenancy.\"."
+  }
+}

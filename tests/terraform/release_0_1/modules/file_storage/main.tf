@@ -1,0 +1,28 @@
+resource "oci_file_storage_file_system" "this" {
+  availability_domain = var.availability_domain
+  compartment_id      = var.compartment_id
+  display_name        = var.name
+  freeform_tags       = var.freeform_tags
+}
+
+resource "oci_file_storage_mount_target" "this" {
+  availability_domain = var.availability_domain
+  compartment_id      = var.compartment_id
+  display_name        = var.name
+  freeform_tags       = var.freeform_tags
+  subnet_id           = var.subnet_id
+}
+
+resource "oci_file_storage_export" "this" {
+  export_set_id  = oci_file_storage_mount_target.this.export_set_id
+  file_system_id = oci_file_storage_file_system.this.id
+  path           = var.export_path
+
+  # No squash: root of the controller makes the home directories. The privileged port keeps other users from speaking NFS as root.
+  export_options {
+    source                         = var.allowed_cidr
+    access                         = "READ_WRITE"
+    identity_squash                = "NONE"
+    require_privileged_source_port = true
+  }
+}

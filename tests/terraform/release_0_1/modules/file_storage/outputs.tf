@@ -1,0 +1,10 @@
+output "file_system_id" {
+  description = "OCID of the file system."
+  value       = oci_file_storage_file_system.this.id
+}
+
+output "mount_target_ip" {
+  description = "Address to mount from, once the export stands."
+  value       = oci_file_storage_mount_target.this.ip_address
+  depends_on  = [oci_file_storage_export.this]
+}

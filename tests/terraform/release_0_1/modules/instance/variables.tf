@@ -1,0 +1,92 @@
+variable "agent_plugins" {
+  description = "Plugins of the Oracle Cloud Agent that are switched on."
+  type        = list(string)
+  default     = []
+  nullable    = false
+}
+
+variable "assign_public_ip" {
+  description = "Whether the instance gets a public address."
+  type        = bool
+  default     = false
+  nullable    = false
+}
+
+variable "availability_domain" {
+  description = "Availability domain, by its full name."
+  type        = string
+  nullable    = false
+}
+
+variable "boot_volume_gb" {
+  description = "Size of the boot volume in GB."
+  type        = number
+  nullable    = false
+}
+
+variable "compartment_id" {
+  description = "OCID of the compartment."
+  type        = string
+  nullable    = false
+}
+
+variable "compute_cluster_id" {
+  description = "OCID of the compute cluster whose RDMA network the instance joins. Null joins none."
+  type        = string
+  default     = null
+}
+
+variable "freeform_tags" {
+  description = "Free-form tags."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+}
+
+variable "hostname" {
+  description = "Host name in the subnet's DNS domain."
+  type        = string
+  nullable    = false
+}
+
+variable "image_id" {
+  description = "OCID of the image."
+  type        = string
+  nullable    = false
+}
+
+variable "memory_gb" {
+  description = "Memory in GB, for a flexible shape only."
+  type        = number
+  default     = null
+}
+
+variable "name" {
+  description = "Display name."
+  type        = string
+  nullable    = false
+}
+
+variable "ocpus" {
+  description = "Number of OCPUs, for a flexible shape only."
+  type        = number
+  default     = null
+}
+
+variable "shape" {
+  description = "Shape."
+  type        = string
+  nullable    = false
+}
+
+variable "ssh_authorized_keys" {
+  description = "Public keys of the default user, read at the first boot."
+  type        = list(string)
+  nullable    = false
+}
+
+variable "subnet_id" {
+  description = "OCID of the subnet."
+  type        = string
+  nullable    = false
+}

@@ -1,0 +1,97 @@
+# From outside: SSH to the public subnet from the named blocks, and the ICMP message without which path MTU discovery fails.
+# Inside the VCN everything may talk to everything: MPI, NCCL, NFS and Slurm use ports of their own choice.
+# Both subnets have a list of their own, so that the VCN's default list (which opens SSH to everyone) is attached to nothing.
+
+locals {
+  protocol_icmp = "1"
+  protocol_tcp  = "6"
+}
+
+resource "oci_core_security_list" "public" {
+  compartment_id = var.compartment_id
+  vcn_id         = oci_core_vcn.this.id
+  display_name   = "${var.name}-public"
+  freeform_tags  = var.freeform_tags
+
+  dynamic "ingress_security_rules" {
+    for_each = toset(var.network.ssh_allowed_cidrs)
+
+    content {
+      description = "SSH"
+      protocol    = local.protocol_tcp
+      source      = ingress_security_rules.value
+      source_type = "CIDR_BLOCK"
+      stateless   = false
+
+      tcp_options {
+        min = 22
+        max = 22
+      }
+    }
+  }
+
+  ingress_security_rules {
+    description = "Path MTU discovery"
+    protocol    = local.protocol_icmp
+    source      = "0.0.0.0/0"
+    source_type = "CIDR_BLOCK"
+    stateless   = false
+
+    icmp_options {
+      type = 3
+      code = 4
+    }
+  }
+
+  ingress_security_rules {
+    description = "Inside the VCN"
+    protocol    = "all"
+    source      = var.network.vcn_cidr
+    source_type = "CIDR_BLOCK"
+    stateless   = false
+  }
+
+  egress_security_rules {
+    description      = "Everything out"
+    protocol         = "all"
+    destination      = "0.0.0.0/0"
+    destination_type = "CIDR_BLOCK"
+    stateless        = false
+  }
+}
+
+resource "oci_core_security_list" "private" {
+  compartment_id = var.compartment_id
+  vcn_id         = oci_core_vcn.this.id
+  display_name   = "${var.name}-private"
+  freeform_tags  = var.freeform_tags
+
+  ingress_security_rules {
+    description = "Path MTU discovery"
+    protocol    = local.protocol_icmp
+    source      = "0.0.0.0/0"
+    source_type = "CIDR_BLOCK"
+    stateless   = false
+
+    icmp_options {
+      type = 3
+      code = 4
+    }
+  }
+
+  ingress_security_rules {
+    description = "Inside the VCN"
+    protocol    = "all"
+    source      = var.network.vcn_cidr
+    source_type = "CIDR_BLOCK"
+    stateless   = false
+  }
+
+  egress_security_rules {
+    description      = "Everything out"
+    protocol         = "all"
+    destination      = "0.0.0.0/0"
+    destination_type = "CIDR_BLOCK"
+    stateless        = false
+  }
+}

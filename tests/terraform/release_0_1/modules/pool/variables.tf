@@ -1,0 +1,70 @@
+variable "availability_domain" {
+  description = "Availability domain, by its full name."
+  type        = string
+  nullable    = false
+}
+
+variable "baked_image_id" {
+  description = "OCID of the image that the instance configuration launches from. Null takes image_id."
+  type        = string
+  default     = null
+}
+
+variable "cluster_name" {
+  description = "Name of the cluster; it begins the display names of the pool's own resources."
+  type        = string
+  nullable    = false
+}
+
+variable "compartment_id" {
+  description = "OCID of the compartment."
+  type        = string
+  nullable    = false
+}
+
+variable "freeform_tags" {
+  description = "Free-form tags of the pool's resources and nodes."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+}
+
+variable "image_id" {
+  description = "OCID of the image of the nodes that Terraform makes, and of the others where there is no baked one."
+  type        = string
+  nullable    = false
+}
+
+variable "name" {
+  description = "Name of the pool; it begins the names of the nodes."
+  type        = string
+  nullable    = false
+}
+
+variable "pool" {
+  description = "Kind, shape and size of the pool; see the variable pools of the cluster."
+  type = object({
+    kind           = string
+    shape          = string
+    ocpus          = optional(number)
+    memory_gb      = optional(number)
+    count          = number
+    max_count      = number
+    boot_volume_gb = number
+    rdma           = bool
+    rdma_plugins   = list(string)
+  })
+  nullable = false
+}
+
+variable "ssh_authorized_keys" {
+  description = "Public keys of the default user, read at the first boot."
+  type        = list(string)
+  nullable    = false
+}
+
+variable "subnet_id" {
+  description = "OCID of the subnet of the nodes."
+  type        = string
+  nullable    = false
+}

@@ -1,0 +1,186 @@
+"""What is wished of machines reaches the API: firmware, boot volumes, reservations, user data, tags, images."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS
+
+if TYPE_CHECKING:
+    from tests.terraform.conftest import LocalCloud, Workspace
+
+INSTANCES, CONFIGURATIONS = "/20160918/instances", "/20160918/instanceConfigurations"
+SUBSCRIPTIONS = "/20160918/appCatalogSubscriptions"
+TAGS = {"Operations.CostCenter": "42"}
+RESERVATIONS = "/20160918/computeCapacityReservations"
+LISTING = "Oracle Linux - GPU Cluster Networking Image"
+
+
+@pytest.fixture
+def reservation(cloud: LocalCloud) -> Iterator[str]:
+    """Hosts that are kept for somebody."""
+    body = {
+        "compartmentId": cloud.credentials.tenancy,
+        "availabilityDomain": AVAILABILITY_DOMAINS[0],
+        "displayName": "ours",
+        "instanceReservationConfigs": [{"instanceShape": "BM.GPU4.8", "reservedCount": 6}],
+    }
+    ocid = str(cloud.client.call("POST", RESERVATIONS, body=body).body["id"])
+    cloud.wait(RESERVATIONS, ocid, "ACTIVE")
+    yield ocid
+    cloud.client.call("DELETE", f"{RESERVATIONS}/{ocid}")
+
+
+def _launch_details(cloud: LocalCloud, pool: str) -> dict[str, Any]:
+    (one,) = [item for item in cloud.standing(CONFIGURATIONS, "demo") if item["displayName"] == f"demo-{pool}"]
+    found: dict[str, Any] = cloud.client.call("GET", f"{CONFIGURATIONS}/{one['id']}").body
+    details: dict[str, Any] = found["instanceDetails"]["launchDetails"]
+    return details
+
+
+def _instance(cloud: LocalCloud, name: str) -> dict[str, Any]:
+    (one,) = [item for item in cloud.standing(INSTANCES, "demo") if item["displayName"] == name]
+    found: dict[str, Any] = cloud.client.call("GET", f"{INSTANCES}/{one['id']}").body
+    return found
+
+
+def _address(name: str) -> str:
+    return f'module.pool["single"].module.instance["{name}"].oci_core_instance.this'
+
+
+def test_every_wish_reaches_the_machines_and_every_resource_is_tagged(
+    reservation: str, workspace: Workspace, cloud: LocalCloud
+) -> None:
+    wishes: dict[str, Any] = {
+        "boot_volume_vpus_per_gb": 30,
+        "platform": {"type": "AMD_ROME_BM_GPU", "numa_nodes_per_socket": "NPS4", "smt": False},
+        "capacity_reservation_id": reservation,
+        "user_data": "#cloud-config\n",
+    }
+    workspace.variables["defined_tags"] = TAGS
+    workspace.variables["controller"] |= {"boot_volume_vpus_per_gb": 20, "user_data": "#cloud-config\ntimezone: UTC\n"}
+    workspace.pool("compute", **wishes)
+    workspace.pool("single", kind="instances", count=3, max_count=3, rdma=False, rdma_plugins=[], **wishes)
+    workspace.apply()
+
+    details, node, controller = (
+        _launch_details(cloud, "compute"), _instance(cloud, "single-2"), _instance(cloud, "demo-controller")
+    )  # fmt: skip
+    text = base64.b64encode(b"#cloud-config\n").decode()
+    for body in (details, node):
+        assert body["platformConfig"] == {
+            "type": "AMD_ROME_BM_GPU",
+            "numaNodesPerSocket": "NPS4",
+            "isSymmetricMultiThreadingEnabled": False,
+        }
+        assert body["capacityReservationId"] == reservation
+        assert body["metadata"]["user_data"] == text
+        assert body["sourceDetails"]["bootVolumeVpusPerGB"] == 30
+        assert body["instanceOptions"]["areLegacyImdsEndpointsDisabled"] is True
+        assert body["definedTags"] == {"Operations": {"CostCenter": "42"}}
+    plugins = {plugin["name"]: plugin["desiredState"] for plugin in details["agentConfig"]["pluginsConfig"]}
+    assert set(plugins.values()) == {"ENABLED"}
+    assert len(plugins) == 2
+    assert controller["sourceDetails"]["bootVolumeVpusPerGB"] == 20
+    assert controller.get("platformConfig") is None
+    assert base64.b64decode(controller["metadata"]["user_data"]) == b"#cloud-config\ntimezone: UTC\n"
+    _check_tags(cloud)
+    assert workspace.plan().changes == []
+
+    # A node that was removed by its name goes, and the others stay; user data is for nodes to come.
+    workspace.pool("single", count=2, max_count=2, node_names=["single-1", "single-3"], user_data="#cloud-config\n#2\n")
+    assert workspace.apply().changes == [(_address("single-2"), "delete")]
+    assert [one["name"] for one in workspace.output()["pools"]["single"]["instances"]] == ["single-1", "single-3"]
+    workspace.pool("single", count=3, max_count=3, node_names=["single-1", "single-3", "single-4"])
+    assert workspace.plan().changes == [(_address("single-4"), "create")]
+    workspace.pool("single", count=2, max_count=2, node_names=["single-1", "single-3"])
+
+    # What is taken away goes from the launch of nodes to come.
+    workspace.pool("compute", platform=None, capacity_reservation_id=None, boot_volume_vpus_per_gb=10, user_data=None)
+    assert [action for _, action in workspace.apply().changes] == ["update", "replace", "update"]
+    details = _launch_details(cloud, "compute")
+    assert {"platformConfig", "capacityReservationId"} & {name for name, value in details.items() if value} == set()
+    assert "user_data" not in details["metadata"]
+    assert details["sourceDetails"].get("bootVolumeVpusPerGB") in (None, 10)
+    assert workspace.plan().changes == []
+
+
+def _check_tags(cloud: LocalCloud) -> None:
+    roles: dict[str, set[str]] = {}
+    for collection in (
+        "/20160918/vcns", "/20160918/subnets", "/20160918/internetGateways", "/20160918/natGateways",
+        "/20160918/serviceGateways", "/20160918/routeTables", "/20160918/securityLists", INSTANCES, CONFIGURATIONS,
+        "/20160918/clusterNetworks", "/20160918/instancePools", "/20171215/fileSystems", "/20171215/mountTargets",
+    ):  # fmt: skip
+        # What a VCN brings along has no tags.
+        items = [one for one in cloud.standing(collection) if not str(one["displayName"]).startswith("Default ")]
+        assert items, collection
+        for one in items:
+            assert one["definedTags"] == {"Operations": {"CostCenter": "42"}}, collection
+            assert one["freeformTags"]["gpucluster"] == "demo"
+            roles.setdefault(one["freeformTags"]["role"], set()).add(collection.rpartition("/")[2])
+            assert (one["freeformTags"]["role"] == "compute") == ("pool" in one["freeformTags"])
+    assert {role: len(collections) for role, collections in roles.items()} == {
+        "network": 7,
+        "storage": 2,
+        "controller": 1,
+        "compute": 4,
+    }
+
+
+def test_an_image_of_the_marketplace_is_subscribed_to_once_and_kept(workspace: Workspace, cloud: LocalCloud) -> None:
+    workspace.pool("a", kind="compute_cluster", count=0, max_count=1, image={"listing": "No such listing"})
+    assert 'no image listing named "No such listing"' in workspace.plan(check=False).errors.replace("\n", " ")
+    workspace.pool("a", image={"listing": LISTING, "listing_version": "0.0"})
+    refused = workspace.plan(check=False).errors.replace("\n", " ")
+    assert f"The listing {LISTING} has no version 0.0. It has: OracleLinux-8" in refused
+
+    for pool in ("a", "b"):
+        workspace.pool(pool, kind="compute_cluster", count=0, max_count=1, image={"listing": LISTING})
+    workspace.apply()
+    (subscription,) = cloud.standing(SUBSCRIPTIONS)
+    assert "2025.02.28" in subscription["listingResourceVersion"], "the newest of two"
+    pools = workspace.output()["pools"]
+    assert {pool["image_id"] for pool in pools.values()} == {subscription["listingResourceId"]}
+    assert _launch_details(cloud, "a")["sourceDetails"]["imageId"] == subscription["listingResourceId"]
+    assert workspace.plan().changes == []
+
+    # The same version, written in two ways, would be subscribed to twice and cancelled once too often.
+    workspace.pool("b", image={"listing": LISTING, "listing_version": subscription["listingResourceVersion"]})
+    assert "write it in two ways" in workspace.plan(check=False).errors.replace("\n", " ")
+    workspace.pool("b", image={"name": "Debian-13-local"})
+    (named,) = [address for address, action in workspace.plan().changes if address == 'terraform_data.image["pool/b"]']
+    assert named
+    workspace.pool("b", image={"name": "Debian-12-local"})
+    assert "No image Debian-12-local is offered for shape BM.GPU4.8 (pool/b)" in workspace.plan(check=False).errors
+
+
+def test_a_custom_image_is_offered_for_another_shape(workspace: Workspace, cloud: LocalCloud) -> None:
+    workspace.variables["controller"]["image"] = {"operating_system": "Oracle Linux", "version": "9"}
+    workspace.apply()
+    tenancy, (controller,) = cloud.credentials.tenancy, cloud.standing(INSTANCES, "demo")
+    body = {"compartmentId": tenancy, "instanceId": controller["id"], "displayName": "ours"}
+    image = cloud.client.call("POST", "/20160918/images", body=body).body["id"]
+    cloud.wait("/20160918/images", image, "AVAILABLE")
+    try:
+        shape = f"/20160918/images/{image}/shapes/BM.GPU4.8"
+        for pool in ("a", "b"):
+            workspace.pool(
+                pool,
+                kind="compute_cluster",
+                count=0,
+                max_count=1,
+                image={"ocid": image, "make_compatible": True},
+            )
+        made = f'oci_core_shape_management.this["{image}/BM.GPU4.8"]'
+        assert (made, "create") in workspace.apply().changes
+        assert cloud.client.call("GET", shape).body["shape"] == "BM.GPU4.8"
+        assert workspace.plan().changes == []
+        workspace.variables["pools"] = {}
+        assert (made, "delete") in workspace.apply().changes
+    finally:
+        cloud.client.call("DELETE", f"/20160918/images/{image}")

@@ -1,0 +1,61 @@
+"""What an earlier release built is taken over as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpucluster.paths import terraform_dir
+
+if TYPE_CHECKING:
+    from tests.terraform.conftest import LocalCloud, Workspace
+
+EARLIER = Path(__file__).parent / "release_0_1"
+# What nodes, homes and the network are; the rest hangs on these.
+LASTING = (
+    "/20160918/vcns",
+    "/20160918/subnets",
+    "/20160918/instances",
+    "/20160918/instanceConfigurations",
+    "/20160918/clusterNetworks",
+    "/20160918/computeClusters",
+    "/20171215/fileSystems",
+    "/20171215/mountTargets",
+)
+
+
+def test_nothing_of_an_earlier_release_is_replaced(new_workspace: Callable[..., Workspace], cloud: LocalCloud) -> None:
+    workspace = new_workspace("demo", EARLIER)
+    workspace.pool("compute")
+    workspace.pool("burst", kind="compute_cluster", count=1, max_count=4)
+    workspace.apply()
+    for network in cloud.standing("/20160918/clusterNetworks", "demo"):
+        cloud.wait("/20160918/clusterNetworks", network["id"], "RUNNING")
+    before = {name: {item["id"] for item in cloud.standing(name, "demo")} for name in LASTING}
+    assert all(before.values())
+    images = {pool: made["image_id"] for pool, made in workspace.output()["pools"].items()}
+
+    workspace.take(terraform_dir())
+    changes = workspace.plan().changes
+    assert {action for _, action in changes} <= {"create", "move", "update"}
+    assert {address.rpartition(".")[0].rpartition(".")[2] for address, action in changes if action == "create"} == {
+        "terraform_data"
+    }
+    assert ("module.network.oci_core_internet_gateway.this[0]", "update") in changes
+
+    workspace.apply()
+    assert {name: {item["id"] for item in cloud.standing(name, "demo")} for name in LASTING} == before
+    assert {pool: made["image_id"] for pool, made in workspace.output()["pools"].items()} == images
+    assert workspace.plan().changes == []
+
+    # User data comes with the first apply of the present gpucluster: for nodes to come, and nobody else.
+    for pool in ("compute", "burst"):
+        workspace.pool(pool, user_data="#cloud-config\n")
+    changes = workspace.plan().changes
+    assert {address for address, action in changes if action == "replace"} == {
+        f'module.pool["{pool}"].oci_core_instance_configuration.this[0]' for pool in ("compute", "burst")
+    }
+    assert [change for change in changes if change[1] != "replace"] == [
+        ('module.pool["compute"].oci_core_cluster_network.this[0]', "update")
+    ]
