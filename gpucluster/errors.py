@@ -11,10 +11,12 @@ The codes stand together here, so that each has one meaning::
          |  `- CloudError
          `- VerifyError          the cluster stands, but a check failed or could not run
     2    InputError              the input is wrong; nothing was created
+         PreflightError          the cloud would refuse it; nothing was created
     3    (no error)              plan --detailed-exitcode: there are changes
     4    LockedError             another run holds this cluster
     5    EnvironmentFault        this machine lacks something that is needed
     6    DataGuardError          users' data would be lost; say --delete-data to go on
+    7    ReplacementError        nodes would be replaced; say --replace-nodes to go on
     130  Interrupted             Ctrl-C or SIGTERM
 
 The library raises; only the command line turns an error into text and an exit code.
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, Literal
 
 EXIT_SUCCESS = 0
 EXIT_FAILED = 1
@@ -32,6 +35,7 @@ EXIT_CHANGES = 3
 EXIT_LOCKED = 4
 EXIT_ENVIRONMENT = 5
 EXIT_DATA_GUARD = 6
+EXIT_REPLACEMENT = 7
 EXIT_INTERRUPTED = 130
 
 
@@ -82,6 +86,35 @@ class InputError(GpuClusterError):
         return "\n".join([super().__str__(), *(f"  {finding}" for finding in self.findings)])
 
 
+@dataclass(frozen=True)
+class PreflightFinding:
+    """What a look before a run found: how bad it is, which check it was, why, and what to do about it."""
+
+    level: Literal["error", "warning", "note"]
+    check: str
+    reason: str
+    action: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.level}: {self.check}: {self.reason}"
+        return f"{text}. {self.action}" if self.action else text
+
+
+class PreflightError(GpuClusterError):
+    """What is wished for would fail in the cloud. `findings` holds everything that was found, errors first."""
+
+    exit_code = EXIT_INPUT
+
+    def __init__(
+        self, what: str, *, where: str = "", hint: str = "", findings: Iterable[PreflightFinding] = ()
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.findings = tuple(findings)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {finding}" for finding in self.findings)])
+
+
 class LockedError(GpuClusterError):
     """Another run holds the lock of this cluster."""
 
@@ -98,6 +131,12 @@ class DataGuardError(GpuClusterError):
     """A share that holds users' files would be deleted."""
 
     exit_code = EXIT_DATA_GUARD
+
+
+class ReplacementError(GpuClusterError):
+    """Nodes that cluster.yml still wishes for, or the controller, would be deleted or made anew."""
+
+    exit_code = EXIT_REPLACEMENT
 
 
 class Interrupted(GpuClusterError):
@@ -130,7 +169,10 @@ class ProcessError(ToolError):
 
 
 class TerraformError(ToolError):
-    """Terraform refused; the text carries its diagnostics."""
+    """Terraform refused; the text names resource, cause and request id. `troubles` has one `diagnosis.Trouble` for
+    each refusal; it is empty where Terraform was not asked."""
+
+    troubles: tuple[Any, ...] = ()
 
 
 class AnsibleError(ToolError):
@@ -138,7 +180,18 @@ class AnsibleError(ToolError):
 
 
 class CloudError(ToolError):
-    """The cloud's API refused; the text carries its status, code and request id."""
+    """The cloud's API refused; the text carries its status, code and request id.
+
+    `status` is that of HTTP, 0 where there was no answer; `date` is the answer's Date header, empty without one.
+    """
+
+    def __init__(
+        self, what: str, *, where: str = "", hint: str = "", status: int = 0, code: str = "", date: str = ""
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.status = status
+        self.code = code
+        self.date = date
 
 
 class VerifyError(GpuClusterError):

@@ -15,15 +15,19 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpucluster import process
-from gpucluster.errors import EnvironmentFault, TerraformError
+from gpucluster import diagnosis, process
+from gpucluster.backends import Backend
+from gpucluster.diagnosis import Cause, Lock, Trouble
+from gpucluster.errors import EnvironmentFault, GpuClusterError, LockedError, TerraformError
 from gpucluster.events import Event, Sink
 from gpucluster.paths import ClusterPaths, terraform_dir, write_private
+from gpucluster.state import State
 
 MINIMUM_VERSION = (1, 5)
 # The release that is downloaded where there is none on PATH, and the SHA-256 of the program inside its archive.
@@ -34,6 +38,11 @@ PINNED_PROGRAM_SHA256 = {
 DOWNLOAD_TIMEOUT = 60.0
 # How long Terraform waits for its own state lock: the terraform of an earlier run that was killed may still be saving.
 STATE_LOCK_TIMEOUT = "120s"
+KEPT_LOGS = 20
+# Settings of an operator's own Terraform that would lead ours to another state.
+_NOT_OURS = ("TF_DATA_DIR", "TF_WORKSPACE")
+# The frame that Terraform draws around an error.
+_FRAME = str.maketrans("", "", "╷│╵")
 
 _ACTIONS = {
     "create": ("creating", "created"),
@@ -46,18 +55,27 @@ _ACTIONS = {
 
 @dataclass(frozen=True)
 class Change:
-    """One planned change: the resource's address and what would happen (create, update, delete, replace)."""
+    """One planned change: the resource's address and what would happen (create, update, delete, replace).
+
+    Args:
+        reason: why it is deleted or replaced, in Terraform's word: `tainted`, `cannot_update`,
+            `delete_because_each_key`; empty where it says nothing.
+        forced_by: the attributes for which it can't stay, such as `source_details.source_id`.
+    """
 
     address: str
     action: str
+    reason: str = ""
+    forced_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What an apply would do. `file` can be applied once."""
+    """What an apply would do. `file` can be applied once. `destroy`: it takes everything away."""
 
     changes: tuple[Change, ...]
     file: Path
+    destroy: bool = False
 
     def lost(self, resource_type: str) -> tuple[str, ...]:
         """Addresses of this resource type that the plan deletes or replaces."""
@@ -82,14 +100,28 @@ def find_program(cache: Path) -> Path:
     return _pinned_program(cache)
 
 
-def _check_version(program: Path) -> None:
+def version_of(program: Path) -> str:
+    """What the program says its version is, such as "1.11.4".
+
+    Raises:
+        EnvironmentFault: it does not say.
+    """
     said = process.run([str(program), "version", "-json"], env=_environment(), timeout=30).stdout
     try:
         version = str(json.loads(said)["terraform_version"])
-        numbers = tuple(int(part) for part in version.split("-")[0].split(".")[:2])
+        _numbers(version)
     except (ValueError, KeyError, TypeError) as error:
         raise EnvironmentFault("terraform did not tell its version", where=str(program)) from error
-    if numbers < MINIMUM_VERSION:
+    return version
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("-")[0].split(".")[:2])
+
+
+def _check_version(program: Path) -> None:
+    version = version_of(program)
+    if _numbers(version) < MINIMUM_VERSION:
         wanted = ".".join(map(str, MINIMUM_VERSION))
         raise EnvironmentFault(
             f"terraform {version} is too old",
@@ -140,7 +172,8 @@ def _environment() -> dict[str, str]:
     """Our environment; a TF_CLI_CONFIG_FILE that names no file is left out, for Terraform would grumble each time."""
     config = os.environ.get("TF_CLI_CONFIG_FILE")
     missing = config is not None and not Path(config).exists()
-    return {key: value for key, value in os.environ.items() if not (missing and key == "TF_CLI_CONFIG_FILE")}
+    unwanted = {*_NOT_OURS, *(["TF_CLI_CONFIG_FILE"] if missing else [])}
+    return {key: value for key, value in os.environ.items() if key not in unwanted}
 
 
 class Terraform:
@@ -148,14 +181,29 @@ class Terraform:
 
     Args:
         env: what is added to the environment: credentials, the CLI configuration of the provider.
+        backend: where the state lies; by default a file of this cluster's folder.
+        lock_timeout: how long to wait for another run that holds the state, as Terraform writes it.
     """
 
-    def __init__(self, paths: ClusterPaths, program: Path, env: Mapping[str, str], on_event: Sink) -> None:
+    def __init__(
+        self,
+        paths: ClusterPaths,
+        program: Path,
+        env: Mapping[str, str],
+        on_event: Sink,
+        *,
+        backend: Backend | None = None,
+        lock_timeout: str = STATE_LOCK_TIMEOUT,
+    ) -> None:
         self._paths = paths
         self._root = paths.terraform / "cluster"
-        self._env = {**_environment(), "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1", **env}
+        self._backend = backend or Backend("local", {"path": str(paths.terraform_state)})
+        ours = {"TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1", **self._backend.environment()}
+        self._env = {**_environment(), **ours, **env}
         self._program = program
         self._on_event = on_event
+        self._lock_timeout = lock_timeout
+        self._state = State(paths, self._backend, self._said, self._check_backend, on_event)
 
     def prepare(self) -> None:
         """Bring the working copy up to date: our files and the backend."""
@@ -165,8 +213,7 @@ class Terraform:
             raise EnvironmentFault(
                 f"can't write the working copy of Terraform's files: {error.strerror}", where=str(self._paths.terraform)
             ) from error
-        backend = {"terraform": {"backend": {"local": {"path": str(self._paths.terraform_state)}}}}
-        write_private(self._root / "backend.tf.json", json.dumps(backend, indent=2) + "\n")
+        self._state.write_backend(self._root)
 
     @property
     def has_variables(self) -> bool:
@@ -213,8 +260,20 @@ class Terraform:
         raise TerraformError("the root does not ask for the provider oracle/oci", where=str(self._root))
 
     def init(self) -> None:
-        """`terraform init`: the backend and the provider. Upgrades nothing that is locked."""
-        self._quiet("init", input=False, no_color=_flag())
+        """`terraform init`: the backend and the provider. Upgrades nothing that is locked.
+
+        A state that lies elsewhere than it is wished to is moved first; a copy of it is kept.
+
+        Raises:
+            EnvironmentFault: this terraform does not know the backend.
+            InputError: the state can't move, or the one found is another cluster's.
+            LockedError: another run holds the state.
+            TerraformError: Terraform refused.
+        """
+        self._state.settle()
+        self._said(self._root, ("init", "-input=false", "-no-color", "-reconfigure"))
+        self._state.remember()
+        self._state.save_what_was_left(self._root)
 
     def plan(self, *, destroy: bool = False) -> Plan:
         """Compare the wish with the cloud. The cloud is only read."""
@@ -225,37 +284,55 @@ class Terraform:
             if message.get("type") == "planned_change":
                 change = message["change"]
                 if change["action"] not in ("noop", "read"):
-                    changes.append(Change(change["resource"]["addr"], change["action"]))
+                    changes.append(Change(change["resource"]["addr"], change["action"], change.get("reason", "")))
 
         extra = {"destroy": _flag()} if destroy else {}
-        self._stream("plan", on_message, input=False, out=str(file), lock_timeout=STATE_LOCK_TIMEOUT, **extra)
+        again = _again(destroy)
+        self._stream("plan", on_message, again, input=False, out=str(file), lock_timeout=self._lock_timeout, **extra)
         file.chmod(0o600)
-        return Plan(tuple(changes), file)
+        if any(change.action == "replace" for change in changes):
+            forced = self._forced_by(file)
+            changes = [replace(change, forced_by=forced.get(change.address, ())) for change in changes]
+        return Plan(tuple(changes), file, destroy)
+
+    def _forced_by(self, file: Path) -> dict[str, tuple[str, ...]]:
+        """The attributes that force replacements, by address; the stream of a plan does not tell them."""
+        shown = json.loads(self._said(self._root, ("show", "-json", "-no-color", str(file))))
+        return {
+            change["address"]: tuple(
+                ".".join(step for step in path if isinstance(step, str))
+                for path in change["change"].get("replace_paths", ())
+            )
+            for change in shown.get("resource_changes", ())
+        }
 
     def apply(self, plan: Plan) -> None:
         """Carry a plan out; each resource is announced as it begins and ends."""
         try:
-            self._stream("apply", self._announce, str(plan.file), input=False, lock_timeout=STATE_LOCK_TIMEOUT)
+            self._stream(
+                "apply",
+                self._announce,
+                _again(plan.destroy),
+                str(plan.file),
+                input=False,
+                lock_timeout=self._lock_timeout,
+            )
         finally:
             plan.file.unlink(missing_ok=True)
-            self._protect_state()
+            self._state.protect()
 
     def outputs(self) -> Mapping[str, Any]:
         """The output values by name; empty where nothing was applied yet."""
-        if not self._paths.terraform_state.exists():
-            return {}
-        said = self._quiet("output", json=_flag(), no_color=_flag())
-        return {name: output["value"] for name, output in json.loads(said or "{}").items()}
+        return self._state.outputs()
 
     def addresses(self) -> tuple[str, ...]:
         """The addresses of everything in the state, data sources left out."""
-        if not self._paths.terraform_state.exists():
-            return ()
-        return tuple(line for line in self._quiet("state list").splitlines() if line and not _is_data(line))
+        return self._state.addresses()
 
-    def _protect_state(self) -> None:
-        for file in self._paths.root.glob("terraform.tfstate*"):
-            file.chmod(0o600)
+    def forget(self) -> None:
+        """Remove what of this cluster's state and working copy lies on this machine: the cluster is gone."""
+        self._state.forget()
+        shutil.rmtree(self._paths.terraform, ignore_errors=True)
 
     def _announce(self, message: Mapping[str, Any]) -> None:
         kind, hook = str(message.get("type")), message.get("hook") or {}
@@ -271,33 +348,75 @@ class Terraform:
         elif kind == "apply_errored":
             self._on_event(Event("resource", address, "failed", elapsed=float(hook.get("elapsed_seconds", 0))))
 
-    def _quiet(self, command: str, *args: str, **options: Any) -> str:
+    def _check_backend(self, backend: Backend) -> None:
+        if backend.kind in ("oci", "s3"):
+            backend.check_program(self._program, version_of(self._program))
+
+    def _said(self, folder: Path, words: Sequence[str]) -> str:
+        """Run a command that has no -json output, or one of its own, and return what it said."""
         lines: list[str] = []
-        done = self._run(command, lines.append, *args, **options)
+        argv = [str(self._program), *words]
+        done = process.stream(argv, on_line=lines.append, env=self._env, cwd=folder, private=True)
         if done.returncode != 0:
-            text = process.without_colour(done.stderr.strip() or "\n".join(lines).strip())[-4000:]
-            raise TerraformError(f"terraform {command} failed:\n{text}", where=str(self._root))
+            text = process.without_colour(done.stderr.strip() or "\n".join(lines)).translate(_FRAME)
+            found = [_diagnostic(part) for part in text.split("Error: ")[1:]] or [{"summary": text.strip()}]
+            raise self._failed(words[0], [diagnosis.diagnose(one, _again(destroy=False)) for one in found])
         return "\n".join(lines)
 
-    def _stream(self, command: str, on_message: Any, *args: str, **options: Any) -> None:
-        diagnostics: list[str] = []
+    def _stream(self, command: str, on_message: Any, again: str, *args: str, **options: Any) -> None:
+        diagnostics: list[Mapping[str, Any]] = []
+        ids: dict[str, str] = {}
+        failed: dict[str, str] = {}
 
         def on_line(line: str) -> None:
             message = _message(line)
+            hook = message.get("hook") or {}
+            address = (hook.get("resource") or {}).get("addr", "")
+            if message.get("type") == "apply_start":
+                ids[address] = str(hook.get("id_value") or "")
+            elif message.get("type") == "apply_errored":
+                failed[address] = ids.get(address, "")
             diagnostic = message.get("diagnostic") if message.get("type") == "diagnostic" else None
             if diagnostic and diagnostic.get("severity") == "error":
-                diagnostics.append(_diagnostic_text(diagnostic))
+                diagnostics.append(diagnostic)
             elif diagnostic:
                 self._on_event(Event("log", "terraform", "warning", _diagnostic_text(diagnostic)))
             on_message(message)
 
         done = self._run(command, on_line, *args, json=_flag(), **options)
         if done.returncode != 0:
-            text = "\n".join(dict.fromkeys(diagnostics)) or done.stderr.strip() or "it gave no reason"
-            raise TerraformError(
-                f"terraform {command} failed:\n{text}",
-                hint="Mend the cause and run the same command again; what was made is in the state",
-            )
+            found = diagnosis.located(diagnostics, failed) or [{"summary": _last_words(done)}]
+            raise self._failed(command, list(dict.fromkeys(diagnosis.diagnose(one, again) for one in found)))
+
+    def _failed(self, command: str, troubles: Sequence[Trouble]) -> GpuClusterError:
+        """The error for a command that failed; everything that was said is kept in the diary."""
+        log = self._log(command, troubles)
+        locked = next((one for one in troubles if one.cause is Cause.STATE_LOCK), None)
+        lock = diagnosis.lock_of(locked.detail) if locked else None
+        if lock is not None:
+            return self._locked(lock)
+        what, where, hint = diagnosis.summary(troubles, f"terraform {command}")
+        error = TerraformError(what, where=where, hint=f"{hint}. Everything that was said: {log}")
+        error.troubles = tuple(troubles)
+        return error
+
+    def _locked(self, lock: Lock) -> LockedError:
+        who = f" by {lock.who}" if lock.who else " by a run that this backend does not name"
+        since = f" since {lock.since}" if lock.since else ""
+        unlock = f"{self._program} -chdir={self._root} force-unlock {lock.id}"
+        dead = f"If it is dead for certain, let the lock go: {unlock}" if self._backend.remote else ""
+        return LockedError(
+            f"Terraform's state is held{who}{since} (lock {lock.id})",
+            where=str(self._backend),
+            hint=f"Wait for it to end. {dead or 'The lock goes with the process that holds it'}",
+        )
+
+    def _log(self, command: str, troubles: Sequence[Trouble]) -> Path:
+        file = self._paths.runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S-%f}-terraform-{command}.log"
+        write_private(file, "\n\n".join(one.detail for one in troubles) + "\n")
+        for old in sorted(self._paths.runs.glob("*-terraform-*.log"))[:-KEPT_LOGS]:
+            old.unlink(missing_ok=True)
+        return file
 
     def _run(self, command: str, on_line: Any, *args: str, **options: Any) -> process.Completed:
         program = _program_class()(working_dir=str(self._root), terraform_bin_path=str(self._program))
@@ -305,8 +424,23 @@ class Terraform:
         return process.stream(argv, on_line=on_line, env=self._env, cwd=self._root, private=True)
 
 
-def _is_data(address: str) -> bool:
-    return address.startswith("data.") or ".data." in address
+def _again(destroy: bool) -> str:
+    """The command that goes on from where this one stopped."""
+    return "gpucluster destroy" if destroy else "gpucluster apply"
+
+
+def _diagnostic(text: str) -> dict[str, str]:
+    """An error as Terraform writes it for people, without its "Error: "."""
+    summary, _, detail = text.strip().partition("\n")
+    return {"summary": summary.strip(), "detail": "\n".join(line.strip() for line in detail.splitlines()).strip()}
+
+
+def _last_words(done: process.Completed) -> str:
+    """Of a terraform that ended without a diagnostic: it was killed, or it crashed."""
+    said = process.without_colour(done.stderr.strip())[-2000:]
+    if done.returncode < 0:
+        return f"it was ended by signal {-done.returncode}. {said}".strip()
+    return said or "it gave no reason"
 
 
 def _flag() -> Any:

@@ -1,0 +1,312 @@
+"""Where the state lies: real Terraform, a root that needs no provider, and doubles for the places (state_doubles)."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster import backends
+from gpucluster.errors import EnvironmentFault, InputError, LockedError, TerraformError
+from gpucluster.events import Event
+from gpucluster.paths import ClusterPaths
+from gpucluster.terraform import Terraform
+from tests.terraform.state_doubles import StateDouble, serving
+
+PASSWORD = "sesame-opens-9f"
+ROOT = """
+variable "cluster_name" { type = string }
+variable "wait" {
+  type    = number
+  default = 0
+}
+resource "terraform_data" "network" { input = var.cluster_name }
+resource "terraform_data" "slow" {
+  count = var.wait > 0 ? 1 : 0
+  provisioner "local-exec" { command = "sleep ${var.wait}" }
+}
+resource "terraform_data" "secret" { input = sensitive("hush-hush-4711") }
+output "cluster" { value = { name = var.cluster_name, contract_version = 1 } }
+"""
+ADDRESSES = ("terraform_data.network", "terraform_data.secret")
+
+
+@pytest.fixture(autouse=True)
+def _a_small_root(tmp_path: Path, terraform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root" / "cluster"
+    root.mkdir(parents=True)
+    (root / "main.tf").write_text(ROOT)
+    monkeypatch.setattr("gpucluster.terraform.terraform_dir", lambda: tmp_path / "root")
+    monkeypatch.setenv("TF_HTTP_USERNAME", "gpucluster")
+    monkeypatch.setenv("TF_HTTP_PASSWORD", PASSWORD)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", PASSWORD)
+    for name in ("TF_HTTP_ADDRESS", "AWS_PROFILE", "AWS_CA_BUNDLE", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+class Machine:
+    """One operator's machine: a folder, and Terraform as a run of ours uses it."""
+
+    def __init__(self, folder: Path, cluster: str = "demo") -> None:
+        folder.mkdir(exist_ok=True)
+        self.cluster = cluster
+        self.paths = ClusterPaths.of(folder / "cluster.yml")
+        self.paths.create()
+        self.events: list[Event] = []
+
+    def terraform(self, kind: str = "local", config: Mapping[str, Any] | None = None) -> Terraform:
+        backend = backends.wished(
+            kind,
+            config or {},
+            cluster=self.cluster,
+            local_file=self.paths.terraform_state,
+            region="us-ashburn-1",
+            profile="DEFAULT",
+        )
+        program = Path(shutil.which("terraform") or "")
+        return Terraform(self.paths, program, {}, self.events.append, backend=backend, lock_timeout="0s")
+
+    def apply(self, kind: str = "local", config: Mapping[str, Any] | None = None, **variables: Any) -> int:
+        """As a run does it; returns the number of changes."""
+        terraform = self.terraform(kind, config)
+        terraform.prepare()
+        terraform.init()
+        terraform.set_variables({"cluster_name": self.cluster, **variables})
+        plan = terraform.plan()
+        terraform.apply(plan)
+        return len(plan.changes)
+
+    def copies(self) -> list[Path]:
+        return sorted(self.paths.root.glob("terraform.tfstate.before-*"))
+
+    def files(self) -> list[Path]:
+        return [file for file in self.paths.root.rglob("*") if file.is_file() and not file.is_symlink()]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "here")
+
+
+def _http(double: StateDouble, name: str = "demo") -> dict[str, str]:
+    return {"address": f"{double.url}/{name}", "lock_address": f"{double.url}/{name}"}
+
+
+def test_a_state_over_http_is_read_by_another_machine_that_never_ran_init(machine: Machine, tmp_path: Path) -> None:
+    with serving() as double:
+        assert machine.terraform("http", _http(double)).outputs() == {}
+        assert machine.apply("http", _http(double)) == 2
+        assert not machine.paths.terraform_state.exists()
+        assert double.locks == {}
+        other = Machine(tmp_path / "there").terraform("http", _http(double))
+        assert other.outputs()["cluster"]["name"] == "demo"
+        assert other.addresses() == ADDRESSES
+        assert machine.apply("http", _http(double)) == 0
+        assert len(double.authorizations) == 1
+        assert "" not in double.authorizations
+
+
+def test_no_secret_of_a_backend_is_written_and_what_is_written_is_private(machine: Machine) -> None:
+    with serving() as http, serving(s3=True) as s3:
+        machine.apply("http", _http(http))
+        machine.apply("s3", _s3(s3))
+    assert machine.paths.root.stat().st_mode & 0o777 == 0o700
+    for file in machine.files():
+        assert PASSWORD.encode() not in file.read_bytes(), file
+    private = [*machine.copies(), machine.paths.root / "backend.json"]
+    private.append(machine.paths.terraform / "cluster" / "backend.tf.json")
+    assert len(private) == 3
+    assert {file.stat().st_mode & 0o777 for file in private} == {0o600}
+    assert "hush-hush-4711" not in str(machine.events)
+
+
+def test_two_machines_at_once_the_second_is_told_what_to_type_and_it_works(machine: Machine) -> None:
+    with serving() as double:
+        machine.apply("http", _http(double))
+        double.lock("/demo")
+        with pytest.raises(LockedError, match="0a1b2c3d-held") as caught:
+            machine.apply("http", _http(double))
+        assert caught.value.exit_code == 4
+        command = caught.value.hint.partition(": ")[2]
+        assert command.endswith("force-unlock 0a1b2c3d-held")
+        subprocess.run(_forced(command), check=True, capture_output=True, stdin=subprocess.DEVNULL)
+        assert machine.apply("http", _http(double)) == 0
+
+
+def _forced(command: str) -> list[str]:
+    """The same without the question that a person is asked."""
+    *words, lock = shlex.split(command)
+    return [*words, "-force", lock]
+
+
+def test_who_holds_a_state_and_since_when_is_told_where_the_backend_tells_it(machine: Machine) -> None:
+    machine.apply()
+    terraform = machine.terraform()
+    terraform.set_variables({"cluster_name": "demo", "wait": 20})
+    argv = [shutil.which("terraform") or "", "apply", "-auto-approve", "-input=false"]
+    root = machine.paths.terraform / "cluster"
+    with subprocess.Popen(argv, cwd=root, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert any("Creating..." in line for line in other.stdout)
+        with pytest.raises(LockedError, match=r"held by \S+@\S+ since 20\d\d-\d\d-\d\d") as caught:
+            terraform.plan()
+        other.send_signal(2)
+        other.stdout.read()
+    assert "goes with the process" in caught.value.hint
+    assert machine.apply() == 1, "the one that was interrupted goes"
+
+
+def test_a_state_moves_to_a_new_backend_and_back_and_a_copy_is_kept_each_time(machine: Machine) -> None:
+    machine.apply()
+    with serving() as double:
+        assert machine.apply("http", _http(double)) == 0
+        assert not machine.paths.terraform_state.exists()
+        assert "/demo" in double.objects
+        assert machine.terraform("local").addresses() == ADDRESSES, "it is read where it lies, not where it is wished"
+        assert machine.apply() == 0
+        assert machine.paths.terraform_state.stat().st_mode & 0o777 == 0o600
+    assert [json.loads(copy.read_text())["outputs"]["cluster"]["value"]["name"] for copy in machine.copies()] == [
+        "demo",
+        "demo",
+    ]
+    moves = [event.message for event in machine.events if "the state lies in" in event.message]
+    assert len(moves) == 2
+    machine.terraform().forget()
+    left = {file.name for file in machine.files()}
+    assert left <= {"provider-question"} | {file.name for file in machine.paths.runs.iterdir()}
+
+
+def test_a_working_copy_that_is_gone_loses_nothing(machine: Machine) -> None:
+    with serving() as double:
+        machine.apply("http", _http(double))
+        shutil.rmtree(machine.paths.terraform)
+        assert machine.apply() == 0, "the state was found where it lay, and moved"
+        assert machine.apply("http", _http(double)) == 0
+
+
+def test_a_move_that_was_killed_after_the_copy_is_done_again(machine: Machine) -> None:
+    machine.apply()
+    before = {file: file.read_bytes() for file in (machine.paths.terraform_state, machine.paths.root / "backend.json")}
+    with serving() as double:
+        machine.apply("http", _http(double))
+        for file, content in before.items():
+            file.write_bytes(content)
+        assert machine.apply("http", _http(double)) == 0
+
+
+def test_a_move_that_fails_leaves_the_state_where_it_was(machine: Machine) -> None:
+    machine.apply()
+    with serving() as double:
+        double.failing = True
+        with pytest.raises(TerraformError) as caught:
+            machine.apply("http", _http(double))
+        assert "the state can't be read or written" in str(caught.value)
+        assert machine.apply() == 0
+        double.failing = False
+        double.lock("/demo")
+        with pytest.raises(LockedError, match="0a1b2c3d-held"):
+            machine.apply("http", _http(double))
+        double.locks.clear()
+        assert machine.apply("http", _http(double)) == 0
+    with pytest.raises(TerraformError, match="connection refused") as caught:
+        machine.terraform("http", _http(double)).outputs()
+    assert "gpucluster apply" in str(caught.value)
+
+
+def test_what_an_apply_could_not_save_is_saved_by_the_next(machine: Machine) -> None:
+    with serving() as double:
+        machine.apply("http", _http(double))
+        terraform = machine.terraform("http", _http(double))
+        terraform.set_variables({"cluster_name": "demo", "wait": 1})
+        plan = terraform.plan()
+        double.read_only = True
+        with pytest.raises(TerraformError) as caught:
+            terraform.apply(plan)
+        assert "the state can't be read or written" in caught.value.what
+        double.read_only = False
+        assert "slow" not in str(double.objects)
+        assert machine.apply("http", _http(double), wait=1) == 0
+        assert "slow" in str(double.objects)
+        assert machine.apply("http", _http(double), wait=1) == 0
+
+
+def test_a_state_that_is_there_already_is_never_overwritten(machine: Machine, tmp_path: Path) -> None:
+    machine.apply()
+    with serving() as double:
+        Machine(tmp_path / "there").apply("http", _http(double))
+        kept = double.objects["/demo"]
+        with pytest.raises(InputError, match="another one already, with 2 resources"):
+            machine.apply("http", _http(double))
+        assert double.objects["/demo"] == kept
+        newer = {**json.loads(machine.paths.terraform_state.read_text()), "serial": 99, "outputs": {}}
+        double.objects["/demo"] = json.dumps(newer).encode()
+        with pytest.raises(InputError, match="a newer one of this cluster"):
+            machine.apply("http", _http(double))
+        assert machine.apply() == 0
+
+
+def test_the_state_of_another_cluster_is_refused(machine: Machine, tmp_path: Path) -> None:
+    with serving() as double:
+        machine.apply("http", _http(double))
+        with pytest.raises(InputError, match="that of the cluster demo, and not of other"):
+            Machine(tmp_path / "there", "other").apply("http", _http(double))
+
+
+def test_an_address_that_is_a_secret_comes_from_the_environment(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving() as double:
+        monkeypatch.setenv("TF_HTTP_ADDRESS", f"{double.url}/p/{PASSWORD}/n/space/b/states/o/demo")
+        machine.apply("http")
+        assert len(double.objects) == 1
+        for file in machine.files():
+            assert PASSWORD.encode() not in file.read_bytes(), file
+        monkeypatch.setenv("TF_HTTP_ADDRESS", f"{double.url}/another")
+        with pytest.raises(InputError, match="TF_HTTP_ADDRESS"):
+            machine.apply("http")
+
+
+def _s3(double: StateDouble) -> dict[str, Any]:
+    return {"bucket": "states", "endpoint": double.url}
+
+
+def test_a_state_in_s3_of_another_maker(machine: Machine) -> None:
+    with serving(s3=True) as double:
+        assert machine.apply("s3", _s3(double)) == 2
+        assert list(double.objects) == ["/states/gpucluster/demo/terraform.tfstate"]
+        assert machine.terraform("s3", _s3(double)).addresses() == ADDRESSES
+        assert machine.apply("s3", _s3(double)) == 0
+        trailing = [seen for seen in double.headers_seen if "x-amz-trailer" in seen or "aws-chunked" in str(seen)]
+        assert not trailing, "Object Storage refuses these"
+
+
+def test_oci_is_refused_by_a_terraform_that_is_too_old_before_anything_is_made(machine: Machine) -> None:
+    terraform = machine.terraform("oci", {"bucket": "states", "namespace": "space"})
+    terraform.prepare()
+    with pytest.raises(EnvironmentFault, match=r"terraform 1\.11\.4 has no backend oci.*1\.12 is the first") as caught:
+        terraform.init()
+    assert caught.value.exit_code == 5
+    assert "backend: s3" in caught.value.hint
+    assert not (machine.paths.terraform / "cluster" / ".terraform").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        ("s3", {"bucket": "states", "namespace": "space"}),
+        ("s3", {"bucket": "states", "use_lockfile": True}),
+        ("http", {"address": "https://example.org/demo", "retry_max": 5}),
+    ],
+)
+def test_what_is_written_is_accepted_by_terraform(machine: Machine, kind: str, config: Mapping[str, Any]) -> None:
+    machine.terraform(kind, config).prepare()
+    root = machine.paths.terraform / "cluster"
+    for words in (["init", "-backend=false"], ["validate"]):
+        subprocess.run(["terraform", *words], cwd=root, check=True, capture_output=True)

@@ -1,0 +1,414 @@
+"""Bad luck, one case each: what the operator is told, that the next apply goes on from there, that nothing is left.
+
+The product's own Terraform class and root, the stand-in provider and a local cloud that launches nothing; its faults
+play what a real cloud does. One cluster is built for all cases; each leaves it as it found it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import oci
+import pytest
+
+from gpucluster import process, runs
+from gpucluster.errors import TerraformError
+from gpucluster.events import Event, ignore
+from gpucluster.orphans import Orphans
+from gpucluster.paths import ClusterPaths
+from gpucluster.sdk import Access
+from gpucluster.terraform import Plan, Terraform
+from tests.terraform.conftest import LocalCloud, Workspace, cluster_variables
+
+REQUEST_ID = re.compile(r"opc-request-id (\S+/)?[0-9A-F]{32}\b")
+CPU = {
+    "kind": "instances",
+    "shape": "VM.Standard.E5.Flex",
+    "ocpus": 1,
+    "memory_gb": 8,
+    "count": 1,
+    "max_count": 1,
+    "rdma": False,
+    "rdma_plugins": [],
+}
+ELASTIC = {"kind": "compute_cluster", "count": 0, "max_count": 2}
+
+
+class Site:
+    """A cluster of the product's own Terraform."""
+
+    def __init__(self, cloud: LocalCloud, environment: Mapping[str, str], folder: Path, name: str) -> None:
+        folder.mkdir(parents=True)
+        self.cloud = cloud
+        self.name = name
+        self.paths = ClusterPaths.of(folder / "cluster.yml")
+        self.paths.create()
+        self.environment = {**environment, **cloud.environment, **runs.mark(self.paths)}
+        self.events: list[Event] = []
+        self.wish = Workspace(folder, {}, cluster_variables(cloud, name))
+
+    def terraform(self, environment: Mapping[str, str] | None = None) -> Terraform:
+        program = Path(shutil.which("terraform") or "")
+        made = Terraform(self.paths, program, {**self.environment, **(environment or {})}, self.events.append)
+        made.prepare()
+        return made
+
+    def plan(self, *, destroy: bool = False) -> tuple[Terraform, Plan]:
+        terraform = self.terraform()
+        if not (self.paths.terraform / "cluster" / ".terraform").exists():
+            terraform.init()
+        terraform.set_variables(self.wish.variables)
+        return terraform, terraform.plan(destroy=destroy)
+
+    def apply(self) -> int:
+        """Returns the number of changes."""
+        terraform, plan = self.plan()
+        terraform.apply(plan)
+        return len(plan.changes)
+
+    def destroy(self) -> None:
+        terraform, plan = self.plan(destroy=True)
+        terraform.apply(plan)
+
+    def converges(self) -> None:
+        """The next apply goes on from here, and then there is nothing to do."""
+        self.cloud.faults()
+        assert self.apply() > 0
+        _, plan = self.plan()
+        assert plan.changes == ()
+
+    def orphans(self) -> Orphans:
+        config = oci.config.from_file(str(self.cloud.home / "credentials" / "config"))
+        return Orphans(
+            Access(config, self.cloud.endpoint, self.cloud.credentials.tenancy), ("gpucluster", self.name), ignore
+        )
+
+    def ids(self, collection: str) -> list[str]:
+        return [str(one["id"]) for one in self.cloud.standing(collection, self.name)]
+
+    def nodes(self, pool: str) -> list[str]:
+        """OCIDs of the instances of a pool."""
+        standing = self.cloud.standing("/20160918/instances", self.name)
+        return [str(one["id"]) for one in standing if one["freeformTags"].get("pool") == pool]
+
+
+@pytest.fixture(scope="module")
+def site(
+    cloud: LocalCloud, terraform_environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """A controller, its network and the home; at the end all of it must go."""
+    made = Site(cloud, terraform_environment, tmp_path_factory.mktemp("bad") / "luck", "badluck")
+    try:
+        made.apply()
+        yield made
+    finally:
+        cloud.faults()
+        made.destroy()
+    assert made.orphans().find() == ()
+
+
+@contextmanager
+def told(*words: str, again: str = "gpucluster apply", request_id: bool = True) -> Iterator[list[TerraformError]]:
+    """The block must fail with a message that names resource, cause, request id and the next command."""
+    caught: list[TerraformError] = []
+    with pytest.raises(TerraformError) as error:
+        yield caught
+    text = str(error.value)
+    for word in words:
+        assert word in text, text
+    assert again in error.value.hint, text
+    assert not request_id or REQUEST_ID.search(text), text
+    assert error.value.exit_code == 1
+    assert "Suggestion" not in text
+    assert len(text) < 2000, text
+    log = Path(error.value.hint.rpartition(": ")[2])
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert log.read_text().strip()
+    caught.append(error.value)
+
+
+REFUSALS: tuple[tuple[Mapping[str, Any], tuple[str, ...]], ...] = (
+    ({"message": "Out of host capacity."}, ("no free host", "500 InternalError", "availability_domain")),
+    (
+        {"status": 400, "code": "QuotaExceeded", "message": "You have reached your compartment's quota."},
+        ("limit or quota", "compartment's quota", "400 QuotaExceeded", "gpucluster preflight"),
+    ),
+    ({"status": 429}, ("too many requests", "429 TooManyRequests", "Wait some minutes")),
+    ({"status": 404}, ("may not do this", "404 NotAuthorizedOrNotFound", "gpucluster policies")),
+)
+
+
+def test_a_launch_is_refused_for_one_reason_after_the_other(site: Site) -> None:
+    site.wish.pool("cpu", **CPU)
+    terraform, plan = site.plan()
+    for fault, words in REFUSALS:
+        site.cloud.faults({"operation": "LaunchInstance", **fault})
+        begun = time.monotonic()
+        with told('module.pool["cpu"]', "the instance cpu-1 of the pool cpu", "LaunchInstance", *words):
+            terraform.apply(plan)
+        assert time.monotonic() - begun < 60
+        plan = terraform.plan()
+    site.cloud.faults({"operation": "BootInstance", "message": "Out of host capacity."})
+    with told("the instance cpu-1 of the pool cpu", "no free host", "opc-request-id ocid1.", request_id=False):
+        terraform.apply(plan)
+    site.converges()
+    assert len(site.nodes("cpu")) == 1, "what came to nothing was replaced"
+
+
+def test_a_429_storm_passes_by_itself(site: Site) -> None:
+    site.wish.pool("storm", **CPU)
+    site.cloud.faults({"operation": "*", "rate": 15})
+    assert site.apply() > 0
+    site.cloud.faults()
+    _, plan = site.plan()
+    assert plan.changes == ()
+
+
+def test_a_token_expires_in_the_middle(site: Site) -> None:
+    site.wish.pool("late", **ELASTIC)
+    terraform, plan = site.plan()
+    site.cloud.faults({"operation": "*", "after": 4, "status": 401})
+    with told("does not accept the credentials", "401 NotAuthenticated", "oci session refresh") as caught:
+        terraform.apply(plan)
+    assert {trouble.cause for trouble in caught[0].troubles} == {"credentials"}
+    site.converges()
+
+
+def test_a_configuration_that_is_in_use_stays_until_its_user_goes(site: Site) -> None:
+    site.wish.pool("gpu", **ELASTIC)
+    site.apply()
+    cluster = site.terraform().outputs()["cluster"]
+    configuration = cluster["pools"]["gpu"]["instance_configuration_id"]
+    domain, subnet = cluster["availability_domain"], cluster["private_subnet_id"]
+    body = {
+        "compartmentId": site.cloud.credentials.tenancy,
+        "instanceConfigurationId": configuration,
+        "placementConfigurations": [{"availabilityDomain": domain, "primarySubnetId": subnet}],
+        "size": 0,
+    }
+    user = site.cloud.client.call("POST", "/20160918/instancePools", body=body).body["id"]
+    del site.wish.variables["pools"]["gpu"]
+    with told(
+        'module.pool["gpu"].oci_core_instance_configuration', "still uses it", "DeleteInstanceConfiguration: 409"
+    ):
+        site.apply()
+    site.cloud.client.call("DELETE", f"/20160918/instancePools/{user}")
+    site.converges()
+
+
+def test_what_was_deleted_behind_our_back_is_made_again(site: Site) -> None:
+    site.wish.pool("gone", **CPU)
+    site.wish.pool("bare", **ELASTIC)
+    site.apply()
+    (node,) = site.nodes("gone")
+    configuration = site.terraform().outputs()["cluster"]["pools"]["bare"]["instance_configuration_id"]
+    (rules,) = [
+        one for one in site.cloud.standing("/20160918/securityLists", site.name) if one["ingressSecurityRules"]
+    ][:1]
+    site.cloud.client.call("DELETE", f"/20160918/instances/{node}")
+    site.cloud.wait("/20160918/instances", node, "TERMINATED")
+    site.cloud.client.call("DELETE", f"/20160918/instanceConfigurations/{configuration}")
+    site.cloud.client.call("PUT", f"/20160918/securityLists/{rules['id']}", body={"ingressSecurityRules": []})
+    site.converges()
+    assert len(site.nodes("gone")) == 1
+    again = site.cloud.client.call("GET", f"/20160918/securityLists/{rules['id']}").body
+    assert len(again["ingressSecurityRules"]) == len(rules["ingressSecurityRules"])
+
+
+def test_what_is_deleted_between_plan_and_apply_is_named(site: Site) -> None:
+    site.wish.pool("short", **CPU)
+    site.apply()
+    site.wish.variables["freeform_tags"]["changed"] = "yes"
+    terraform, plan = site.plan()
+    site.cloud.faults({"operation": "UpdateInstance", "status": 404})
+    with told("oci_core_instance", "behind Terraform's back", "UpdateInstance: 404 NotAuthorizedOrNotFound"):
+        terraform.apply(plan)
+    site.cloud.faults()
+    (node,) = site.nodes("short")
+    site.cloud.client.call("DELETE", f"/20160918/instances/{node}")
+    site.cloud.wait("/20160918/instances", node, "TERMINATED")
+    site.converges()
+
+
+def test_a_service_that_does_not_answer_is_named(site: Site) -> None:
+    terraform = site.terraform({"GPUCLUSTER_LOCAL_ENDPOINT": "http://127.0.0.1:9"})
+    with told("can't be reached", "127.0.0.1:9", request_id=False):
+        terraform.plan()
+
+
+def test_a_provider_that_can_not_start_is_named(site: Site, tmp_path: Path) -> None:
+    rc = Path(site.environment["TF_CLI_CONFIG_FILE"])
+    plugins = rc.parent / "plugins"
+    shutil.copytree(plugins, tmp_path / "plugins", symlinks=True)
+    (tmp_path / "plugins" / "launch").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "rc").write_text(rc.read_text().replace(str(plugins), str(tmp_path / "plugins")))
+    terraform = site.terraform({"TF_CLI_CONFIG_FILE": str(tmp_path / "rc")})
+    shutil.rmtree(site.paths.terraform / "cluster" / ".terraform")
+    with told("could not start the provider", "rm -r .gpucluster", request_id=False):
+        terraform.init()
+        terraform.plan()
+    shutil.rmtree(site.paths.terraform / "cluster" / ".terraform")  # as the message says
+    site.terraform().init()
+
+
+# Killed
+
+# What a run of gpucluster does: it holds the cluster, and ends what a killed one left running.
+RUN = """
+    import json, sys
+    from pathlib import Path
+    from gpucluster import runs
+    from gpucluster.paths import ClusterPaths
+    from gpucluster.terraform import Terraform
+    asked = json.loads(sys.argv[1])
+    paths = ClusterPaths(Path(asked["root"]))
+    def show(event):
+        print(event.name, event.status, flush=True)
+    with runs.run("apply", paths, show):
+        terraform = Terraform(paths, Path(asked["program"]), {**asked["env"], **runs.mark(paths)}, show)
+        terraform.prepare()
+        terraform.init()
+        terraform.set_variables(asked["variables"])
+        terraform.apply(terraform.plan())
+"""
+
+
+def _run(site: Site) -> subprocess.Popen[str]:
+    asked = {
+        "root": str(site.paths.root),
+        "program": shutil.which("terraform"),
+        "env": dict(site.environment),
+        "variables": site.wish.variables,
+    }
+    argv = [sys.executable, "-c", textwrap.dedent(RUN), json.dumps(asked)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def _terraform_of(site: Site) -> int:
+    """The pid of the running terraform itself, not of its provider."""
+    for pid in process.marked("GPUCLUSTER_CLUSTER", str(site.paths.root)):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if Path(os.fsdecode(words[0])).name == "terraform" and b"apply" in words:
+            return pid
+    raise AssertionError("terraform does not run")
+
+
+def _killed(site: Site, victim: str, point: str) -> str:
+    """Run, and kill when the output has come to a point; returns what is said from there."""
+    with _run(site) as run:
+        assert run.stdout is not None
+        said = []
+        for line in run.stdout:
+            said.append(line)
+            if point in line:
+                os.kill(_terraform_of(site) if victim == "terraform" else run.pid, signal.SIGKILL)
+                break
+        else:
+            raise AssertionError("".join(said))
+        rest = run.stdout.read()
+    assert run.returncode != 0
+    return rest
+
+
+def test_terraform_and_then_gpucluster_are_killed_half_way(
+    cloud: LocalCloud, terraform_environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    site = Site(cloud, terraform_environment, tmp_path / "site", "killed")
+    said = _killed(site, "terraform", "oci_core_subnet")
+    assert "TerraformError" in said
+    assert "signal 9" in said
+    assert "gpucluster apply" in said
+    _killed(site, "gpucluster", "oci_core_instance.this creating")
+    with _run(site) as last:
+        assert last.stdout is not None
+        said = last.stdout.read()
+    assert last.returncode == 0, said
+    _, plan = site.plan()
+    assert plan.changes == ()
+    for collection in ("/20160918/vcns", "/20160918/subnets", "/20160918/instances", "/20171215/fileSystems"):
+        assert len(site.ids(collection)) == (2 if collection.endswith("subnets") else 1), collection
+    site.destroy()
+    left = site.orphans()
+    left.remove(left.find())
+    assert left.find() == ()
+
+
+# Secrets
+
+
+def test_nothing_that_is_printed_holds_a_secret(site: Site) -> None:
+    """Events and errors are all that the reporters print, but for outputs."""
+    site.wish.variables["freeform_tags"]["printed"] = "yes"
+    terraform, plan = site.plan()
+    site.cloud.faults({"operation": "Update*", "status": 400, "code": "InvalidParameter", "message": "No."})
+    with told("refuses a setting") as caught:
+        terraform.apply(plan)
+    site.converges()
+    printed = json.dumps([event.to_dict() for event in site.events], default=str) + str(caught[0])
+    printed += json.dumps(site.terraform().outputs())
+    state = json.loads(site.paths.terraform_state.read_text())
+    key = site.cloud.credentials.key_file.read_text()
+    secrets = {line for line in key.splitlines() if len(line) > 20 and "KEY" not in line} | _sensitive_values(state)
+    assert len(secrets) > 10
+    assert not [secret for secret in secrets if secret in printed]
+    assert [name for name, output in state["outputs"].items() if output.get("sensitive")] == []
+    for file in site.paths.root.rglob("*"):
+        if file.is_file() and not file.is_symlink():
+            assert not [line for line in key.splitlines() if len(line) > 20 and line.encode() in file.read_bytes()], (
+                file
+            )
+
+
+def _sensitive_values(state: Mapping[str, Any]) -> set[str]:
+    """The values of a state that Terraform marks as sensitive."""
+    found = set()
+    for resource in state["resources"]:
+        for instance in resource["instances"]:
+            for path in instance.get("sensitive_attributes", ()):
+                value: Any = instance["attributes"]
+                for step in path:
+                    value = value[step["value"]]
+                found.add(str(value))
+    return found
+
+
+# The end: this takes the cluster away; a case that comes after it builds it again
+
+
+def test_a_mount_target_of_others_holds_the_subnet(site: Site) -> None:
+    site.cloud.faults()
+    site.apply()
+    cluster = site.terraform().outputs()["cluster"]
+    body = {
+        "availabilityDomain": cluster["availability_domain"],
+        "compartmentId": site.cloud.credentials.tenancy,
+        "displayName": "of-others",
+        "subnetId": cluster["private_subnet_id"],
+    }
+    target = site.cloud.client.call("POST", "/20171215/mountTargets", body=body).body["id"]
+    site.cloud.wait("/20171215/mountTargets", target, "ACTIVE")
+    look = f"private-ip list --subnet-id {cluster['private_subnet_id']}"
+    words = ("oci_core_subnet.private", "the subnet private", "still uses it", "DeleteSubnet: 409", "VNIC ocid1.", look)
+    with told(*words, again="gpucluster destroy"):
+        site.destroy()
+    standing = [one["id"] for one in site.cloud.standing("/20171215/mountTargets")]
+    assert target in standing, "it is not ours"
+    site.cloud.client.call("DELETE", f"/20171215/mountTargets/{target}")
+    site.destroy()
+    assert site.terraform().addresses() == ()
+    assert site.orphans().find() == ()
