@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from gpucluster.errors import GpuClusterError, InputError
+from gpucluster.errors import GpuClusterError, InputError, PreflightError, PreflightFinding
 from gpucluster.events import Event
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # How each status is shown; what is not named here is shown as it is.
 _SIGNS = {
     "created": "+", "updated": "~", "deleted": "-", "replaced": "±", "failed": "x", "unreachable": "x",
-    "pass": "✓", "fail": "x", "not_run": "?", "cached": "=", "warning": "!", "error": "x",
+    "pass": "✓", "fail": "x", "not_run": "?", "skip": "·", "cached": "=", "warning": "!", "error": "x",
 }  # fmt: skip
 _COLOURS = {
     "created": "green", "updated": "yellow", "replaced": "yellow", "deleted": "red", "failed": "bold red",
@@ -79,7 +79,7 @@ class JsonLines:
             "hint": error.hint,
             "exit_code": error.exit_code,
         }
-        if isinstance(error, InputError):
+        if isinstance(error, InputError | PreflightError):
             data["findings"] = [vars(finding) for finding in error.findings]
         self(Event("result", "", "failed", str(error), data=data))
 
@@ -237,3 +237,13 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
         "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in [header, *rows]
     )
+
+
+def findings(found: Sequence[PreflightFinding]) -> str:
+    """A table of what a preflight found; under each reason stands what to do."""
+    rows = []
+    for one in found:
+        rows.append([one.level, one.check, one.reason])
+        if one.action:
+            rows.append(["", "", f"  {one.action}"])
+    return table(rows, ["LEVEL", "CHECK", "WHAT, AND WHAT TO DO"]) if rows else ""
