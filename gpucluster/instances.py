@@ -6,18 +6,22 @@ Terraform does not wait for the members of a cluster network and does not know t
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from gpucluster.cluster_network import ClusterNetwork, Failure, Look
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, Sink
 from gpucluster.sdk import Access, everything, model, refusals
 
 _POLL = 1.0
+# How long a network rests before we believe that it will not move by itself: its listings may lag behind.
+_SETTLED = 5.0
 
 
 @dataclass(frozen=True)
@@ -36,23 +40,25 @@ def _number(pool: str, name: str) -> int:
     return int(match.group(1)) if match else 0
 
 
-def numbered_names(pool: str, names: Mapping[str, str]) -> dict[str, str]:
-    """The name of each member: its own where it is one of ours, else `<pool>-<lowest free number>`.
+def numbered_names(pool: str, names: Mapping[str, str], wished: Sequence[str]) -> dict[str, str]:
+    """The name of each member that has a place: its own where that is wished, else the first wished one that is free.
+
+    Left out is who has no place: a member whose name `<pool>-<number>` is not wished, and what is more than was wished.
 
     Args:
         names: the present display name by instance OCID.
+        wished: the names that the members are to have, `<pool>-<number>`, in the order in which they are given.
     """
-    kept: dict[int, str] = {}
+    kept: dict[str, str] = {}
     for instance_id, name in sorted(names.items()):
-        number = _number(pool, name)
-        if number and number not in kept:
-            kept[number] = instance_id
-    named = {instance_id: f"{pool}-{number}" for number, instance_id in kept.items()}
-    free = (number for number in range(1, len(names) + len(kept) + 1) if number not in kept)
-    for instance_id in sorted(names):
-        if instance_id not in named:
-            named[instance_id] = f"{pool}-{next(free)}"
-    return named
+        if name in wished and name not in kept:
+            kept[name] = instance_id
+    named = {instance_id: name for name, instance_id in kept.items()}
+    nameless = (
+        one for one in sorted(names) if one not in named and (names[one] in kept or not _number(pool, names[one]))
+    )
+    free = (name for name in wished if name not in kept)
+    return named | dict(zip(nameless, free, strict=False))
 
 
 class Instances:
@@ -62,24 +68,27 @@ class Instances:
         self._access = access
         self._on_event = on_event
 
-    def members(self, pool: str, cluster_network_id: str, size: int, deadline: float) -> tuple[Member, ...]:
-        """The members of a pool's cluster network, once `size` of them run, each with a name `<pool>-<number>`.
+    def members(self, pool: str, cluster_network_id: str, names: Sequence[str], deadline: float) -> tuple[Member, ...]:
+        """The members of a pool's cluster network, once they all run, each with one of `names`.
 
         OCI gives the members of a cluster network random names and takes no pattern for them; we give each new one the
-        lowest free number. The name is kept by the cloud, as the instance's display name.
+        first name that is free. The name is kept by the cloud, as the instance's display name.
 
         Args:
+            names: those that the members are to have; as many members are waited for.
             deadline: seconds; bare metal takes up to 30 minutes for the first 20 nodes.
 
         Raises:
-            CloudError: they do not run in time, or the cluster network failed.
+            CloudError: they do not run in time, or can't: with the reason that the cloud gives.
         """
         compute = self._access.client("core", "ComputeClient")
-        with refusals("reading the members of a cluster network"):
-            listed = self._running(cluster_network_id, size, deadline)
-            names = numbered_names(pool, {instance.id: instance.display_name for instance in listed})
-            with ThreadPoolExecutor(max_workers=8) as workers:
-                found = list(workers.map(lambda instance: self._named(compute, instance, names[instance.id]), listed))
+        network = ClusterNetwork(self._access, cluster_network_id, self._on_event)
+        look = self._complete(network, pool, names, deadline)
+        given = numbered_names(pool, look.members, names)
+        with refusals("reading the members of a cluster network"), ThreadPoolExecutor(max_workers=8) as workers:
+            found = list(
+                workers.map(lambda one: self._named(compute, one, look.members[one], given[one]), sorted(given))
+            )
         return tuple(sorted(found, key=lambda member: _number(pool, member.name)))
 
     def member(self, instance_id: str) -> Member:
@@ -87,36 +96,35 @@ class Instances:
         with refusals("reading an instance"):
             return self._member(self._access.client("core", "ComputeClient"), instance_id)
 
-    def _running(self, cluster_network_id: str, size: int, deadline: float) -> list[Any]:
-        management = self._access.client("core", "ComputeManagementClient")
+    def _complete(self, network: ClusterNetwork, pool: str, names: Sequence[str], deadline: float) -> Look:
+        """The network once each of its members runs and has a name of those that are wished."""
         until = time.monotonic() + deadline
-        announced = -1
+        announced, hopeless_since = -1, math.inf
         while True:
-            network = management.get_cluster_network(cluster_network_id).data
-            listed = everything(management.list_cluster_network_instances, network.compartment_id, cluster_network_id)
-            running = [instance for instance in listed if instance.state.upper() == "RUNNING"]
-            if len(running) == size and len(listed) == size and network.lifecycle_state == "RUNNING":
-                return running
-            if network.lifecycle_state in ("TERMINATING", "TERMINATED"):
-                raise CloudError("the cluster network is gone", where=cluster_network_id, hint="Run apply again")
-            if len(running) != announced:
-                announced = len(running)
-                self._on_event(
-                    Event("resource", network.display_name, "updating", f"{announced} of {size} members run")
-                )
+            look = network.look()
+            whole = len(look.members) == len(numbered_names(pool, look.members, names)) == len(names)
+            if whole and look.running == look.members.keys() and look.state == "RUNNING":
+                return look
+            trouble = _trouble(network, look, pool, names)
+            hopeless_since = min(hopeless_since, time.monotonic()) if trouble else math.inf
+            if trouble and (look.gone or time.monotonic() - hopeless_since >= _SETTLED):
+                raise trouble
+            if len(look.running) != announced:
+                announced = len(look.running)
+                self._on_event(Event("resource", look.name, "updating", f"{announced} of {len(names)} members run"))
             if time.monotonic() > until:
                 raise CloudError(
-                    f"only {len(running)} of {size} members run after {deadline:.0f} s "
-                    f"(the cluster network is {network.lifecycle_state})",
-                    where=cluster_network_id,
+                    f"only {announced} of {len(names)} members run after {deadline:.0f} s "
+                    f"(the cluster network is {look.state})",
+                    where=network.id,
                     hint="Look at its work requests for the reason, such as no capacity, and run apply again",
                 )
             time.sleep(_POLL)
 
-    def _named(self, compute: Any, instance: Any, name: str) -> Member:
-        if instance.display_name != name:
-            compute.update_instance(instance.id, model("core", "UpdateInstanceDetails", display_name=name))
-        return self._member(compute, instance.id)
+    def _named(self, compute: Any, instance_id: str, present: str, name: str) -> Member:
+        if present != name:
+            compute.update_instance(instance_id, model("core", "UpdateInstanceDetails", display_name=name))
+        return self._member(compute, instance_id)
 
     def _member(self, compute: Any, instance_id: str) -> Member:
         network = self._access.client("core", "VirtualNetworkClient")
@@ -129,3 +137,34 @@ class Instances:
             if vnic.is_primary:
                 return Member(instance.id, instance.display_name, vnic.private_ip, vnic.public_ip or "")
         raise CloudError("the instance has no primary VNIC", where=instance_id, hint="Run apply again")
+
+
+def _trouble(network: ClusterNetwork, look: Look, pool: str, names: Sequence[str]) -> CloudError | None:
+    """Why the members will not become those that are wished, however long we wait; None while they may."""
+    count = f"{len(look.running)} of {len(names)} members run"
+    if not look.resting:
+        return None
+    if look.gone:
+        failure = network.failure()
+        why = f": {failure.words}" if failure else ""
+        return CloudError(f"the cluster network is gone{why}", where=_where(network, failure), hint="Run apply again")
+    placed = numbered_names(pool, look.members, names)
+    surplus = sorted(name for one, name in look.members.items() if one not in placed)
+    if surplus:
+        return CloudError(
+            f"the cluster network has members that cluster.yml does not wish for: {', '.join(surplus)}",
+            where=network.id,
+            hint="Run apply: it drains and removes them",
+        )
+    failure = network.failure() if len(look.members) < len(names) else None
+    if failure is None:
+        return None
+    return CloudError(
+        f"only {count}, and no more come: {failure.words}",
+        where=_where(network, failure),
+        hint="Run apply again to ask for them again, set `count` to what there is, or take another availability_domain",
+    )
+
+
+def _where(network: ClusterNetwork, failure: Failure | None) -> str:
+    return f"{network.id}, work request {failure.work_request_id}" if failure else network.id

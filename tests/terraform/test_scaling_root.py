@@ -1,0 +1,285 @@
+"""Permanent nodes come and go by changing cluster.yml: the real Terraform, root and SDK with the stand-in provider.
+
+No host is there: that jobs are waited for is proved in tests/autoscaler/test_draining.py and in tests/e2e.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from gpucluster import handover
+from gpucluster.controller import Controller
+from gpucluster.elastic import Elastic
+from gpucluster.errors import CloudError, ReplacementError, ToolError
+from gpucluster.events import Event, ignore
+from gpucluster.instances import Instances
+from gpucluster.kept import Kept
+from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS
+from gpucluster.paths import ClusterPaths
+from gpucluster.scaling import Scaling
+from gpucluster.sdk import Access
+from gpucluster.spec import ClusterSpec, loads
+from gpucluster.ssh import Host
+from gpucluster.terraform import Change, Plan, Terraform
+from gpucluster.toolbox import Toolbox
+from tests.unit.spec_texts import public_key
+
+if TYPE_CHECKING:
+    from tests.terraform.conftest import LocalCloud
+
+CLUSTER_YML = """\
+version: 1
+name: resize
+cloud: {{provider: local}}
+network:
+  vcn_cidr: 10.97.0.0/16
+  public_subnet_cidr: 10.97.0.0/24
+  private_subnet_cidr: 10.97.1.0/24
+  ssh_allowed_cidrs: [127.0.0.0/8]
+pools:
+  {pools}
+"""
+RDMA, CPU = "shape: BM.GPU4.8", "shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16"
+NETWORK = 'module.pool["compute"].oci_core_cluster_network.this[0]'
+
+
+def node(pool: str, number: int) -> str:
+    return f'module.pool["{pool}"].module.instance["{pool}-{number}"].oci_core_instance.this'
+
+
+@dataclass
+class Tools:
+    """Stands for `Toolbox`: what scaling takes out of it, on the tests' cloud."""
+
+    spec: ClusterSpec
+    kept: Kept
+    access: Access
+    on_event: Callable[[Event], None] = ignore
+    cloud: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cloud = SimpleNamespace(access=lambda: self.access)
+
+    def elastic(self) -> Elastic:
+        return Elastic(self.access, (handover.CLUSTER_TAG, self.spec.name), ignore)
+
+
+class Cluster:
+    """One cluster.yml after the other, as apply goes about it, up to the hosts."""
+
+    def __init__(self, folder: Path, cloud: LocalCloud, program: str, environment: Mapping[str, str]) -> None:
+        credentials = cloud.credentials
+        config = {
+            "tenancy": credentials.tenancy,
+            "user": credentials.user,
+            "fingerprint": credentials.fingerprint,
+            "key_file": str(credentials.key_file),
+            "region": cloud.region,
+        }
+        self._cloud = cloud
+        self._access = Access(config, cloud.endpoint, credentials.tenancy)
+        self._paths = ClusterPaths.of(folder / "cluster.yml")
+        self._paths.create()
+        self.terraform = Terraform(self._paths, Path(program), {**environment, **cloud.environment}, ignore)
+        self.terraform.prepare()
+        self.terraform.init()
+        self.events: list[Event] = []
+
+    def wish(self, **pools: str) -> Plan:
+        """Write the file, and plan."""
+        text = "\n  ".join(f"{name}: {{{keys}}}" for name, keys in pools.items())
+        self.spec = loads(CLUSTER_YML.format(pools=text), str(self._paths.root.parent / "cluster.yml"))
+        tenancy = self._access.compartment_id
+        self.terraform.set_variables(
+            handover.tfvars(
+                self.spec,
+                tenancy_id=tenancy,
+                compartment_id=tenancy,
+                ssh_authorized_keys=[public_key()],
+                baked_images={},
+            )
+        )
+        return self.terraform.plan()
+
+    def scaling(self, *, silent_controller: bool = False) -> Scaling:
+        """Scaling, before any host was reached, or with a controller that gives no answer."""
+        kept = Kept(self._paths)
+        kept.keep_hosts([Host("resize-controller", "", "", "")] if silent_controller else [], set())
+        silent = SimpleNamespace(ssh_argv=lambda *_: ["false"])
+        tools = Tools(self.spec, kept, self._access, self.events.append)
+        return Scaling(cast(Toolbox, tools), cast(Controller, silent))
+
+    def apply(self, plan: Plan, **options: Any) -> tuple[Change, ...]:
+        """Make way, carry it out, wait for members. Returns what Terraform changed."""
+        ready = self.scaling().make_way(self.terraform, plan, **options)
+        if ready.changes:
+            self.terraform.apply(ready)
+        self.members()
+        return ready.changes
+
+    def begin(self, **pools: str) -> dict[str, str]:
+        """Have exactly these pools, whatever stood there before. Returns their nodes: OCID by name."""
+        self.apply(self.wish(**pools), replace_nodes=True)
+        self.events.clear()
+        return self.members()
+
+    def members(self) -> dict[str, str]:
+        """The permanent nodes: OCID by name."""
+        outputs = handover.Outputs.parse(self.terraform.outputs())
+        instances = Instances(self._access, ignore)
+        found: dict[str, str] = {}
+        for pool, made in outputs.pools.items():
+            nodes = made.instances
+            if made.cluster_network_id:
+                names = handover.permanent_names(pool, self.spec.pools[pool])
+                nodes = instances.members(pool, made.cluster_network_id, names, 30)
+            found |= {one.name: one.id for one in nodes}
+        return found
+
+    def standing(self) -> dict[str, str]:
+        """What the cloud has of this cluster, the controller left out: OCID by display name."""
+        listed = self._cloud.standing("/20160918/instances", "resize")
+        alive = [one for one in listed if one["lifecycleState"] != "TERMINATING"]
+        return {one["displayName"]: one["id"] for one in alive if "controller" not in one["displayName"]}
+
+    def destroy(self) -> None:
+        self.terraform.apply(self.terraform.plan(destroy=True))
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory,
+    cloud: LocalCloud,
+    terraform: str,
+    terraform_environment: Mapping[str, str],
+) -> Iterator[Cluster]:
+    """One cluster for all tests; each begins with a wish of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpucluster.instances._POLL", 0.1)
+        patch.setattr("gpucluster.instances._SETTLED", 0.5)
+        patch.setattr("gpucluster.cluster_network._POLL", 0.1)
+        made = Cluster(tmp_path_factory.mktemp("resize"), cloud, terraform, terraform_environment)
+        try:
+            yield made
+        finally:
+            cloud.faults()
+            made.destroy()
+        assert made.standing() == {}
+
+
+def actions(changes: tuple[Change, ...]) -> list[tuple[str, str]]:
+    return sorted((change.address, change.action) for change in changes)
+
+
+def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_made_anew(cluster: Cluster, cloud: LocalCloud) -> None:
+    sizes = {"compute": f"{RDMA}, count: 3", "cpu": f"{CPU}, count: 3", "burst": f"{RDMA}, count: 2, max_count: 5"}
+    before = cluster.begin(**sizes)
+    assert before == cluster.standing()
+    assert len(before) == 8
+
+    # One of each goes, and it is the first.
+    plan = cluster.wish(
+        compute=f"{RDMA}, count: 2, removed_nodes: [compute-1]",
+        cpu=f"{CPU}, count: 2, removed_nodes: [cpu-2]",
+        burst=f"{RDMA}, count: 1, max_count: 5, removed_nodes: [burst-1]",
+    )
+    assert (NETWORK, "update") in actions(plan.changes)  # Terraform would have OCI choose
+    assert actions(cluster.apply(plan)) == [(node("burst", 1), "delete"), (node("cpu", 2), "delete")]
+    gone = {"compute-1", "cpu-2", "burst-1"}
+    assert cluster.standing() == {name: ocid for name, ocid in before.items() if name not in gone}
+    assert {(event.name, event.message) for event in cluster.events if event.status == "scaling"} >= {
+        ("pool compute", "compute-1 to go"),
+        ("pool cpu", "cpu-2 to go"),
+    }
+    assert cluster.terraform.plan().changes == ()
+
+    # Up again, beyond the gap; and what was removed comes back under its name where the file says so.
+    plan = cluster.wish(
+        compute=f"{RDMA}, count: 3, removed_nodes: [compute-1]",
+        cpu=f"{CPU}, count: 3",
+        burst=f"{RDMA}, count: 0, max_count: 5",
+    )
+    assert actions(cluster.apply(plan)) == [
+        (node("burst", 2), "delete"),
+        (NETWORK, "update"),
+        (node("cpu", 2), "create"),
+    ]
+    after = cluster.standing()
+    assert set(after) == {"compute-2", "compute-3", "compute-4", "cpu-1", "cpu-2", "cpu-3"}
+    assert all(after[name] == before[name] for name in ("compute-2", "compute-3", "cpu-1", "cpu-3"))
+
+    # One node for another while the count stays: Terraform has nothing to do.
+    plan = cluster.wish(compute=f"{RDMA}, count: 3, removed_nodes: [compute-1, compute-3]", cpu=f"{CPU}, count: 3")
+    changed = cluster.apply(plan)
+    assert [change for change in changed if "burst" not in change.address] == []
+    assert set(cluster.standing()) >= {"compute-2", "compute-4", "compute-5"}
+    assert "compute-3" not in cluster.standing()
+
+
+def test_what_would_make_nodes_anew_is_refused_before_anything_is_touched(cluster: Cluster) -> None:
+    before = cluster.begin(compute=f"{RDMA}, count: 2", cpu=f"{CPU}, count: 1")
+
+    plan = cluster.wish(compute=f"{RDMA}, count: 2, max_count: 4", cpu=f"{CPU}, count: 1")
+    with pytest.raises(ReplacementError) as caught:
+        cluster.scaling().make_way(cluster.terraform, plan)
+    words = str(caught.value)
+    assert "the cluster network of pool compute with compute-1, compute-2" in words
+    assert "would be a compute cluster, because max_count is above count now" in words
+    assert "--replace-nodes" in words
+    assert caught.value.exit_code == 7
+
+    other = f"{CPU}, count: 1, availability_domain: {AVAILABILITY_DOMAINS[1]!r}"
+    plan = cluster.wish(compute=f"{RDMA}, count: 1", cpu=other)
+    found = cluster.scaling().replacements(cluster.terraform, plan)
+    assert [str(one) for one in found] == [
+        f"node cpu-1: availability_domain {AVAILABILITY_DOMAINS[0]} would become {AVAILABILITY_DOMAINS[1]}"
+    ]
+    with pytest.raises(ReplacementError):
+        cluster.scaling().make_way(cluster.terraform, plan)
+    # Not even the node that may go has gone.
+    assert cluster.standing() == before
+
+    changes = cluster.apply(cluster.wish(compute=f"{RDMA}, count: 1", cpu=other), replace_nodes=True)
+    assert (node("cpu", 1), "replace") in actions(changes)
+    after = cluster.standing()
+    assert set(after) == {"compute-1", "cpu-1"}
+    assert after["compute-1"] == before["compute-1"]
+    assert after["cpu-1"] != before["cpu-1"]
+
+
+def test_a_pool_may_change_its_kind_when_all_its_nodes_go(cluster: Cluster) -> None:
+    cluster.begin(gpu=f"{RDMA}, count: 1")
+    changes = cluster.apply(cluster.wish(gpu=f"{RDMA}, count: 0, max_count: 2"))
+    assert (NETWORK.replace("compute", "gpu"), "delete") in actions(changes)
+    assert cluster.standing() == {}
+
+
+def test_members_that_did_not_come_are_asked_for_again_by_the_next_apply(cluster: Cluster, cloud: LocalCloud) -> None:
+    cluster.begin(compute=f"{RDMA}, count: 1")
+    cloud.faults({"operation": "BootInstance", "message": "Out of host capacity.", "times": 1})
+    plan = cluster.wish(compute=f"{RDMA}, count: 2")
+    cluster.terraform.apply(cluster.scaling().make_way(cluster.terraform, plan))
+    with pytest.raises(CloudError, match=r"only 1 of 2 members run, and no more come: .*Out of host capacity"):
+        cluster.members()
+    assert cluster.apply(cluster.wish(compute=f"{RDMA}, count: 2")) == ()
+    assert set(cluster.standing()) == {"compute-1", "compute-2"}
+
+
+def test_no_node_goes_unasked_and_a_run_that_was_killed_half_way_is_taken_up(cluster: Cluster) -> None:
+    cluster.begin(compute=f"{RDMA}, count: 2")
+    smaller = f"{RDMA}, count: 1, removed_nodes: [compute-1]"
+    plan = cluster.wish(compute=smaller)
+    # Who can't be asked about jobs loses no node.
+    with pytest.raises(ToolError, match="Slurm on the controller gives no answer"):
+        cluster.scaling(silent_controller=True).make_way(cluster.terraform, plan)
+    assert set(cluster.standing()) == {"compute-1", "compute-2"}
+    cluster.scaling(silent_controller=True).make_way(cluster.terraform, plan, drain_timeout=0)
+    assert set(cluster.standing()) == {"compute-2"}  # here it was killed
+    assert cluster.apply(cluster.wish(compute=smaller)) == ()
+    assert set(cluster.standing()) == {"compute-2"}
