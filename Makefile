@@ -12,6 +12,11 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # What the local cloud needs from Debian: containers, their network, and the maker of the base image.
 DEBIAN_PACKAGES := podman runc conmon netavark aardvark-dns iptables nftables mmdebstrap debian-archive-keyring \
   openssh-client iproute2 python3-venv ca-certificates
+# What tests need beside that: a kernel with device-mapper, in a process.
+TEST_PACKAGES := user-mode-linux
+
+CHECKOV_VERSION := 3.3.30
+CHECKOV := $(VENV)/checkov
 
 .PHONY: help
 help: ## show this
@@ -26,17 +31,19 @@ destroy: $(VENV)/run.stamp ## take the demo cluster away again
 	$(BIN)/python -m gpucluster --file inventories/local/cluster.yml destroy
 
 .PHONY: test
-test: system-packages lint ## run every check and every test, the end-to-end test included
+test: system-packages test-packages lint ## run every check and every test, the end-to-end test included
 	$(BIN)/python -m pytest
 
 .PHONY: lint
-lint: $(VENV)/dev.stamp ## run the checks that need no machine: style, types, walls, Ansible, YAML
+lint: $(VENV)/dev.stamp $(CHECKOV)/$(CHECKOV_VERSION).stamp ## run the checks that need no machine: style, types, walls, Ansible, YAML, Terraform
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PATH="$$PWD/$(BIN):$$PATH" $(BIN)/lint-imports
 	$(BIN)/yamllint --strict .
 	cd ansible && PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/ansible-lint --offline --strict
+	cd $(CURDIR)
+	$(CHECKOV)/bin/checkov --quiet --compact --skip-download --config-file terraform/.checkov.yml --directory terraform
 
 .PHONY: unit
 unit: $(VENV)/dev.stamp ## run the tests that start no container
@@ -46,17 +53,26 @@ unit: $(VENV)/dev.stamp ## run the tests that start no container
 bench: system-packages $(VENV)/dev.stamp ## measure: medians and ratios
 	$(BIN)/python benchmarks/run.py
 
+# Installs those of the Debian packages $(1) that are missing.
+define install_packages
+@missing=()
+for package in $(1); do
+  dpkg-query -W -f '$${db:Status-Status}' "$$package" 2>/dev/null | grep -qx installed || missing+=("$$package")
+done
+if [ $${#missing[@]} -gt 0 ]; then
+  echo "installing Debian packages: $${missing[*]}"
+  $(SUDO) apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends "$${missing[@]}"
+fi
+endef
+
 .PHONY: system-packages
 system-packages: ## install the Debian packages that are missing
-	@missing=()
-	for package in $(DEBIAN_PACKAGES); do
-	  dpkg-query -W -f '$${db:Status-Status}' "$$package" 2>/dev/null | grep -qx installed || missing+=("$$package")
-	done
-	if [ $${#missing[@]} -gt 0 ]; then
-	  echo "installing Debian packages: $${missing[*]}"
-	  $(SUDO) apt-get update -qq
-	  DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends "$${missing[@]}"
-	fi
+	$(call install_packages,$(DEBIAN_PACKAGES))
+
+.PHONY: test-packages
+test-packages: system-packages ## install what the tests need beside them
+	$(call install_packages,$(TEST_PACKAGES))
 
 # The virtual environment, once for using it and once more for working on it.
 $(VENV)/run.stamp: pyproject.toml | system-packages
@@ -68,3 +84,9 @@ $(VENV)/dev.stamp: pyproject.toml | system-packages
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	touch $@ $(VENV)/run.stamp
+
+# It pins many versions of packages that we use, too, so it has an environment of its own.
+$(CHECKOV)/$(CHECKOV_VERSION).stamp: | $(VENV)/dev.stamp
+	$(PYTHON) -m venv $(CHECKOV)
+	$(CHECKOV)/bin/python -m pip install --quiet --disable-pip-version-check checkov==$(CHECKOV_VERSION)
+	touch $@

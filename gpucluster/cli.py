@@ -19,6 +19,7 @@ from gpucluster import __version__
 from gpucluster.errors import (
     EXIT_CHANGES,
     EXIT_FAILED,
+    EXIT_INPUT,
     EXIT_INTERRUPTED,
     GpuClusterError,
     InputError,
@@ -43,6 +44,7 @@ Exit codes:
   4    another run holds this cluster
   5    this machine lacks something that is needed
   6    users' data would be lost; say --delete-data to go on
+  7    nodes would be replaced; say --replace-nodes to go on
   130  interrupted; run the same command again to go on"""
 
 
@@ -154,6 +156,9 @@ _PROVIDER = click.option(
 _DELETE_DATA = click.option(
     "--delete-data", is_flag=True, help="Allow that users' files in the home share are deleted."
 )
+_SKIP_PREFLIGHT = click.option(
+    "--skip-preflight", is_flag=True, help="Do not ask the cloud first whether it would do what the file wishes."
+)
 
 
 @_command("init")
@@ -195,13 +200,39 @@ def validate(context: _Context) -> None:
         )
 
 
+@_command("preflight")
+@_PROVIDER
+def preflight(context: _Context, provider: str) -> None:
+    """Ask the cloud first whether it would do what the file wishes."""
+    with _cluster(context, provider) as (cluster, shown):
+        from gpucluster.report import findings
+
+        report = cluster.preflight()
+        verdict = "would fail" if report.errors else "nothing stands in the way"
+        summary = f"preflight: {verdict}" + (f" ({report.summary})" if report.findings else "")
+        shown.result(report.to_dict(), "\n".join(filter(None, [findings(report.findings), summary])))
+    if report.errors:
+        sys.exit(EXIT_INPUT)
+
+
+@_command("policies")
+def policies(context: _Context) -> None:
+    """Print the rights that cluster and operator need, for an administrator."""
+    with _cluster(context) as (cluster, shown):
+        from gpucluster import iam
+
+        wanted = cluster.policies()
+        shown.result({"command": "policies", **wanted.to_dict()}, iam.text(wanted))
+
+
 @_command("plan")
 @_PROVIDER
 @click.option("--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} when there are changes.")
-def plan(context: _Context, provider: str, detailed_exitcode: bool) -> None:
+@_SKIP_PREFLIGHT
+def plan(context: _Context, provider: str, detailed_exitcode: bool, skip_preflight: bool) -> None:
     """Show what apply would change in the cloud."""
     with _cluster(context, provider) as (cluster, shown):
-        changes = cluster.plan().changes
+        changes = cluster.plan(preflight=not skip_preflight).changes
         lines = [f"  {change.action}  {change.address}" for change in changes]
         shown.result(
             {"command": "plan", "changes": [vars(change) for change in changes]},
@@ -214,10 +245,30 @@ def plan(context: _Context, provider: str, detailed_exitcode: bool) -> None:
 @_command("apply")
 @_PROVIDER
 @_DELETE_DATA
-def apply(context: _Context, provider: str, delete_data: bool) -> None:
+@click.option("--replace-nodes", is_flag=True, help="Allow that wished nodes, or the controller, are made anew.")
+@click.option(
+    "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
+    help="How long jobs on nodes that go may run on. 0: they are requeued, or ended. Default: an hour.",
+)  # fmt: skip
+@_SKIP_PREFLIGHT
+def apply(
+    context: _Context,
+    provider: str,
+    delete_data: bool,
+    replace_nodes: bool,
+    drain_timeout: float | None,
+    skip_preflight: bool,
+) -> None:
     """Make it so and prove it: resources, configuration, checks."""
     with _cluster(context, provider) as (cluster, shown):
-        result = cluster.apply(delete_data=delete_data)
+        from gpucluster.draining import DRAIN_TIMEOUT
+
+        result = cluster.apply(
+            delete_data=delete_data,
+            replace_nodes=replace_nodes,
+            drain_timeout=DRAIN_TIMEOUT if drain_timeout is None else drain_timeout,
+            preflight=not skip_preflight,
+        )
         shown.result(result.to_dict(), _summary(result) + _next_steps(cluster, result))
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from gpucluster import process
+from gpucluster import process, wheels
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Sink
 from gpucluster.paths import ClusterPaths, local_cloud_home, write_private
 from gpucluster.sdk import Access
-from gpucluster.spec import ClusterSpec, finding, overlapping_routes
+from gpucluster.spec import ClusterSpec, Image, finding, overlapping_routes
+from gpucluster.spec.derive import LOCAL_IMAGE
 from gpucluster.ssh import ensure_key, public_key
 
 # Where a release of the real provider is wanted on the local cloud too, its clients are pointed at it one by one.
@@ -28,6 +29,7 @@ _PROVIDER_CLIENTS = (
     "oci_core.BlockstorageClient",
     "oci_identity.IdentityClient",
     "oci_file_storage.FileStorageClient",
+    "oci_bastion.BastionClient",
 )
 # Its client of work requests, which it asks why a launch failed, can't be pointed anywhere: it calls the host of our
 # region in this domain. No such host may exist (RFC 2606), so nothing of a local cluster is ever sent to Oracle.
@@ -160,8 +162,15 @@ class Cloud(Protocol):
     def terraform_env(self, provider_address: str) -> Mapping[str, str]:
         """What Terraform's environment needs: credentials, and where the provider comes from."""
 
-    def controller_access(self) -> ControllerAccess:
-        """How the controller of a cluster with elastic pools asks the API."""
+    def controller_access(self, controller_id: str | None) -> ControllerAccess:
+        """How the controller of a cluster with elastic pools asks the API.
+
+        Args:
+            controller_id: the OCID of its instance; None only checks that there will be a way.
+        """
+
+    def python_of(self, image: Image) -> str | None:
+        """Which Python instances of an image have, such as "3.12"; None where nobody knows."""
 
 
 class OciCloud:
@@ -191,7 +200,10 @@ class OciCloud:
     def access(self) -> Access:
         """Oracle's own endpoints, with the profile's key."""
         return Access(
-            self._credentials.sdk_config(self._spec.cloud.region), None, self._spec.cloud.compartment_id or ""
+            self._credentials.sdk_config(self._spec.cloud.region),
+            None,
+            self._spec.cloud.compartment_id or "",
+            self._credentials.region,
         )
 
     def ssh_key(self) -> Path | None:
@@ -206,9 +218,13 @@ class OciCloud:
         """The profile's credentials; the provider comes from wherever Terraform is configured to look."""
         return self._credentials.terraform_env(self._spec.cloud.region)
 
-    def controller_access(self) -> ControllerAccess:
-        """As an instance principal: no key is there to be lost. docs/how-to/elastic-nodes.md has the policy for it."""
+    def controller_access(self, controller_id: str | None) -> ControllerAccess:
+        """As an instance principal: no key is there to be lost. What it may do, `iam` says."""
         return ControllerAccess({"method": "instance_principal"})
+
+    def python_of(self, image: Image) -> str | None:
+        """That of its operating system."""
+        return wheels.python_of(image.operating_system, image.version)
 
 
 class LocalCloud:
@@ -285,9 +301,10 @@ class LocalCloud:
         return self._credentials.tenancy
 
     def access(self) -> Access:
-        """The local endpoint; the compartment is the tenancy's root."""
+        """The local endpoint; the compartment is the tenancy's root unless the file names one."""
         credentials = self._credentials
-        return Access(credentials.sdk_config(credentials.region), self._endpoint, credentials.tenancy)
+        compartment = self._spec.cloud.compartment_id or credentials.tenancy
+        return Access(credentials.sdk_config(credentials.region), self._endpoint, compartment)
 
     def ssh_key(self) -> Path | None:
         """The operator's key where the file names one, else a pair of the cluster's own."""
@@ -324,15 +341,12 @@ class LocalCloud:
         write_private(config, provider.cli_config(plugins))
         return {**env, "TF_CLI_CONFIG_FILE": str(config), "GPUCLUSTER_LOCAL_ENDPOINT": self._endpoint}
 
-    def controller_access(self) -> ControllerAccess:
-        """With a key of its own, at the address that this host has in the cluster's network."""
-        credentials = self.home / "credentials" / "controller"
-        if not (credentials / "config").exists():
-            raise EnvironmentFault(
-                "the local cloud has no credentials for controllers",
-                where=str(credentials),
-                hint="It was made by an older gpucluster: destroy its clusters, run `gpucluster local stop` and apply",
-            )
+    def controller_access(self, controller_id: str | None) -> ControllerAccess:
+        """With a key of its instance's own, at the address that this host has in the cluster's network."""
+        from gpucluster.localcloud.credentials import instance_credentials
+
+        tenancy = self.tenancy_id
+        credentials = instance_credentials(self.home, tenancy, controller_id) if controller_id else None
         gateway = next(IPv4Network(self._spec.network.vcn_cidr).hosts())
         authentication = {
             "method": "api_key",
@@ -341,6 +355,10 @@ class LocalCloud:
             "endpoint": f"http://{gateway}:{urlsplit(self._endpoint).port}",
         }
         return ControllerAccess(authentication, credentials)
+
+    def python_of(self, image: Image) -> str | None:
+        """That of the base image, whatever an image is called: all others are stand-ins made of it."""
+        return wheels.python_of(LOCAL_IMAGE["operating_system"], LOCAL_IMAGE["version"])
 
 
 def _host_routes() -> tuple[str, ...]:

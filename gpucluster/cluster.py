@@ -13,17 +13,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpucluster import __version__, runs
+from gpucluster import __version__, handover, iam, preflight, runs
 from gpucluster.ansible import PlaybookResult
 from gpucluster.baking import Baking
 from gpucluster.controller import Controller
+from gpucluster.draining import DRAIN_TIMEOUT
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.events import Sink, ignore
 from gpucluster.hosts import Hosts, Landscape
 from gpucluster.images import BakedImage
 from gpucluster.journal import last_run
-from gpucluster.provisioning import Provisioning
+from gpucluster.provisioning import Consent, Provisioning, network_compartment
 from gpucluster.runs import Run
+from gpucluster.scaling import Scaling
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform import Plan
 from gpucluster.toolbox import Toolbox
@@ -82,34 +84,78 @@ class Cluster:
         self._hosts = Hosts(self._tools)
         self._baking = Baking(self._tools, self._hosts)
         self._withdrawal = Withdrawal(self._tools, self._controller)
-        self._provisioning = Provisioning(self._tools, self._baking, self._withdrawal)
+        scaling = Scaling(self._tools, self._controller)
+        self._provisioning = Provisioning(self._tools, self._baking, self._withdrawal, scaling)
 
-    def plan(self) -> Plan:
+    def preflight(self) -> preflight.Report:
+        """Whether the cloud would do what is wished for. Reads only, except that the local cloud is started.
+
+        Raises:
+            GpuClusterError: see `errors`; what the cloud would refuse is in the report.
+        """
+        cloud = self._tools.cloud
+        cloud.check(fresh=not self._tools.kept.begun)
+        cloud.start(to_build=False)
+        # Where nothing was built yet there is no state to read, and a backend that does not answer is no news.
+        return preflight.examine(self.spec, cloud, self.outputs() if self._tools.kept.begun else {})
+
+    def policies(self) -> iam.Policies:
+        """The rights that the cluster and its operator need. Reads only, except that the local cloud is started."""
+        cloud = self._tools.cloud
+        cloud.start(to_build=False)
+        outputs = self.outputs()
+        controller = handover.Outputs.parse(outputs).controller.id if outputs else None
+        access = cloud.access()
+        network = network_compartment(self.spec, access)
+        return iam.policies(
+            self.spec,
+            compartment_id=access.compartment_id,
+            controller_id=controller,
+            network_compartment_id=network,
+        )
+
+    def plan(self, *, preflight: bool = True) -> Plan:
         """What `apply` would change in the cloud. Nothing is changed, except that the local cloud is started.
+
+        Args:
+            preflight: ask the cloud first whether it would do it.
 
         Raises:
             GpuClusterError: see `errors`; nothing was created.
         """
         with self._run("plan") as run:
-            terraform = self._provisioning.prepare(run)
+            terraform = self._provisioning.prepare(run, preflight=preflight)
             with run.phase("plan"):
-                plan = terraform.plan()
+                plan, replaced = self._provisioning.plan(terraform)
+            for one in replaced:
+                self._tools.warn(f"apply would refuse this without --replace-nodes: {one}")
             plan.file.unlink(missing_ok=True)
         return plan
 
-    def apply(self, *, delete_data: bool = False) -> Result:
+    def apply(
+        self,
+        *,
+        delete_data: bool = False,
+        replace_nodes: bool = False,
+        drain_timeout: float = DRAIN_TIMEOUT,
+        preflight: bool = True,
+    ) -> Result:
         """Make it so, and prove it: the cloud's resources, the hosts' configuration, the checks.
 
         Args:
             delete_data: allow a plan that deletes or replaces the file system with the users' homes.
+            replace_nodes: allow one that makes permanent nodes anew that are still wished for, or the controller.
+            drain_timeout: seconds that jobs on nodes that go are given to end; with 0 they are requeued, or ended.
+            preflight: ask the cloud first whether it would do it.
 
         Raises:
             VerifyError: everything was built, but a check failed or could not run.
             GpuClusterError: see `errors`; what was built stays, and the next apply goes on from there.
         """
+        consent = Consent(delete_data, replace_nodes, drain_timeout)
         with self._run("apply") as run:
-            terraform = self._provisioning.prepare(run, to_build=True)
-            changes = self._provisioning.build(terraform, run, delete_data=delete_data)
+            terraform = self._provisioning.prepare(run, to_build=True, preflight=preflight)
+            changes = self._provisioning.build(terraform, run, consent)
             landscape = self._hosts.reach(run)
             configured = self._hosts.configure(landscape, run)
             checks = self._hosts.check(landscape, run)
@@ -123,7 +169,7 @@ class Cluster:
             VerifyError: a check failed or could not run.
         """
         with self._run("verify") as run:
-            with run.phase("prepare"):
+            with run.phase("cloud"):
                 self._tools.cloud.start(to_build=False)
             landscape = self._hosts.reach(run)
             checks = self._hosts.check(landscape, run)
@@ -186,7 +232,7 @@ class Cluster:
         with self._run("destroy") as run:
             terraform = self._provisioning.prepare(run, keep_variables=True)
             gone = terraform.addresses()
-            if gone and not delete_data:
+            if gone and not delete_data and self._deletes_homes(gone):
                 self._hosts.guard_data(run)
             if self.spec.elastic_pools or self._tools.elastic().instances():
                 self._withdrawal.remove_all(run)
@@ -275,6 +321,12 @@ class Cluster:
             login=self._tools.people.logins(landscape.controller),
         )
 
+    def _deletes_homes(self, addresses: Sequence[str]) -> bool:
+        """Whether the homes' file system is ours to delete; one that cluster.yml only names is not."""
+        home = self.spec.storage.home
+        named = home.file_system_id or home.server
+        return not named or any("oci_file_storage_file_system." in address for address in addresses)
+
     def _remove_orphans(self) -> None:
         """Remove what an earlier run made and could not write into Terraform's state before it was killed."""
         orphans = self._tools.orphans()
@@ -283,9 +335,11 @@ class Cluster:
     def _forget(self) -> None:
         """Forget the cluster on this machine: keys, connections, working copies. The diary stays."""
         self._tools.route().close()
-        for folder in (self.paths.ssh, self.paths.ansible, self.paths.terraform):
+        self._tools.bastion().forget()
+        for folder in (self.paths.ssh, self.paths.ansible):
             shutil.rmtree(folder, ignore_errors=True)
         self._tools.kept.forget()
-        for name in ("provider", "terraform.rc", "terraform.tfstate", "terraform.tfstate.backup"):
+        self._tools.terraform().forget()
+        for name in ("provider", "terraform.rc"):
             (self.paths.root / name).unlink(missing_ok=True)
         self._tools.cloud.stop_if_empty()

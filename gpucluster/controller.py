@@ -1,6 +1,6 @@
 """The controller as the last run left it: the way in, and what Slurm and the autoscaler there have to say.
 
-Nothing here needs a run, the lock or the cloud; the controller may be gone.
+Nothing here needs a run or the lock, nor the cloud unless the way in is a bastion's; the controller may be gone.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Controller:
         wanted = host or names[0]
         if wanted not in names:
             raise ToolError(f"there is no host {wanted}", hint=f"The hosts are {', '.join(names)}")
+        if self._tools.spec.network.access == "bastion":
+            self._tools.bastion().renew()
         # The configuration is there, and names the key.
         return Route(self._tools.paths, None).argv(wanted, command)
 

@@ -5,7 +5,7 @@
     phase     started | done | failed | interrupted      a part of a run; `elapsed` when it ends
     resource  creating | created | updating | updated | deleting | deleted | failed | cached | running | ...
     task      ok | changed | failed | unreachable | skipped      one Ansible task on one host
-    check     pass | fail | not_run              one judgement of `verify`
+    check     pass | fail | not_run | skip       one judgement of `verify`
     log       info | warning | error
     result    success | failed | ...             the last event of a run; `data` is the whole result
 """

@@ -9,15 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster import handover
+from gpucluster import cloudinit, handover
 from gpucluster.ansible import PlaybookResult, write_inventory
+from gpucluster.bastion import LEFT_FOR_A_RUN
 from gpucluster.errors import DataGuardError, GpuClusterError, VerifyError
 from gpucluster.events import Event
 from gpucluster.instances import Member
 from gpucluster.runs import Run
 from gpucluster.ssh import Host
 from gpucluster.toolbox import Toolbox
-from gpucluster.verify import Check, Expectation, judge, passed
+from gpucluster.verify import Check, Expectation, faults, judge, passed
 
 # Bare metal needs up to 30 minutes for the first 20 nodes of a cluster network; each further 20 as long again.
 MEMBERS_DEADLINE = 90 * 60.0
@@ -55,6 +56,7 @@ class Hosts:
             outputs = handover.Outputs.parse(self._tools.terraform().outputs())
             members = self._members(outputs)
             landscape = Landscape(outputs, members, handover.hosts(self._tools.spec, outputs, members))
+            self._open_way_in(landscape)
             self._wait(landscape.hosts)
         return landscape
 
@@ -91,7 +93,7 @@ class Hosts:
             for check in checks:
                 self._tools.on_event(Event("check", check.name, check.status, check.message))
             if not passed(checks):
-                bad = [f"  {check.name}: {check.message}" for check in checks if check.status != "pass"]
+                bad = [f"  {check.name}: {check.message}" for check in faults(checks)]
                 raise VerifyError("the cluster was built, but these checks did not pass:\n" + "\n".join(bad))
         return checks
 
@@ -112,12 +114,21 @@ class Hosts:
         spec, instances = self._tools.spec, self._tools.instances()
         found: dict[str, Sequence[Member]] = {}
         for name, pool in outputs.pools.items():
+            if name not in spec.pools:
+                continue  # taken out of the file and not applied yet
             if pool.cluster_network_id:
-                size = spec.pools[name].count if name in spec.pools else 0
-                found[name] = instances.members(name, pool.cluster_network_id, size, MEMBERS_DEADLINE)
+                names = handover.permanent_names(name, spec.pools[name])
+                found[name] = instances.members(name, pool.cluster_network_id, names, MEMBERS_DEADLINE)
             else:
                 found[name] = pool.instances
         return found
+
+    def _open_way_in(self, landscape: Landscape) -> None:
+        """A controller without a public address is reached by a session of the Bastion service."""
+        if landscape.outputs.bastion_id:
+            key = self._tools.cloud.authorized_keys()[0]
+            address = landscape.outputs.controller.private_ip
+            self._tools.bastion().open(landscape.outputs.bastion_id, address, key, left=LEFT_FOR_A_RUN)
 
     def _wait(self, hosts: Sequence[Host]) -> None:
         kept, route = self._tools.kept, self._tools.route()
@@ -125,18 +136,23 @@ class Hosts:
         # Who has answered once has booted; if it went away since, Ansible will say so.
         booted = {host.booted for host in kept.hosts() if host.booted}
         kept.keep_hosts(hosts, booted)
-        # The bastion is asked each time: that opens the one connection that all others share.
-        route.wait([host for host in hosts if not host.jump or host.instance_id not in booted], BOOT_DEADLINE)
+        # The controller is asked each time: that opens the one connection that all others share.
+        route.wait([host for host in hosts if host.is_entrance or host.instance_id not in booted], BOOT_DEADLINE)
         kept.keep_hosts(hosts, {host.instance_id for host in hosts})
 
     def _autoscaling(self, outputs: handover.Outputs) -> handover.Autoscaling | None:
         if not self._tools.spec.elastic_pools:
             return None
         baked = frozenset(pool for pool, made in outputs.pools.items() if made.baked_image_id)
-        return handover.Autoscaling(self._tools.cloud.controller_access(), baked, self._tools.wheels())
+        access = self._tools.cloud.controller_access(outputs.controller.id)
+        return handover.Autoscaling(access, baked, self._tools.wheels())
 
     def _expectation(self, landscape: Landscape) -> Expectation:
         spec = self._tools.spec
+        wanted = {landscape.outputs.controller.name: cloudinit.machine_of(spec, None)}
+        wanted |= {
+            node.name: cloudinit.machine_of(spec, pool) for pool, nodes in landscape.members.items() for node in nodes
+        }
         return Expectation(
             hosts=[host.name for host in landscape.hosts],
             pools={name: [node.name for node in nodes] for name, nodes in landscape.members.items()},
@@ -146,6 +162,9 @@ class Hosts:
             accounting=spec.slurm.accounting,
             autoscaler=bool(spec.elastic_pools),
             partitions={name: pool.partition for name, pool in spec.pools.items()},
+            local_drives={host: machine.local_disk.count for host, machine in wanted.items() if machine.local_disk},
+            rdma_addressed=[host for host, machine in wanted.items() if machine.rdma],
+            hardware_emulated=self._tools.cloud.hardware_emulated,
         )
 
     def _facts(self, run: Run) -> dict[str, dict[str, Any]]:
@@ -171,4 +190,5 @@ class Hosts:
 
     def _ask(self, playbook: str, run: Run) -> PlaybookResult:
         """Run a playbook that only looks, on the hosts that were configured last."""
+        self._tools.bastion().renew()
         return self._tools.ansible().run(playbook, self._tools.paths.ansible / "inventory.yml", run_id=run.id)

@@ -8,6 +8,8 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import Host, Route, ensure_key, public_key
 
+_THROUGH_BASTION = ", through a session of the bastion (docs/how-to/private-cluster.md)"
+
 
 class People:
     """Who is named under `users.people`."""
@@ -40,6 +42,6 @@ class People:
             ways[person.name] = (
                 f"ssh -F {config} -i {self.key(person.name)} {person.name}@{controller.name}"
                 if person.generate_key
-                else f"ssh {person.name}@{controller.address}"
+                else f"ssh {person.name}@{controller.address}{_THROUGH_BASTION if controller.jump else ''}"
             )
         return ways

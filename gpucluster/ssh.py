@@ -1,7 +1,8 @@
 """The ssh route to a cluster's hosts: keys, one configuration file, waiting until they answer.
 
-The controller is the bastion: nodes are reached through it, on both clouds. Host keys are remembered by the instance's
-OCID, so that a new instance at an old address is a new host and not an alarm.
+Nodes are reached through the controller, on both clouds; where that has no public address, a gateway stands in front of
+it (see `bastion`). Host keys are remembered by the instance's OCID, so that a new instance at an old address is a new
+host and not an alarm.
 """
 
 from __future__ import annotations
@@ -22,8 +23,17 @@ from gpucluster.paths import ClusterPaths, write_private
 
 _POLL = 0.5
 # cloud-init writes this file when its last stage has ended. `cloud-init status --wait` tells the same and costs a
-# second of processor time on each host, which sixteen hosts of one machine feel.
-_CLOUD_INIT = "until [ -s /run/cloud-init/result.json ]; do sleep 0.2; done; cat /run/cloud-init/result.json"
+# second of processor time on each host, which sixteen hosts of one machine feel. Our own user data writes its words for
+# people beside it (see `cloudinit`).
+_CLOUD_INIT = (
+    "until [ -s /run/cloud-init/result.json ]; do sleep 0.2; done; cat /run/cloud-init/result.json; "
+    "cat /run/gpucluster/boot-errors 2>/dev/null || :"
+)
+# Of what cloud-init says of a failed boot, so many characters from the end.
+_LAST_WORDS = 600
+
+#: The name under which ssh knows the gateway.
+GATEWAY = "oci-bastion"
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,26 @@ class Host:
     user: str
     instance_id: str
     jump: str = ""
+
+    @property
+    def is_entrance(self) -> bool:
+        """Whether it is reached without another host of the cluster."""
+        return self.jump in ("", GATEWAY)
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A host in front of the controller: a session of OCI's Bastion service.
+
+    Args:
+        user: the session's OCID.
+        key_alias: what its host key goes by: the bastion's OCID.
+    """
+
+    host: str
+    port: int
+    user: str
+    key_alias: str
 
 
 def ensure_key(file: Path, comment: str) -> Path:
@@ -55,6 +85,7 @@ class Route:
 
     def __init__(self, paths: ClusterPaths, private_key: Path | None) -> None:
         self.config = paths.ssh / "config"
+        self._gateway = paths.ssh / "gateway"
         self._known_hosts = paths.ssh / "known_hosts"
         self._key = private_key
         # A control socket's path may have some 100 characters; the state folder's own path may be longer.
@@ -62,12 +93,25 @@ class Route:
         self._sockets = Path(tempfile.gettempdir()) / f"gpucluster-ssh-{os.geteuid()}-{mark}"
 
     def write(self, hosts: Sequence[Host]) -> None:
-        """Write the configuration for these hosts."""
+        """Write the configuration for these hosts. A host whose `jump` is GATEWAY is reached through the gateway."""
         self._sockets.mkdir(mode=0o700, exist_ok=True)
         write_private(self.config, self._text(hosts))
 
+    def write_gateway(self, gateway: Gateway) -> None:
+        """Write the gateway: a file of its own, for it changes more often than the hosts do."""
+        lines = [
+            f"HostName {gateway.host}",
+            f"Port {gateway.port}",
+            f"User {gateway.user}",
+            f"HostKeyAlias {gateway.key_alias}",
+            # A connection through a session that was replaced must not be shared.
+            "ControlMaster no",
+            "ControlPath none",
+        ]
+        write_private(self._gateway, "\n".join([f"Host {GATEWAY}", *(f"  {line}" for line in lines)]) + "\n")
+
     def _text(self, hosts: Sequence[Host]) -> str:
-        blocks = []
+        blocks = [f"Include {_quoted(self._gateway)}"] if any(host.jump == GATEWAY for host in hosts) else []
         for host in hosts:
             lines = [f"HostName {host.address}", f"User {host.user}", f"HostKeyAlias {host.instance_id}"]
             if host.jump:
@@ -107,8 +151,8 @@ class Route:
             ToolError: some hosts did not answer in time, or their cloud-init failed; all of them are named.
         """
         until = time.monotonic() + deadline
-        # First the bastion: asking through one that does not answer yet only makes noise.
-        for group in ([h for h in hosts if not h.jump], [h for h in hosts if h.jump]):
+        # First the controller: asking through one that does not answer yet only makes noise.
+        for group in ([h for h in hosts if h.is_entrance], [h for h in hosts if not h.is_entrance]):
             with ThreadPoolExecutor(max_workers=16) as pool:
                 troubles = [text for text in pool.map(lambda h: self._wait_for(h, until), group) if text]
             if troubles:
@@ -130,7 +174,7 @@ class Route:
                 continue
             if done.returncode == 0:
                 errors = _cloud_init_errors(done.stdout)
-                return f"{host.name}: cloud-init failed: {'; '.join(errors)[-300:]}" if errors else ""
+                return f"{host.name}: cloud-init failed: {'; '.join(errors)[-_LAST_WORDS:]}" if errors else ""
             said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
             time.sleep(_POLL)
 
@@ -144,11 +188,14 @@ class Route:
 
 
 def _cloud_init_errors(result: str) -> list[str]:
-    """The errors in cloud-init's result.json, as `{"v1": {"errors": [...]}}`."""
+    """The errors in cloud-init's result.json, as `{"v1": {"errors": [...]}}`, and behind it what our user data said."""
     try:
-        return [str(error) for error in json.loads(result)["v1"]["errors"]]
+        told, end = json.JSONDecoder().raw_decode(result.lstrip())
+        errors = [str(error) for error in told["v1"]["errors"]]
     except (ValueError, KeyError, TypeError):
         return [f"its result can't be read: {result[:100]}"]
+    words = result.lstrip()[end:].strip()
+    return [*errors, words] if errors and words else errors
 
 
 def _quoted(path: Path) -> str:

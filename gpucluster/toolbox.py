@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from gpucluster import handover, runs, shapes, wheels
+from gpucluster import backends, handover, runs, shapes, wheels
 from gpucluster.ansible import Ansible
+from gpucluster.backends import Backend
+from gpucluster.bastion import Bastion
 from gpucluster.clouds import Cloud, open_cloud
 from gpucluster.elastic import Elastic
 from gpucluster.errors import InputError
@@ -53,7 +55,20 @@ class Toolbox:
         Raises:
             EnvironmentFault: there is no terraform, and none can be had.
         """
-        return Terraform(self.paths, self._terraform_program, {**runs.mark(self.paths), **(env or {})}, self.on_event)
+        marked = {**runs.mark(self.paths), **(env or {})}
+        return Terraform(self.paths, self._terraform_program, marked, self.on_event, backend=self._backend)
+
+    @cached_property
+    def _backend(self) -> Backend:
+        state, cloud = self.spec.state, self.spec.cloud
+        return backends.wished(
+            state.backend,
+            state.config,
+            cluster=self.spec.name,
+            local_file=self.paths.terraform_state,
+            region=cloud.region,
+            profile=cloud.profile,
+        )
 
     @cached_property
     def _terraform_program(self) -> Path:
@@ -66,6 +81,10 @@ class Toolbox:
     def route(self) -> Route:
         """The way to the hosts, with the operator's key."""
         return Route(self.paths, self.cloud.ssh_key())
+
+    def bastion(self) -> Bastion:
+        """Sessions of the Bastion service, for a cluster without a public address."""
+        return Bastion(self.cloud.access(), self.paths, self.on_event)
 
     def instances(self) -> Instances:
         """The members of pools."""
@@ -81,7 +100,9 @@ class Toolbox:
 
     def orphans(self) -> Orphans:
         """What an earlier run made and could not write into Terraform's state before it was killed."""
-        return Orphans(self.cloud.access(), self._tag, self.on_event)
+        network, home = self.spec.network, self.spec.storage.home
+        named = (network.vcn_id, network.public_subnet_id, network.private_subnet_id, home.file_system_id)
+        return Orphans(self.cloud.access(), self._tag, self.on_event, keep={one for one in named if one})
 
     @property
     def _tag(self) -> tuple[str, str]:
@@ -95,7 +116,7 @@ class Toolbox:
             EnvironmentFault: there are no packages, and none can be had.
         """
         software, image = self.spec.software, self.spec.controller.image
-        python = software.controller_python or wheels.python_of(image.operating_system, image.version)
+        python = software.controller_python or self.cloud.python_of(image)
         if python is None:
             raise InputError(
                 "which Python does the controller have? Its image does not say",

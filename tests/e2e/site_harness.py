@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Site:
@@ -82,6 +85,18 @@ class Site:
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
+
+
+def worked_example(name: str, vcn: str) -> str:
+    """The text of `inventories/<name>/cluster.yml`, in other addresses: a cluster of it may stand on this machine.
+
+    Args:
+        vcn: the first two numbers of the VCN's addresses, such as "10.90".
+    """
+    text = (ROOT / "inventories" / name / "cluster.yml").read_text()
+    found = re.search(r"^  vcn_cidr: ([0-9]+\.[0-9]+)\.", text, re.MULTILINE)
+    assert found
+    return text.replace(f"{found.group(1)}.", f"{vcn}.")
 
 
 def containers(home: Path) -> list[str]:

@@ -64,7 +64,7 @@ def test_every_command_explains_itself() -> None:
     walk(cli)
     assert set(cli.commands) == {
         "init", "validate", "plan", "apply", "status", "verify", "ssh", "inventory", "output", "destroy", "local",
-        "image", "autoscaler",
+        "image", "autoscaler", "preflight", "policies",
     }  # fmt: skip
 
 

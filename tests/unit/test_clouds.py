@@ -54,6 +54,7 @@ def test_the_real_provider_is_pointed_at_the_local_cloud_and_at_nothing_else(tmp
         "oci_core.BlockstorageClient",
         "oci_identity.IdentityClient",
         "oci_file_storage.FileStorageClient",
+        "oci_bastion.BastionClient",
     }
     # Whatever is not overridden is looked for at <service>.local-1.invalid, which never exists.
     assert env["OCI_DEFAULT_REALM"] == "invalid"

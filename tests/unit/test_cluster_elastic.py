@@ -23,11 +23,12 @@ from gpucluster.images import BakedImage
 from gpucluster.process import Completed
 from gpucluster.provisioning import Provisioning
 from gpucluster.runs import Run
+from gpucluster.scaling import Scaling
 from gpucluster.spec import load
 from gpucluster.terraform import Change, Plan
 from gpucluster.toolbox import Toolbox
 from gpucluster.withdrawal import Withdrawal
-from tests.unit.spec_texts import LOCAL
+from tests.unit.spec_texts import KEY, LOCAL, OCI
 
 OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.json"
 
@@ -198,7 +199,8 @@ def test_a_node_that_was_launched_meanwhile_does_not_hold_the_network(
     tools: Toolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     double = _with(tools, monkeypatch, _node("cpu-e3", "cpu"))
-    provisioning = Provisioning(tools, Baking(tools, Hosts(tools)), _withdrawal(tools))
+    scaling = Scaling(tools, Controller(tools))
+    provisioning = Provisioning(tools, Baking(tools, Hosts(tools)), _withdrawal(tools), scaling)
     run = Run("destroy", tools.paths, ignore)
     terraform = TerraformDouble(failures=1)
     provisioning.tear_down(terraform, run)  # type: ignore[arg-type]
@@ -238,13 +240,22 @@ def test_nothing_in_the_way_disturbs_nobody(tools: Toolbox, monkeypatch: pytest.
     _withdrawal(tools).make_way(Plan((), Path("none")))
 
 
-def test_a_controller_whose_python_is_unknown_is_refused_at_its_place(tmp_path: Path) -> None:
-    image = "  image: {ocid: ocid1.image.oc1..x, login_user: debian}\n"
-    (tmp_path / "cluster.yml").write_text(LOCAL.replace("  memory_gb: 32\n", f"  memory_gb: 32\n{image}"))
+def test_a_controller_whose_python_is_unknown_is_refused_at_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = "{ocid: ocid1.image.oc1..x, login_user: debian}"
+    known = '{operating_system: Canonical Ubuntu, version: "24.04"}'
+    (tmp_path / "cluster.yml").write_text(
+        OCI.replace(f"controller:\n  image: {known}", f"controller:\n  image: {image}")
+    )
+    (tmp_path / "operator.pub").write_text(KEY + "\n")
+    profile = tmp_path / "config"
+    profile.write_text("[DEFAULT]\ntenancy=t\nuser=u\nfingerprint=f\nkey_file=k\nregion=us-ashburn-1\n")
+    monkeypatch.setenv("OCI_CONFIG_FILE", str(profile))
     with pytest.raises(InputError) as caught:
         _tools(tmp_path / "cluster.yml").wheels()
     (found,) = caught.value.findings
-    assert (found.line, found.path) == (14, "controller.image")
+    assert (found.line, found.path) == (15, "controller.image")
     assert 'Add `controller_python: "3.12"` under `software:`' in found.hint
 
 

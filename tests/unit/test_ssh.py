@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpucluster.errors import ToolError
 from gpucluster.paths import ClusterPaths
-from gpucluster.ssh import Host, Route, _cloud_init_errors, ensure_key, public_key
+from gpucluster.ssh import GATEWAY, Gateway, Host, Route, _cloud_init_errors, ensure_key, public_key
 
 HOSTS = (
     Host("demo-controller", "127.100.0.2", "debian", "ocid1.instance.local..c"),
@@ -47,6 +48,33 @@ def test_ssh_understands_the_route(paths: ClusterPaths) -> None:
         assert node["stricthostkeychecking"] == "accept-new"
         assert len(node["controlpath"]) < 100
         assert route.config.stat().st_mode & 0o777 == 0o600
+    finally:
+        route.close()
+
+
+def test_a_gateway_stands_before_the_controller(paths: ClusterPaths) -> None:
+    route = Route(paths, None)
+    behind = replace(HOSTS[0], address="10.77.1.2", jump=GATEWAY)
+    route.write((behind, HOSTS[1]))
+    route.write_gateway(
+        Gateway("host.bastion.example", 2222, "ocid1.bastionsession.local..s", "ocid1.bastion.local..b")
+    )
+    try:
+        controller, gateway, node = _read(route, behind.name), _read(route, GATEWAY), _read(route, "compute-1")
+        assert controller["proxycommand"].endswith(f"-W %h:%p {GATEWAY}")
+        assert node["proxycommand"].endswith("-W %h:%p demo-controller")
+        assert (gateway["hostname"], gateway["port"], gateway["user"], gateway["hostkeyalias"]) == (
+            "host.bastion.example",
+            "2222",
+            "ocid1.bastionsession.local..s",
+            "ocid1.bastion.local..b",
+        )
+        assert "proxycommand" not in gateway
+        assert gateway["controlmaster"] == "false"
+        # A new session takes the place of the old one.
+        route.write_gateway(Gateway("host.bastion.example", 2222, "ocid1.bastionsession.local..t", "x"))
+        assert _read(route, GATEWAY)["user"] == "ocid1.bastionsession.local..t"
+        assert (paths.ssh / "gateway").stat().st_mode & 0o777 == 0o600
     finally:
         route.close()
 

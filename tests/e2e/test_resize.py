@@ -1,0 +1,135 @@
+"""A cluster network is resized by changing the file, while a job runs on the node that goes.
+
+The tests run in the order of this file, on one cluster: each is a chapter of the same story.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.e2e.site_harness import Site, containers, read_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
+
+CLUSTER_YML = """\
+version: 1
+name: resize
+cloud:
+  provider: local
+network:
+  vcn_cidr: 10.97.0.0/16
+  public_subnet_cidr: 10.97.0.0/24
+  private_subnet_cidr: 10.97.1.0/24
+  ssh_allowed_cidrs: [127.0.0.0/8]
+controller:
+  shape: VM.Standard.E5.Flex
+  ocpus: 4
+  memory_gb: 32
+pools:
+  compute:
+    shape: BM.GPU4.8
+    count: 3
+users:
+  people:
+    - name: alice
+      generate_key: true
+"""
+# A job that ends well as soon as its file is there.
+GATED = "until [ -e {gate} ]; do sleep 1; done; echo whole"
+SMALLER = CLUSTER_YML.replace("count: 3", "count: 2\n    removed_nodes: [compute-1]")
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with Site(CLUSTER_YML) as made:
+        made.good("apply")
+        yield made
+
+
+def booted(site: Site) -> dict[str, str]:
+    """When each node's machine was started, and so whether it is still the same."""
+    argv = [sys.executable, "-m", "gpucluster", "-f", str(site.file), "ssh"]
+    found = {}
+    for host in site.good("status")["hosts"]:
+        done = subprocess.run(
+            [*argv, host["name"], "--", "cat /proc/sys/kernel/random/boot_id; stat -c %Y /proc/1; hostname"],
+            env=site.env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found[host["name"]] = done.stdout
+    return found
+
+
+def states(site: Site) -> dict[str, str]:
+    return {row["node"]: row["state"] for row in site.good("status")["slurm"]}
+
+
+def until(holds: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+
+
+def submit(site: Site, node: str, script: str) -> str:
+    job = site.as_alice(f"sbatch --parsable --time=30 --nodelist={node} --output=%j.txt --wrap '{script}'")
+    until(lambda: site.as_alice(f"squeue --noheader --jobs={job} --format=%T") == "RUNNING")
+    return job
+
+
+def test_a_job_on_the_node_that_goes_stops_a_run_that_may_not_wait(site: Site) -> None:
+    before = booted(site)
+    job = submit(site, "compute-1", "sleep 600")
+    site.file.write_text(SMALLER)
+    code, events = site.run("apply", "--drain-timeout", "2")
+    assert code == 1
+    assert f"job {job} of alice on compute-1" in events[-1]["message"]
+    assert states(site)["compute-1"] in ("draining", "drained")
+    assert booted(site) == before
+
+    # Wished for again, it takes jobs again; the one on it has not noticed.
+    site.file.write_text(CLUSTER_YML)
+    assert site.good("apply")["changes"] == 0
+    assert states(site)["compute-1"] in ("allocated", "mixed")
+    assert booted(site) == before
+    site.as_alice(f"scancel {job}")
+
+
+def test_the_named_node_goes_when_its_job_has_ended_and_the_others_are_untouched(site: Site) -> None:
+    before = booted(site)
+    last = submit(site, "compute-1", GATED.format(gate="last"))
+    other = submit(site, "compute-2", GATED.format(gate="other"))
+    site.file.write_text(SMALLER)
+    run = site.start("apply")
+    read_until(run, f"job {last} of alice on compute-1", 240)
+    site.as_alice("touch last")
+    rest, _ = run.communicate(timeout=600)
+    assert run.returncode == 0, rest[-3000:]
+    assert site.as_alice(f"cat {last}.txt") == "whole"
+    assert states(site).keys() == {"compute-2", "compute-3"}
+    left = booted(site)
+    assert left == {name: said for name, said in before.items() if name != "compute-1"}
+    assert len(containers(site.home)) == 3
+    # Slurm's new configuration has ended nobody's job.
+    assert site.as_alice(f"squeue --noheader --jobs={other} --format=%T") == "RUNNING"
+    site.as_alice("touch other")
+    until(lambda: "COMPLETED" in site.as_alice(f"sacct -X -n -j {other} -o State"))
+    assert site.as_alice(f"cat {other}.txt") == "whole"
+
+
+def test_it_grows_again_by_the_next_number(site: Site) -> None:
+    before = booted(site)
+    site.file.write_text(SMALLER.replace("count: 2", "count: 3"))
+    site.good("apply")
+    assert set(states(site)) == {"compute-2", "compute-3", "compute-4"}
+    after = booted(site)
+    assert {name: after[name] for name in before} == before
+    assert site.as_alice("srun --nodelist=compute-4 hostname") == "compute-4"
+    assert site.good("apply")["changes"] == 0
