@@ -1,7 +1,7 @@
 """One cluster network through the SDK: its size and its members, and how one of them leaves by its own name.
 
 Terraform can only change the size, and OCI itself then ends the oldest members of the fullest fault domain. Who goes is
-ours to say, so a member is detached before Terraform looks (see docs/adr/0001-pool-ownership.md).
+ours to say, so a member is detached before Terraform looks (see docs/adr/0012-size-of-permanent-pools.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Terraform's state of one cluster: where it lies, what is in it, how it moves to another backend.
 
-A folder that holds nothing but the backend's settings is enough to read a state: Terraform needs no provider for that,
-and another machine needs no working copy.
+A state in a file is read as it is. For one that lies elsewhere a folder is enough that holds nothing but the backend's
+settings: another machine needs no working copy.
 """
 
 from __future__ import annotations
@@ -191,6 +191,9 @@ class State:
         backend = memory.backend if memory else self._wished
         if not self._exists(backend):
             return ""
+        if not backend.remote:
+            # From a folder without configuration: an init would ask for the provider of what is in the state.
+            return self._run(self._paths.root, (*words, f"-state={backend.config['path']}"))
         self._open(backend)
         return self._run(self._folder, words)
 

@@ -77,11 +77,11 @@ class Site:
         return data
 
     def as_alice(self, command: str, stdin: str = "") -> str:
-        address = json.loads((self.folder / ".gpucluster" / "hosts.json").read_text())["hosts"][0]["address"]
-        key = self.folder / ".gpucluster" / "ssh" / "alice_ed25519"
-        argv = ["ssh", "-i", str(key), "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes"]
-        argv += ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
-        argv += [f"alice@{address}", command]
+        """Run a command as alice on the controller, logged in as `apply` says at its end."""
+        state = self.folder / ".gpucluster"
+        controller = json.loads((state / "hosts.json").read_text())["hosts"][0]["name"]
+        argv = ["ssh", "-F", str(state / "ssh" / "config"), "-i", str(state / "ssh" / "alice_ed25519")]
+        argv += [f"alice@{controller}", command]
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()

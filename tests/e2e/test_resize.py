@@ -1,10 +1,12 @@
-"""A cluster network is resized by changing the file, while a job runs on the node that goes.
+"""A cluster without a public address: its cluster network is resized by changing the file, while a job runs on the node
+that goes. Everything goes through the local cloud's Bastion service.
 
 The tests run in the order of this file, on one cluster: each is a chapter of the same story.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -22,8 +24,8 @@ name: resize
 cloud:
   provider: local
 network:
+  access: bastion
   vcn_cidr: 10.97.0.0/16
-  public_subnet_cidr: 10.97.0.0/24
   private_subnet_cidr: 10.97.1.0/24
   ssh_allowed_cidrs: [127.0.0.0/8]
 controller:
@@ -132,4 +134,20 @@ def test_it_grows_again_by_the_next_number(site: Site) -> None:
     after = booted(site)
     assert {name: after[name] for name in before} == before
     assert site.as_alice("srun --nodelist=compute-4 hostname") == "compute-4"
-    assert site.good("apply")["changes"] == 0
+    code, _ = site.run("plan", "--detailed-exitcode")
+    assert code == 0
+
+
+def test_nobody_gets_in_but_through_a_session(site: Site) -> None:
+    outputs = site.good("output")["outputs"]["cluster"]
+    assert outputs["controller"]["public_ip"] is None
+    assert outputs["public_subnet_id"] is None
+    session = json.loads((site.folder / ".gpucluster" / "bastion.json").read_text())
+    assert session["bastion_id"] == outputs["bastion_id"]
+    gateway = (site.folder / ".gpucluster" / "ssh" / "gateway").read_text()
+    assert f"User {session['id']}" in gateway
+    # A session that is about to close is replaced by the next command that needs it.
+    session["expires_at"] = time.time() + 10
+    (site.folder / ".gpucluster" / "bastion.json").write_text(json.dumps(session))
+    assert site.plain("ssh", "--", "hostname").stdout.strip() == "resize-controller"
+    assert json.loads((site.folder / ".gpucluster" / "bastion.json").read_text())["id"] != session["id"]
