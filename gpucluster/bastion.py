@@ -84,21 +84,27 @@ class Bastion:
         """
         kept = self._kept()
         if kept and kept.serves(bastion_id, address, public_key, time.time() + left) and self._active(kept):
-            session = kept
+            self._take(kept)
         else:
-            session = self._create(bastion_id, address, public_key)
-            write_private(self._file, json.dumps(asdict(session), indent=2) + "\n")
-        Route(self._paths, None).write_gateway(Gateway(session.host, session.port, session.id, session.bastion_id))
+            self._on_event(Event("log", "bastion", "note", f"opening a session to {address}"))
+            self._take(self._create(bastion_id, address, public_key))
 
     def renew(self) -> None:
-        """Make the way that was open last open again, where it is about to close. Nothing where there was none."""
+        """Make the way that was open last open again, where it is about to close. Nothing where there was none.
+
+        Without a word: the output of a command that is run on the controller may be somebody's input.
+        """
         kept = self._kept()
         if kept and kept.expires_at < time.time() + LEFT_FOR_A_COMMAND:
-            self.open(kept.bastion_id, kept.address, kept.public_key, left=LEFT_FOR_A_COMMAND)
+            self._take(self._create(kept.bastion_id, kept.address, kept.public_key))
 
     def forget(self) -> None:
         """Keep nothing more; the sessions went with the bastion."""
         self._file.unlink(missing_ok=True)
+
+    def _take(self, session: Session) -> None:
+        write_private(self._file, json.dumps(asdict(session), indent=2) + "\n")
+        Route(self._paths, None).write_gateway(Gateway(session.host, session.port, session.id, session.bastion_id))
 
     def _kept(self) -> Session | None:
         try:
@@ -118,7 +124,6 @@ class Bastion:
         with refusals("opening a session of the bastion"):
             longest = client.get_bastion(bastion_id).data.max_session_ttl_in_seconds or LONGEST_SESSION
             begun = time.time()
-            self._on_event(Event("log", "bastion", "note", f"opening a session to {address}"))
             target = model(
                 "bastion",
                 "CreatePortForwardingSessionTargetResourceDetails",

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -250,12 +251,15 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
 
 
 @pytest.fixture(scope="session")
-def terraform_environment(terraform: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of Terraform with the stand-in provider installed, and nothing of the user's."""
+def terraform_environment(terraform: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of Terraform with the stand-in provider installed, and nothing of the user's.
+
+    Its temporary folder is its own: other tests run at the same time. The path of a socket in it must be short.
+    """
     folder = tmp_path_factory.mktemp("provider")
-    kept = ("PATH", "HOME", "LANG", "TMPDIR")
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     environment |= {
+        "TMPDIR": tempfile.mkdtemp(prefix="gpucluster-tf-"),
         "TF_IN_AUTOMATION": "1",
         "CHECKPOINT_DISABLE": "1",
         "TF_CLI_CONFIG_FILE": str(folder / "terraform.rc"),
@@ -268,7 +272,8 @@ def terraform_environment(terraform: str, tmp_path_factory: pytest.TempPathFacto
         ).stdout
     (address,) = set(re.findall(r"provider\[(.+/oracle/oci)\]", listed))
     provider.install(folder / "plugins", address)
-    return environment
+    yield environment
+    shutil.rmtree(environment["TMPDIR"], ignore_errors=True)
 
 
 @pytest.fixture

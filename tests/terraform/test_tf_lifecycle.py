@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,8 +29,8 @@ def _names(cloud: LocalCloud, cluster: str) -> list[str]:
     return sorted(item["displayName"] for item in cloud.standing(INSTANCES, cluster))
 
 
-def _provider_leftovers() -> list[str]:
-    return sorted(path.name for path in Path(tempfile.gettempdir()).glob("gpucluster-provider-*"))
+def _provider_leftovers(workspace: Workspace) -> list[str]:
+    return sorted(path.name for path in Path(workspace.environment["TMPDIR"]).glob("gpucluster-provider-*"))
 
 
 def _children(pid: int) -> list[int]:
@@ -39,7 +38,7 @@ def _children(pid: int) -> list[int]:
 
 
 def test_a_cluster_is_made_kept_scaled_and_removed(workspace: Workspace, cloud: LocalCloud) -> None:
-    leftovers = _provider_leftovers()
+    leftovers = _provider_leftovers(workspace)
     workspace.pool("compute")
     workspace.pool("burst", kind="compute_cluster", count=1, max_count=4)
     cpu = {"shape": "VM.Standard.E5.Flex", "ocpus": 2, "memory_gb": 16, "rdma": False, "rdma_plugins": []}
@@ -104,7 +103,7 @@ def test_a_cluster_is_made_kept_scaled_and_removed(workspace: Workspace, cloud: 
 
     workspace.destroy()
     assert cloud.remains() == {}
-    assert _provider_leftovers() == leftovers
+    assert _provider_leftovers(workspace) == leftovers
 
 
 def test_only_ssh_from_named_blocks_comes_in(workspace: Workspace, cloud: LocalCloud) -> None:
@@ -234,7 +233,7 @@ def test_a_killed_apply_is_taken_up_by_the_next(workspace: Workspace, cloud: Loc
     # The instance exists, but the provider can't see it and keeps asking.
     cloud.faults({"operation": "GetInstance", "status": 503, "code": "ServiceUnavailable", "message": "Later."})
     workspace.write()
-    leftovers = _provider_leftovers()
+    leftovers = _provider_leftovers(workspace)
     running = subprocess.Popen(
         ["terraform", "apply", "-auto-approve", "-input=false"],
         cwd=workspace.folder,
@@ -258,7 +257,7 @@ def test_a_killed_apply_is_taken_up_by_the_next(workspace: Workspace, cloud: Loc
             break
         time.sleep(0.1)
     assert [pid for pid in plugins if Path(f"/proc/{pid}").exists()] == []
-    assert _provider_leftovers() == leftovers
+    assert _provider_leftovers(workspace) == leftovers
 
     cloud.faults()
     workspace.apply()
