@@ -39,7 +39,7 @@ EXIT_CODES = """\b
 Exit codes:
   0    success
   1    failed (also: a check of verify failed or could not run)
-  2    bad input; nothing was created
+  2    bad input, or the cloud would not do it; nothing was created
   3    plan --detailed-exitcode: there are changes
   4    another run holds this cluster
   5    this machine lacks something that is needed

@@ -42,7 +42,9 @@ def _signature(spec: ClusterSpec, facts: Facts, key_fits: bool) -> Iterator[Find
     if answer is None or answer.believed:
         return
     if answer.status != _UNAUTHENTICATED:
-        reason = f"the cloud can't be reached ({answer.endpoint}): {answer.message}"
+        # Where nothing answered, the SDK's word for it is the same.
+        said = answer.message.removeprefix("the cloud can't be reached: ")
+        reason = f"the cloud can't be reached ({answer.endpoint}): {said}"
         action = "Check the network, HTTPS_PROXY, and the name of the region in cloud.region"
         yield Finding("error", "credentials", reason, action)
     elif key_fits and not _clock_is_to_blame(facts) and not _not_subscribed(spec.cloud.region, facts):
