@@ -16,6 +16,7 @@ from typing import Any
 from gpucluster.localcloud import control, machines
 from gpucluster.localcloud.engine import LABEL_HOME
 from gpucluster.localcloud.process_engine import ProcessEngine
+from gpucluster.paths import local_cloud_home
 
 SHAPE, GPU_SHAPE = "VM.Standard.E5.Flex", "BM.GPU4.8"
 
@@ -214,6 +215,9 @@ class Api:
 @contextmanager
 def running(home: Path, engine: str = "null") -> Iterator[Api]:
     """A server that is stopped at the end, whatever happens, and nothing of its home is left to run."""
+    if engine == "podman":
+        # Made at the first launch, it would cost that launch its patience.
+        machines.ensure_image(local_cloud_home())
     api = Api(home, engine)
     try:
         yield api
