@@ -19,7 +19,7 @@ from gpucluster.baking import Baking
 from gpucluster.controller import Controller
 from gpucluster.draining import DRAIN_TIMEOUT
 from gpucluster.errors import GpuClusterError, ToolError
-from gpucluster.events import Sink, ignore
+from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.hosts import Hosts, Landscape
 from gpucluster.images import BakedImage
 from gpucluster.journal import last_run
@@ -72,13 +72,13 @@ class Cluster:
     """The cluster that a `ClusterSpec` wishes for.
 
     Args:
-        on_event: is told of everything that happens, as it happens.
+        on_event: is told of everything that happens, as it happens, by one thread at a time.
         provider: "bundled" (the stand-in) or "registry" (the real oracle/oci) for the local cloud's Terraform.
     """
 
     def __init__(self, spec: ClusterSpec, *, on_event: Sink = ignore, provider: str = "bundled") -> None:
         self.spec = spec
-        self._tools = Toolbox(spec, on_event, provider=provider, version=__version__)
+        self._tools = Toolbox(spec, one_at_a_time(on_event), provider=provider, version=__version__)
         self.paths = self._tools.paths
         self._controller = Controller(self._tools)
         self._hosts = Hosts(self._tools)

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import threading
 import time as _time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -49,3 +50,14 @@ Sink = Callable[[Event], None]
 
 def ignore(_event: Event) -> None:
     """A sink for callers that do not listen."""
+
+
+def one_at_a_time(sink: Sink) -> Sink:
+    """The same sink, told of one event after the other: several threads may announce what they do."""
+    lock = threading.RLock()
+
+    def announce(event: Event) -> None:
+        with lock:
+            sink(event)
+
+    return announce

@@ -55,6 +55,10 @@ def two_node_job(site: Site) -> str:
 
 
 def test_apply_builds_a_cluster_without_nodes(site: Site) -> None:
+    code, events = site.run("plan", "--detailed-exitcode")
+    assert code == 3
+    planned = {change["address"].rpartition(".")[0] for change in events[-1]["data"]["changes"]}
+    assert {"module.iam[0].oci_identity_dynamic_group", "module.iam[0].oci_identity_policy"} <= planned
     result = site.good("apply")
     assert {check["status"] for check in result["checks"]} <= {"pass", "skip"}
     assert "the autoscaler is healthy" in {check["name"] for check in result["checks"]}
