@@ -96,7 +96,7 @@ class ClusterNetwork:
         try:
             look = self.look()
         except CloudError as error:
-            if getattr(error.__cause__, "status", None) == http.HTTPStatus.NOT_FOUND:
+            if error.status == http.HTTPStatus.NOT_FOUND:
                 return None
             raise
         return None if look.gone else look
@@ -184,8 +184,7 @@ class ClusterNetwork:
                 )
         except CloudError as error:
             # The answer to the first try may have been lost: then it is out, and the second one is refused.
-            refused = getattr(error.__cause__, "status", None) in _REFUSED
-            if not refused or instance_id in self.look().members:
+            if error.status not in _REFUSED or instance_id in self.look().members:
                 raise
 
     def _await_end(self, instance_id: str, name: str) -> None:
@@ -200,6 +199,6 @@ class ClusterNetwork:
             with refusals("reading an instance"):
                 return str(self._access.client("core", "ComputeClient").get_instance(instance_id).data.lifecycle_state)
         except CloudError as error:
-            if getattr(error.__cause__, "status", None) == http.HTTPStatus.NOT_FOUND:
+            if error.status == http.HTTPStatus.NOT_FOUND:
                 return "TERMINATED"
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from gpucluster import cloudinit, handover, iam
@@ -145,17 +146,24 @@ class Provisioning:
             plan.file.unlink(missing_ok=True)
         return len(plan.changes)
 
+    @cached_property
+    def _home_region(self) -> str:
+        return home_region(self._tools.cloud.access())
+
+    @cached_property
+    def _network_compartment(self) -> str | None:
+        return network_compartment(self._tools.spec, self._tools.cloud.access())
+
     def _variables(self, terraform: Terraform) -> dict[str, Any]:
         spec, cloud = self._tools.spec, self._tools.cloud
         access = cloud.access()
-        outputs = terraform.outputs()
-        baked = self._baking.fitting(outputs)
-        controller = handover.Outputs.parse(outputs).controller.id if outputs.get("cluster") else None
+        baked = self._baking.fitting(terraform.outputs())
+        # The matching rule is Terraform's to fill in: it knows the controller that it makes.
         rights = iam.policies(
             spec,
             compartment_id=access.compartment_id,
-            controller_id=controller,
-            network_compartment_id=network_compartment(spec, access),
+            controller_id=None,
+            network_compartment_id=self._network_compartment,
         )
         return handover.tfvars(
             spec,
@@ -163,7 +171,7 @@ class Provisioning:
             compartment_id=access.compartment_id,
             ssh_authorized_keys=cloud.authorized_keys(),
             baked_images={pool: image.id for pool, image in baked.items()},
-            home_region=home_region(access) if rights.created else spec.cloud.region,
+            home_region=self._home_region if rights.created else spec.cloud.region,
             user_data={
                 pool or "controller": cloudinit.user_data(cloudinit.machine_of(spec, pool))
                 for pool in (None, *spec.pools)
