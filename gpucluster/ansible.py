@@ -61,6 +61,7 @@ class _Listener:
     roles: dict[str, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     stats: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    _told: set[tuple[str, str]] = field(default_factory=set)
     _role: str = ""
     _since: float = field(default_factory=time.monotonic)
 
@@ -91,6 +92,7 @@ class _Listener:
         if name == "runner_on_ok":
             self._keep_facts(host, result.get("ansible_facts"))
             status, message = ("changed" if result.get("changed") else "ok"), ""
+            self._tell(str(role or self.playbook), host, result, str(data.get("task_action", "")))
         elif name == "runner_on_unreachable":
             status, message = "unreachable", _reason(result)
             self.failures.append(f"{host}: unreachable: {message}")
@@ -100,6 +102,13 @@ class _Listener:
             status, message = "failed", _reason(result)
             self.failures.append(f"{host}: {title}: {message}")
         self.on_event(Event("task", title, status, message, elapsed=data.get("duration"), data={"host": host}))
+
+    def _tell(self, who: str, host: str, result: Mapping[str, Any], action: str) -> None:
+        """Pass on what a role has to say to people; what many hosts say alike, once."""
+        words = str(result.get("msg") or "") if action.endswith("debug") else ""
+        if words and (who, words) not in self._told:
+            self._told.add((who, words))
+            self.on_event(Event("log", who, "info", f"{host}: {words}", data={"host": host}))
 
     def _keep_facts(self, host: str, facts: Any) -> None:
         if isinstance(facts, Mapping):

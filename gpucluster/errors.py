@@ -6,6 +6,7 @@ The codes stand together here, so that each has one meaning::
     1    GpuClusterError         failed
          |- ToolError            a program or a service that we drive said no
          |  |- ProcessError
+         |  |- PartlyDone
          |  |- TerraformError
          |  |- AnsibleError
          |  `- CloudError
@@ -166,6 +167,21 @@ class ProcessError(ToolError):
         self.returncode = returncode
         self.stdout = stdout
         self.stderr = stderr
+
+
+class PartlyDone(ToolError):
+    """A part of what was asked for did not work. `done` is what did: the record that would have been returned.
+
+    `told` is the same in words, where somebody has put them: lines under the text.
+    """
+
+    def __init__(self, what: str, *, done: Any, where: str = "", hint: str = "") -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.done = done
+        self.told = ""
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {line}" for line in self.told.splitlines())])
 
 
 class TerraformError(ToolError):

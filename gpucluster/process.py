@@ -9,9 +9,10 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from gpucluster.errors import EnvironmentFault, ProcessError
 
@@ -96,12 +97,35 @@ def run(
     return result
 
 
+def transfer(argv: Sequence[str], *, source: IO[bytes] | None = None, target: IO[bytes] | None = None) -> Completed:
+    """Run a program that reads from a file, or writes into one, so that no size matters; never raises on its status.
+
+    Args:
+        source: its standard input, from where the file stands; None gives it an empty one.
+        target: where its standard output goes; None keeps it in the result.
+    """
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL if source is None else source,
+            stdout=subprocess.PIPE if target is None else target,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise _missing(argv[0]) from error
+    out = (done.stdout or b"").decode(errors="replace")
+    return Completed(tuple(argv), done.returncode, out, done.stderr.decode(errors="replace"))
+
+
 def stream(
     argv: Sequence[str],
     *,
     on_line: Callable[[str], None],
+    on_error_line: Callable[[str], None] = lambda _: None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    input: str | None = None,
     private: bool = False,
 ) -> Completed:
     """Run a program and hand over each line of its standard output as it comes; never raises on its status.
@@ -110,6 +134,8 @@ def stream(
     wait, for a program that is told twice (Terraform) gives up its state.
 
     Args:
+        on_error_line: is told each line of its standard error, by another thread.
+        input: what it reads, a few kilobytes at most; then its standard input ends.
         private: what the program writes is for its owner only (umask 077).
     """
     try:
@@ -117,7 +143,7 @@ def stream(
             list(argv),
             env=None if env is None else dict(env),
             cwd=cwd,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -127,11 +153,13 @@ def stream(
         raise _missing(argv[0]) from error
     assert child.stdout is not None
     assert child.stderr is not None
-    errors: list[bytes] = []
-    reader = threading.Thread(target=lambda: errors.extend(child.stderr or ()), daemon=True)
+    errors: list[str] = []
+    reader = threading.Thread(target=_drain, args=(child.stderr, errors, on_error_line), daemon=True)
     reader.start()
     out: list[str] = []
     try:
+        if child.stdin is not None and input is not None:
+            _hand_over(child.stdin, input)
         _pump(child, out, on_line)
     finally:
         if child.poll() is None:
@@ -140,7 +168,19 @@ def stream(
         reader.join(timeout=5)
         child.stdout.close()
         child.stderr.close()
-    return Completed(tuple(argv), child.returncode, "".join(out), b"".join(errors).decode(errors="replace"))
+    return Completed(tuple(argv), child.returncode, "".join(out), "".join(errors))
+
+
+def _drain(source: Iterable[bytes], lines: list[str], on_line: Callable[[str], None]) -> None:
+    for raw in source:
+        lines.append(raw.decode(errors="replace"))
+        on_line(lines[-1].rstrip("\n"))
+
+
+def _hand_over(sink: IO[bytes], text: str) -> None:
+    # A program may end without having read: what it says then is told by its status.
+    with contextlib.suppress(BrokenPipeError), sink:
+        sink.write(text.encode())
 
 
 def _pump(child: subprocess.Popen[bytes], out: list[str], on_line: Callable[[str], None]) -> None:

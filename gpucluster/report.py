@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from gpucluster.errors import GpuClusterError, InputError, PreflightError, PreflightFinding
+from gpucluster.errors import GpuClusterError, InputError, PartlyDone, PreflightError, PreflightFinding
 from gpucluster.events import Event
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ class JsonLines:
         }
         if isinstance(error, InputError | PreflightError):
             data["findings"] = [vars(finding) for finding in error.findings]
+        if isinstance(error, PartlyDone):
+            data["done"] = error.done.to_dict()
         self(Event("result", "", "failed", str(error), data=data))
 
     def close(self) -> None:

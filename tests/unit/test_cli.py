@@ -46,6 +46,7 @@ def test_the_kept_help_is_what_click_would_say() -> None:
         ["local", "stop", "--help"],
         ["image", "bake", "-h"],
         ["autoscaler", "explain", "-h"],
+        ["user", "add", "-h"],
     ],
 )
 def test_help_is_there(words: list[str], tmp_path: Path) -> None:
@@ -64,7 +65,8 @@ def test_every_command_explains_itself() -> None:
     walk(cli)
     assert set(cli.commands) == {
         "init", "validate", "plan", "apply", "status", "verify", "ssh", "inventory", "output", "destroy", "local",
-        "image", "autoscaler", "preflight", "policies",
+        "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
+        "restore", "software",
     }  # fmt: skip
 
 

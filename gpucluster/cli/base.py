@@ -1,0 +1,148 @@
+"""What every command shares: the root group, the options before and after its name, the way to a cluster and back.
+
+Everything heavy is imported inside functions, so that `--help` costs little more than Python itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpucluster import __version__
+from gpucluster.errors import EXIT_INTERRUPTED, GpuClusterError, InputError, Interrupted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpucluster.cluster import Cluster
+    from gpucluster.report import Reporter
+    from gpucluster.spec import ClusterSpec
+
+DEFAULT_FILES = ("cluster.yml", "inventories/local/cluster.yml")
+EXIT_CODES = """\b
+Exit codes:
+  0    success
+  1    failed (also: a check of verify failed or could not run)
+  2    bad input, or the cloud would not do it; nothing was created
+  3    plan --detailed-exitcode: there are changes
+  4    another run holds this cluster
+  5    this machine lacks something that is needed
+  6    users' data would be lost; say --delete-data to go on
+  7    nodes would be replaced; say --replace-nodes to go on
+  130  interrupted; run the same command again to go on"""
+
+
+class Context:
+    """What the options before the command say."""
+
+    def __init__(self, file: str | None, output: str) -> None:
+        self._file = file
+        self.output = output
+
+    @property
+    def file(self) -> Path:
+        """The cluster file: the one named, else the first default that exists."""
+        from pathlib import Path
+
+        if self._file is not None:
+            return Path(self._file)
+        for candidate in map(Path, DEFAULT_FILES):
+            if candidate.exists():
+                return candidate
+        raise InputError(
+            f"there is no {DEFAULT_FILES[0]} here",
+            where=str(Path.cwd()),
+            hint="Write one with `gpucluster init`, or name one with --file",
+        )
+
+    def spec(self) -> ClusterSpec:
+        """The validated wish."""
+        from gpucluster.spec import load
+
+        return load(self.file)
+
+
+def options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--file` and `--output`, understood before and after the command's name."""
+    file = click.option(
+        "-f", "--file", type=click.Path(dir_okay=False), envvar="GPUCLUSTER_FILE",
+        help="The cluster file. Default: cluster.yml, else inventories/local/cluster.yml.",
+    )  # fmt: skip
+    output = click.option(
+        "-o", "--output", type=click.Choice(["auto", "text", "json"]), envvar="GPUCLUSTER_OUTPUT",
+        help="auto: live on a terminal, lines in a pipe. json: one event a line, the result last.",
+    )  # fmt: skip
+    return file(output(function))
+
+
+def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
+    """A command of `gpucluster` that takes the common options and hands its function a `Context`."""
+
+    def register(function: Callable[..., None]) -> click.Command:
+        @click.pass_context
+        def call(ctx: click.Context, /, file: str | None, output: str | None, **arguments: Any) -> None:
+            above = ctx.find_root().params
+            function(Context(file or above.get("file"), output or above.get("output") or "auto"), **arguments)
+
+        call.__doc__ = function.__doc__
+        call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        parent = settings.pop("parent", cli)
+        made: click.Command = parent.command(name, **settings)(options(call))
+        return made
+
+    return register
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=EXIT_CODES,
+)
+@click.version_option(__version__, prog_name="gpucluster")
+@options
+def cli(file: str | None, output: str | None) -> None:
+    """GPU clusters on Oracle Cloud Infrastructure, and the same cluster on this machine.
+
+    One file says what is wanted; `apply` makes it so and proves it.
+    """
+
+
+@contextlib.contextmanager
+def reporting(context: Context) -> Iterator[Reporter]:
+    """A reporter, and the way from an error to text and exit code."""
+    from gpucluster.report import reporter
+
+    shown = reporter(context.output)
+    try:
+        yield shown
+    except GpuClusterError as error:
+        shown.error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        shown.error(Interrupted("interrupted"))
+        sys.exit(EXIT_INTERRUPTED)
+    finally:
+        shown.close()
+
+
+@contextlib.contextmanager
+def cluster_of(context: Context, provider: str = "bundled") -> Iterator[tuple[Cluster, Reporter]]:
+    """The cluster of the file, within `reporting`."""
+    with reporting(context) as shown:
+        spec = context.spec()
+        from gpucluster.cluster import Cluster
+
+        yield Cluster(spec, on_event=shown, provider=provider), shown
+
+
+PROVIDER = click.option(
+    "--provider", type=click.Choice(["bundled", "registry"]), default="bundled", envvar="GPUCLUSTER_PROVIDER",
+    help="Terraform's provider on the local cloud: ours, or the real oracle/oci from where Terraform finds it.",
+)  # fmt: skip
+DELETE_DATA = click.option("--delete-data", is_flag=True, help="Allow that users' files in the home share are deleted.")
+SKIP_PREFLIGHT = click.option(
+    "--skip-preflight", is_flag=True, help="Do not ask the cloud first whether it would do what the file wishes."
+)

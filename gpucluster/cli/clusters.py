@@ -1,0 +1,202 @@
+"""The commands about a cluster as a whole: from its file to its end."""
+
+from __future__ import annotations
+
+import sys
+from typing import Literal
+
+import click
+
+from gpucluster.cli.base import (
+    DEFAULT_FILES,
+    DELETE_DATA,
+    PROVIDER,
+    SKIP_PREFLIGHT,
+    Context,
+    cluster_of,
+    command,
+    reporting,
+)
+from gpucluster.cli.words import next_steps, status_text, summary
+from gpucluster.errors import EXIT_CHANGES, EXIT_INPUT, InputError
+
+
+@command("init")
+@click.argument("path", type=click.Path(), default=DEFAULT_FILES[0])
+@click.option("--name", default="demo", show_default=True, help="The cluster's name.")
+@click.option("--cloud", type=click.Choice(["local", "oci"]), default="local", show_default=True)
+@click.option("--force", is_flag=True, help="Overwrite a file that is there.")
+def init(context: Context, path: str, name: str, cloud: Literal["local", "oci"], force: bool) -> None:
+    """Write a cluster.yml from a template, with every setting explained."""
+    with reporting(context) as shown:
+        from gpucluster.spec import loads, template
+
+        text = template(name=name, provider=cloud)
+        # Whether the name is right shows in the local template; the other one asks for key files that may come later.
+        loads(template(name=name, provider="local"), path)
+        try:
+            with open(path, "w" if force else "x") as stream:
+                stream.write(text)
+        except FileExistsError:
+            raise InputError("the file is there already", where=path, hint="Say --force to overwrite it") from None
+        except OSError as error:
+            raise InputError(f"can't write the file: {error.strerror}", where=path) from error
+        shown.result({"command": "init", "file": path}, f"{path} written. Next: gpucluster --file {path} validate")
+
+
+@command("validate")
+def validate(context: Context) -> None:
+    """Check the cluster file; every fault at once, each with its place."""
+    with reporting(context) as shown:
+        spec = context.spec()
+        counts = {
+            name: f"{pool.count} to {pool.max_count}" if pool.elastic else pool.count
+            for name, pool in spec.pools.items()
+        }
+        pools = ", ".join(f"{name} ({counts[name]} x {pool.shape})" for name, pool in spec.pools.items())
+        shown.result(
+            {"command": "validate", "file": str(context.file), "name": spec.name},
+            f"{context.file} is valid: cluster {spec.name}, pools {pools}",
+        )
+
+
+@command("preflight")
+@PROVIDER
+def preflight(context: Context, provider: str) -> None:
+    """Ask the cloud first whether it would do what the file wishes."""
+    with cluster_of(context, provider) as (cluster, shown):
+        from gpucluster.report import findings
+
+        report = cluster.preflight()
+        verdict = "would fail" if report.errors else "nothing stands in the way"
+        line = f"preflight: {verdict}" + (f" ({report.summary})" if report.findings else "")
+        shown.result(report.to_dict(), "\n".join(filter(None, [findings(report.findings), line])))
+    if report.errors:
+        sys.exit(EXIT_INPUT)
+
+
+@command("policies")
+def policies(context: Context) -> None:
+    """Print the rights that cluster and operator need, for an administrator."""
+    with cluster_of(context) as (cluster, shown):
+        from gpucluster import iam
+
+        wanted = cluster.policies()
+        shown.result({"command": "policies", **wanted.to_dict()}, iam.text(wanted))
+
+
+@command("plan")
+@PROVIDER
+@click.option("--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} when there are changes.")
+@SKIP_PREFLIGHT
+def plan(context: Context, provider: str, detailed_exitcode: bool, skip_preflight: bool) -> None:
+    """Show what apply would change in the cloud."""
+    with cluster_of(context, provider) as (cluster, shown):
+        changes = cluster.plan(preflight=not skip_preflight).changes
+        lines = [f"  {change.action}  {change.address}" for change in changes]
+        shown.result(
+            {"command": "plan", "changes": [vars(change) for change in changes]},
+            "\n".join([f"{len(changes)} changes", *lines]) if changes else "no changes",
+        )
+    if changes and detailed_exitcode:
+        sys.exit(EXIT_CHANGES)
+
+
+@command("apply")
+@PROVIDER
+@DELETE_DATA
+@click.option("--replace-nodes", is_flag=True, help="Allow that wished nodes, or the controller, are made anew.")
+@click.option(
+    "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
+    help="How long jobs on nodes that go may run on. 0: they are requeued, or ended. Default: an hour.",
+)  # fmt: skip
+@SKIP_PREFLIGHT
+def apply(
+    context: Context,
+    provider: str,
+    delete_data: bool,
+    replace_nodes: bool,
+    drain_timeout: float | None,
+    skip_preflight: bool,
+) -> None:
+    """Make it so and prove it: resources, configuration, checks."""
+    with cluster_of(context, provider) as (cluster, shown):
+        from gpucluster.draining import DRAIN_TIMEOUT
+
+        result = cluster.apply(
+            delete_data=delete_data,
+            replace_nodes=replace_nodes,
+            drain_timeout=DRAIN_TIMEOUT if drain_timeout is None else drain_timeout,
+            preflight=not skip_preflight,
+        )
+        shown.result(result.to_dict(), summary(result) + next_steps(cluster, result))
+
+
+@command("verify")
+@PROVIDER
+def verify(context: Context, provider: str) -> None:
+    """Run the checks alone."""
+    with cluster_of(context, provider) as (cluster, shown):
+        result = cluster.verify()
+        shown.result(result.to_dict(), summary(result))
+
+
+@command("destroy")
+@PROVIDER
+@DELETE_DATA
+def destroy(context: Context, provider: str, delete_data: bool) -> None:
+    """Take away everything that apply made."""
+    with cluster_of(context, provider) as (cluster, shown):
+        result = cluster.destroy(delete_data=delete_data)
+        shown.result(result.to_dict(), summary(result))
+
+
+@command("status")
+def status(context: Context) -> None:
+    """Show what stands: hosts, Slurm's nodes, the last run."""
+    with cluster_of(context) as (cluster, shown):
+        found = cluster.status()
+        shown.result({"command": "status", **found}, status_text(found))
+
+
+@command("output")
+def output(context: Context) -> None:
+    """Print Terraform's outputs as JSON: a versioned contract."""
+    import json
+
+    with cluster_of(context) as (cluster, shown):
+        outputs = dict(cluster.outputs())
+        shown.result({"command": "output", "outputs": outputs}, json.dumps(outputs, indent=2))
+
+
+@command("inventory")
+def inventory(context: Context) -> None:
+    """Print the Ansible inventory as JSON."""
+    import json
+
+    with cluster_of(context) as (cluster, shown):
+        found = dict(cluster.inventory())
+        shown.result({"command": "inventory", "inventory": found}, json.dumps(found, indent=2))
+
+
+class _SshCommand(click.Command):
+    """Keeps `--` as the border between a node's name and the remote command, even where the name is left out."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            border = args.index("--")
+            ctx.meta["remote"] = tuple(args[border + 1 :])
+            args = args[:border]
+        return super().parse_args(ctx, args)
+
+
+@command("ssh", cls=_SshCommand, options_metavar="[OPTIONS]", short_help="Log in to a host, or run a command there.")
+@click.argument("node", required=False)
+def ssh(context: Context, node: str | None) -> None:
+    """Log in to NODE (the controller when none is named), or run a command: gpucluster ssh [NODE] [-- CMD...]."""
+    remote = click.get_current_context().meta.get("remote", ())
+    with cluster_of(context) as (cluster, _shown):
+        argv = cluster.ssh_argv(node, remote)
+    from gpucluster import process
+
+    sys.exit(process.call(argv))

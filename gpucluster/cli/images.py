@@ -1,0 +1,103 @@
+"""The commands about images: those that nodes boot from, and those that jobs run in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from gpucluster.cli.base import PROVIDER, Context, cli, cluster_of, command
+from gpucluster.cli.words import summary
+
+if TYPE_CHECKING:
+    from gpucluster.container_images import ContainerImage
+
+
+@cli.group("image")
+def image() -> None:
+    """Baked images, which nodes boot from, and container images, which jobs run in."""
+
+
+@command("bake", parent=image)
+@click.argument("pool")
+@PROVIDER
+def image_bake(context: Context, pool: str, provider: str) -> None:
+    """Bake an image for the elastic nodes of POOL, and let them boot from it."""
+    with cluster_of(context, provider) as (cluster, shown):
+        result = cluster.bake(pool)
+        shown.result(result.to_dict(), summary(result))
+
+
+@command("import", parent=image)
+@click.argument("uri")
+@click.option("--pool", help="Where the job that imports it runs. Default: the first pool of the default partition.")
+@click.option("--user", help="Whose job it is, and whose registry credentials. Default: the first of users.people.")
+@click.option("--name", help="What the image is called. Default: made of its name and tag.")
+@click.option("--force", is_flag=True, help="Import it anew where there is one of this name.")
+def image_import(context: Context, uri: str, pool: str | None, user: str | None, name: str | None, force: bool) -> None:
+    """Import a container image once, for all jobs: docker://REGISTRY#NAME:TAG."""
+    with cluster_of(context) as (cluster, shown):
+        done = cluster.container_images.import_uri(uri, pool=pool, user=user, name=name, force=force)
+        made = done.image
+        said = "is imported" if done.changed else "is there already"
+        text = f"{made.name} {said}: {_size(made.size)}\nNext: srun --container-image={made.path} COMMAND"
+        shown.result({"command": "image import", **done.to_dict()}, text)
+
+
+@command("list", parent=image)
+def image_list(context: Context) -> None:
+    """List the baked images of this cluster, and its container images."""
+    from gpucluster.report import table
+
+    with cluster_of(context) as (cluster, shown):
+        images = cluster.images()
+        rows = [[one.pool, one.name, one.state, one.fingerprint, f"{one.created_at:%Y-%m-%d %H:%M}"] for one in images]
+        text = table(rows, ["POOL", "IMAGE", "STATE", "FINGERPRINT", "MADE"]) if rows else "there are no baked images"
+        containers = cluster.container_images
+        of_jobs = containers.list() if containers.possible else ()
+        if containers.possible:
+            text += "\n\n" + (_container_table(of_jobs) if of_jobs else "there are no container images")
+        data = {"images": [one.to_dict() for one in images], "container_images": [one.to_dict() for one in of_jobs]}
+        shown.result({"command": "image list", **data}, text)
+
+
+@command("remove", parent=image)
+@click.argument("name")
+def image_remove(context: Context, name: str) -> None:
+    """Remove a container image. Steps that have it mounted lose it."""
+    with cluster_of(context) as (cluster, shown):
+        cluster.container_images.remove(name)
+        shown.result({"command": "image remove", "name": name}, f"{name} is removed")
+
+
+def _container_table(images: Sequence[ContainerImage]) -> str:
+    from datetime import UTC, datetime
+
+    from gpucluster.accounts import printable
+    from gpucluster.report import table
+
+    now = datetime.now(UTC)
+    rows = [
+        [printable(one.name), _size(one.size), _age((now - one.created_at).total_seconds()), printable(one.user)]
+        for one in images
+    ]
+    return table(rows, ["CONTAINER IMAGE", "SIZE", "AGE", "IMPORTED BY"])
+
+
+def _size(size: float) -> str:
+    """A number of bytes for people: `512 B`, `1.4 GB`."""
+    step = 1000
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < step:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= step
+    return f"{size:.1f} TB"
+
+
+def _age(seconds: float) -> str:
+    """How long ago, for people: `2 h`, `3 d`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds // length:.0f} {unit}"
+    return "now"

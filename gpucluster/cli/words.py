@@ -1,0 +1,93 @@
+"""What commands say to people when they are done."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from gpucluster.cli.base import DEFAULT_FILES
+
+if TYPE_CHECKING:
+    from gpucluster.cluster import Cluster, Result
+
+
+def summary(result: Result) -> str:
+    """How a run ended, and what took how long."""
+    from gpucluster.report import seconds
+
+    lines = [f"\n{result.command}: {result.status} in {seconds(result.elapsed)}"]
+    lines += [f"  {name:<24}{seconds(took):>12}" for name, took in result.phases.items()]
+    roles = sorted(result.roles.items(), key=lambda item: -item[1])
+    lines += [f"    role {name:<17}{seconds(took):>12}" for name, took in roles]
+    if result.changed:
+        lines.append("  changed tasks: " + ", ".join(f"{host} {number}" for host, number in result.changed.items()))
+    return "\n".join(lines)
+
+
+def next_steps(cluster: Cluster, result: Result) -> str:
+    """What to type after an apply."""
+    spec = cluster.spec
+    program = _program(cluster)
+    if not result.login:
+        return f"\n\nLog in as the administrator:\n  {program} ssh"
+    name, command = next(iter(result.login.items()))
+    nodes = min(2, max((pool.max_count for pool in spec.pools.values()), default=0))
+    lines = ["", "", f"Log in as {name}:", f"  {command}"]
+    if nodes:
+        come = not any(pool.count for pool in spec.pools.values())
+        lines += [
+            "Submit a job there, and its nodes come:" if come else "Submit a job there:",
+            f"  srun -N {nodes} hostname",
+            f"  sbatch -N {nodes} --wrap 'srun hostname'",
+        ]
+    lines += ["Log in as the administrator:", f"  {program} ssh", "Take it all away:", f"  {program} destroy"]
+    return "\n".join(lines)
+
+
+def _program(cluster: Cluster) -> str:
+    """How to call us again, here, about this cluster."""
+    import shlex
+    import shutil
+    from pathlib import Path
+
+    beside = Path(sys.executable).with_name("gpucluster")
+    name = "gpucluster" if shutil.which("gpucluster") else os.path.relpath(beside)
+    file = os.path.relpath(cluster.spec.file)
+    found = next((default for default in DEFAULT_FILES if os.path.exists(default)), None)
+    return name if file == found else f"{name} --file {shlex.quote(file)}"
+
+
+def status_text(found: dict[str, Any]) -> str:
+    """What `Cluster.status` found."""
+    from gpucluster.report import table
+
+    parts = [f"cluster {found['name']}: {found['state']}"]
+    if found["hosts"]:
+        parts.append(table([[host["name"], host["address"]] for host in found["hosts"]], ["HOST", "ADDRESS"]))
+    # Of the names that Slurm keeps for elastic nodes, those behind which nothing stands ("~") are no news.
+    rows = [[row["node"], row["state"], row["partition"]] for row in found["slurm"] if not row["state"].endswith("~")]
+    if rows:
+        parts.append(table(rows, ["NODE", "STATE", "PARTITION"]))
+    if found["autoscaler"]:
+        parts.append(_autoscaler_text(found["autoscaler"]))
+    run = found["last_run"]
+    if run:
+        parts.append(f"last run: {run['command']} {run['status']}, started {run['started']}")
+    return "\n\n".join(parts)
+
+
+def _autoscaler_text(told: dict[str, Any]) -> str:
+    """The elastic nodes of each pool, and what is wrong."""
+    if "error" in told:
+        return f"! {told['error']}"
+    lines = []
+    for name, pool in told.get("pools", {}).items():
+        states = ", ".join(f"{count} {state.lower()}" for state, count in pool["instances"].items()) or "none"
+        baked = "from a baked image" if pool["baked"] else "configured as they come"
+        rest = f"; left alone until {pool['cool_down']['until']}" if pool.get("cool_down") else ""
+        lines.append(f"elastic nodes of pool {name}: {states}, at most {pool['max_nodes']}, {baked}{rest}")
+    lines += [f"! {problem}" for problem in told.get("problems", ())]
+    if told.get("paused"):
+        lines.append(f"! the autoscaler is paused: {told['paused']}")
+    return "\n".join(lines)
