@@ -15,8 +15,11 @@ from typing import Any
 
 from gpucluster import __version__, handover, iam, preflight, runs
 from gpucluster.ansible import PlaybookResult
+from gpucluster.backup import Backup, Backups, Restored
 from gpucluster.baking import Baking
+from gpucluster.container_images import ContainerImages
 from gpucluster.controller import Controller
+from gpucluster.directory import Door, Groups, Users
 from gpucluster.draining import DRAIN_TIMEOUT
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.events import Sink, ignore, one_at_a_time
@@ -86,6 +89,43 @@ class Cluster:
         self._withdrawal = Withdrawal(self._tools, self._controller)
         scaling = Scaling(self._tools, self._controller)
         self._provisioning = Provisioning(self._tools, self._baking, self._withdrawal, scaling)
+
+    @property
+    def users(self) -> Users:
+        """The people in the cluster's directory."""
+        return Users(Door(self._tools, self._controller))
+
+    @property
+    def groups(self) -> Groups:
+        """The groups in the cluster's directory."""
+        return Groups(Door(self._tools, self._controller))
+
+    @property
+    def container_images(self) -> ContainerImages:
+        """The container images that all nodes share."""
+        return ContainerImages(self._tools, self._controller)
+
+    def backup(self, path: Path) -> Backup:
+        """Write the directory and the accounting into a new file. The cluster works on meanwhile.
+
+        Raises:
+            InputError: the file is there already, or can't be written there.
+            ToolError: the controller could not make a backup; there is no file then.
+        """
+        return Backups(self._tools, self._controller).create(path)
+
+    def restore(self, path: Path, *, force: bool = False) -> Restored:
+        """Replace the directory and the accounting by those of a backup. Slurm and logins stop for some seconds.
+
+        Args:
+            force: also by those of another cluster, and while jobs run.
+
+        Raises:
+            InputError: the file is no backup, or does not fit; nothing was changed.
+            ToolError: it failed, and everything is as it was before.
+        """
+        with self._run("restore"):
+            return Backups(self._tools, self._controller).restore(path, force=force)
 
     def preflight(self) -> preflight.Report:
         """Whether the cloud would do what is wished for. Reads only, except that the local cloud is started.
@@ -259,7 +299,8 @@ class Cluster:
         if not kept:
             return answer
         hosts = [{"name": host.name, "address": host.address} for host in kept]
-        answer |= {"state": "present", "hosts": hosts, "slurm": self._controller.slurm_nodes()}
+        slurm = self._controller.slurm_nodes() if self.spec.slurm.enabled else []
+        answer |= {"state": "present", "hosts": hosts, "slurm": slurm}
         if self.spec.elastic_pools:
             try:
                 answer["autoscaler"] = self.autoscaler_status()
@@ -324,7 +365,7 @@ class Cluster:
     def _deletes_homes(self, addresses: Sequence[str]) -> bool:
         """Whether the homes' file system is ours to delete; one that cluster.yml only names is not."""
         home = self.spec.storage.home
-        named = home.file_system_id or home.server
+        named = home.file_system_id or home.server or not home.enabled
         return not named or any("oci_file_storage_file_system." in address for address in addresses)
 
     def _remove_orphans(self) -> None:

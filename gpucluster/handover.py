@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpucluster import shapes
+from gpucluster import artifacts, shapes
 from gpucluster.clouds import ControllerAccess
 from gpucluster.errors import TerraformError
 from gpucluster.instances import Member
+from gpucluster.software import Software
 from gpucluster.spec import ClusterSpec, Image, Network, Platform, Pool
 from gpucluster.ssh import GATEWAY, Host
 
@@ -25,6 +26,8 @@ CONTRACT_VERSION = 1
 CLUSTER_TAG = "gpucluster"
 BUILDER_GROUP = "builder"
 POLICY_VERSION = 1
+# Raised when the roles make another node of the same wish: an image that was baked before would not fit the controller.
+_NODE_CONFIGURATION = 2
 # Seconds that Slurm gives a node to come and to go. Bare metal passes its firmware's tests before it boots.
 _SLURM_POWER = {"resume_timeout": 1800, "suspend_timeout": 120}
 _SLURM_POWER_EMULATED = {"resume_timeout": 300, "suspend_timeout": 20}
@@ -164,7 +167,12 @@ def tfvars(
             "image": _image(controller.image),
             "user_data": data.get("controller"),
         },
-        "home": {"export_path": home.export_path, "file_system_id": home.file_system_id, "server": home.server},
+        "home": {
+            "enabled": home.enabled,
+            "export_path": home.export_path,
+            "file_system_id": home.file_system_id,
+            "server": home.server,
+        },
         "pools": {
             name: _pool_variables(name, pool, baked_images.get(name), data.get(name))
             for name, pool in spec.pools.items()
@@ -198,7 +206,7 @@ class Outputs:
     """The root's output `cluster`, version 1.
 
     `bastion_id` is the bastion that the controller is reached through; None where it has a public address.
-    `home_file_system_id` is empty where an existing server has the homes.
+    `home_file_system_id` is empty where an existing server has the homes, as all of it is without a shared home.
     """
 
     name: str
@@ -236,8 +244,8 @@ class Outputs:
                 availability_domain=cluster["availability_domain"],
                 controller=_member(cluster["controller"]),
                 home_file_system_id=cluster["home"]["file_system_id"] or "",
-                home_server=cluster["home"]["mount_target_ip"],
-                home_export_path=cluster["home"]["export_path"],
+                home_server=cluster["home"]["mount_target_ip"] or "",
+                home_export_path=cluster["home"]["export_path"] or "",
                 pools={name: _pool_output(pool, cluster) for name, pool in cluster["pools"].items()},
                 bastion_id=cluster.get("bastion_id"),
             )
@@ -273,10 +281,25 @@ def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
         "controller": [outputs.controller.id, outputs.controller.private_ip],
         "home": [outputs.home_server, outputs.home_export_path, spec.storage.home.mount_path],
         "slurm": spec.slurm.cluster_name,
+        **_software_fingerprint(spec, spec.pools[pool]),
         "image": _image_fingerprint(spec.pools[pool].image),
         "shape": spec.pools[pool].shape,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
+    """What roles install on a node, and how."""
+    wanted = artifacts.wanted_by(spec, hardware_emulated=False)
+    return {
+        "configuration": _NODE_CONFIGURATION,
+        "containers": spec.containers.model_dump(mode="json"),
+        "nccl": _nccl(pool),
+        "nvidia": spec.nvidia.model_dump(mode="json"),
+        "privilege": [spec.users.privilege_group, spec.users.privilege_gid],
+        "releases": {artifact.component: artifact.version for artifact in wanted},
+        "storage": _storage(spec),
+    }
 
 
 def _image_fingerprint(image: Image) -> dict[str, str | None]:
@@ -367,6 +390,7 @@ def inventory(
     person_keys: Mapping[str, Sequence[str]],
     hardware_emulated: bool,
     autoscaling: Autoscaling | None,
+    software: Software,
 ) -> dict[str, Any]:
     """The whole Ansible inventory (its YAML form).
 
@@ -375,6 +399,7 @@ def inventory(
         autoscaling: None where no pool is elastic.
         person_keys: the public keys of each person, those that we generated included.
         hardware_emulated: hosts have less than their shape promises (the local cloud).
+        software: the release files that hosts get.
     """
     addresses = [{"name": outputs.controller.name, "address": outputs.controller.private_ip}]
     addresses += [{"name": node.name, "address": node.private_ip} for nodes in members.values() for node in nodes]
@@ -383,6 +408,7 @@ def inventory(
             "vars": {
                 **_variables(spec, outputs, members, addresses, person_keys),
                 **_slurm_variables(spec, members, hardware_emulated),
+                **_container_variables(spec, software),
                 **_autoscaler_variables(spec, outputs, autoscaling),
             },
             "children": {
@@ -432,6 +458,7 @@ def _variables(
     addresses: list[dict[str, str]],
     person_keys: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
+    home = spec.storage.home
     return {
         "ansible_python_interpreter": "/usr/bin/python3",
         "gpucluster_name": spec.name,
@@ -440,27 +467,42 @@ def _variables(
         # Only an image that brings firewalld needs to hear of it; the cloud's own rules let the VCN in.
         "base_trusted_networks": [spec.network.vcn_cidr],
         "private_subnet_cidr": spec.network.private_subnet_cidr,
-        "home_server": outputs.home_server,
-        "home_export_path": outputs.home_export_path,
-        "home_mount_path": spec.storage.home.mount_path,
+        # All three are null where there is no shared home, and no directory.
+        "home_server": outputs.home_server if home.enabled else None,
+        "home_export_path": outputs.home_export_path if home.enabled else None,
+        "home_mount_path": home.mount_path if home.enabled else None,
         "users_group": spec.users.group,
         "users_gid": spec.users.gid,
+        "users_privilege_group": spec.users.privilege_group,
+        "users_privilege_gid": spec.users.privilege_gid,
         "users_first_uid": spec.users.first_uid,
         "users_people": [
             {
                 "name": person.name,
                 "full_name": person.full_name,
                 "uid": person.uid,
+                "group": person.group,
+                "groups": list(person.groups),
                 "ssh_keys": list(person_keys[person.name]),
+                "shell": person.shell,
+                "slurm_account": person.slurm_account,
             }
             for person in spec.users.people
         ],
     }
 
 
+def primary_gids(spec: ClusterSpec) -> dict[str, int]:
+    """The number of the primary group of each person in the file."""
+    users = spec.users
+    numbers = {users.group: users.gid, users.privilege_group: users.privilege_gid}
+    return {person.name: numbers[person.group] for person in users.people}
+
+
 def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: bool) -> dict[str, Any]:
     default = spec.slurm.default_partition
     return {
+        "slurm_enabled": spec.slurm.enabled,
         "slurm_cluster_name": spec.slurm.cluster_name or spec.name,
         "slurm_accounting": spec.slurm.accounting,
         "slurm_extra_config": dict(spec.slurm.extra_config),
@@ -479,6 +521,7 @@ def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool) -
     shape = shapes.get(pool.shape)
     return {
         "name": name,
+        "shape": pool.shape,
         "nodes": [node.name for node in nodes],
         "node": shapes.slurm_node(
             shape, ocpus=pool.ocpus, memory_gb=pool.memory_gb, smt=pool.platform.smt is not False
@@ -486,6 +529,7 @@ def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool) -
         "gpus": shape.gpus,
         "gres_type": shape.gres_type,
         "rdma": pool.uses_rdma,
+        "nccl": _nccl(pool),
         "gpu_device_files": list(shape.gpu_device_files),
         "partition": pool.partition,
         "login_user": pool.image.login_user,
@@ -493,6 +537,12 @@ def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool) -
         "elastic_nodes": f"{elastic_prefix(name)}[1-{elastic_names(pool)}]" if pool.elastic else "",
         "idle_timeout": pool.idle_timeout,
     }
+
+
+def _nccl(pool: Pool) -> dict[str, str]:
+    """NCCL's settings. A pool that is kept out of its shape's RDMA network must not be told its devices."""
+    shape = pool.hardware
+    return dict(shape.nccl_environment) if pool.uses_rdma or not shape.rdma else {}
 
 
 def _slurm_partition(spec: ClusterSpec, name: str, pools: Sequence[str]) -> dict[str, Any]:
@@ -514,6 +564,30 @@ def _slurm_power(spec: ClusterSpec, hardware_emulated: bool) -> dict[str, int]:
     permanent = sum(pool.count for pool in spec.pools.values())
     times = _SLURM_POWER_EMULATED if hardware_emulated else _SLURM_POWER
     return {**times, "max_powered_nodes": permanent + allowed}
+
+
+def _storage(spec: ClusterSpec) -> str:
+    """Where containers lie on a host: on its own drives where it has some, for a share can't hold their files."""
+    disk = spec.storage.local_disk
+    return f"{disk.mount_path}/containers" if disk.enabled else "/var/lib/gpucluster/containers"
+
+
+def _container_variables(spec: ClusterSpec, software: Software) -> dict[str, Any]:
+    containers, nvidia = spec.containers, spec.nvidia
+    return {
+        "containers_runtimes": list(containers.runtimes),
+        "containers_compression": containers.compression,
+        "containers_pull": list(containers.pull),
+        "containers_storage": _storage(spec),
+        "pyxis_container_scope": containers.container_scope,
+        "pyxis_squashfuse": containers.squashfuse,
+        "software_files": [dict(file) for file in software.files],
+        "software_directory": str(software.directory) if software.directory else None,
+        "nvidia_driver": nvidia.driver,
+        "nvidia_driver_branch": nvidia.driver_branch,
+        "nvidia_replace_driver": nvidia.replace_driver,
+        "nvidia_dcgm": nvidia.dcgm,
+    }
 
 
 def _autoscaler_variables(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling | None) -> dict[str, Any]:

@@ -69,6 +69,7 @@ class Hosts:
             person_keys=self._tools.people.public_keys(),
             hardware_emulated=self._tools.cloud.hardware_emulated,
             autoscaling=self._autoscaling(landscape.outputs),
+            software=self._tools.software(),
         )
 
     def configure(self, landscape: Landscape, run: Run) -> PlaybookResult:
@@ -79,7 +80,7 @@ class Hosts:
         """
         with run.phase("ansible"):
             file = write_inventory(self._tools.paths, self.inventory(landscape))
-            self._tools.kept.home_in_use = True
+            self._tools.kept.home_in_use = self._tools.spec.storage.home.enabled
             return self._tools.ansible().run("site.yml", file, run_id=run.id)
 
     def check(self, landscape: Landscape, run: Run) -> tuple[Check, ...]:
@@ -156,10 +157,11 @@ class Hosts:
         return Expectation(
             hosts=[host.name for host in landscape.hosts],
             pools={name: [node.name for node in nodes] for name, nodes in landscape.members.items()},
-            people=[person.name for person in spec.users.people],
-            home_mount_path=spec.storage.home.mount_path,
-            users_gid=spec.users.gid,
-            accounting=spec.slurm.accounting,
+            people=handover.primary_gids(spec),
+            home_mount_path=spec.storage.home.mount_path if spec.storage.home.enabled else None,
+            scheduler=spec.slurm.enabled,
+            containers="enroot" in spec.containers.runtimes,
+            accounting=spec.slurm.enabled and spec.slurm.accounting,
             autoscaler=bool(spec.elastic_pools),
             partitions={name: pool.partition for name, pool in spec.pools.items()},
             local_drives={host: machine.local_disk.count for host, machine in wanted.items() if machine.local_disk},

@@ -266,7 +266,7 @@ def _networks(spec: ClusterSpec, here: str, network: str) -> Iterator[_Wanted]:
 
 def _stores(spec: ClusterSpec, here: str) -> Iterator[_Wanted]:
     home = spec.storage.home
-    if home.server is not None:
+    if home.server is not None or not home.enabled:
         return
     systems = Right("manage", "file-systems") if home.file_system_id is None else Right("use", "file-systems")
     yield "shared home", (systems, Right("manage", "mount-targets"), Right("manage", "export-sets")), here

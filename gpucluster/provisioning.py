@@ -82,6 +82,8 @@ class Provisioning:
                 outputs = plain.outputs() if kept.begun else {}
                 look_ahead(self._tools.spec, cloud, outputs, self._tools.on_event)
         with run.phase("prepare"):
+            if to_build:
+                self._tools.software()
             if to_build and self._tools.spec.elastic_pools:
                 self._tools.wheels()
                 cloud.controller_access(None)

@@ -21,6 +21,18 @@ MIB_PER_GIB = 1024
 OS_RESERVE_FRACTION = 0.03
 OS_RESERVE_MIN_MIB = 2 * MIB_PER_GIB
 
+#: What STACK and OKE (see shapes.toml) set for NCCL on every shape with an RDMA network: RoCE version 2 by its address,
+#: the traffic class that the network treats without loss, and the cores that NCCL finds by itself.
+_NCCL_ON_RDMA: Mapping[str, int | str] = MappingProxyType(
+    {
+        "NCCL_DEBUG": "WARN",
+        "NCCL_IB_GID_INDEX": 3,
+        "NCCL_IB_SL": 0,
+        "NCCL_IB_TC": 41,
+        "NCCL_IGNORE_CPU_AFFINITY": 1,
+    }
+)
+
 
 class _Fact(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -110,6 +122,14 @@ class Shape(_Fact):
     def nccl_ib_hca(self) -> str | None:
         """The value of NCCL_IB_HCA; its first `=` makes NCCL match names exactly (mlx5_1 is not mlx5_10)."""
         return "=" + ",".join(self.rdma_devices) if self.rdma_devices else None
+
+    @property
+    def nccl_environment(self) -> dict[str, str]:
+        """Every setting of NCCL (on AMD: of RCCL) for this shape, by its name; empty where no GPUs are connected."""
+        if not (self.gpus and self.rdma_devices):
+            return {name: str(value) for name, value in self.nccl.items()}
+        settings = {**_NCCL_ON_RDMA, "NCCL_IB_HCA": self.nccl_ib_hca, **self.nccl}
+        return {name: str(value) for name, value in settings.items()}
 
 
 @lru_cache(maxsize=1)

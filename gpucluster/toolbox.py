@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from gpucluster import backends, handover, runs, shapes, wheels
+from gpucluster import artifacts, backends, handover, runs, shapes, wheels
+from gpucluster import software as releases
 from gpucluster.ansible import Ansible
 from gpucluster.backends import Backend
 from gpucluster.bastion import Bastion
@@ -115,8 +116,8 @@ class Toolbox:
             InputError: which Python the controller has is not known.
             EnvironmentFault: there are no packages, and none can be had.
         """
-        software, image = self.spec.software, self.spec.controller.image
-        python = software.controller_python or self.cloud.python_of(image)
+        wish, image = self.spec.software, self.spec.controller.image
+        python = wish.controller_python or self.cloud.python_of(image)
         if python is None:
             raise InputError(
                 "which Python does the controller have? Its image does not say",
@@ -130,7 +131,22 @@ class Toolbox:
                 ],
             )
         target = wheels.Target(python, shapes.get(self.spec.controller.shape).architecture)
-        return wheels.ensure(target, software.wheels_directory, self._version, self.on_event)
+        return wheels.ensure(target, wish.wheels_directory, self._version, self.on_event)
+
+    def software(self) -> releases.Software:
+        """The release files that hosts get: they need not reach their projects' pages.
+
+        Raises:
+            InputError: some are missing, or nobody says what their checksum is.
+            EnvironmentFault: they can't be had.
+        """
+        return self._software
+
+    @cached_property
+    def _software(self) -> releases.Software:
+        # Once: a mirror that does not answer would make every look wait, and warn of it.
+        wanted = artifacts.wanted_by(self.spec, hardware_emulated=self.cloud.hardware_emulated)
+        return releases.ensure(wanted, self.spec.software.mirror_location, self.on_event)
 
     def warn(self, words: str, *, once: bool = False) -> None:
         """Announce a warning; with `once`, only the first time that it is said."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gpucluster import artifacts, software
 from gpucluster.clouds import Cloud
 from gpucluster.errors import PreflightError
 from gpucluster.errors import PreflightFinding as Finding
@@ -59,7 +60,10 @@ def examine(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None =
     Raises:
         GpuClusterError: the cloud's configuration itself can't be read.
     """
-    return Report(judge(spec, look(spec, cloud, outputs)))
+    wanted = artifacts.wanted_by(spec, hardware_emulated=cloud.hardware_emulated)
+    # What hosts can't be given is an error, which comes first as well.
+    missing = software.check(wanted, spec.software.mirror_location)
+    return Report((*missing, *judge(spec, look(spec, cloud, outputs))))
 
 
 def check(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None, on_event: Sink) -> tuple[Finding, ...]:
@@ -71,7 +75,7 @@ def check(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None, on
     report = examine(spec, cloud, outputs)
     if report.errors:
         raise PreflightError(
-            f"the cloud would not do this: {report.summary}",
+            f"this would fail: {report.summary}",
             where=str(spec.file),
             hint="Nothing was created",
             findings=report.findings,

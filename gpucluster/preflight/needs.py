@@ -125,7 +125,7 @@ def things(spec: ClusterSpec, domain: str) -> dict[LimitKey, str]:
     if spec.network.access == "bastion":
         made["bastion", "bastion-count", ""] = "bastion"
     home = spec.storage.home
-    if domain and home.server is None:
+    if domain and home.enabled and home.server is None:
         made["filesystem", "mount-target-count", domain] = "mount target"
         if home.file_system_id is None:
             made["filesystem", "file-system-count", domain] = "file system"
@@ -137,8 +137,9 @@ def addresses(spec: ClusterSpec, subnet: str) -> tuple[int, int]:
     public = spec.network.access == "public"
     if subnet == "public":
         return 1, 1
+    home = spec.storage.home
     nodes = sum(pool.max_count for pool in spec.pools.values()) + (0 if public else 1)
-    storage = 0 if spec.storage.home.server else MOUNT_TARGET_ADDRESSES
+    storage = MOUNT_TARGET_ADDRESSES if home.enabled and home.server is None else 0
     builders = BUILDERS if spec.elastic_pools else 0
     return nodes, nodes + storage + builders + (0 if public else BASTION_ADDRESSES)
 

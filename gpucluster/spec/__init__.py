@@ -3,10 +3,10 @@
     spec = load("inventories/local/cluster.yml")      # or InputError with every fault at once
     spec.pools["compute"].kind                        # "cluster_network"
 
-document.py reads YAML with places. model.py says what each key may hold, with its sections in place.py, machines.py and
-service.py, single values in fields.py, and in derive.py what follows from what. rules.py says what keys demand of one
-another, with a file for each part: tags, network, existing, storage, nodes, images, elastic, people, state. wording.py
-says how a fault is told; template.py and reference.py write the format down for people.
+document.py reads YAML with places. model.py says what each key may hold, with its sections in place.py, machines.py,
+service.py and software.py, single values in fields.py, and in derive.py what follows from what. rules.py says what keys
+demand of one another, with a file for each part: tags, network, existing, storage, nodes, images, elastic, people,
+containers, state. wording.py says how a fault is told; template.py and reference.py write the format down for people.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from gpucluster.spec.model import VERSION, ClusterSpec
 from gpucluster.spec.network import overlapping_routes
 from gpucluster.spec.place import Cloud, Iam, Network, Ssh, State
 from gpucluster.spec.reference import json_schema
-from gpucluster.spec.service import TIME_NAMES, Autoscaler, Person, Slurm, Software, Users
+from gpucluster.spec.service import TIME_NAMES, Autoscaler, Person, Slurm, Users
+from gpucluster.spec.software import Containers, Nvidia, Software
 from gpucluster.spec.template import template
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Autoscaler",
     "Cloud",
     "ClusterSpec",
+    "Containers",
     "Controller",
     "Finding",
     "Home",
@@ -40,6 +42,7 @@ __all__ = [
     "Image",
     "LocalDisk",
     "Network",
+    "Nvidia",
     "Person",
     "Platform",
     "Pool",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gpucluster.spec import service
 from gpucluster.spec.fields import WORD_PATTERN
 from gpucluster.spec.machines import CONTROLLER_SHAPE
 
@@ -39,8 +40,11 @@ def derived(raw: Mapping[str, Any]) -> dict[str, Any]:
         spec["pools"] = pools = {name: _pool(name, pool, domain, local) for name, pool in pools.items()}
         if isinstance(slurm, dict):
             _agree_on_default(slurm, pools)
+    if isinstance(slurm, dict) and slurm.get("enabled") is False:
+        spec["storage"] = _without_home(spec.get("storage", {}))
     if isinstance(users, dict) and isinstance(users.get("people"), tuple):
-        spec["users"] = {**users, "people": tuple(_person(person) for person in users["people"])}
+        group = users.get("group", service.Users.model_fields["group"].default)
+        spec["users"] = {**users, "people": tuple(_person(person, group) for person in users["people"])}
     return spec
 
 
@@ -66,8 +70,19 @@ def _pool(name: Any, pool: Any, domain: Any, local: bool) -> Any:
     return _with_image({**filled, **pool}, local)
 
 
-def _person(person: Any) -> Any:
-    return {"full_name": person["name"], **person} if isinstance(person, dict) and "name" in person else person
+def _without_home(storage: Any) -> Any:
+    """A cluster without a scheduler shares no home, unless it says so."""
+    if not isinstance(storage, dict) or not isinstance(storage.get("home", {}), dict):
+        return storage
+    return {**storage, "home": {"enabled": False, **storage.get("home", {})}}
+
+
+def _person(person: Any, group: Any) -> Any:
+    if not isinstance(person, dict) or "name" not in person:
+        return person
+    # What is unfit elsewhere is told there.
+    primary = {"group": group} if isinstance(group, str) else {}
+    return {"full_name": person["name"], **primary, **person}
 
 
 def _agree_on_default(slurm: dict[str, Any], pools: dict[str, Any]) -> None:

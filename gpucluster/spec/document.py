@@ -96,6 +96,17 @@ def dotted(path: Path) -> str:
 
 def read(raw: bytes | str, file: str) -> Document:
     """Read one file. The document has findings or data; data that is not a mapping is a finding, too."""
+    document = read_any(raw, file)
+    if not isinstance(document.data, dict) and (document.data is not None or not document.findings):
+        what = "the file is empty" if document.data is None else "the file must hold keys with values"
+        _report(document, Place(1, 1), what, "Begin with `version: 1`; `gpucluster init` writes a whole file")
+    if document.findings and not isinstance(document.data, dict):
+        document.data = None
+    return document
+
+
+def read_any(raw: bytes | str, file: str) -> Document:
+    """Read one file, whatever it holds; a list, too."""
     document = Document(file)
     text = _decode(raw, document)
     if text is None or not _plain_text(text, document):
@@ -108,12 +119,6 @@ def read(raw: bytes | str, file: str) -> Document:
         _report(document, Place(1, 1), f"not YAML: {error}")
     except _Refused as refused:
         _report(document, refused.place, refused.message, refused.hint)
-    else:
-        if not isinstance(document.data, dict):
-            what = "the file is empty" if document.data is None else "the file must hold keys with values"
-            _report(document, Place(1, 1), what, "Begin with `version: 1`; `gpucluster init` writes a whole file")
-    if document.findings and not isinstance(document.data, dict):
-        document.data = None
     return document
 
 

@@ -28,6 +28,10 @@ TITLE_PATTERN = r"^\S(.*\S)?$"
 DOMAIN_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 PYTHON_PATTERN = r"^3\.(1[1-9]|[2-9][0-9])$"
 WORD_PATTERN = r"^[^\s]+$"
+VERSION_PATTERN = r"^[0-9][0-9A-Za-z.+~-]{0,39}$"
+BRANCH_PATTERN = r"^[0-9]{3}$"
+SHA256_PATTERN = r"^[0-9a-f]{64}$"
+IMAGE_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._/:@#-]*$"
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 UserName = Annotated[str, Field(pattern=USER_NAME_PATTERN)]
@@ -36,6 +40,9 @@ Cidr = Annotated[str, Field(pattern=WORD_PATTERN)]
 Address = Annotated[str, Field(pattern=WORD_PATTERN)]
 SubnetId = Annotated[str, Field(pattern=SUBNET_PATTERN)]
 TagValue = Annotated[str, Field(max_length=256)]
+ImageName = Annotated[str, Field(pattern=IMAGE_NAME_PATTERN, max_length=512)]
+Version = Annotated[str, Field(pattern=VERSION_PATTERN)]
+Sha256 = Annotated[str, Field(pattern=SHA256_PATTERN)]
 FileName = Annotated[str, Field(min_length=1, max_length=4096)]
 Count = Annotated[int, Field(ge=0, le=10_000)]
 Gigabytes = Annotated[int, Field(ge=50, le=32768)]

@@ -1,28 +1,32 @@
-"""Public ssh keys: whether a text or a file is one. A wrong key is told apart by what it is, never by what it holds."""
+"""Public ssh keys: whether a text or a file is one. A wrong key is told apart by what it is, never by what it holds.
+
+The controller has the same rules (`ansible/roles/people/files/directory/keys.py`).
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import stat
+import unicodedata
 from pathlib import Path
 
 MAX_FILE_BYTES = 64 * 1024
+MAX_CHARACTERS = 16 * 1024
+MAX_KEYS = 100
 MIN_RSA_BITS = 2048
 
 _ED25519_BYTES = 32
-_RSA_PARTS = 3
-_TYPES = frozenset(
-    {
-        "ssh-ed25519",
-        "ssh-rsa",
-        "ecdsa-sha2-nistp256",
-        "ecdsa-sha2-nistp384",
-        "ecdsa-sha2-nistp521",
-        "sk-ssh-ed25519@openssh.com",
-        "sk-ecdsa-sha2-nistp256@openssh.com",
-    }
-)
+# Type -> how many parts a key has behind it.
+_TYPES = {
+    "ssh-ed25519": 1,
+    "ssh-rsa": 2,
+    "ecdsa-sha2-nistp256": 2,
+    "ecdsa-sha2-nistp384": 2,
+    "ecdsa-sha2-nistp521": 2,
+    "sk-ssh-ed25519@openssh.com": 2,
+    "sk-ecdsa-sha2-nistp256@openssh.com": 3,
+}
 _HOW_TO_MAKE_ONE = "Make one: ssh-keygen -t ed25519"
 
 
@@ -44,6 +48,8 @@ def check(text: str) -> str:
     _refuse_other_things(line)
     if "\n" in line:
         raise BadKey("more than one line", "One key an entry")
+    if len(line) > MAX_CHARACTERS or any(unicodedata.category(char) in ("Cc", "Cs") for char in line):
+        raise BadKey("no line of text", "Copy the whole line of the .pub file")
     words = line.split()
     if not words:
         raise BadKey("empty", _HOW_TO_MAKE_ONE)
@@ -136,11 +142,10 @@ def _check_body(kind: str, parts: list[bytes]) -> None:
         inside = parts[0].decode("ascii", errors="replace")[:40] if parts else ""
         said = f" but holds a key of type {inside}" if inside in _TYPES else " but holds something else"
         raise BadKey(f"damaged: it says {kind}{said}", "Copy the whole line of the .pub file")
-    if kind == "ssh-rsa":
-        bits = int.from_bytes(parts[-1], "big").bit_length() if len(parts) == _RSA_PARTS else 0
-        if bits < MIN_RSA_BITS:
-            raise BadKey(f"an RSA key of {bits} bits, which ssh servers refuse", _HOW_TO_MAKE_ONE)
-    elif kind == "ssh-ed25519" and [len(part) for part in parts[1:]] != [_ED25519_BYTES]:
-        raise BadKey("damaged: its length is wrong", "Copy the whole line of the .pub file")
-    elif not parts[1:]:
+    if len(parts) - 1 != _TYPES[kind] or not all(parts):
         raise BadKey("damaged: a part is missing", "Copy the whole line of the .pub file")
+    if kind == "ssh-ed25519" and len(parts[1]) != _ED25519_BYTES:
+        raise BadKey("damaged: its length is wrong", "Copy the whole line of the .pub file")
+    bits = int.from_bytes(parts[-1], "big").bit_length()
+    if kind == "ssh-rsa" and bits < MIN_RSA_BITS:
+        raise BadKey(f"an RSA key of {bits} bits, which ssh servers refuse", _HOW_TO_MAKE_ONE)

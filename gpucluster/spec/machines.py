@@ -132,6 +132,11 @@ class Controller(Machine):
 class Home(Part):
     """The file system that every machine mounts."""
 
+    enabled: bool = Field(
+        default=True,
+        description="Whether there is one. Without it there is no directory, either: people are accounts of each host. "
+        "Default: `slurm.enabled`.",
+    )
     mount_path: AbsolutePath = Field(
         default="/mnt/home", description="Where machines mount it; users' homes lie in it."
     )

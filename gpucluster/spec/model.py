@@ -11,7 +11,8 @@ from gpucluster.spec.derive import derived
 from gpucluster.spec.fields import Name, Part, Resolved
 from gpucluster.spec.machines import Controller, Pool, Storage
 from gpucluster.spec.place import Cloud, Iam, Network, Ssh, State
-from gpucluster.spec.service import Autoscaler, Slurm, Software, Users
+from gpucluster.spec.service import Autoscaler, Slurm, Users
+from gpucluster.spec.software import Containers, Nvidia, Software
 
 VERSION = 1
 
@@ -37,6 +38,8 @@ class ClusterSpec(Part):
     state: State = Field(default_factory=State, description="Where Terraform keeps its state.")
     slurm: Slurm = Field(default_factory=Slurm, description="The scheduler.")
     autoscaler: Autoscaler = Field(default_factory=Autoscaler, description="Limits of elastic nodes.")
+    containers: Containers = Field(default_factory=Containers, description="Container runtimes.")
+    nvidia: Nvidia = Field(default_factory=Nvidia, description="The GPUs' driver.")
     software: Software = Field(default_factory=Software, description="Software on every machine.")
     _file: Path = PrivateAttr(default=Path("cluster.yml"))
     _source: Path = PrivateAttr(default=Path())

@@ -153,7 +153,8 @@ def _room(draft: Draft, private: IPv4Network) -> None:
     nodes = sum(count for count in counts if isinstance(count, int))
     builders = BUILDERS if any(is_elastic(pool) for pool in draft.section("pools").values()) else 0
     bastion = BASTION_ADDRESSES if draft.section("network").get("access") == "bastion" else 0
-    target = 0 if draft.section("storage", "home").get("server") else MOUNT_TARGET_ADDRESSES
+    home = draft.section("storage", "home")
+    target = 0 if home.get("server") or home.get("enabled") is False else MOUNT_TARGET_ADDRESSES
     needed = nodes + 1 + target + bastion + RESERVED_ADDRESSES + builders
     if needed > private.num_addresses:
         prefix = 32 - (needed - 1).bit_length()

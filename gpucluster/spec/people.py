@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +12,7 @@ from gpucluster.spec.draft import Draft
 from gpucluster.spec.taken import RESERVED_IDS, SYSTEM_NAMES
 from gpucluster.spec.wording import shown
 
-_OUTSIDE = f"Take one outside of {RESERVED_IDS.start} to {RESERVED_IDS.stop - 1}"
+_OUTSIDE = "Take one outside of " + " and of ".join(f"{part.start} to {part.stop - 1}" for part in RESERVED_IDS)
 
 
 def check_ssh(draft: Draft) -> None:
@@ -43,11 +43,13 @@ def check_ssh(draft: Draft) -> None:
 def check_users(draft: Draft) -> None:
     """Note every fault of `users`; the key files that are named are read."""
     users = draft.section("users")
-    group, first_uid = users.get("group"), users.get("first_uid")
-    if group in SYSTEM_NAMES:
-        draft.fault(("users", "group"), f"the group {group} belongs to the system", "Choose another name")
-    for key in ("gid", "first_uid"):
-        if users.get(key) in RESERVED_IDS:
+    first_uid = users.get("first_uid")
+    for key in ("group", "privilege_group"):
+        if users.get(key) in SYSTEM_NAMES:
+            draft.fault(("users", key), f"the group {users[key]} belongs to the system", "Choose another name")
+    _groups_apart(draft, users)
+    for key in ("gid", "privilege_gid", "first_uid"):
+        if _reserved(users.get(key)):
             draft.fault(("users", key), f"{users[key]} belongs to the system", _OUTSIDE)
     names: dict[Any, Path] = {}
     logins = _login_users(draft)
@@ -58,7 +60,48 @@ def check_users(draft: Draft) -> None:
             _name(draft, (*path, "name"), person.get("name"), names, logins)
             _uid(draft, (*path, "uid"), person.get("uid"), first_uid, uids)
             _full_name(draft, (*path, "full_name"), person.get("full_name"))
+            _groups(draft, path, person, users)
+            _without_directory(draft, path, person)
             _person_keys(draft, path, person)
+
+
+def _reserved(number: Any) -> bool:
+    return any(number in part for part in RESERVED_IDS)
+
+
+def _groups_apart(draft: Draft, users: Mapping[str, Any]) -> None:
+    """Everybody's group gives nothing; powers are asked for by name."""
+    group, gid = users.get("group"), users.get("gid")
+    if group is not None and group == users.get("privilege_group"):
+        message = f"{group} is the group of those with the powers of root in containers; not everybody is one of them"
+        hint = f"Choose another name here, and write `groups: [{group}]` at each person who shall have them"
+        draft.fault(("users", "group"), message, hint)
+    elif gid is not None and gid == users.get("privilege_gid"):
+        draft.fault(("users", "gid"), f"{gid} is the id of {users.get('privilege_group')}", "Choose another")
+
+
+def _groups(draft: Draft, path: Path, person: Mapping[str, Any], users: Mapping[str, Any]) -> None:
+    known = [name for name in (users.get("group"), users.get("privilege_group")) if name]
+    primary = person.get("group")
+    if primary and primary not in known and draft.written((*path, "group")):
+        draft.fault((*path, "group"), f"can't be {shown(primary)}", f"One of: {', '.join(known)}")
+    seen: dict[Any, Path] = {}
+    for index, name in enumerate(person.get("groups") or ()):
+        where: Path = (*path, "groups", index)
+        if name in SYSTEM_NAMES:
+            draft.fault(where, f"the group {name} belongs to the system", "Choose another name")
+        elif name is not None:
+            _unique(draft, seen, name, where)
+
+
+def _without_directory(draft: Draft, path: Path, person: Mapping[str, Any]) -> None:
+    """Numbers that nobody remembers must stand in the file."""
+    if draft.section("slurm").get("enabled") is True:
+        return  # it needs the shared home, which is told where it is missing
+    if draft.section("storage", "home").get("enabled") is False and "uid" in person and person["uid"] is None:
+        who = person.get("name") or "this user"
+        message = f"{who} needs a uid: without a shared home there is no directory that would remember one"
+        draft.fault(path, message, "Add `uid: 10001`, and keep it")
 
 
 def _login_users(draft: Draft) -> set[Any]:
@@ -79,14 +122,23 @@ def _uid(draft: Draft, path: Path, uid: Any, first_uid: Any, seen: dict[Any, Pat
     if isinstance(uid, int):
         if isinstance(first_uid, int) and uid < first_uid:
             draft.fault(path, f"is below first_uid: {uid} < {first_uid}", "Raise it, or lower first_uid")
-        elif uid in RESERVED_IDS:
+        elif _reserved(uid):
             draft.fault(path, f"{uid} belongs to the system", _OUTSIDE)
         _unique(draft, seen, uid, path)
 
 
 def _full_name(draft: Draft, path: Path, full_name: Any) -> None:
-    if isinstance(full_name, str) and re.search(r"[:,\n]", full_name):
-        draft.fault(path, "must not have a colon, a comma or a line end in it")
+    if not isinstance(full_name, str) or not full_name:
+        return
+    if not any(unicodedata.category(char).startswith("L") for char in full_name):
+        draft.fault(path, f"has no letter in it: {shown(full_name)}", "Such as: Ada Lovelace")
+    elif any(char in ":," or not _written(char) for char in full_name.strip()):
+        draft.fault(path, "must not have a colon, a comma, a line end or invisible characters in it")
+
+
+def _written(char: str) -> bool:
+    """Whether people write it: the two joiners are needed for some languages, and a blank is a blank."""
+    return char in " \u200c\u200d" or unicodedata.category(char)[0] not in "CZ"
 
 
 def _key_file(draft: Draft, path: Path, name: str) -> tuple[str, ...]:
@@ -120,6 +172,11 @@ def _unique(draft: Draft, seen: dict[Any, Path], value: Any, path: Path) -> None
         seen[value] = path
 
 
+def _few_keys(draft: Draft, path: Path, found: list[str]) -> None:
+    if len(found) > keys.MAX_KEYS:
+        draft.fault(path, f"has {len(found)} ssh keys", f"At most {keys.MAX_KEYS}")
+
+
 def _person_keys(draft: Draft, path: Path, person: Mapping[str, Any]) -> None:
     texts, files = person.get("ssh_public_keys"), person.get("ssh_public_key_files")
     for index, text in enumerate(texts or ()):
@@ -131,6 +188,7 @@ def _person_keys(draft: Draft, path: Path, person: Mapping[str, Any]) -> None:
     for index, name in enumerate(files or ()):
         if isinstance(name, str):
             _key_file(draft, (*path, "ssh_public_key_files", index), name)
+    _few_keys(draft, path, [*(texts or ()), *(key for name in files or () for key in draft.public_keys.get(name, ()))])
     generate = person.get("generate_key")
     if texts is None or files is None or generate is None:
         return

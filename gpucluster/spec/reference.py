@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from gpucluster import shapes
-from gpucluster.spec import derive, fields, machines, model, network, place, service, state, taken
+from gpucluster.spec import containers, derive, fields, machines, model, network, place, service, software, state, taken
 
 _DERIVED_DEFAULTS = {
     "cloud.region": "`local-1` with provider local",
@@ -23,6 +23,8 @@ _DERIVED_DEFAULTS = {
     "pools.<name>.partition": "the pool's name",
     "pools.<name>.availability_domain": "`cloud.availability_domain`",
     "users.people[].full_name": "`name`",
+    "users.people[].group": "`users.group`",
+    "storage.home.enabled": "`slurm.enabled`",
     "slurm.cluster_name": "`name`",
     "slurm.default_partition": "that of the default pool",
     "controller.ocpus": f"`{derive.CONTROLLER_OCPUS}` without `shape`",
@@ -101,7 +103,9 @@ def _sections() -> Iterator[tuple[str, str, type[BaseModel]]]:
     yield "`state`", "state.", place.State
     yield "`slurm`", "slurm.", service.Slurm
     yield "`autoscaler`", "autoscaler.", service.Autoscaler
-    yield "`software`", "software.", service.Software
+    yield "`containers`", "containers.", software.Containers
+    yield "`nvidia`", "nvidia.", software.Nvidia
+    yield "`software`", "software.", software.Software
 
 
 def _row(path: str, name: str, info: FieldInfo) -> str:
@@ -176,6 +180,11 @@ def _rules() -> list[str]:
         *_backends(),
         "- Names and uids of people are unique, none belongs to the system, and every person has a public key (with "
         "provider local `generate_key: true` will do).",
+        "- `users.group` and `users.privilege_group` are two; a person's `group` is one of them.",
+        "- `slurm.enabled: true` needs `storage.home.enabled: true`. With `false` no pool is elastic, and `enroot` is "
+        "not among the runtimes. Without a shared home every person has a `uid`.",
+        f"- With `docker` or `containerd` no network overlaps {containers.CONTAINER_NETWORKS}.",
+        "- `containers.pull` is for `docker` and `containerd`. `software.mirror` has no password in it.",
         "- Public keys are Ed25519, ECDSA (also on hardware tokens) or RSA of 2048 bits and more. A private key is "
         "refused.",
         "- At most one pool has `default: true`, and `slurm.default_partition` does not contradict it.",

@@ -7,6 +7,7 @@ import re
 import zoneinfo
 
 from gpucluster.spec import derive, fields
+from gpucluster.spec.containers import check_containers, check_without_slurm
 from gpucluster.spec.document import Path
 from gpucluster.spec.draft import Draft
 from gpucluster.spec.elastic import check_elastic
@@ -33,6 +34,8 @@ def check(draft: Draft) -> None:
     _pools(draft)
     check_elastic(draft)
     check_users(draft)
+    check_containers(draft)
+    check_without_slurm(draft)
     _slurm(draft)
     check_state(draft)
     _timezone(draft)

@@ -1,17 +1,15 @@
-"""Sections that say what a cluster does: for whom, with which scheduler, within which limits, with which software."""
+"""Sections that say what a cluster does: for whom, with which scheduler, within which limits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field, PrivateAttr
 
 from gpucluster.spec.fields import (
-    PYTHON_PATTERN,
     SLURM_CLUSTER_PATTERN,
-    TIMEZONE_PATTERN,
+    AbsolutePath,
     FileName,
     Id,
     Number,
@@ -20,7 +18,6 @@ from gpucluster.spec.fields import (
     Resolved,
     Seconds,
     UserName,
-    located,
 )
 
 #: What `autoscaler.times` may set. The autoscaler has them and their defaults (policy.Times); a test compares the two.
@@ -53,7 +50,22 @@ class Person(Part):
     full_name: str = Field(
         default="", max_length=100, description="Full name. Default: the login name.", examples=["Alice Example"]
     )
-    uid: Id | None = Field(default=None, description="User id; `null`: the next that is free from `first_uid` on.")
+    uid: Id | None = Field(
+        default=None,
+        description="User id; `null`: the next that is free from `first_uid` on. Needed where there is no directory.",
+    )
+    group: UserName = Field(default="", description="Primary group: `users.group` or `users.privilege_group`.")
+    groups: tuple[UserName, ...] = Field(
+        default=(),
+        max_length=100,
+        description="Further groups. `privilege` is asked for here, and never given otherwise. A group that the "
+        "cluster does not know is made.",
+        examples=[["privilege"]],
+    )
+    shell: AbsolutePath = Field(default="/bin/bash", description="Login shell.")
+    slurm_account: str | None = Field(
+        default=None, pattern=SLURM_CLUSTER_PATTERN, description="Account in Slurm. `null`: the cluster's default one."
+    )
     ssh_public_keys: tuple[str, ...] = Field(
         default=(), description="Public keys, as in a .pub file.", examples=[["ssh-ed25519 AAAA... alice@laptop"]]
     )
@@ -79,10 +91,15 @@ class Person(Part):
 
 
 class Users(Part):
-    """Who may log in. Their accounts live in LDAP on the controller."""
+    """Who may log in. Their accounts live in LDAP on the controller; without a shared home, on each host."""
 
-    group: UserName = Field(default="privilege", description="The group of everybody listed here.")
-    gid: Id = Field(default=9876, description="Its id.")
+    group: UserName = Field(default="people", description="The primary group of everybody who names no other.")
+    gid: Id = Field(default=9999, description="Its id.")
+    privilege_group: UserName = Field(
+        default="privilege",
+        description="The group whose members may run containers with the powers of root, such as Docker's.",
+    )
+    privilege_gid: Id = Field(default=9876, description="Its id.")
     first_uid: Id = Field(default=10001, description="The lowest user id.")
     people: tuple[Person, ...] = Field(default=(), max_length=1000, description="The users.")
 
@@ -90,6 +107,11 @@ class Users(Part):
 class Slurm(Part):
     """The scheduler."""
 
+    enabled: bool = Field(
+        default=True,
+        description="Whether there is one. `false`: nodes with a container runtime, a list of hosts and ssh between "
+        "them; no accounting, and no shared home or directory unless `storage.home.enabled` says so.",
+    )
     cluster_name: str = Field(
         default="", pattern=SLURM_CLUSTER_PATTERN, description="Name of the cluster in Slurm. Default: `name`."
     )
@@ -143,33 +165,3 @@ class Autoscaler(Part):
     def prices(self) -> Mapping[str, float]:
         """The price of an hour by shape; empty without a price file."""
         return self._prices
-
-
-class Software(Part):
-    """What is on every machine."""
-
-    timezone: str = Field(default="UTC", pattern=TIMEZONE_PATTERN, description="Time zone.", examples=["Europe/Berlin"])
-    wheels: FileName | None = Field(
-        default=None,
-        description="Directory with the Python packages (wheels) that the controller of elastic pools needs, for "
-        "places without a package index; relative to this file. `null`: they are downloaded, once.",
-        examples=["wheels"],
-    )
-    controller_python: str | None = Field(
-        default=None,
-        pattern=PYTHON_PATTERN,
-        description="Version of Python on the controller of elastic pools, 3.11 or newer. `null`: that of its image, "
-        "where it is known.",
-        examples=["3.12"],
-    )
-    _directory: Path | None = PrivateAttr(default=None)
-
-    def model_post_init(self, context: Any) -> None:
-        """Remember where the file lies."""
-        if isinstance(context, Resolved):
-            self._directory = context.directory
-
-    @property
-    def wheels_directory(self) -> Path | None:
-        """Where `wheels` is; None if it was not said."""
-        return None if self.wheels is None else located(self.wheels, self._directory or Path()).absolute()

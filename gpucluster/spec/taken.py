@@ -10,19 +10,22 @@ def _words(text: str) -> frozenset[str]:
 #: `controller` and `localhost` are hosts, `all` and `ungrouped` groups of Ansible, `default` is a keyword of Slurm.
 RESERVED_POOL_NAMES = _words("all controller default localhost ungrouped")
 
-#: Users and groups of Debian, Ubuntu, Oracle Linux and of what is installed there.
+#: Users and groups of Debian, Ubuntu, Oracle Linux and of what is installed there. They and the ids below are the same
+#: as in `ansible/roles/people/files/directory/names.py`: the directory takes whom cluster.yml takes.
 SYSTEM_NAMES = _words(
     """
-    _apt adm admin avahi backup bin chrony cloud-init colord daemon dbus debian dip docker ftp games gnats
-    gpucluster halt http irc landscape libvirt-qemu list lp mail man messagebus munge mysql named news nfsnobody
-    nobody nogroup nslcd ntp opc openldap operator oracle pollinate polkitd postfix postgres proxy prometheus root
-    rpc rpcuser shadow shutdown slurm sshd sssd statd staff sudo sync sys syslog systemd-network systemd-resolve
-    systemd-timesync tcpdump tss tty ubuntu users utmp uucp uuidd video wheel www-data
+    _apt adm admin all any apache audio avahi backup bin cdrom chrony cloud-init cloud-user colord containerd
+    crontab daemon dba dbus debian dhcpcd dialout dip disk docker ec2-user fax floppy ftp games gnats gpucluster
+    halt http input irc kmem kvm landscape ldap libvirt libvirt-qemu list lock lp lxd mail man mariadb mem
+    messagebus munge mysql named netdev news nfsnobody nginx nobody nogroup none nslcd ntp opc openldap operator
+    oracle plugdev polkitd pollinate postfix postgres prometheus proxy render root rpc rpcuser sgx shadow shutdown
+    slurm src ssh ssh_keys sshd sssd staff statd sudo sync sys syslog systemd-journal systemd-network
+    systemd-resolve systemd-timesync tape tcpdump tss tty ubuntu users utmp uucp uuidd video voice wheel www-data
     """
 )
 
-#: Ids of systemd's dynamic users and of `nobody`.
-RESERVED_IDS = range(61184, 65536)
+#: Ids of systemd's dynamic users with `nobody`, and the subordinate ids of containers without root.
+RESERVED_IDS = (range(61184, 65536), range(600_178_688, 1_879_048_192))
 
 SYSTEM_DIRECTORIES = _words(
     "/bin /boot /dev /etc /home /lib /lib64 /media /mnt /opt /proc /root /run /sbin /srv /sys /tmp /usr /var"
@@ -39,11 +42,11 @@ OWNED_SLURM_KEYS = _words(
     AccountingStorageBackupHost AccountingStorageHost AccountingStoragePass AccountingStoragePort
     AccountingStorageTRES AccountingStorageType AccountingStorageUser AuthInfo AuthType ClusterName ControlAddr
     ControlMachine CredType DownNodes FrontendName GresTypes Include JobAcctGatherType NodeName NodeSet
-    PartitionName PrologSlurmctld ProctrackType ResumeFailProgram ResumeProgram ResumeRate ResumeTimeout ReturnToService
-    SelectType SelectTypeParameters SlurmUser SlurmctldAddr SlurmctldHost SlurmctldLogFile SlurmctldParameters
-    SlurmctldPidFile SlurmctldPort SlurmdLogFile SlurmdParameters SlurmdPidFile SlurmdPort SlurmdSpoolDir
-    SlurmdUser StateSaveLocation SuspendExcNodes SuspendExcParts SuspendProgram SuspendRate SuspendTime
-    SuspendTimeout TaskPlugin TopologyPlugin
+    PartitionName PlugStackConfig Prolog PrologFlags PrologSlurmctld ProctrackType ResumeFailProgram ResumeProgram
+    ResumeRate ResumeTimeout ReturnToService SelectType SelectTypeParameters SlurmUser SlurmctldAddr SlurmctldHost
+    SlurmctldLogFile SlurmctldParameters SlurmctldPidFile SlurmctldPort SlurmdLogFile SlurmdParameters SlurmdPidFile
+    SlurmdPort SlurmdSpoolDir SlurmdUser StateSaveLocation SuspendExcNodes SuspendExcParts SuspendProgram
+    SuspendRate SuspendTime SuspendTimeout TaskPlugin TopologyPlugin
     """
 )
 
@@ -51,7 +54,8 @@ OWNED_SLURM_KEYS = _words(
 #: long as there are elastic pools: PrivateData, ReconfigFlags, SchedulerParameters.
 TUNABLE_SLURM_KEYS = _words(
     """
-    BatchStartTimeout EnforcePartLimits LaunchParameters MessageTimeout PrivateData PropagateResourceLimitsExcept
-    ReconfigFlags SchedulerParameters SlurmdTimeout SuspendExcStates TreeWidth UnkillableStepTimeout
+    AccountingStorageEnforce BatchStartTimeout EnforcePartLimits LaunchParameters MessageTimeout PrivateData
+    PropagateResourceLimitsExcept ReconfigFlags SchedulerParameters SlurmdTimeout SuspendExcStates TreeWidth
+    UnkillableStepTimeout
     """
 )

@@ -89,6 +89,12 @@ users:
       full_name: Alice Example
       ssh_public_key_files:
         - ~/.ssh/id_ed25519.pub   # or ssh_public_keys with the text of a key
+      # groups: [privilege]       # root-like powers in Docker and containerd; Enroot needs none
+
+# containers:
+#   runtimes: [enroot]            # with Pyxis: srun --container-image=...; also docker, containerd
+# software:
+#   mirror: mirror                # where their releases come from: gpucluster software fetch mirror
 
 # state:                          # where Terraform keeps its state: without this, on this machine
 #   backend: oci

@@ -56,6 +56,10 @@ _PATTERNS = {
     fields.TIMEZONE_PATTERN: ("must be the name of a time zone", "Such as UTC or Europe/Berlin"),
     fields.PYTHON_PATTERN: ("must be a version of Python from 3.11 on", 'Such as "3.12", in quotes'),
     fields.WORD_PATTERN: ("must be one word", ""),
+    fields.VERSION_PATTERN: ("must be a version", 'Such as "4.1.2", in quotes'),
+    fields.BRANCH_PATTERN: ("must be the number of a branch", 'Such as "580", in quotes'),
+    fields.SHA256_PATTERN: ("must be a SHA-256: 64 digits of 0 to 9 and a to f", "sha256sum FILE prints it"),
+    fields.IMAGE_NAME_PATTERN: ("must be the name of an image", "Such as registry.example/horovod:0.28.1"),
 }
 
 
@@ -219,8 +223,9 @@ def _mapping(value: Any, _context: Any, _document: Document, path: Path) -> tupl
 
 def _choice(value: Any, context: Any, _document: Document, path: Path) -> tuple[str, str]:
     info = field_at(path)
-    known = get_args(_unwrapped(info.annotation)) if info else (context.get("expected"),)
-    choices = [str(choice) for choice in known]
+    kind = _unwrapped(info.annotation) if info else None
+    kind = get_args(kind)[0] if get_origin(kind) is tuple else kind
+    choices = [str(choice) for choice in get_args(kind) or (context.get("expected"),)]
     return f"must be {' or '.join(choices)}; got {shown(value)}", alike(str(value), choices)
 
 

@@ -12,10 +12,11 @@ output "cluster" {
     public_subnet_id    = module.network.public_subnet_id
     private_subnet_id   = module.network.private_subnet_id
     controller          = module.controller.instance
+    # All null where there is no shared home.
     home = {
       file_system_id  = one(module.home[*].file_system_id)
-      mount_target_ip = var.home.server != null ? var.home.server : one(module.home[*].mount_target_ip)
-      export_path     = var.home.export_path
+      mount_target_ip = var.home.enabled && var.home.server != null ? var.home.server : one(module.home[*].mount_target_ip)
+      export_path     = var.home.enabled ? var.home.export_path : null
     }
     pools = {
       for name, pool in module.pool : name => {

@@ -1,6 +1,6 @@
 module "home" {
   source = "../modules/file_storage"
-  count  = var.home.server == null ? 1 : 0
+  count  = var.home.enabled && var.home.server == null ? 1 : 0
 
   allowed_cidr        = var.network.vcn_cidr
   availability_domain = local.availability_domain

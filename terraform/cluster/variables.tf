@@ -102,8 +102,9 @@ variable "freeform_tags" {
 }
 
 variable "home" {
-  description = "The shared home file system: export_path is the NFS path that the mount target offers. file_system_id is the OCID of an existing file system, which gets a mount target and an export and stays when they go. server is the address of an existing NFS server: then nothing of storage is made. Without both a file system is created."
+  description = "The shared home file system. enabled = false: there is none, and nothing of storage is made. export_path is the NFS path that the mount target offers. file_system_id is the OCID of an existing file system, which gets a mount target and an export and stays when they go. server is the address of an existing NFS server: then nothing of storage is made. Without both a file system is created."
   type = object({
+    enabled        = optional(bool, true)
     export_path    = string
     file_system_id = optional(string)
     server         = optional(string)

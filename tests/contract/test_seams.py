@@ -133,7 +133,14 @@ def test_another_controller_or_another_home_is_another_node() -> None:
         fingerprint(home={**raw["cluster"]["home"], "export_path": "/elsewhere"}),
         handover.node_fingerprint(spec, handover.Outputs.parse(raw), "a10"),
     }
-    assert len(others) == 5
+    for section, change in {
+        "containers": {"runtimes": ("enroot",)},
+        "nvidia": {"driver": "install"},
+        "users": {"privilege_gid": 9877},
+    }.items():
+        other = spec.model_copy(update={section: getattr(spec, section).model_copy(update=change)})
+        others.add(handover.node_fingerprint(other, handover.Outputs.parse(raw), "h100-elastic"))
+    assert len(others) == 8
     assert same not in others
 
 

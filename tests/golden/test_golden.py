@@ -15,6 +15,7 @@ import pytest
 from gpucluster import handover
 from gpucluster.clouds import ControllerAccess
 from gpucluster.instances import Member
+from gpucluster.software import Software
 from gpucluster.spec import load
 
 AUTOSCALING = handover.Autoscaling(
@@ -25,6 +26,7 @@ IAM = {
     "compartment_statements": ["Allow dynamic-group of-the-controller to read instances in compartment id c"],
     "tenancy_statements": [],
 }
+SOFTWARE = Software(None, ())
 CASES = sorted(folder for folder in Path(__file__).parent.iterdir() if (folder / "cluster.yml").exists())
 
 
@@ -62,6 +64,7 @@ def test_inventory(case: Path) -> None:
         outputs,
         members,
         person_keys={person.name: person.ssh_keys or ("ssh-ed25519 AAAA made",) for person in spec.users.people},
+        software=SOFTWARE,
         hardware_emulated=spec.cloud.provider == "local",
         autoscaling=AUTOSCALING if spec.elastic_pools else None,
     )

@@ -44,8 +44,8 @@ pools:
     memory_gb: 64
     max_count: 4
 users:
-  group: privilege
-  gid: 9876
+  group: people
+  gid: 9999
   first_uid: 10001
   people:
     - name: alice

@@ -48,7 +48,7 @@ def test_defaults_are_filled_in() -> None:
     pool = spec.pools["compute"]
     assert (pool.count, pool.max_count, pool.idle_timeout, pool.default) == (1, 1, 600, True)
     assert (spec.storage.home.mount_path, spec.storage.home.export_path) == ("/mnt/home", "/mnt/home")
-    assert (spec.users.group, spec.users.gid, spec.users.first_uid, spec.users.people) == ("privilege", 9876, 10001, ())
+    assert (spec.users.group, spec.users.gid, spec.users.first_uid, spec.users.people) == ("people", 9999, 10001, ())
     assert (spec.slurm.cluster_name, spec.slurm.accounting, spec.slurm.default_partition) == ("tiny", True, "compute")
     assert (spec.slurm.extra_config, spec.software.timezone) == ({}, "UTC")
     assert (spec.ssh.public_key, spec.ssh.private_key_path) == (None, None)
@@ -324,3 +324,50 @@ def test_findings_are_for_machines_too() -> None:
     assert str(caught.value) == (
         'a/cluster.yml: 1 fault\n  a/cluster.yml:21:12: pools.compute.count: must be a whole number; got "two"'
     )
+
+
+WITHOUT_SLURM = MINIMAL + "slurm: {enabled: false}\n"
+
+
+def test_without_a_scheduler_there_is_no_shared_home_unless_it_is_asked_for() -> None:
+    assert loads(MINIMAL).storage.home.enabled
+    assert not loads(WITHOUT_SLURM).storage.home.enabled
+    assert loads(WITHOUT_SLURM + "storage: {home: {enabled: true}}\n").storage.home.enabled
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "words"),
+    [
+        ("containers: {runtimes: [enroot]}", "containers.runtimes[0]", "slurm.enabled is false"),
+        ("users: {people: [{name: alice, generate_key: true}]}", "users.people[0]", "alice needs a uid"),
+    ],
+)
+def test_what_a_cluster_without_a_scheduler_can_not_have(more: str, path: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        loads(f"{WITHOUT_SLURM}{more}\n")
+    (found,) = caught.value.findings
+    assert found.path == path
+    assert words in found.message
+
+
+def test_without_a_scheduler_no_pool_is_elastic() -> None:
+    with pytest.raises(InputError, match="without Slurm nobody asks for nodes"):
+        loads(WITHOUT_SLURM.replace("count: 1", "count: 1, max_count: 2"))
+
+
+def test_a_mirror_is_a_url_or_a_directory_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "mirror").mkdir()
+    file = tmp_path / "cluster.yml"
+    where = {
+        text: loads(f"{MINIMAL}software: {{mirror: {text}}}\n", str(file)).software.mirror_location
+        for text in ("mirror", "https://mirror.example/x")
+    }
+    assert where == {"mirror": str(tmp_path / "mirror"), "https://mirror.example/x": "https://mirror.example/x"}
+    assert loads(MINIMAL).software.mirror_location is None
+
+
+def test_a_vcn_and_the_networks_of_containers_are_apart() -> None:
+    inside = MINIMAL.replace("10.77.", "198.18.")
+    assert loads(inside).network.vcn_cidr == "198.18.0.0/16"
+    with pytest.raises(InputError, match=r"198\.18\.0\.0/15, where the networks of containers lie"):
+        loads(inside + "containers: {runtimes: [docker]}\n")

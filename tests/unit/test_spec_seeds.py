@@ -98,6 +98,8 @@ def test_two_nodes_in_a_cluster_network_with_fixed_rdma_addresses(oci: Any) -> N
     assert (spec.network.rdma_cidr, spec.pools["gpu"].rdma_addressing) == ("192.168.0.0/16", "cloud-init")
     assert spec.storage.local_disk.mount_path == "/mnt/localdisk"
     assert spec.pools["gpu"].image.login_user == "opc"
+    assert (spec.slurm.enabled, found["home"]["enabled"], spec.containers.runtimes) == (False, False, ("docker",))
+    assert spec.users.people[0].groups == ("privilege",)
 
 
 def test_one_node_without_rdma(oci: Any) -> None:
@@ -109,6 +111,8 @@ def test_one_node_without_rdma(oci: Any) -> None:
     assert (pool["rdma_plugins"], pool["boot_volume_gb"]) == ([], 200)
     assert pool["image"]["name"] == "Oracle-Linux-8.10-Gen2-GPU-2025.02.28-0"
     assert spec.pools["gpu"].image.login_user == "opc"
+    assert (spec.slurm.enabled, found["home"]["enabled"], spec.containers.runtimes) == (False, False, ("containerd",))
+    assert spec.users.people[0].groups == ()
     assert (spec.software.timezone, spec.storage.local_disk.enabled) == ("Asia/Tokyo", True)
 
 
@@ -120,7 +124,9 @@ def test_nodes_on_demand(oci: Any) -> None:
     assert (pool["count"], pool["max_count"], pool["node_names"], pool["boot_volume_gb"]) == (0, 2, [], 100)
     assert pool["rdma_plugins"] == list(handover.RDMA_PLUGINS)
     assert pool["image"]["listing"] == "Oracle Linux - GPU Cluster Networking Image"
-    assert found["home"] == {"export_path": "/mnt/home", "file_system_id": None, "server": None}
+    assert found["home"] == {"enabled": True, "export_path": "/mnt/home", "file_system_id": None, "server": None}
     assert spec.storage.home.mount_path == "/mnt/home"
-    assert (spec.users.group, spec.users.gid, spec.users.first_uid) == ("privilege", 9876, 10001)
+    assert (spec.users.privilege_group, spec.users.privilege_gid, spec.users.first_uid) == ("privilege", 9876, 10001)
+    assert spec.users.people[0].groups == ("privilege",)
+    assert spec.containers.runtimes == ("enroot",)
     assert (spec.pools["compute"].idle_timeout, spec.iam.create) == (600, True)
