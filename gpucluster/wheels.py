@@ -15,19 +15,18 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import sys
-import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpucluster import process
+from gpucluster.cache import assembling, forget_old, key_of, link, sha256_of
 from gpucluster.errors import EnvironmentFault, ProcessError
 from gpucluster.events import Event, Sink
-from gpucluster.paths import ansible_dir, cache_dir, write_private
+from gpucluster.paths import ansible_dir, cache_dir
 
 # What the autoscaler and join.yml import. Ranges, so that what a mirror offers will do.
 REQUIREMENTS = ("ansible-core>=2.18,<2.19", "oci>=2.150", "pyyaml>=6.0")
@@ -92,16 +91,16 @@ def ensure(target: Target, own_directory: Path | None, version: str, on_event: S
         packages = _packages(root, target, own_directory, on_event)
         name, data = _own_wheel(version)
         sums = {**json.loads((packages / INDEX).read_text())["sha256"], name: hashlib.sha256(data).hexdigest()}
-        key = _key([target.python, sums])
+        key = key_of([target.python, sums])
         folder = root / f"set-{key}"
         if not (folder / INDEX).exists():
             index = {"version": _VERSION, "python": target.python, "hash": key, "wheels": sorted(sums), "sha256": sums}
-            with _assembling(folder, index) as scratch:
+            with assembling(folder, INDEX, index) as scratch:
                 (scratch / name).write_bytes(data)
                 for wheel in packages.glob("*.whl"):
-                    _link(wheel, scratch / wheel.name)
+                    link(wheel, scratch / wheel.name)
         os.utime(folder)
-        _forget_old_sets(root)
+        forget_old(root, "set-*", _KEPT_SETS)  # sets differ by our own wheel, which changes with each version
     return folder
 
 
@@ -120,15 +119,15 @@ def _packages(root: Path, target: Target, own_directory: Path | None, on_event: 
     given = (
         sorted(f"{file.name} {file.stat().st_size}" for file in own_directory.glob("*.whl")) if own_directory else []
     )
-    key = _key([REQUIREMENTS, target.python, target.architecture, str(own_directory), given])
+    key = key_of([REQUIREMENTS, target.python, target.architecture, str(own_directory), given])
     folder = root / f"packages-{key}"
     if (folder / INDEX).exists():
         return folder
     on_event(Event("log", "wheels", "info", f"fetching the controller's Python packages ({', '.join(REQUIREMENTS)})"))
     sums: dict[str, str] = {}
-    with _assembling(folder, {"version": _VERSION, "sha256": sums}) as scratch:
+    with assembling(folder, INDEX, {"version": _VERSION, "sha256": sums}) as scratch:
         _download(scratch, target.python, target.architecture, own_directory)
-        sums |= {file.name: _sha256(file) for file in sorted(scratch.glob("*.whl"))}
+        sums |= {file.name: sha256_of(file) for file in sorted(scratch.glob("*.whl"))}
     return folder
 
 
@@ -161,7 +160,7 @@ def _own_wheel(version: str) -> tuple[str, bytes]:
     It has the autoscaler's entry point alone and asks for its packages alone: a controller makes no clusters.
     """
     content = dict(_own_files())
-    digest = _key([REQUIREMENTS, {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}])
+    digest = key_of([REQUIREMENTS, {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}])
     version = f"{version}+{digest}"
     info = f"gpucluster-{version}.dist-info"
     metadata = ["Metadata-Version: 2.1", "Name: gpucluster", f"Version: {version}", "Requires-Python: >=3.11"]
@@ -198,47 +197,6 @@ def _zipped(content: Mapping[str, bytes]) -> bytes:
             entry.external_attr = 0o100644 << 16
             archive.writestr(entry, data)
     return buffer.getvalue()
-
-
-# --- files -----
-
-
-@contextmanager
-def _assembling(folder: Path, index: Mapping[str, object]) -> Iterator[Path]:
-    """A scratch folder that becomes `folder` at the end, its index written last: whole, or not at all."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as name:
-        scratch = Path(name) / folder.name
-        scratch.mkdir()
-        yield scratch
-        write_private(scratch / INDEX, json.dumps(index, indent=2) + "\n")
-        try:
-            os.rename(scratch, folder)
-        except OSError:
-            if not (folder / INDEX).exists():  # another run was faster; the content is the same
-                raise
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
-def _forget_old_sets(root: Path) -> None:
-    """Sets differ by our own wheel, which changes with each version; a few are enough."""
-    sets = sorted(root.glob("set-*"), key=lambda folder: folder.stat().st_mtime, reverse=True)
-    for folder in sets[_KEPT_SETS:]:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _key(what: Sequence[object] | Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _record_hash(data: bytes) -> str:

@@ -1,0 +1,106 @@
+#!/usr/bin/python3
+"""A folder with exactly these files, known by their checksums."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpucluster_archives import UnsafeArchive, take
+from ansible.module_utils.gpucluster_releases import Store, sha256
+
+DOCUMENTATION = """
+module: gpucluster_folder
+short_description: A folder with exactly these files
+description:
+  - Large files that rarely change. Those that are there and right are not sent again; what else is there goes. A file
+    is read once and then known by its size and time.
+  - An action plugin of the same name sends what is missing, as one archive.
+options:
+  path: {description: The folder., type: path, required: true}
+  files:
+    description: The files; of each C(file), its name, and C(sha256) count.
+    type: list
+    elements: dict
+    required: true
+  source: {description: The folder on the operator's machine; for the action plugin alone., type: path}
+  archive:
+    description: A tar archive on the host with what is missing; it is removed. Without it the module only looks, and
+      removes what should not be there.
+    type: path
+author: gpucluster
+"""
+
+EXAMPLES = """
+- name: Bring the release files
+  gpucluster_folder:
+    path: /var/lib/gpucluster-software
+    files: "{{ software_files }}"
+    source: "{{ software_directory }}"
+"""
+
+RETURN = """
+missing: {description: Files that are not there., returned: always, type: list}
+removed: {description: Files that should not be there., returned: always, type: list}
+"""
+
+
+def main() -> None:
+    """Entry point."""
+    spec: dict[str, Any] = {
+        "path": {"type": "path", "required": True},
+        "files": {"type": "list", "elements": "dict", "required": True},
+        "archive": {"type": "path"},
+    }
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    os.umask(0o022)
+    folder = Path(module.params["path"])
+    try:
+        module.exit_json(**keep(folder, module.params["files"], module.params["archive"], check=module.check_mode))
+    except (UnsafeArchive, tarfile.TarError, EOFError) as error:
+        module.fail_json(msg=f"what came for {folder} is broken: {error}; run apply again")
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename or folder}: {error.strerror or error}")
+
+
+def keep(folder: Path, files: list[dict[str, Any]], archive: str | None, *, check: bool) -> dict[str, Any]:
+    """Look, take what is missing out of the archive, and remove what is not wanted."""
+    store = Store(folder, check=check)
+    missing = [file for file in files if not store.has(file)]
+    names = {file["file"] for file in files}
+    present = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    removed = [name for name in present if name not in names and not name.startswith(".")]
+    if not check:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for name in removed:
+            store.forget(name)
+        if archive is not None:
+            _take(store, missing, Path(archive))
+    return {"changed": bool(missing or removed), "missing": [file["file"] for file in missing], "removed": removed}
+
+
+def _take(store: Store, missing: list[dict[str, Any]], archive: Path) -> None:
+    wanted = {file["file"]: file for file in missing}
+    # Beside its place, so that who reads the old one reads it to its end.
+    beside = store.folder / ".new"
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        for part in take(archive, beside, tuple(wanted), ""):
+            file = wanted.get(part.name)
+            if file is not None and sha256(part) == file["sha256"]:
+                part.chmod(0o644)
+                part.replace(store.folder / part.name)
+                store.learn(wanted.pop(part.name))
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+        archive.unlink()
+    if wanted:
+        raise UnsafeArchive(f"{', '.join(wanted)} did not arrive as sent")
+
+
+if __name__ == "__main__":
+    main()
