@@ -1,0 +1,62 @@
+"""This host's own view: its accounts, its shells, and what its lookup (SSSD) remembers."""
+
+from __future__ import annotations
+
+import pwd
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from directory import programs
+from directory.config import Config
+from directory.errors import Failed
+from directory.names import Surroundings
+
+_KNOWN_SECONDS = 10.0
+_NUMBER_FIELD = 2
+#: For accounts that nobody logs in to.
+_NO_SHELLS = ("/usr/sbin/nologin", "/sbin/nologin", "/bin/false", "/usr/bin/false")
+
+
+def surroundings(config: Config, etc: Path = Path("/etc")) -> Surroundings:
+    """What this host itself has."""
+    shells = {config.shell, *(line.strip() for line in _lines(etc / "shells") if line.startswith("/"))}
+    shells |= {shell for shell in _NO_SHELLS if Path(shell).exists()}
+    logins = frozenset(config.hosts.login_user_by_host.values())
+    return Surroundings(_numbers(etc / "passwd"), _numbers(etc / "group"), logins, shells)
+
+
+def _lines(file: Path) -> Sequence[str]:
+    with suppress(OSError):
+        return file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return ()
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    """Name -> number of each line of a passwd or group file."""
+    rows = (line.split(":") for line in _lines(file))
+    return {
+        row[0]: int(row[_NUMBER_FIELD]) for row in rows if len(row) > _NUMBER_FIELD and row[_NUMBER_FIELD].isdigit()
+    }
+
+
+def forget() -> None:
+    """Make this host's lookup ask the directory again; where there is none, nothing happens."""
+    with suppress(Failed):
+        programs.call(["sss_cache", "--everything"], seconds=10)
+
+
+def await_names(names: Iterable[str]) -> None:
+    """Wait until this host knows these names: Slurm takes their uids from it. Not for long: it asks again later."""
+    until = time.monotonic() + _KNOWN_SECONDS
+    for name in names:
+        while not _known(name) and time.monotonic() < until:
+            time.sleep(0.2)
+
+
+def _known(name: str) -> bool:
+    try:
+        return bool(pwd.getpwnam(name))
+    except KeyError:
+        return False

@@ -1,0 +1,217 @@
+"""Associations with accounts of Slurm: who may use the cluster, and who no longer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from directory import programs
+from directory.config import Accounting
+from directory.errors import Failed, Refused
+
+_SECONDS = 30.0
+_AT_A_TIME = 200
+_JOBS_END_SECONDS = 60.0
+_JOBS_LOOK_SECONDS = 0.2
+#: Of jobs that may be submitted: none, and as many as one likes.
+_BLOCKED, _NO_LIMIT = "0", "-1"
+
+
+@dataclass(frozen=True)
+class Association:
+    """One that is there.
+
+    Args:
+        default: whether it is what the person's jobs get unasked.
+        limit: how many jobs may be submitted with it; empty where nobody has said.
+    """
+
+    account: str
+    default: bool
+    limit: str = ""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it takes no jobs."""
+        return self.limit == _BLOCKED
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What one person shall have.
+
+    Args:
+        account: None: the one they have, or the cluster's.
+        enabled: None leaves a limit as it is; an administrator may have set one.
+        limits: account -> the limit that it gets back when somebody is let in again.
+    """
+
+    account: str | None
+    enabled: bool | None
+    limits: Mapping[str, str] = field(default_factory=dict)
+
+
+def plan(
+    have: Mapping[str, Sequence[Association]], want: Mapping[str, Wanted], slurm: Accounting
+) -> list[tuple[str, ...]]:
+    """The words of sacctmgr that bring about what is wanted, people with the same needs together."""
+    steps: dict[tuple[str, ...], list[str]] = {}
+    cluster = f"cluster={slurm.cluster}"
+    for name, wanted in sorted(want.items()):
+        mine = have.get(name, ())
+        now = next((one.account for one in mine if one.default), mine[0].account if mine else None)
+        account = wanted.account or now or slurm.account
+        kept = [one for one in mine if one.account == account]
+        if not kept:
+            steps.setdefault(("add", "user", cluster, f"account={account}"), []).append(name)
+        if account != now and mine:
+            steps.setdefault(("modify", "user", "where", cluster, "set", f"defaultaccount={account}"), []).append(name)
+            for one in mine:
+                if one.account != account:
+                    steps.setdefault(("delete", "user", "where", cluster, f"account={one.account}"), []).append(name)
+        if wanted.enabled is False and not (kept and kept[0].blocked):
+            steps.setdefault(("modify", "user", "where", cluster, "set", f"maxsubmitjobs={_BLOCKED}"), []).append(name)
+        for one in kept if wanted.enabled else ():
+            if one.blocked:
+                limit = wanted.limits.get(one.account, _NO_LIMIT)
+                where = (cluster, f"account={one.account}", "set", f"maxsubmitjobs={limit}")
+                steps.setdefault(("modify", "user", "where", *where), []).append(name)
+    # An account is taken away when nobody needs it any more.
+    order = {"add": 0, "modify": 1, "delete": 2}
+    return [
+        _with_names(words, names[start : start + _AT_A_TIME])
+        for words, names in sorted(steps.items(), key=lambda step: order[step[0][0]])
+        for start in range(0, len(names), _AT_A_TIME)
+    ]
+
+
+def _with_names(words: tuple[str, ...], names: Sequence[str]) -> tuple[str, ...]:
+    """`where` has the condition behind it, and `set` what changes."""
+    at = words.index("where") + 1 if "where" in words else 2
+    return (*words[:at], f"name={','.join(names)}", *words[at:])
+
+
+class Slurm:
+    """The accounting database, through sacctmgr."""
+
+    def __init__(self, slurm: Accounting) -> None:
+        self._slurm = slurm
+        self._known_accounts: set[str] | None = None
+
+    def associations(self) -> dict[str, list[Association]]:
+        """Everybody's.
+
+        Raises:
+            Failed: the database does not answer.
+        """
+        fields = "user,account,maxsubmitjobs"
+        lines = self._rows("list", "associations", f"cluster={self._slurm.cluster}", f"format={fields}")
+        defaults = dict(self._rows("list", "users", "format=user,defaultaccount"))
+        found: dict[str, list[Association]] = {}
+        for user, account, limit in lines:
+            if user:
+                one = Association(account, defaults.get(user) == account, limit)
+                found.setdefault(user, []).append(one)
+        return found
+
+    def accounts(self) -> dict[str, str]:
+        """The account that each person's jobs get unasked."""
+        return {user: account for user, account in self._rows("list", "users", "format=user,defaultaccount") if account}
+
+    def check_accounts(self, names: Iterable[str]) -> None:
+        """See that these accounts are there.
+
+        Raises:
+            Refused: one is not.
+            Failed: the database does not answer.
+        """
+        if self._known_accounts is None:
+            self._known_accounts = {account for (account,) in self._rows("list", "accounts", "format=account")}
+        for name in sorted(set(names) - self._known_accounts):
+            raise Refused(f"Slurm has no account {name}", f"Make it: sacctmgr add account {name}")
+
+    def settle(self, want: Mapping[str, Wanted], newcomers: Callable[[Iterable[str]], object]) -> set[str]:
+        """Bring associations about; returns whose changed.
+
+        Args:
+            want: what each person shall have.
+            newcomers: is called with the names of those who have none yet, before they get one.
+
+        Raises:
+            Failed: the database does not answer, or refuses.
+        """
+        have = self.associations()
+        newcomers(name for name in want if name not in have)
+        steps = plan(have, want, self._slurm)
+        for words in steps:
+            self._sacctmgr(*words)
+        listed = [word[len("name=") :].split(",") for words in steps for word in words if word.startswith("name=")]
+        return {name for names in listed for name in names}
+
+    def limits(self, name: str) -> dict[str, str]:
+        """Account -> how many jobs somebody may submit with it, where an administrator has set that."""
+        return {one.account: one.limit for one in self.associations().get(name, ()) if one.limit and not one.blocked}
+
+    def block(self, name: str) -> None:
+        """Take no more jobs of somebody who is about to go."""
+        if not all(one.blocked for one in self.associations().get(name, ())):
+            where = (f"name={name}", f"cluster={self._slurm.cluster}")
+            self._sacctmgr("modify", "user", "where", *where, "set", f"maxsubmitjobs={_BLOCKED}")
+
+    def remove(self, name: str) -> bool:
+        """Take all associations of one person away; says whether there were any."""
+        if name not in self.associations():
+            return False
+        self._sacctmgr("delete", "user", "where", f"name={name}", f"cluster={self._slurm.cluster}")
+        return True
+
+    def end_jobs(self, uid: int) -> int:
+        """Cancel all jobs of one person, those that come meanwhile, too, and wait until they are gone.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            Failed: the controller does not answer, or a job does not end.
+        """
+        cancelled: set[str] = set()
+        until = time.monotonic() + _JOBS_END_SECONDS
+        while left := self._jobs(uid):
+            if time.monotonic() > until:
+                raise Failed(f"{len(left)} jobs do not end: {' '.join(left[:5])}", "Look at their nodes: squeue")
+            self._cancel([job for job in left if job not in cancelled])
+            cancelled.update(left)
+            time.sleep(_JOBS_LOOK_SECONDS)
+        return len(cancelled)
+
+    def _cancel(self, jobs: Sequence[str]) -> None:
+        for start in range(0, len(jobs), _AT_A_TIME):
+            done = programs.call(["scancel", "--quiet", *jobs[start : start + _AT_A_TIME]], seconds=_SECONDS)
+            if done.returncode != 0:
+                raise Failed(f"jobs can't be cancelled: {_line(done.stderr)}", "Look at: systemctl status slurmctld")
+
+    def _jobs(self, uid: int) -> list[str]:
+        """Their numbers. Slurm's own choice by user does not work for who is not in the directory any more."""
+        done = programs.call(["squeue", "--all", "--noheader", "--format=%U %A"], seconds=_SECONDS)
+        if done.returncode != 0:
+            raise Failed(f"Slurm does not answer: {_line(done.stderr)}", "Look at: systemctl status slurmctld")
+        pairs = [line.split() for line in done.stdout.splitlines()]
+        return list(dict.fromkeys(pair[1] for pair in pairs if pair[0] == str(uid)))
+
+    def _rows(self, *words: str) -> list[list[str]]:
+        done = self._sacctmgr("--noheader", "--parsable2", *words)
+        return [line.split("|") for line in done.splitlines() if line]
+
+    def _sacctmgr(self, *words: str) -> str:
+        done = programs.call(["sacctmgr", "--immediate", *words], seconds=_SECONDS)
+        if done.returncode != 0:
+            said = _line(done.stderr.strip() or done.stdout)
+            raise Failed(
+                f"Slurm's accounting does not answer as it should: {said}", "Look at: systemctl status slurmdbd"
+            )
+        return done.stdout
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,107 @@
+"""What the directory lets in and what it tells whom, as its configuration says it; the real thing is in tests/e2e."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.ansible.loading import ANSIBLE, read
+from tests.ansible.render import render, variables
+
+SYSTEMS = sorted(path.stem for path in (ANSIBLE / "vars" / "os").glob("*.yml"))
+LOOKUP = "cn=sssd,ou=services,dc=demo,dc=local"
+
+
+def slapd(system: str = "Debian-13") -> str:
+    return render("ldap", "slapd.conf", variables(role="ldap", system=system))
+
+
+def rules(text: str) -> list[str]:
+    """The access rules, each on one line."""
+    joined = re.sub(r"\n\s+", " ", text)
+    return [line for line in joined.splitlines() if line.startswith("access")]
+
+
+def sssd(**more: Any) -> dict[str, str]:
+    """The settings of all sections; none of ours has one name in two."""
+    text = render("ldap", "sssd.conf", variables(role="ldap") | {"ldap_lookup_password": "secret"} | more)
+    return dict(line.split(" = ", 1) for line in text.splitlines() if " = " in line and not line.startswith("#"))
+
+
+def test_the_directory_listens_with_tls_alone() -> None:
+    text = render("ldap", "slapd.service", variables(role="ldap"))
+    assert '-h "ldaps:/// ldapi://%%2Frun%%2Fslapd%%2Fldapi"' in text
+    assert "ldap:///" not in text
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_nobody_is_served_without_a_name(system: str) -> None:
+    lines = slapd(system).splitlines()
+    assert {"disallow bind_anon", "require authc", "security simple_bind=128", "TLSProtocolMin 3.3"} <= set(lines)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_passwords_are_hashed_strongly(system: str) -> None:
+    facts = read(f"vars/os/{system}.yml")["os_ldap"]
+    lines = slapd(system).splitlines()
+    (scheme,) = [line.split()[1] for line in lines if line.startswith("password-hash")]
+    assert scheme in ("{ARGON2}", "{CRYPT}")
+    # What the module does not know, slapd does not start with.
+    loaded = [line.split()[1] for line in lines if line.startswith("moduleload")]
+    assert ("argon2" in loaded) == (scheme == "{ARGON2}")
+    assert [name.split()[0] for name in facts["modules"]["names"]] == loaded
+    assert 'password-crypt-salt-format "$6$%.16s"' in lines
+
+
+def test_passwords_are_read_by_nobody_and_everything_else_by_few() -> None:
+    assert rules(slapd()) == [
+        'access to filter="(shadowExpire=1)" attrs=userPassword by * none',
+        "access to attrs=userPassword by self =xw by anonymous auth by * none",
+        f'access to * by dn.exact="{LOOKUP}" read by self read by * none',
+    ]
+
+
+def test_hosts_trust_the_cluster_s_authority_only_and_say_who_they_are() -> None:
+    found = sssd()
+    assert found["ldap_uri"] == "ldaps://demo-controller"
+    assert found["ldap_tls_reqcert"] == "demand"
+    assert found["ldap_search_base"] == "dc=demo,dc=local"
+    assert (found["ldap_default_bind_dn"], found["ldap_default_authtok"]) == (LOOKUP, "secret")
+
+
+def test_an_account_that_expired_is_refused_whatever_it_logs_in_with() -> None:
+    found = sssd()
+    assert found["access_provider"] == "ldap"
+    assert (found["ldap_access_order"], found["ldap_account_expire_policy"]) == ("expire", "shadow")
+    # A cache must not let anybody in who was refused a moment ago.
+    assert found["pam_initgroups_scheme"] == "always"
+    assert int(found["pam_id_timeout"]) <= 1
+    assert "UsePAM yes" in render("ldap", "sshd.conf", variables(role="ldap"))
+
+
+def test_keys_come_from_the_directory_by_somebody_without_rights() -> None:
+    text = render("ldap", "sshd.conf", variables(role="ldap"))
+    assert "AuthorizedKeysCommand /usr/bin/sss_ssh_authorizedkeys %u" in text
+    assert "AuthorizedKeysCommandUser nobody" in text
+    assert "ssh" in sssd()["services"].split(", ")
+
+
+def test_the_password_of_the_lookup_is_in_no_log() -> None:
+    # As `content` it would stand in the journal of every host.
+    (file,) = [item for item in read("roles/ldap/vars/main.yml")["ldap_lookup_files"] if "sssd.conf" in item["path"]]
+    assert "content_base64" in file
+    assert "content" not in file
+    assert (file["new_mode"], file["widest_mode"]) == ("0600", "0640")
+    slurps = [task for task in read("roles/ldap/tasks/share.yml") if "password" in str(task["ansible.builtin.slurp"])]
+    assert [task["no_log"] for task in slurps] == [True]
+
+
+def test_the_schema_is_the_one_that_others_know() -> None:
+    text = render("ldap", "ssh_keys.schema", variables(role="ldap"))
+    names = dict(re.findall(r"\( ([0-9.]+)\s+NAME '(\w+)'", text))
+    assert names == {
+        "1.3.6.1.4.1.24552.500.1.1.1.13": "sshPublicKey",
+        "1.3.6.1.4.1.24552.500.1.1.2.0": "ldapPublicKey",
+    }
