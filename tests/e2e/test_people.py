@@ -1,0 +1,434 @@
+"""The people of a cluster, for real: who gets in, what is left of somebody, and the way back from a backup.
+
+The tests run in the order of this file, on one cluster of a controller and a node: each is a chapter of the same story.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.site_harness import Site, containers
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+CONTROLLER, NODE = "folk-controller", "compute-1"
+HOSTS = (CONTROLLER, NODE)
+SUFFIX = "dc=folk,dc=local"
+CLUSTER_YML = """\
+version: 1
+name: folk
+cloud: {provider: local}
+network:
+  vcn_cidr: 10.103.0.0/16
+  public_subnet_cidr: 10.103.0.0/24
+  private_subnet_cidr: 10.103.1.0/24
+  ssh_allowed_cidrs: [127.0.0.0/8]
+controller: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}
+pools:
+  compute: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, count: 1}
+users:
+  people:
+    - {name: alice, full_name: Alice Example, generate_key: true}
+"""
+#: Everything that would show it: a file that anybody may read, on any disk of a host.
+PLACES = "/etc /home /mnt /opt /root /run /srv /tmp /usr/local /var"
+
+
+class Folk(Site):
+    """The cluster, and words with its hosts."""
+
+    def root(self, command: str, host: str = CONTROLLER, *, stdin: str = "", check: bool = True) -> str:
+        """What a command says that root of a host runs in a shell."""
+        done = self._ssh(host, ["sudo", "sh", "-s"], command if not stdin else f"{command} <<'END'\n{stdin}\nEND\n")
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return (done.stdout if check else done.stdout + done.stderr).strip()
+
+    def person(self, name: str, command: str, host: str = CONTROLLER) -> subprocess.CompletedProcess[str]:
+        """A new login of a person, with their own key."""
+        alone = ["-o", "ControlMaster=no", "-o", "ControlPath=none", "-i", str(self.key(name)), "-l", name]
+        return self._ssh(host, [command], "", *alone)
+
+    def key(self, name: str) -> Path:
+        """The private key of a person; one is made for whoever has none."""
+        file = self.folder / ".gpucluster" / "ssh" / f"{name}_ed25519"
+        if not file.exists():
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)], check=True)
+        return file
+
+    def typed(self, *words: str, stdin: str) -> dict[str, Any]:
+        """The result of a command that reads standard input."""
+        argv = [sys.executable, "-m", "gpucluster", "--file", str(self.file), "--output", "json", *words]
+        done = subprocess.run(argv, env=self.env, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])["data"]
+        return found
+
+    def _ssh(self, host: str, words: list[str], stdin: str, *options: str) -> subprocess.CompletedProcess[str]:
+        argv = ["ssh", "-F", str(self.folder / ".gpucluster" / "ssh" / "config"), *options, host, "--", *words]
+        return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Folk]:
+    with Folk(CLUSTER_YML) as made:
+        assert isinstance(made, Folk)
+        yield made
+
+
+def eventually(question: Callable[[], bool], seconds: float) -> float:
+    """Seconds until the answer was yes."""
+    begin = time.monotonic()
+    while not question():
+        assert time.monotonic() - begin < seconds, f"not within {seconds} s"
+    return time.monotonic() - begin
+
+
+def lets_in(site: Folk, name: str, host: str, seconds: float = 15) -> None:
+    eventually(lambda: site.person(name, "true", host).returncode == 0, seconds)
+
+
+def says(site: Folk, host: str, command: str, wanted: str, seconds: float = 15) -> None:
+    eventually(lambda: site.root(f"{command}; true", host) == wanted, seconds)
+
+
+def test_every_check_passes(site: Folk) -> None:
+    result = site.good("apply")
+    assert {check["status"] for check in result["checks"]} <= {"pass", "skip"}
+
+
+# ---- the directory's door
+
+#: A search without a bind before it, as no program of OpenLDAP would send it.
+UNBOUND = f"""\
+import socket, ssl
+def ber(tag, *parts):
+    body = b"".join(parts)
+    return bytes([tag, len(body)]) + body
+number = lambda tag, value: ber(tag, bytes([value]))
+base = b"{SUFFIX}"
+search = ber(0x63, ber(4, base), number(10, 2), number(10, 0), number(2, 0), number(2, 5), number(1, 0),
+             ber(0x87, b"objectClass"), ber(0x30))
+trust = ssl.create_default_context(cafile="/etc/gpucluster/authority.pem")
+with trust.wrap_socket(socket.create_connection(("{CONTROLLER}", 636)), server_hostname="{CONTROLLER}") as server:
+    server.sendall(ber(0x30, number(2, 1), search))
+    answer = server.recv(4096)
+print("entries", answer.count(b"dn"), "code", answer[answer.index(bytes([10, 1])) + 2])
+"""
+
+
+def ldap(site: Folk, words: str, *, host: str = NODE, trust: str = "/etc/gpucluster/authority.pem") -> str:
+    where = f"LDAPTLS_CACERT={trust} ldapsearch -LLL -o ldif-wrap=no -o nettimeout=5"
+    return site.root(f"{where} {words}", host, check=False)
+
+
+def test_nobody_is_served_without_a_name(site: Folk) -> None:
+    assert "anonymous bind disallowed" in ldap(site, f"-x -H ldaps://{CONTROLLER} -b {SUFFIX}")
+    # 53 is unwillingToPerform.
+    assert site.root("python3 -", NODE, stdin=UNBOUND) == "entries 0 code 53"
+
+
+def test_nothing_is_in_the_clear_and_no_other_authority_is_believed(site: Folk) -> None:
+    assert "Can't contact" in ldap(site, f"-x -H ldap://{CONTROLLER} -b {SUFFIX}")
+    assert ":389 " not in site.root("ss --listening --tcp --numeric")
+    bind = f"-x -D cn=sssd,ou=services,{SUFFIX} -w wrong -H ldaps://{CONTROLLER} -b {SUFFIX}"
+    assert "Can't contact" in ldap(site, bind, trust="/etc/ssl/certs/ca-certificates.crt")
+    # With the right one it is the password that is wrong.
+    assert "Invalid credentials" in ldap(site, bind)
+
+
+def test_a_user_is_added_with_a_password_that_nobody_can_read(site: Folk) -> None:
+    key = site.key("bob").with_name("bob_ed25519.pub")
+    added = site.typed("user", "add", "bob", "--ssh-key", str(key), "--password-stdin", stdin="correct horse 7\n")
+    assert added["user"]["privileged"] is False
+    entry = f"uid=bob,ou=people,{SUFFIX}"
+    root = "ldapsearch -Q -Y EXTERNAL -H ldapi://%2Frun%2Fslapd%2Fldapi -LLL -o ldif-wrap=no"
+    kept = site.root(f"{root} -b {entry} userPassword | sed -n 's/^userPassword:: //p' | base64 -d")
+    assert kept.startswith("{ARGON2}$argon2id$"), kept[:12]
+    lookup = ldap(
+        site,
+        f"-x -D cn=sssd,ou=services,{SUFFIX} -y /etc/gpucluster/sssd.password -H ldaps://{CONTROLLER} -b {SUFFIX}",
+        host=CONTROLLER,
+    )
+    assert f"dn: {entry}" in lookup
+    assert "sshPublicKey: ssh-ed25519" in lookup
+    assert "userPassword" not in lookup
+    own = ldap(site, f"-x -D {entry} -w 'correct horse 7' -H ldaps://{CONTROLLER} -b {SUFFIX}; true")
+    assert "dn:" not in own
+    own = ldap(site, f"-x -D {entry} -w 'correct horse 7' -H ldaps://{CONTROLLER} -b {entry}")
+    assert f"dn: {entry}" in own
+    assert "userPassword" not in own
+
+
+def test_a_new_password_of_their_own_is_hashed_as_strongly(site: Folk) -> None:
+    entry = f"uid=bob,ou=people,{SUFFIX}"
+    change = f"-x -D {entry} -w 'correct horse 7' -s 'another horse 8' -H ldaps://{CONTROLLER}"
+    site.root(f"LDAPTLS_CACERT=/etc/gpucluster/authority.pem ldappasswd {change}", NODE)
+    root = "ldapsearch -Q -Y EXTERNAL -H ldapi://%2Frun%2Fslapd%2Fldapi -LLL -o ldif-wrap=no"
+    kept = site.root(f"{root} -b {entry} userPassword | sed -n 's/^userPassword:: //p' | base64 -d")
+    assert kept.startswith("{ARGON2}$argon2id$"), kept[:12]
+    assert "dn:" in ldap(site, f"-x -D {entry} -w 'another horse 8' -H ldaps://{CONTROLLER} -b {entry}")
+
+
+# ---- who gets in
+
+
+def test_a_key_of_the_directory_lets_in_where_the_home_has_none(site: Folk) -> None:
+    site.root("mv /mnt/home/bob/.ssh/authorized_keys /mnt/home/bob/.ssh/elsewhere")
+    for host in HOSTS:
+        lets_in(site, "bob", host)
+        assert site.person("bob", "id -gn", host).stdout.strip() == "people"
+    site.root("mv /mnt/home/bob/.ssh/elsewhere /mnt/home/bob/.ssh/authorized_keys")
+    assert site.person("bob", "srun hostname").stdout.strip() == NODE
+    # Somebody else's key does not let in.
+    site.key("mallory").replace(site.key("mallory").with_name("carol_ed25519"))
+    assert site.person("carol", "true").returncode != 0
+
+
+def test_who_is_disabled_gets_in_nowhere_and_runs_nothing(site: Folk) -> None:
+    for host in HOSTS:
+        lets_in(site, "bob", host)
+    site.person("bob", "sbatch --wrap 'sleep 600'; setsid sleep 600 > /dev/null 2>&1 &")
+    site.person("bob", "setsid sleep 600 > /dev/null 2>&1 &", NODE)
+    ended = site.good("user", "disable", "bob")["ended"]
+    assert ended["unreachable"] == []
+    assert ended["jobs"] == 1
+    assert ended["processes"] >= 2
+    for host in HOSTS:
+        # Believed for a second, and no longer.
+        eventually(lambda host=host: site.person("bob", "true", host).returncode != 0, 3)  # type: ignore[misc]
+        assert "expired" in site.root("su bob -c id", host, check=False)
+        assert site.root("pgrep --euid bob --count; true", host) == "0"
+    site.good("user", "enable", "bob")
+    for host in HOSTS:
+        lets_in(site, "bob", host)
+    assert site.person("bob", "srun hostname").stdout.strip() == NODE
+
+
+def test_of_who_is_removed_nothing_is_left_but_files(site: Folk) -> None:
+    uid = site.root("id -u bob")
+    site.person("bob", "touch kept; sbatch --wrap 'sleep 600'; setsid sleep 600 > /dev/null 2>&1 &")
+    site.person("bob", "setsid sleep 600 > /dev/null 2>&1 &", NODE)
+    gone = site.good("user", "remove", "bob")
+    assert gone["unreachable"] == []
+    assert gone["kept"] == ["/mnt/home/bob"]
+    for host in HOSTS:
+        assert site.root(f"pgrep --euid {uid} --count; true", host) == "0"
+        says(site, host, "getent passwd bob", "")
+        says(site, host, "runuser --user=nobody -- sss_ssh_authorizedkeys bob 2> /dev/null", "")
+        assert site.person("bob", "true", host).returncode != 0
+    assert site.root("sacctmgr --noheader --parsable2 list associations user=bob") == ""
+    assert site.root(f"squeue --noheader --user={uid}; true", check=False) in (
+        "",
+        f"squeue: error: Invalid user: {uid}",
+    )
+    assert site.root("stat -c %u /mnt/home/bob/kept") == uid
+
+
+def test_nothing_secret_can_be_read_by_others(site: Folk) -> None:
+    password = site.root("cat /etc/gpucluster/sssd.password")
+    assert len(password) >= 32
+    for host in HOSTS:
+        # As somebody without any right, and in what the services said.
+        look = f"runuser --user=nobody -- grep -r --files-with-matches --no-messages --fixed-strings -e '{password}'"
+        assert site.root(f"{look} {PLACES}; true", host) == ""
+        assert site.root(f"journalctl --quiet --grep '{password}' || true", host) == ""
+        assert site.root("stat -c '%a %U' /etc/sssd/sssd.conf", host) in ("600 root", "640 root")
+    for file in (site.folder / ".gpucluster").rglob("*"):
+        assert not file.is_file() or password not in file.read_text(errors="replace"), file
+
+
+# ---- the way back
+
+
+def users(site: Folk) -> list[dict[str, Any]]:
+    """The directory's people, as the controller has them."""
+    said = json.loads(site.root("cluster request", stdin='{"operation": "user.list"}'))
+    found: list[dict[str, Any]] = said["result"]["users"]
+    return found
+
+
+def state_of(site: Folk) -> tuple[str, str, str]:
+    people = sorted((user["name"], user["uid"]) for user in users(site))
+    jobs = site.root("sacct --allusers --allocations --noheader --parsable2 --format=jobid,user --starttime=now-1day")
+    associations = site.root("sacctmgr --noheader --parsable2 list associations format=cluster,account,user")
+    return str(people), jobs, associations
+
+
+@pytest.fixture(scope="module")
+def backup(site: Folk) -> Path:
+    return site.folder / "kept.tar.gz"
+
+
+def test_a_backup_is_private_and_never_written_over(site: Folk, backup: Path) -> None:
+    key = site.key("dora").with_name("dora_ed25519.pub")
+    site.good("user", "add", "dora", "--ssh-key", str(key))
+    made = site.good("backup", str(backup))
+    assert (made["people"], made["groups"]) == (2, 2)
+    assert made["accounting_jobs"] >= 3
+    assert backup.stat().st_mode & 0o777 == 0o600
+    before = backup.read_bytes()
+    code, events = site.run("backup", str(backup))
+    assert (code, backup.read_bytes()) == (2, before), events
+    assert [file.name for file in site.folder.iterdir() if "kept" in file.name] == [backup.name]
+
+
+def damaged(backup: Path, name: str, change: Callable[[bytes], bytes], *, signed: bool = False) -> Path:
+    """A copy of a backup with one of its files changed.
+
+    Args:
+        signed: the manifest knows of the change: whoever makes a whole backup of their own can do that.
+    """
+    folder = backup.with_suffix(".d")
+    copy = backup.with_name("damaged.tar.gz")
+    with tarfile.open(backup) as archive:
+        archive.extractall(folder, filter="data")
+    (folder / name).write_bytes(change((folder / name).read_bytes()))
+    if signed:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["sha256"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    with tarfile.open(copy, "w:gz") as archive:
+        for member in ("manifest.json", "directory.ldif", "accounting.sql"):
+            archive.add(folder / member, member)
+    return copy
+
+
+def refusal(site: Folk, file: Path) -> tuple[int, str]:
+    """Exit status and message of the program on the controller that restores a file."""
+    site.root("base64 -d > /root/refused.tar.gz", stdin=base64.encodebytes(file.read_bytes()).decode())
+    done = site._ssh(CONTROLLER, ["sudo", "sh", "-s"], "gpucluster-backup restore < /root/refused.tar.gz")
+    return done.returncode, json.loads(done.stderr.splitlines()[-1])["error"]["message"]
+
+
+#: A table whose name ends the statement that would move it, and begins another.
+HOSTILE = b"CREATE TABLE `x`` TO slurm_acct_db.x; CREATE DATABASE hostile; -- x` (a INT);\n"
+
+
+def test_what_is_no_good_backup_changes_nothing(site: Folk, backup: Path) -> None:
+    pids = "systemctl show --property=MainPID slapd slurmdbd slurmctld"
+    before = (state_of(site), site.root(pids))
+    # All damaged copies have one name: each is tried before the next is made.
+    for words, change in (
+        ("no backup", None),
+        ("was damaged", ("directory.ldif", b"dora", b"dori")),
+        ("of the cluster other", ("manifest.json", b'"cluster": "folk"', b'"cluster": "other"')),
+    ):
+        file = site.file
+        if change:
+            name, old, new = change
+            file = damaged(backup, name, lambda text, old=old, new=new: text.replace(old, new))  # type: ignore[misc]
+        code, message = refusal(site, file)
+        assert (code, words in message) == (2, True), message
+    code, events = site.run("restore", str(damaged(backup, "directory.ldif", lambda text: text + b"\n")))
+    assert (code, "was damaged" in events[-1]["message"]) == (2, True), events
+    part = backup.with_name("part.tar.gz")
+    part.write_bytes(backup.read_bytes()[: backup.stat().st_size // 2])
+    assert refusal(site, part)[0] == 2
+    # Whose SQL means to work as the database's administrator, or as somebody of the system.
+    for sql, wanted in ((HOSTILE, (2, "has no")), (b"\\! touch /var/tmp/hostile\n", (1, "ERROR"))):
+        forged = damaged(backup, "accounting.sql", lambda text, sql=sql: sql + text, signed=True)  # type: ignore[misc]
+        code, message = refusal(site, forged)
+        assert (code, wanted[1] in message) == (wanted[0], True), message
+    site.root("test ! -e /var/tmp/hostile")
+    assert "hostile" not in site.root("mariadb --batch --execute='SHOW DATABASES'")
+    assert (state_of(site), site.root(pids)) == before
+
+
+def test_a_restore_brings_back_what_was_lost(site: Folk, backup: Path) -> None:
+    before = state_of(site)
+    uid = site.good("user", "add", "eve")["user"]["uid"]
+    site.good("user", "remove", "dora")
+    site.root("rm -rf /mnt/home/dora /mnt/home/eve")
+    site.root("systemctl stop slurmctld slurmdbd; mariadb --execute='DROP DATABASE slurm_acct_db'")
+    done = site.good("restore", str(backup))
+    assert done["people"] == 2
+    assert (done["returned"], done["dropped"], done["unfinished"]) == (["dora"], ["eve"], [])
+    after = state_of(site)
+    assert (after[0], after[2]) == (before[0], before[2])
+    assert set(before[1].splitlines()) <= set(after[1].splitlines())
+    for host in HOSTS:
+        lets_in(site, "dora", host, 30)
+    assert site.person("dora", "srun hostname").stdout.strip() == NODE
+    assert site.root("stat -c '%a %U' /mnt/home/dora") == "700 dora"
+    # Files of hers may be anywhere.
+    assert site.good("user", "add", "finn")["user"]["uid"] != uid
+
+
+def test_a_running_job_is_in_the_way(site: Folk, backup: Path) -> None:
+    job = site.person("dora", "sbatch --parsable --wrap 'sleep 600'").stdout.strip()
+    eventually(lambda: site.root(f"squeue --noheader --jobs={job} --format=%T") == "RUNNING", 20)
+    code, events = site.run("restore", str(backup))
+    assert code == 2, events
+    assert "jobs run" in events[-1]["message"]
+    site.root(f"scancel {job}")
+    eventually(lambda: site.root(f"squeue --noheader --jobs={job}; true", check=False) in ("", f"{job}"), 20)
+
+
+def test_a_restore_that_is_killed_leaves_a_directory_that_works(site: Folk, backup: Path) -> None:
+    site.root("cat > /root/kept.tar.gz.b64", stdin=base64.encodebytes(backup.read_bytes()).decode())
+    site.root("base64 -d /root/kept.tar.gz.b64 > /root/kept.tar.gz")
+    # Finn is in the present directory and accounting, and in none of the backup. First between the two exchanges.
+    between = "until test -e /var/lib/ldap/gpucluster.before || ! kill -0 $!; do :; done; kill -KILL $!"
+    for killed in (between, "sleep 0.5; kill -KILL $!", "sleep 1.2; kill -KILL $!"):
+        site.root(f"gpucluster-backup restore --force < /root/kept.tar.gz & {killed}; wait", check=False)
+        # As the next apply does it.
+        site.root("systemctl start slapd slurmdbd slurmctld")
+        people = str(users(site))
+        assert "dora" in people
+        assert ("finn" in people) == ("finn" in state_of(site)[2])
+    # The moment between two names, which no clock meets.
+    site.root(
+        "systemctl stop slapd; cd /var/lib/ldap; mv gpucluster gpucluster.before; install -d -o openldap gpucluster"
+    )
+    site.root("systemctl start slapd")
+    assert "dora" in str(users(site))
+    # That of another cluster, whose lookup has another password, when the present directory is no more.
+    site.root("systemctl stop slapd; rm -rf /var/lib/ldap/gpucluster/*")
+    other = damaged(backup, "manifest.json", lambda text: text.replace(b'"cluster": "folk"', b'"cluster": "other"'))
+    done = site.good("restore", "--force", str(damaged(other, "directory.ldif", another_password, signed=True)))
+    assert (done["people"], done["unfinished"]) == (2, [])
+    assert site.root(f"stat -c '%a %U' {done['kept_aside']}") == "700 root"
+    assert site.root("stat -c '%a %U' /var/lib/gpucluster/backup/*.tar.gz | sort -u") == "600 root"
+    lets_in(site, "dora", NODE, 30)
+    assert site.root("ls /var/lib/ldap; mariadb --batch -N -e 'SHOW DATABASES'").count("gpucluster") == 1
+    again = site.good("apply")
+    assert set(again["changed"].values()) == {0}, again["changed"]
+
+
+def another_password(text: bytes) -> bytes:
+    """A directory in which the lookup's account has the password `other`."""
+    pattern = rb"(dn: cn=sssd,(?:.+\n)*?userPassword:: ).*"
+    changed, times = re.subn(pattern, rb"\1" + base64.b64encode(b"other"), text)
+    assert times == 1
+    return changed
+
+
+# ---- the end
+
+
+def test_the_administrator_gets_in_without_the_lookup(site: Folk) -> None:
+    for service, host in (("sssd", NODE), ("slapd", CONTROLLER)):
+        site.root(f"systemctl stop {service}", host)
+        alone = ["-o", "ControlMaster=no", "-o", "ControlPath=none"]
+        begin = time.monotonic()
+        done = site._ssh(NODE, ["sudo", "-n", "id", "-u"], "", *alone)
+        assert done.stdout.strip() == "0", done.stderr
+        assert time.monotonic() - begin < 10
+        site.root(f"systemctl start {service}", host)
+
+
+def test_destroy_leaves_nothing(site: Folk) -> None:
+    site.good("destroy", "--delete-data")
+    assert containers(site.home) == []
