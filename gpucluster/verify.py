@@ -6,6 +6,7 @@ only emulated is a `skip`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -38,7 +39,10 @@ class Expectation:
     Args:
         hosts: every host, the controller first.
         pools: the static nodes of each pool.
-        people: the directory users that must resolve everywhere.
+        people: the users that every host must know, with the number of their primary group.
+        home_mount_path: None where there is no shared home, and no directory.
+        scheduler: whether there is Slurm; without it, nodes must reach each other by ssh.
+        containers: whether Slurm's steps may run in containers.
         autoscaler: whether a pool is elastic, so that it must run.
         partitions: by pool, its partition where that has another name.
         local_drives: by host, how many drives of its own must be in one file system; without those that have none.
@@ -48,10 +52,11 @@ class Expectation:
 
     hosts: Sequence[str]
     pools: Mapping[str, Sequence[str]]
-    people: Sequence[str]
-    home_mount_path: str
-    users_gid: int
+    people: Mapping[str, int]
+    home_mount_path: str | None
     accounting: bool
+    scheduler: bool = True
+    containers: bool = False
     autoscaler: bool = False
     partitions: Mapping[str, str] = field(default_factory=dict)
     local_drives: Mapping[str, int] = field(default_factory=dict)
@@ -70,24 +75,35 @@ def judge(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
     Args:
         facts: by host name, what `verify.yml` collected.
     """
-    checks = [_answers(expected, facts), _home(expected, facts), _users(expected, facts)]
-    controller = facts.get(expected.controller, {})
+    checks = [_answers(expected, facts)]
+    checks += [_home(expected, facts)] if expected.home_mount_path else []
+    checks.append(_users(expected, facts))
+    if expected.local_drives:
+        checks.append(_local_disks(expected, facts))
+    if expected.rdma_addressed:
+        checks.append(_rdma_addresses(expected, facts))
+    checks += (
+        _scheduled(expected, facts.get(expected.controller, {})) if expected.scheduler else [_mesh(expected, facts)]
+    )
+    return tuple(checks)
+
+
+def _scheduled(expected: Expectation, controller: Mapping[str, Any]) -> list[Check]:
+    """What Slurm does, as its controller sees it."""
     partition = {pool: expected.partitions.get(pool, pool) for pool in expected.pools}
-    checks += [_idle(pool, partition[pool], nodes, controller) for pool, nodes in expected.pools.items()]
+    checks = [_idle(pool, partition[pool], nodes, controller) for pool, nodes in expected.pools.items()]
     checks += [
         _job(pool, controller)
         for pool, nodes in expected.pools.items()
         if len(nodes) >= 2  # noqa: PLR2004
     ]
-    if expected.local_drives:
-        checks.append(_local_disks(expected, facts))
-    if expected.rdma_addressed:
-        checks.append(_rdma_addresses(expected, facts))
+    if expected.containers:
+        checks += [_container_steps(pool, nodes, expected, controller) for pool, nodes in expected.pools.items()]
     if expected.accounting:
         checks.append(_accounting(controller))
     if expected.autoscaler:
         checks.append(_autoscaler(controller))
-    return tuple(checks)
+    return checks
 
 
 def passed(checks: Sequence[Check]) -> bool:
@@ -130,9 +146,9 @@ def _home(expected: Expectation, facts: Facts) -> Check:
 
 
 def _users(expected: Expectation, facts: Facts) -> Check:
-    name = "directory users resolve"
+    name = "directory users resolve" if expected.home_mount_path else "users have accounts"
     if not expected.people:
-        return Check(name, PASS, "the directory has no people yet")
+        return Check(name, PASS, "there are no people yet")
     faults = []
     seen: dict[str, set[str]] = {}
     for host in expected.hosts:
@@ -144,12 +160,26 @@ def _users(expected: Expectation, facts: Facts) -> Check:
                 seen.setdefault(person, set()).add(ids[person])
     faults += [f"{person} has different ids: {', '.join(sorted(ids))}" for person, ids in seen.items() if len(ids) > 1]
     faults += [
-        f"{person} is in group {ids_text.partition(':')[2]}, not {expected.users_gid}"
+        f"{person} is in group {ids_text.partition(':')[2]}, not {expected.people[person]}"
         for person, ids in seen.items()
         for ids_text in ids
-        if ids_text.partition(":")[2] != str(expected.users_gid)
+        if ids_text.partition(":")[2] != str(expected.people[person])
     ]
     return _verdict(name, faults, f"{', '.join(expected.people)} on {len(expected.hosts)} hosts")
+
+
+def _mesh(expected: Expectation, facts: Facts) -> Check:
+    """Each node reaches the next one, the last one the first: whoever can do that can reach them all."""
+    name = "nodes reach each other by ssh"
+    nodes = [node for pool in expected.pools.values() for node in pool]
+    if not expected.people:
+        return Check(name, SKIP, "there is nobody who could log in")
+    faults = []
+    for node in nodes:
+        told = facts.get(node, {}).get("mesh") or {}
+        if told.get("reached") != told.get("next") or not told.get("next"):
+            faults.append(f"{node} to {told.get('next', 'the next')}: {told.get('error') or 'not tried'}")
+    return _verdict(name, faults, f"{len(nodes)} nodes, as {next(iter(expected.people))}")
 
 
 def _local_disks(expected: Expectation, facts: Facts) -> Check:
@@ -216,6 +246,45 @@ def _job(pool: str, controller: Mapping[str, Any]) -> Check:
     if run.get("error") or len(nodes) != 2:  # noqa: PLR2004
         return Check(name, FAIL, run.get("error") or f"it ran on {', '.join(nodes) or 'no node'}")
     return Check(name, PASS, f"on {' and '.join(nodes)} as {run.get('user')}")
+
+
+def _container_steps(pool: str, nodes: Sequence[str], expected: Expectation, controller: Mapping[str, Any]) -> Check:
+    """Every node that is free has run a step and seen the marker in the container; elastic ones that are up, too.
+
+    Args:
+        nodes: the pool's permanent ones.
+    """
+    name = f"container steps run in pool {pool}"
+    states = {row["node"]: row["state"] for row in controller.get("sinfo") or ()}
+    elastic = [
+        node for node, state in states.items() if state in _HEALTHY and re.fullmatch(rf"{re.escape(pool)}-e\d+", node)
+    ]
+    if not nodes and not elastic:
+        return Check(name, SKIP, "its nodes come when jobs need them")
+    if not expected.people:
+        return Check(name, SKIP, "there is nobody who could run one")
+    if "container_steps" not in controller:
+        return Check(name, NOT_RUN, "none was tried")
+    told: dict[str, Any] = next((one for one in controller["container_steps"] if one["pool"] == pool), {})
+    seen: Sequence[str] = told.get("seen", ())
+    missed: Mapping[str, str] = told.get("missed", {})
+    if missed and all("Exec format error" in words for words in missed.values()):
+        return Check(
+            name, SKIP, "its nodes are other machines than the controller, whose shell would be in the container"
+        )
+    if missed:
+        faults = [f"{node}: {words}" for node, words in missed.items()]
+        if set(missed) - set(elastic):
+            faults.append("gpucluster apply puts right what is missing")
+        if away := ",".join(node for node in missed if node in elastic):
+            faults.append(f"elastic nodes come anew after: scontrol update nodename={away} state=power_down_asap")
+        return Check(name, FAIL, "; ".join(faults))
+    every = [*nodes, *elastic]
+    untried = [f"{node} ({states.get(node, 'unknown')})" for node in every if node not in seen]
+    words = f"on {len(seen)} of {len(every)} nodes" if seen else "no node is free"
+    message = f"{words}; not tried: {', '.join(untried)}" if untried else words
+    # Jobs on all of an elastic pool's nodes are no fault; of a permanent node it has to be known.
+    return Check(name, PASS if seen else NOT_RUN if nodes else SKIP, message)
 
 
 def _accounting(controller: Mapping[str, Any]) -> Check:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.doubles.pyxis import packages as pyxis
+from tests.e2e.containers_harness import MARKER, batch, image, mirror
 from tests.e2e.site_harness import Site, containers, networks, worked_example
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -22,6 +24,7 @@ CLUSTER_YML = (
     worked_example("seed-002-ondemand", "10.94")
     .replace("idle_timeout: 600", f"idle_timeout: {IDLE_TIMEOUT}")
     .replace("\nautoscaler:\n", f"\nautoscaler:\n{HURRY}\n")
+    + "software: {mirror: mirror}\n"
 )
 JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostname)'\n"
 
@@ -29,6 +32,7 @@ JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostna
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     with Site(CLUSTER_YML) as made:
+        mirror(made, pyxis.VERSION)
         yield made
 
 
@@ -61,6 +65,7 @@ def test_apply_builds_a_cluster_without_nodes(site: Site) -> None:
     assert {"module.iam[0].oci_identity_dynamic_group", "module.iam[0].oci_identity_policy"} <= planned
     result = site.good("apply")
     assert {check["status"] for check in result["checks"]} <= {"pass", "skip"}
+    assert "container steps run in pool compute" in {check["name"] for check in result["checks"]}
     assert "the autoscaler is healthy" in {check["name"] for check in result["checks"]}
     assert len(containers(site.home)) == 1
 
@@ -82,6 +87,11 @@ def test_a_job_brings_its_nodes_and_the_controller_configures_them(site: Site) -
     assert len(containers(site.home)) == 3
     status = site.good("status")
     assert sum(row["state"] in ("idle", "allocated", "completing") for row in status["slurm"]) == 2
+
+
+def test_a_container_job_runs_on_nodes_that_the_controller_configured(site: Site) -> None:
+    image(site)
+    assert batch(site, "-N 2") == [f"{MARKER} compute-e1", f"{MARKER} compute-e2"]
 
 
 def test_a_job_larger_than_the_pool_is_refused_at_once(site: Site) -> None:
@@ -121,7 +131,7 @@ def test_nodes_of_a_baked_image_need_no_configuration(site: Site) -> None:
     assert baked["status"] == "success"
     images = site.good("image", "list")["images"]
     assert [(image["pool"], image["state"]) for image in images] == [("compute", "AVAILABLE")]
-    assert len(two_node_job(site).split("\n")) == 2
+    assert [line.split()[0] for line in batch(site, "-N 2")] == [MARKER, MARKER]
     requests = on_controller(site, "sudo", "journalctl", "-u", "gpucluster-join", "--since=-60s", "-o", "cat")
     assert "compute-e" not in requests
 

@@ -14,9 +14,8 @@ from gpucluster.verify import Check, Expectation, faults, judge, passed
 EXPECTED = Expectation(
     hosts=["demo-controller", "compute-1", "compute-2"],
     pools={"compute": ["compute-1", "compute-2"]},
-    people=["alice"],
+    people={"alice": 9999},
     home_mount_path="/mnt/home",
-    users_gid=9876,
     accounting=True,
 )
 
@@ -26,7 +25,7 @@ def _host(name: str) -> dict[str, Any]:
         "hostname": name,
         "home_fs": {"source": "10.0.1.2:/mnt/home", "fstype": "nfs", "mounted": True},
         "home_token_seen": True,
-        "user_ids": {"alice": "10001:9876"},
+        "user_ids": {"alice": "10001:9999"},
     }
 
 
@@ -188,5 +187,123 @@ def test_hardware_that_is_not_there_is_excused_only_where_it_is_emulated() -> No
     assert {check.name for check in faults(judge(HARDWARE, facts))} == {DISKS, RDMA}
 
 
+CONTAINERS = dataclasses.replace(EXPECTED, containers=True)
+STEPS = "container steps run in pool compute"
+
+
+def _container_facts(seen: list[str], missed: dict[str, str], states: tuple[str, str] = ("idle", "idle")) -> Any:
+    facts = _facts()
+    facts[HEAD]["container_steps"] = [{"pool": "compute", "seen": seen, "missed": missed}]
+    facts[HEAD]["sinfo"] = [
+        {"node": f"compute-{number}", "state": state, "partition": "compute"} for number, state in enumerate(states, 1)
+    ]
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("seen", "missed", "states", "status", "words"),
+    [
+        (["compute-1", "compute-2"], {}, ("idle", "idle"), "pass", "on 2 of 2 nodes"),
+        (["compute-1"], {}, ("idle", "allocated"), "pass", "on 1 of 2 nodes; not tried: compute-2 (allocated)"),
+        (
+            [],
+            {},
+            ("allocated", "mixed"),
+            "not_run",
+            "no node is free; not tried: compute-1 (allocated), compute-2 (mixed)",
+        ),
+        (
+            ["compute-1"],
+            {"compute-2": "Plugin initialization failed"},
+            ("idle", "idle"),
+            "fail",
+            "compute-2: Plugin initialization failed; gpucluster apply puts right what is missing",
+        ),
+        (
+            [],
+            {"compute-1": "execve(): Exec format error", "compute-2": "execve(): Exec format error"},
+            ("idle", "idle"),
+            "skip",
+            "its nodes are other machines than the controller, whose shell would be in the container",
+        ),
+    ],
+)
+def test_a_container_step_must_run_on_every_free_node(
+    seen: list[str], missed: dict[str, str], states: tuple[str, str], status: str, words: str
+) -> None:
+    checks = {check.name: check for check in judge(CONTAINERS, _container_facts(seen, missed, states))}
+    assert (checks[STEPS].status, checks[STEPS].message) == (status, words)
+
+
+@pytest.mark.parametrize(
+    ("seen", "missed", "states", "status", "words"),
+    [
+        (["compute-e1"], {}, ("idle", "idle~"), "pass", "on 1 of 1 nodes"),
+        (["compute-e1"], {}, ("idle", "allocated"), "pass", "on 1 of 2 nodes; not tried: compute-e2 (allocated)"),
+        ([], {}, ("allocated", "idle~"), "skip", "no node is free; not tried: compute-e1 (allocated)"),
+        ([], {}, ("idle~", "idle%"), "skip", "its nodes come when jobs need them"),
+        (
+            ["compute-e2"],
+            {"compute-e1": "boom"},
+            ("idle", "idle"),
+            "fail",
+            "compute-e1: boom; elastic nodes come anew after: "
+            "scontrol update nodename=compute-e1 state=power_down_asap",
+        ),
+    ],
+)
+def test_elastic_nodes_that_are_up_count(
+    seen: list[str], missed: dict[str, str], states: tuple[str, str], status: str, words: str
+) -> None:
+    facts = _container_facts(seen, missed)
+    facts[HEAD]["sinfo"] = [
+        {"node": f"compute-e{number}", "state": state, "partition": "compute"} for number, state in enumerate(states, 1)
+    ]
+    elastic = dataclasses.replace(CONTAINERS, pools={"compute": []})
+    check = {check.name: check for check in judge(elastic, facts)}[STEPS]
+    assert (check.status, check.message) == (status, words)
+
+
+def test_container_steps_that_nobody_tried_are_no_pass() -> None:
+    assert {check.name: check.status for check in judge(CONTAINERS, _facts())}[STEPS] == "not_run"
+    nobody = dataclasses.replace(CONTAINERS, people={})
+    assert {check.name: check.status for check in judge(nobody, _facts())}[STEPS] == "skip"
+    elastic = dataclasses.replace(CONTAINERS, pools={"compute": []})
+    assert {check.name: check.status for check in judge(elastic, _facts())}[STEPS] == "skip"
+    assert STEPS not in {check.name for check in judge(EXPECTED, _facts())}
+
+
 def test_skips_alone_are_no_pass() -> None:
     assert not passed([Check("x", "skip", "")])
+
+
+ALONE = dataclasses.replace(EXPECTED, home_mount_path=None, scheduler=False, accounting=False)
+MESH = "nodes reach each other by ssh"
+
+
+def _facts_of_a_mesh() -> dict[str, dict[str, Any]]:
+    facts = {host: {"hostname": host, "user_ids": {"alice": "10001:9999"}} for host in EXPECTED.hosts}
+    facts["compute-1"]["mesh"] = {"next": "compute-2", "reached": "compute-2", "error": ""}
+    facts["compute-2"]["mesh"] = {"next": "compute-1", "reached": "compute-1", "error": ""}
+    return facts
+
+
+def test_without_a_scheduler_accounts_and_ssh_are_judged_and_nothing_of_slurm() -> None:
+    checks = judge(ALONE, _facts_of_a_mesh())
+    assert passed(checks), checks
+    assert [check.name for check in checks] == ["hosts answer", "users have accounts", MESH]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda f: f["compute-2"].pop("mesh"), "compute-2 to the next: not tried"),
+        (lambda f: f["compute-2"]["mesh"].update(reached="", error="refused"), "compute-2 to compute-1: refused"),
+        (lambda f: f["compute-1"]["mesh"].update(reached="compute-1"), "compute-1 to compute-2: not tried"),
+    ],
+)
+def test_a_node_that_does_not_reach_the_next_is_named(spoil: Spoil, words: str) -> None:
+    facts = _facts_of_a_mesh()
+    spoil(facts)
+    check = {check.name: check for check in judge(ALONE, facts)}[MESH]
+    assert (check.status, check.message) == ("fail", words)

@@ -1,0 +1,208 @@
+#!/usr/bin/python3
+"""A container step on every node, for verify.yml. Facts only: nothing here is good or bad."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: gpucluster_container_steps
+short_description: Run a step in a container on every node, and look at a marker inside
+description:
+  - Makes a tiny image of this host's shell and a marker, puts it on the share, lets a person run it on the nodes of
+    each pool, and removes it. A node that runs the step outside of a container does not see the marker, even where all
+    else looks well.
+  - Where a step fails, each of its nodes is tried alone, so that it is known which ones are to blame. An elastic node
+    that goes meanwhile is not. It fails only when it can not look.
+options:
+  directory: {description: Where the image lies for a moment; every node has it., type: path, required: true}
+  marker: {description: A word that is in the image and nowhere else., type: str, required: true}
+  person: {description: Who runs it., type: str, required: true}
+  job: {description: The jobs' name., type: str, required: true}
+  pools:
+    description: What to try.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name: {description: Of the pool., type: str, required: true}
+      partition: {description: Its partition., type: str, required: true}
+      nodes: {description: The nodes to try., type: list, elements: str, required: true}
+  timeout: {description: Seconds that a step may wait and run., type: int, default: 60}
+author: gpucluster
+"""
+
+EXAMPLES = """
+- name: Run container steps
+  gpucluster_container_steps:
+    directory: /mnt/home/.gpucluster-verify
+    marker: 8f2c
+    person: alice
+    job: gpucluster-verify
+    pools: [{name: compute, partition: compute, nodes: [compute-1, compute-2]}]
+"""
+
+RETURN = """
+steps:
+  description: >-
+    For each pool its name (pool), the nodes that saw the marker (seen), and what was said instead by those that did not
+    (missed).
+  returned: always
+  type: list
+"""
+
+MARKER = "gpucluster-marker"
+# Read by the shell itself: the image has no other program.
+LOOK = f'read -r word </{MARKER} && echo "$word $SLURMD_NODENAME"'
+TEXTS = {
+    MARKER: "{marker}\n",
+    "etc/os-release": "ID=gpucluster-verify\nNAME=gpucluster\n",
+    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
+    "etc/group": "root:x:0:\n",
+    "etc/hosts": "127.0.0.1 localhost\n",
+    "etc/hostname": "container\n",
+    "etc/resolv.conf": "",
+    "etc/environment": "",
+    "etc/fstab": "",
+}
+# Where a container's engine mounts something.
+DIRECTORIES = ("dev", "home", "mnt", "opt", "proc", "root", "run", "sys", "tmp", "usr/bin", "var/tmp")
+# Nodes that are tried alone at the same time.
+ALONE = 16
+# Words of sinfo for an elastic node that is off, or on its way there.
+GONE = re.compile(r"[~%!]$|POWER", re.IGNORECASE)
+# What the errors of one node are cut to.
+WORDS = 300
+
+
+def libraries(program: str) -> list[str]:
+    """The files that a program is linked to, its loader included."""
+    said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+    return sorted(set(re.findall(r"(/\S+)(?= \(0x)", said)))
+
+
+def build_root(root: Path, marker: str) -> None:
+    """A root directory with a shell and the marker; no devices, which people may not make."""
+    for name in DIRECTORIES:
+        (root / name).mkdir(parents=True)
+    (root / "bin").symlink_to("usr/bin")
+    shell = os.path.realpath("/bin/sh")
+    shutil.copy(shell, root / "usr/bin/sh")
+    for library in libraries(shell):
+        target = root / library.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, target)
+    for name, text in TEXTS.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text.format(marker=marker), encoding="utf-8")
+
+
+def answers(marker: str, output: str) -> set[str]:
+    """The nodes that saw the marker."""
+    pairs = (line.partition(" ") for line in output.splitlines())
+    return {node for word, _space, node in pairs if word == marker and node}
+
+
+def reason(output: str, seconds: int) -> str:
+    """What a step said that did not do it, in one line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    useful = [
+        line for line in lines if not re.search(r"^srun: (job \d+ (queued|has been)|Force|Job step aborted)", line)
+    ]
+    return " | ".join(useful or lines)[:WORDS] or f"no word within {seconds} seconds"
+
+
+def gone(nodes: Iterable[str]) -> set[str]:
+    """Those of these nodes that Slurm has given back, or gives back now."""
+    names = ",".join(nodes)
+    if not names:
+        return set()
+    argv = ["sinfo", "--noheader", "--Node", f"--nodes={names}", "--format=%N %T"]
+    said = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL).stdout
+    states = (line.split(None, 1) for line in said.splitlines() if " " in line)
+    return {node for node, state in states if GONE.search(state.strip())}
+
+
+class Steps:
+    """The steps of one verification."""
+
+    def __init__(self, module: AnsibleModule, image: Path) -> None:
+        self.wish: dict[str, Any] = module.params
+        self.image = image
+
+    def run(self, pool: dict[str, Any], nodes: list[str]) -> tuple[set[str], str]:
+        """One step on these nodes: which of them saw the marker, and what else was said."""
+        limit = self.wish["timeout"]
+        argv = ["timeout", str(limit), "runuser", f"--user={self.wish['person']}", "--", "srun"]
+        argv += [f"--immediate={limit // 2}", "--time=2", f"--job-name={self.wish['job']}", "--chdir=/", "--mem=64"]
+        argv += [f"--partition={pool['partition']}", f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}"]
+        argv += [f"--ntasks={len(nodes)}", "--ntasks-per-node=1", f"--container-image={self.image}"]
+        argv += ["--no-container-mount-home", "/bin/sh", "-c", LOOK]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        seen = answers(self.wish["marker"], done.stdout) & set(nodes)
+        return seen, reason(done.stderr, limit)
+
+    def pool(self, pool: dict[str, Any]) -> dict[str, Any]:
+        """All nodes of a pool in one step; those that failed once more, each alone."""
+        seen, words = self.run(pool, pool["nodes"])
+        missed = {node: words for node in pool["nodes"] if node not in seen}
+        if missed and len(pool["nodes"]) > 1:
+            with ThreadPoolExecutor(ALONE) as threads:
+                alone = dict(zip(missed, threads.map(lambda node: self.run(pool, [node]), missed)))
+            seen |= {node for node, (found, _words) in alone.items() if found}
+            missed = {node: words for node, (found, words) in alone.items() if not found}
+        for node in gone(missed):
+            del missed[node]
+        return {"pool": pool["name"], "seen": sorted(seen), "missed": missed}
+
+
+def main() -> None:
+    """Entry point."""
+    pool = {
+        "name": {"type": "str", "required": True},
+        "partition": {"type": "str", "required": True},
+        "nodes": {"type": "list", "elements": "str", "required": True},
+    }
+    module = AnsibleModule(
+        argument_spec={
+            "directory": {"type": "path", "required": True},
+            "marker": {"type": "str", "required": True},
+            "person": {"type": "str", "required": True},
+            "job": {"type": "str", "required": True},
+            "pools": {"type": "list", "elements": "dict", "required": True, "options": pool},
+            "timeout": {"type": "int", "default": 60},
+        }
+    )
+    directory = Path(module.params["directory"])
+    image = directory / f"{module.params['marker']}.sqsh"
+    try:
+        with tempfile.TemporaryDirectory(prefix="gpucluster-verify-") as scratch:
+            root = Path(scratch, "root")
+            build_root(root, module.params["marker"])
+            root.chmod(0o755)
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            argv = ["mksquashfs", str(root), str(image), "-all-root", "-no-progress", "-noappend", "-no-xattrs"]
+            module.run_command(argv, check_rc=True)
+            image.chmod(0o644)
+        steps = Steps(module, image)
+        with ThreadPoolExecutor(ALONE) as threads:
+            found = list(threads.map(steps.pool, module.params["pools"]))
+    finally:
+        image.unlink(missing_ok=True)
+        if directory.is_dir() and not any(directory.iterdir()):
+            directory.rmdir()
+    module.exit_json(changed=False, steps=found)
+
+
+if __name__ == "__main__":
+    main()

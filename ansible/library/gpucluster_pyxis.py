@@ -1,0 +1,249 @@
+#!/usr/bin/python3
+"""The plugin that starts containers for Slurm's steps: taken from another host, or built for the Slurm of this one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpucluster_archives import UnsafeArchive, unpack
+
+DOCUMENTATION = """
+module: gpucluster_pyxis
+short_description: Pyxis, built for the Slurm that is installed
+description:
+  - A plugin fits to one release of Slurm, one system, one machine and one source; the four are its key, which is kept
+    beside it. Where the plugin that is there has the right key, and is still as it was made, nothing is done.
+  - Otherwise it is taken from C(ready), if that has the right key, or built from C(archive), if there is one. With
+    neither, C(must_build) says so, and nothing is done.
+  - In check mode nothing is built.
+options:
+  path: {description: Of the plugin., type: path, required: true}
+  source: {description: SHA-256 of the archive of the source. Not needed to read or to remove., type: str}
+  archive: {description: The archive of the source on this host., type: path}
+  ready:
+    description: A plugin that another host has made, as C(plugin) is returned.
+    type: dict
+    suboptions:
+      key: {description: What it is for., type: str, required: true}
+      content: {description: "The file, in base64.", type: str, required: true}
+  state:
+    description: C(read) changes nothing, and returns what is there.
+    type: str
+    choices: [present, absent, read]
+    default: present
+author: gpucluster
+"""
+
+EXAMPLES = """
+- name: Bring the container plugin
+  gpucluster_pyxis:
+    path: /usr/local/lib/slurm/spank_pyxis.so
+    source: 5d54b4f7a7a6f1f7ff2d2dd9a9a5a9b9e9c4be2dd0e14df7cf5d6d9bd7ac3c3e
+    archive: /var/cache/gpucluster/software/pyxis-0.24.0.tar.gz
+"""
+
+RETURN = """
+differs:
+  description: Whether there was none before, or one that was made for something else.
+  returned: with C(state=present)
+  type: bool
+must_build: {description: Whether it has to be built here., returned: with C(state=present), type: bool}
+plugin: {description: "Key and content of what is there, or nothing.", returned: with C(state=read), type: dict}
+"""
+
+HEADERS = Path("/usr/include/slurm/slurm_version.h")
+BUILT = "spank_pyxis.so"
+# Of a compiler's many words, the last are those about what went wrong.
+WORDS_LINES = 12
+
+
+def write(path: Path, content: bytes) -> None:
+    """A whole file, at once: Slurm's daemons have the old one open."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def release(text: str) -> tuple[int, int, int]:
+    """The release that Slurm's headers are of, zeros if they do not say."""
+    found = re.search(r"^#define\s+SLURM_VERSION_NUMBER\s+0x([0-9a-fA-F]+)", text, re.MULTILINE)
+    number = int(found.group(1), 16) if found else 0
+    return number >> 16, number >> 8 & 255, number & 255
+
+
+def os_release(text: str) -> dict[str, str]:
+    """The pairs of /etc/os-release."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {key: value.strip("\"'") for key, equals, value in pairs if equals}
+
+
+class Plugin:
+    """The plugin of one host."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.path = Path(module.params["path"])
+        self.note = self.path.with_suffix(".json")
+
+    def fail(self, why: str) -> NoReturn:
+        """End the task."""
+        self.module.fail_json(msg=why)
+        raise AssertionError
+
+    def said(self) -> dict[str, str]:
+        """What was written down when the plugin was put here."""
+        try:
+            known = json.loads(self.note.read_text(encoding="utf-8"))
+            return {"key": known["key"], "sha256": known["sha256"]}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+    def noted(self) -> dict[str, str]:
+        """The same; nothing where it is another plugin now."""
+        known = self.said()
+        try:
+            same = bool(known) and known["sha256"] == hashlib.sha256(self.path.read_bytes()).hexdigest()
+        except OSError:
+            return {}
+        return known if same else {}
+
+    def slurm(self) -> str:
+        """The version of Slurm's daemon; empty where it is not installed yet, which only check mode bears."""
+        program = next((path for path in map(shutil.which, ("slurmctld", "slurmd")) if path), None)
+        if not program:
+            if self.module.check_mode:
+                return ""
+            self.fail("Slurm is not installed on this host, so there is nothing to build its container plugin for")
+        _code, out, _err = self.module.run_command([program, "-V"])
+        return out.split()[-1] if out.split() else ""
+
+    def key(self) -> str:
+        """What the plugin must be for."""
+        said = os_release(Path("/etc/os-release").read_text(encoding="utf-8"))
+        system = f"{said.get('ID', '')}-{said.get('VERSION_ID', '')}"
+        return f"slurm {self.slurm()} {system} {platform.machine()} {self.module.params['source']}"
+
+    def present(self) -> dict[str, Any]:
+        """Bring it, from wherever it can be had."""
+        wish = self.module.params
+        if not wish["source"]:
+            self.fail("source is missing: the checksum of the archive that the plugin is built from")
+        key = self.key()
+        differs = self.said().get("key") != key
+        if self.noted().get("key") == key:
+            return {"changed": False, "differs": differs, "must_build": False}
+        ready, archive = wish["ready"], wish["archive"]
+        must_build = not (ready and ready["key"] == key)
+        if not self.module.check_mode:
+            if not must_build:
+                self.put(key, base64.b64decode(ready["content"]))
+            elif archive:
+                self.put(key, self.build(Path(archive)))
+        return {"changed": not must_build or bool(archive), "differs": differs, "must_build": must_build}
+
+    def put(self, key: str, content: bytes) -> None:
+        """The note comes last: without it the plugin counts for nothing."""
+        write(self.path, content)
+        write(self.note, json.dumps({"key": key, "sha256": hashlib.sha256(content).hexdigest()}).encode())
+
+    def build(self, archive: Path) -> bytes:
+        """Make it in a folder of its own, of which nothing stays."""
+        self.check_headers()
+        with tempfile.TemporaryDirectory(prefix="gpucluster-pyxis-", dir="/var/tmp") as scratch:
+            try:
+                unpack(archive, Path(scratch))
+            except (UnsafeArchive, OSError, tarfile.TarError, EOFError) as error:
+                self.fail(f"{archive} could not be unpacked: {error}; put the right file into the mirror")
+            # The release's archive has everything in one folder.
+            folder = min(
+                (file.parent for file in Path(scratch).rglob("Makefile")), key=lambda one: len(one.parts), default=None
+            )
+            if folder is None:
+                self.fail(
+                    f"there is no Makefile in {archive}: it is no source of Pyxis; put the right file into the mirror"
+                )
+            code, out, err = self.module.run_command(["make", f"--jobs={os.cpu_count() or 1}"], cwd=str(folder))
+            made = folder / BUILT
+            if code != 0 or not made.is_file():
+                words = " | ".join((out + err).strip().splitlines()[-WORDS_LINES:])
+                self.fail(f"make did not build {BUILT} from {archive.name} for Slurm {self.slurm()}: {words}")
+            return made.read_bytes()
+
+    def check_headers(self) -> None:
+        """Refuse headers of another release: Slurm would refuse the plugin, and slurmd would not start."""
+        if not HEADERS.exists():
+            return  # elsewhere; the compiler finds them, or says that it does not
+        headers, daemon = release(HEADERS.read_text(encoding="utf-8")), self.slurm()
+        if [str(number) for number in headers[:2]] != [part.lstrip("0") for part in daemon.split(".")[:2]]:
+            version = "{}.{:02}.{}".format(*headers)
+            self.fail(
+                f"this host has Slurm {daemon} and the headers of Slurm {version}; install the headers of {daemon}, of "
+                "which the plugin for containers is built"
+            )
+
+    def absent(self) -> dict[str, Any]:
+        """Remove it, and the folder if it was all in there."""
+        there = [path for path in (self.path, self.note) if path.exists()]
+        if not self.module.check_mode:
+            for path in there:
+                path.unlink()
+            if there and not any(self.path.parent.iterdir()):
+                self.path.parent.rmdir()
+        return {"changed": bool(there)}
+
+    def read(self) -> dict[str, Any]:
+        """For the other hosts."""
+        known = self.noted()
+        if not known:
+            return {"changed": False, "plugin": None}
+        content = base64.b64encode(self.path.read_bytes()).decode()
+        return {"changed": False, "plugin": {"key": known["key"], "content": content}}
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "source": {"type": "str"},
+            "archive": {"type": "path"},
+            "ready": {
+                "type": "dict",
+                "no_log": False,
+                "options": {
+                    "key": {"type": "str", "required": True, "no_log": False},
+                    # No secret, but nobody wants to read it.
+                    "content": {"type": "str", "required": True, "no_log": True},
+                },
+            },
+            "state": {"type": "str", "choices": ["present", "absent", "read"], "default": "present"},
+        },
+        supports_check_mode=True,
+    )
+    plugin = Plugin(module)
+    module.exit_json(
+        **{"present": plugin.present, "absent": plugin.absent, "read": plugin.read}[module.params["state"]]()
+    )
+
+
+if __name__ == "__main__":
+    main()

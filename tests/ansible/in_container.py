@@ -1,0 +1,162 @@
+"""A host for roles: a container of the base image, and ansible-playbook on it as root. No sshd, no systemd.
+
+What Ansible takes for ssh is a script that enters the container's namespaces. The network is this machine's, so that a
+mirror on its loopback address is in reach.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ansible.loading import ANSIBLE
+
+# The first process: it collects what it inherits, and ends when whoever started it is gone.
+_INIT = """
+import os, signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.write(1, b"up")
+while os.read(0, 4096): pass
+"""
+_SSH = """#!/bin/bash
+# Ansible's idea of ssh: options, a name, and the command last.
+exec nsenter --target={pid} --mount --pid --uts --ipc --wdns=/root -- env HOME=/root USER=root /bin/sh -c "${{@: -1}}"
+"""
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a run of ansible-playbook came to: the tasks that changed something, and all that was said."""
+
+    changed: int
+    said: str
+
+
+class Host:
+    """One container, and the folder of this machine with its playbooks."""
+
+    def __init__(self, pid: int, folder: Path) -> None:
+        self.pid = pid
+        self.folder = folder
+        self._ssh = folder / "ssh"
+        self._ssh.write_text(_SSH.format(pid=pid))
+        self._ssh.chmod(0o755)
+        (folder / "vars").symlink_to(ANSIBLE / "vars")
+
+    def run(self, *argv: str, check: bool = True, uid: int = 0, environment: Mapping[str, str] | None = None) -> str:
+        """A command in the container; what it said on both outputs."""
+        words = [f"{name}={value}" for name, value in (environment or {}).items()]
+        who = [f"--setuid={uid}", f"--setgid={uid}"] if uid else []
+        done = subprocess.run(
+            [
+                *("nsenter", f"--target={self.pid}", "--mount", "--pid", "--uts", "--ipc", "--wdns=/tmp", *who, "--"),
+                *("env", "-i", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", *words, *argv),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == 0 or not check, f"{argv}: {said}"
+        return said
+
+    def read(self, path: str) -> str:
+        return self.run("cat", path)
+
+    def exists(self, path: str) -> bool:
+        return self.run("sh", "-c", f"[ -e '{path}' ] || [ -L '{path}' ] && echo yes || echo no").strip() == "yes"
+
+    def state(self, path: str) -> str:
+        """Owner's number and mode."""
+        return self.run("stat", "-c", "%u %a", path).strip()
+
+    def play(
+        self, tasks: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], *options: str, check: bool = True
+    ) -> Played:
+        """Run tasks on the host, which is `compute-1` of pool `compute`; the controller is out of reach."""
+        playbook = [
+            {"hosts": "compute-1", "vars_files": ["vars/packages.yml", "vars/cluster.yml"], "tasks": list(tasks)}
+        ]
+        connection = {
+            "ansible_connection": "ssh",
+            "ansible_user": "root",
+            "ansible_ssh_executable": str(self._ssh),
+            "ansible_ssh_transfer_method": "piped",
+            "ansible_python_interpreter": "/usr/bin/python3",
+        }
+        hosts = {"controller": "demo-controller", "compute": "compute-1", "pool_compute": "compute-1"}
+        groups: dict[str, Any] = {group: {"hosts": {name: {}}} for group, name in hosts.items()}
+        (self.folder / "play.yml").write_text(json.dumps(playbook))
+        (self.folder / "inventory.json").write_text(
+            json.dumps({"all": {"vars": {**variables, **connection}, "children": groups}})
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "ansible", "playbook", "--inventory=inventory.json", "play.yml", *options],
+            cwd=self.folder,
+            env={**os.environ, "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == 0 or not check, said[-6000:]
+        counted = re.search(r"changed=(\d+)", said.rpartition("PLAY RECAP")[2])
+        return Played(int(counted[1]) if counted else -1, said)
+
+
+@contextlib.contextmanager
+def host() -> Iterator[Host]:
+    """A container to the end of the block. Without containers: skipped."""
+    from gpucluster.localcloud import machines
+    from gpucluster.localcloud.podman import settings
+    from gpucluster.paths import local_cloud_home
+
+    problems = machines.probe()
+    if problems:
+        pytest.skip("; ".join(problems))
+    image = machines.ensure_image(local_cloud_home()).reference
+    name = f"gpucluster-role-{secrets.token_hex(4)}"
+    with tempfile.TemporaryDirectory(prefix="gpucluster-role-") as folder:
+        pidfile = Path(folder, "pid")
+        argv = [
+            *("podman", "--runtime", settings().runtime, "run", "--rm", "--interactive", "--pull=never"),
+            *("--network=none", f"--name={name}", "--label=gpucluster.test=role", f"--pidfile={pidfile}"),
+            *(option for option in settings().run_options() if option != "--systemd=always"),
+            *("--entrypoint=python3", image, "-c", _INIT),
+        ]
+        container = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        assert container.stdin is not None
+        assert container.stdout is not None
+        try:
+            said = container.stdout.read(2)
+            assert said == b"up", (said + container.stdout.read()).decode(errors="replace")
+            node = Host(int(pidfile.read_text()), Path(folder))
+            # As systemd would write it at the boot of an instance.
+            node.run("sh", "-c", "mkdir -p /run/systemd && echo podman > /run/systemd/container")
+            yield node
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                container.stdin.close()
+            try:
+                container.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                subprocess.run(["podman", "rm", "--force", "--time=0", name], capture_output=True, check=False)
+                container.kill()
+                container.wait(timeout=10)
+            container.stdout.close()
