@@ -1,0 +1,29 @@
+#!/bin/bash
+# On each node, in the container: tells TensorFlow who the workers are, and trains.
+#
+#   start.sh NAME=ADDRESS...     one for each worker; the first is number 0
+set -euo pipefail
+
+port=${WORKER_PORT:-12345}
+me=${SLURMD_NODENAME:?}
+
+# Printed on standard output: {"cluster": {"worker": ["10.0.1.2:12345", ...]}, "task": {"type": "worker", "index": 0}}
+tf_config() {
+    local worker list='' rank='' count=0
+    for worker in "$@"; do
+        # The whole name counts: node-1 is not node-10.
+        [ "${worker%%=*}" != "$me" ] || rank=$count
+        list+="${list:+, }\"${worker#*=}:$port\""
+        count=$((count + 1))
+    done
+    [ -n "$rank" ] || {
+        echo "$me is not among the workers: $*" >&2
+        return 1
+    }
+    printf '{"cluster": {"worker": [%s]}, "task": {"type": "worker", "index": %d}}\n' "$list" "$rank"
+}
+
+TF_CONFIG=$(tf_config "$@")
+export TF_CONFIG
+echo "TF_CONFIG=$TF_CONFIG" >&2
+exec python3 "${0%/*}/train.py" ${MNIST_DATA:+"--data=$MNIST_DATA"}

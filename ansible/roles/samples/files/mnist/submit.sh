@@ -1,0 +1,45 @@
+#!/bin/bash
+# MNIST with TensorFlow's MultiWorkerMirroredStrategy, one worker for each node, any number of nodes. See README.md.
+#
+#   sbatch -N 2 submit.sh IMAGE
+#
+# IMAGE: a squashfs file, or an address such as registry.example#org/tensorflow:tag
+#SBATCH --job-name=mnist
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=8
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH --output=mnist-%j.out
+set -euo pipefail
+
+image=${1:-${IMAGE:-}}
+here=${SLURM_SUBMIT_DIR:?this is a job: sbatch -N 2 submit.sh IMAGE}
+
+fail() {
+    echo "mnist: $*" >&2
+    exit 1
+}
+
+[ -n "$image" ] || fail "name an image: sbatch -N 2 submit.sh IMAGE"
+[ -r "$here/train.py" ] || fail "train.py is not in $here; copy the whole folder, and submit from there"
+
+# In the order in which Slurm counts them. They are dialled by address, for not every network knows every node's name.
+mapfile -t names < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+declare -A address
+while read -r name its_address; do
+    address[$name]=$its_address
+done < <(sinfo --noheader --Node --nodes="$SLURM_JOB_NODELIST" --format="%N %o")
+workers=()
+for name in "${names[@]}"; do
+    workers+=("$name=${address[$name]:-$name}")
+done
+# Jobs that share a node must not share a port.
+export WORKER_PORT=${WORKER_PORT:-$((20000 + SLURM_JOB_ID % 10000))}
+
+mounts=$here:$here
+[ -z "${MNIST_DATA:-}" ] || mounts+=,$MNIST_DATA:$MNIST_DATA:ro
+# One .out and one .err for each node.
+srun --mpi=none --output="$here/%N.out" --error="$here/%N.err" --container-image="$image" --container-mounts="$mounts" \
+    --container-workdir="$here" "$here/start.sh" "${workers[@]}"
+echo "done; the results are in $(printf '%s.out ' "${names[@]}")"
