@@ -38,6 +38,11 @@ owners:
 """
 
 
+# What role people puts into a home beside the skeleton: keys that let their owner in, and the pair for ssh between
+# hosts.
+MADE_WITH_A_HOME = frozenset(Path(".ssh", name) for name in ("authorized_keys", "id_ed25519", "id_ed25519.pub"))
+
+
 def owner_name(uid: int) -> str:
     """The user's name, or the number."""
     try:
@@ -48,7 +53,7 @@ def owner_name(uid: int) -> str:
 
 def comes_with_a_home(home_relative: Path, file: Path, skeleton: Path) -> bool:
     """Whether a file lies in a home because the home was made."""
-    if home_relative == Path(".ssh/authorized_keys"):
+    if home_relative in MADE_WITH_A_HOME:
         return True
     model = skeleton / home_relative
     if file.is_symlink() or not model.is_file():

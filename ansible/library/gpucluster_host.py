@@ -62,7 +62,20 @@ DISTRIBUTIONS = {"debian": "Debian", "ubuntu": "Ubuntu", "ol": "OracleLinux"}
 TIME_SERVICES = ("chrony", "chronyd", "ntpsec", "systemd-timesyncd")
 FIREWALLS = ("firewalld", "ufw", "netfilter-persistent", "nftables")
 UNIT_DIRECTORIES = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+SYSCTLS, APPARMOR = Path("/proc/sys"), Path("/etc/apparmor.d")
+# What lets people make user namespaces, where a system has the setting: the least that it may be, and what it becomes
+# where it is less. A limit of 1 is none: a container starts others.
+NAMESPACE_SYSCTLS = {
+    "user.max_user_namespaces": (2, 65536),
+    "user.max_mnt_namespaces": (2, 65536),
+    "kernel.unprivileged_userns_clone": (1, 1),
+}
 CGROUP = Path("/sys/fs/cgroup")
+# One file for each runtime of containers that its role has set up.
+RUNTIMES = Path("/etc/gpucluster/runtimes")
+PLUGSTACK = Path("/etc/slurm/plugstack.conf")
+# What people mount an image with, and the packages that bring it.
+MOUNTERS = {"squashfuse": "squashfuse", "fusermount3": "fuse3"}
 # What Slurm's cgroup plugins need to bind and to limit.
 CGROUP_NEEDS = frozenset({"cpuset", "memory"})
 
@@ -150,6 +163,47 @@ def slurm_version() -> str:
     return said[-1] if said else ""
 
 
+def container_demand(plugstack: str) -> str:
+    """The line by which Slurm demands its plugin for containers of every host, empty where it does not."""
+    lines = (line.strip() for line in plugstack.splitlines())
+    return next((line for line in lines if line.startswith("required ") and "/spank_pyxis.so" in line), "")
+
+
+def mounts_images(wanted: list[str], missing: list[str]) -> bool:
+    """Whether people can mount an image.
+
+    Args:
+        wanted: the packages of this host. Where it is to have none of those that it takes, the device alone decides.
+        missing: those of them that are installed in a moment.
+    """
+    programs = [name for name, package in MOUNTERS.items() if package in wanted and package not in missing]
+    return Path("/dev/fuse").is_char_device() and all(map(shutil.which, programs))
+
+
+def user_namespaces(command_line: str) -> dict[str, Any]:
+    """Whether people may make user namespaces, as containers without root need them, and what is in the way.
+
+    Args:
+        command_line: of the kernel.
+    """
+    found = {name: read(SYSCTLS / name.replace(".", "/")) for name in NAMESPACE_SYSCTLS}
+    options = re.findall(r"(?<!\S)(?:user_namespace\.enable|namespace\.unpriv_enable)=0(?!\S)", command_line)
+    restricts = (SYSCTLS / "kernel/apparmor_restrict_unprivileged_userns").exists()
+    old = (APPARMOR / "abi").is_dir() and not (APPARMOR / "abi/4.0").exists()
+    return {
+        "supported": bool(found["user.max_user_namespaces"]),
+        "boot_option": options[0] if options else "",
+        # Settings that are too low, with the value that they need.
+        "sysctls": {
+            name: wanted
+            for name, (least, wanted) in NAMESPACE_SYSCTLS.items()
+            if found[name].isdigit() and int(found[name]) < least
+        },
+        # `restricts`: only programs with a profile may. `old`: it does not know the rules of such a profile.
+        "apparmor": "restricts" if restricts else "old" if old else "",
+    }
+
+
 def facts(user: str, key: str) -> dict[str, Any]:
     """All of it."""
     home = os.path.expanduser(f"~{user}")
@@ -172,6 +226,11 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "ssh_host_keys": host_keys(),
         "slurm_version": slurm_version(),
         "autoscaler": has_unit("gpucluster-autoscaler"),
+        # What this cluster has put here; what an image brought is nobody's.
+        "runtimes": sorted(path.name for path in RUNTIMES.iterdir()) if RUNTIMES.is_dir() else [],
+        "container_demand": container_demand(read(PLUGSTACK)),
+        "software": has_unit("gpucluster-software"),
+        "user_namespaces": user_namespaces(read("/proc/cmdline")),
         "user_home": home,
         "cluster_key": read(f"{home}/{key}"),
     }
@@ -199,6 +258,7 @@ def main() -> None:
     for_time = ["time"] if found["can_set_time"] and not found["time_service"] else []
     wanted = [name for kind in (*module.params["purposes"], *for_time) for name in lists[kind]]
     found["missing_packages"] = missing_packages(wanted)
+    found["fuse"] = mounts_images(wanted, found["missing_packages"])
     # ~ of an unknown user stays as it is.
     if found["user_home"].startswith("~"):
         module.fail_json(msg=f"there is no user {user} on this host; set ansible_user to the image's login user")

@@ -21,10 +21,16 @@ short_description: Look at a host from the inside
 description:
   - Collects facts for a verdict that is given elsewhere. It fails only when it can not look.
 options:
-  home_path: {description: Mount point of the home directories., type: path, required: true}
-  token_file: {description: A file that the controller has put on the share., type: path, required: true}
-  token: {description: Its content., type: str, required: true}
-  people: {description: Names of directory users to look up., type: list, elements: str, default: []}
+  home_path: {description: Mount point of the home directories; none where nothing is shared., type: path}
+  token_file: {description: A file that the controller has put on the share., type: path}
+  token: {description: Its content., type: str}
+  people: {description: Names of users to look up., type: list, elements: str, default: []}
+  mesh:
+    description: Go by ssh to another host, as a person; where hosts are used that way.
+    type: dict
+    suboptions:
+      person: {description: Whose key is used., type: str, required: true}
+      next: {description: The other host., type: str, required: true}
 author: gpucluster
 """
 
@@ -39,7 +45,8 @@ EXAMPLES = """
 RETURN = """
 facts:
   description: >-
-    hostname, home_fs, home_token_seen, user_ids, user_groups; local_disk and rdma_addresses if user data wants them.
+    hostname, user_ids, user_groups; home_fs and home_token_seen with a share; mesh if asked for; local_disk and
+    rdma_addresses if user data wants them.
   returned: always
   type: dict
 """
@@ -50,6 +57,7 @@ OUTCOMES = Path("/run/gpucluster")
 BLOCK_DEVICES = Path("/sys/class/block")
 # NFS may show a directory as it was a moment ago.
 TOKEN_SECONDS = 10.0
+SSH_SECONDS = 10
 
 
 def unescape(field: str) -> str:
@@ -143,23 +151,39 @@ def groups(name: str) -> list[str]:
         return []
 
 
+def share(mountinfo: str, wish: dict[str, Any]) -> dict[str, Any]:
+    """What is mounted where the homes are, and whether it is the controller's."""
+    home = home_fs(mountinfo, wish["home_path"].rstrip("/"))
+    return {"home_fs": home, "home_token_seen": home["mounted"] and sees(Path(wish["token_file"]), wish["token"])}
+
+
+def hop(module: AnsibleModule, mesh: dict[str, str]) -> dict[str, str]:
+    """Which host answers when a person goes to the next one."""
+    argv = ["runuser", "-u", mesh["person"], "--", "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_SECONDS}"]
+    _status, said, words = module.run_command([*argv, mesh["next"], "hostname"], cwd="/")
+    return {"next": mesh["next"], "reached": said.strip(), "error": words.strip()}
+
+
 def main() -> None:
     """Entry point."""
+    mesh = {"person": {"type": "str", "required": True}, "next": {"type": "str", "required": True}}
     spec: dict[str, Any] = {
-        "home_path": {"type": "path", "required": True},
-        "token_file": {"type": "path", "required": True},
-        "token": {"type": "str", "required": True, "no_log": False},
+        "home_path": {"type": "path"},
+        "token_file": {"type": "path"},
+        "token": {"type": "str", "no_log": False},
         "people": {"type": "list", "elements": "str", "default": []},
+        "mesh": {"type": "dict", "options": mesh},
     }
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec=spec, required_together=[["home_path", "token_file", "token"]], supports_check_mode=True
+    )
     wish = module.params
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-    home = home_fs(mounts, wish["home_path"].rstrip("/"))
     data = node_data(read(NODE_DATA))
     facts = {
         "hostname": platform.node(),
-        "home_fs": home,
-        "home_token_seen": home["mounted"] and sees(Path(wish["token_file"]), wish["token"]),
+        **(share(mounts, wish) if wish["home_path"] else {}),
+        **({"mesh": hop(module, wish["mesh"])} if wish["mesh"] else {}),
         "user_ids": {name: ids(name) for name in wish["people"]},
         "user_groups": {name: groups(name) for name in wish["people"]},
         "local_disk": local_disk(mounts, data),

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpucluster_accounts import ACCOUNT_SPEC, make_accounts
 from ansible.module_utils.gpucluster_files import FILE_SPEC, Files
@@ -44,9 +46,11 @@ options:
       replace: {description: "A regular expression (MULTILINE), and what takes its place.", type: dict}
       link: {description: The target of a symbolic link., type: str}
       directory: {description: A directory., type: bool, default: false}
+      trusted: {description: A directory that fails the task unless it is root's alone., type: bool, default: false}
       absent: {description: "Nothing; a directory goes with all that is in it.", type: bool, default: false}
       mode: {description: Octal. Without it a new file gets 0644 and a new directory 0755., type: str}
       new_mode: {description: "Octal, for a new file alone: some programs change the mode of theirs.", type: str}
+      widest_mode: {description: "Octal; what a file that is there allows beyond this is taken from it.", type: str}
       owner: {description: User name. Without it a new file belongs to root., type: str}
       group: {description: Group name., type: str}
       secret: {description: Leave the content out of the diff., type: bool, default: false}
@@ -58,6 +62,7 @@ options:
     suboptions:
       name: {description: Unit; C(.service) may be left out., type: str, required: true}
       follows: {description: Files whose change asks for a restart., type: list, elements: path, default: []}
+      reload: {description: A reload is enough and does less harm than a restart., type: bool, default: false}
       state:
         description: C(enabled) leaves it to the next boot; C(stopped) disables it as well.
         type: str
@@ -88,13 +93,14 @@ accounts: {description: The accounts that were made., returned: always, type: li
 paths: {description: The paths that were changed., returned: always, type: list}
 enabled: {description: Units that were not enabled., returned: always, type: list}
 started: {description: Units that were not running., returned: always, type: list}
-restarted: {description: Units that were older than their configuration., returned: always, type: list}
+restarted: {description: Units that were older than their configuration (reloads too)., returned: always, type: list}
 stopped: {description: Units that were running or enabled and should not be., returned: always, type: list}
 """
 
 
 def main() -> None:
     """Entry point."""
+    os.umask(0o022)  # modes are said here, whatever the host's root has
     module = AnsibleModule(
         argument_spec={
             "accounts": {"type": "list", "elements": "dict", "default": [], "options": ACCOUNT_SPEC},

@@ -11,6 +11,7 @@ import pwd
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,10 @@ FILE_SPEC: dict[str, dict[str, Any]] = {
     "link": {"type": "str"},
     "directory": {"type": "bool", "default": False},
     "absent": {"type": "bool", "default": False},
+    "trusted": {"type": "bool", "default": False},
     "mode": {"type": "str"},
     "new_mode": {"type": "str"},
+    "widest_mode": {"type": "str"},
     "owner": {"type": "str"},
     "group": {"type": "str"},
     "secret": {"type": "bool", "default": False, "no_log": False},
@@ -48,6 +51,32 @@ def with_block(text: str, block: str, at: str) -> str:
     if text and not text.endswith("\n"):
         text += "\n"
     return lines + text if at == "top" else text + lines
+
+
+def fault_of(path: Path) -> str:
+    """Why root must not put anything below a directory: others could have prepared what is there. Empty if it may.
+
+    The directory is root's and no link, and nobody else writes to it. Those above it are root's as well; others may
+    write to them where they can't move what is not theirs, as in /tmp.
+    """
+    others, above = stat.S_IWGRP | stat.S_IWOTH, path.parent.resolve()
+    for place in (path, above, *above.parents):
+        try:
+            state = place.lstat()
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISDIR(state.st_mode):
+            return f"{place} is not a directory"
+        if state.st_uid != 0:
+            return f"{place} belongs to user {state.st_uid}"
+        if state.st_mode & others and (place == path or not state.st_mode & stat.S_ISVTX):
+            return f"others than root write to {place} (mode {stat.S_IMODE(state.st_mode):04o})"
+    return ""
+
+
+def widest(item: dict[str, Any]) -> int:
+    """What a file that is there may allow at most."""
+    return int(item["widest_mode"] or "7777", 8)
 
 
 class Files:
@@ -67,7 +96,7 @@ class Files:
         if item["link"] is not None:
             changed = self._link(path, item["link"])
         elif item["directory"]:
-            changed = self._directory(path)
+            changed = self._directory(path, trusted=item["trusted"])
         elif item["absent"]:
             changed = self._absent(path)
         else:
@@ -101,7 +130,13 @@ class Files:
                 path.unlink()
         return True
 
-    def _directory(self, path: Path) -> bool:
+    def _directory(self, path: Path, *, trusted: bool) -> bool:
+        fault = fault_of(path) if trusted else ""
+        if fault:
+            self.module.fail_json(
+                msg=f"{path} must be root's alone, with all that is in it, and {fault}. Look at what is there, move it "
+                "away or correct it, and run again"
+            )
         if path.is_dir():
             return False
         if path.exists() or path.is_symlink():
@@ -166,7 +201,7 @@ class Files:
             if exists:
                 state = real.stat()
                 os.chown(new, state.st_uid, state.st_gid)
-                new.chmod(state.st_mode & 0o7777)
+                new.chmod(state.st_mode & widest(item))
                 self._attributes(new, item)
             else:
                 self._attributes(new, {**item, "mode": item["mode"] or item["new_mode"] or "0644"})
@@ -193,7 +228,7 @@ class Files:
             if self.module.check_mode:
                 return True
             self.module.fail_json(msg=f"{item['path']}: {error.args[0]}; is its package installed?")
-        mode = int(item["mode"], 8) if item["mode"] else mode
+        mode = int(item["mode"], 8) if item["mode"] else mode & widest(item)
         if (uid, gid, mode) == (state.st_uid, state.st_gid, state.st_mode & 0o7777):
             return False
         if not self.module.check_mode:

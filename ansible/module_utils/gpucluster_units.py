@@ -11,6 +11,7 @@ from ansible.module_utils.basic import AnsibleModule
 UNIT_SPEC: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},
     "follows": {"type": "list", "elements": "path", "default": []},
+    "reload": {"type": "bool", "default": False},
     "state": {"type": "str", "choices": ["started", "enabled", "stopped"], "default": "started"},
 }
 PROPERTIES = (
@@ -22,6 +23,7 @@ PROPERTIES = (
     "NeedDaemonReload",
     "DropInPaths",
     "InactiveExitTimestampMonotonic",
+    "StateChangeTimestampMonotonic",
 )
 # A unit of type `simple` counts as started before its program has read its configuration.
 SETTLE_SECONDS = 0.3
@@ -72,15 +74,17 @@ class Systemd:
         return "".join(said)
 
 
-def is_stale(state: dict[str, str], follows: list[str]) -> bool:
-    """Whether one of the files is younger than the unit's last start, or was unknown to systemd then."""
+def is_stale(state: dict[str, str], unit: dict[str, Any]) -> bool:
+    """Whether a file is younger than the unit's last start (or reload, where that will do), or was unknown then."""
     if "StartedWithout" in state:
         return True
-    if not follows:
+    if not unit["follows"]:
         return False
-    age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(state["InactiveExitTimestampMonotonic"] or 0) / 1e6
+    # A reload is a change of the unit's state; the moment of its start stays as it was.
+    read_at = "StateChangeTimestampMonotonic" if unit.get("reload") else "InactiveExitTimestampMonotonic"
+    age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(state[read_at] or 0) / 1e6
     start = time.time() - age
-    return any(Path(file).exists() and Path(file).stat().st_mtime > start for file in follows)
+    return any(Path(file).exists() and Path(file).stat().st_mtime > start for file in unit["follows"])
 
 
 def has_new_drop_in(state: dict[str, str], unit: dict[str, Any]) -> bool:
@@ -130,14 +134,16 @@ def run_units(module: AnsibleModule, wanted: list[dict[str, Any]], timeout: int)
     off = [name for name, unit in units.items() if unit["state"] == "stopped"]
     enabled = [name for name in units if name not in off and states[name].get("UnitFileState", "") not in ENABLED]
     started = [name for name in on if states[name]["ActiveState"] not in UP]
-    restarted = [name for name in on if name not in started and is_stale(states[name], units[name]["follows"])]
+    restarted = [name for name in on if name not in started and is_stale(states[name], units[name])]
     stopped = [name for name in off if is_on(states[name])]
     if not module.check_mode:
         if stopped:
             systemd.run("disable", "--now", "--quiet", *stopped, timeout=timeout)
         if enabled:
             systemd.run("enable", "--quiet", *enabled)
-        start(systemd, states, started, restarted, timeout)
+        reloaded = [name for name in restarted if units[name].get("reload")]
+        verbs = {"restart": [name for name in restarted if name not in reloaded], "reload": reloaded, "start": started}
+        start(systemd, states, verbs, timeout)
     return {"enabled": enabled, "started": started, "restarted": restarted, "stopped": stopped}
 
 
@@ -146,17 +152,16 @@ def is_on(state: dict[str, str]) -> bool:
     return state["ActiveState"] in UP or state.get("UnitFileState", "") == "enabled"
 
 
-def start(
-    systemd: Systemd, states: dict[str, dict[str, str]], started: list[str], restarted: list[str], timeout: int
-) -> None:
-    """Start and restart units, and see them stay up."""
-    failed = [name for name in started if states[name]["ActiveState"] == "failed"]
+def start(systemd: Systemd, states: dict[str, dict[str, str]], verbs: dict[str, list[str]], timeout: int) -> None:
+    """Restart, reload and start units, by the verb, and see them stay up."""
+    failed = [name for name in verbs["start"] if states[name]["ActiveState"] == "failed"]
     if failed:
         # A unit that gave up earlier would refuse to start too soon after.
         systemd.run("reset-failed", *failed)
     # First what is stale, for what starts may need it; `start` joins a start that is under way.
-    for verb, names in (("restart", restarted), ("start", started)):
+    for verb, names in verbs.items():
         if names:
             systemd.run(verb, *names, timeout=timeout)
-    if restarted or started:
-        settle(systemd, [*restarted, *started])
+    touched = [name for names in verbs.values() for name in names]
+    if touched:
+        settle(systemd, touched)

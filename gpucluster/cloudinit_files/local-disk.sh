@@ -145,6 +145,8 @@ mount_device() { # device
     words=$(mount -t xfs -o defaults,noatime "$1" "$local_disk_mount_path" 2>&1) || [ -n "$(mounted_there)" ] ||
         fail "$1 can't be mounted at $local_disk_mount_path: $words"
     if [ -n "$new" ]; then
+        # Before anybody can: who owned it could put links and files of theirs where root's containers are to be.
+        mkdir -m 755 "$local_disk_mount_path/containers"
         # Scratch space for everybody, as /tmp is. Later changes of these rights stay.
         chmod 1777 "$local_disk_mount_path"
         restorecon "$local_disk_mount_path" 2> /dev/null || :

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import os
 import pwd
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +142,37 @@ def test_a_directory_gets_its_mode(tmp_path: Path) -> None:
     assert run(place, directory=True, mode="0700", owner=owner).paths == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes files of others")
+def test_a_trusted_directory_is_roots_alone(tmp_path: Path) -> None:
+    """On a scratch disk, where everybody may write and nobody may move what is another's."""
+    disk = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        disk.chmod(0o1777)
+        place = disk / "containers"
+        assert run(place, directory=True, trusted=True).paths == [str(place)]
+        assert mode(place) == 0o755
+        assert run(place, directory=True, trusted=True).paths == []
+
+        place.chmod(0o775)
+        with pytest.raises(ModuleFailed, match=r"others than root write to .*containers \(mode 0775\)"):
+            run(place, directory=True, trusted=True)
+        place.chmod(0o755)
+        os.chown(place, 10001, 0)
+        with pytest.raises(ModuleFailed, match="belongs to user 10001"):
+            run(place, directory=True, trusted=True, owner="root", check_mode=True)
+        place.rmdir()
+        place.symlink_to(tmp_path)
+        with pytest.raises(ModuleFailed, match="is not a directory"):
+            run(place, directory=True, trusted=True)
+        place.unlink()
+        disk.chmod(0o777)
+        with pytest.raises(ModuleFailed, match="others than root write to"):
+            run(place, directory=True, trusted=True)
+        assert not place.exists()
+    finally:
+        shutil.rmtree(disk)
+
+
 @pytest.mark.parametrize(
     ("wish", "word"),
     [
@@ -160,3 +193,16 @@ def test_a_file_in_the_way_of_a_directory_is_not_removed(tmp_path: Path) -> None
     file.write_text("mine")
     with pytest.raises(ModuleFailed, match="in the way"):
         run(file, directory=True)
+
+
+def test_what_a_file_of_the_image_allows_everybody_is_taken_from_it(tmp_path: Path) -> None:
+    path = tmp_path / "sssd.conf"
+    path.write_text("the image's")
+    path.chmod(0o644)
+    wish: dict[str, Any] = {"content": "ours", "new_mode": "0600", "widest_mode": "0640"}
+    assert run(path, **wish).paths == [str(path)]
+    assert mode(path) == 0o640
+    # What its program makes of it within that stays.
+    path.chmod(0o600)
+    assert run(path, **wish).paths == []
+    assert mode(path) == 0o600

@@ -1,0 +1,87 @@
+#!/usr/bin/python3
+"""Key pairs that are made once, and read by whoever hands them on."""
+
+from __future__ import annotations
+
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: gpucluster_mesh_keys
+short_description: Key pairs of ssh, made once and then kept
+description:
+  - Makes an ed25519 key pair of each name that is missing, in a directory that only root reads, and returns them all.
+    What it returns is secret. Where nothing is missing nothing is written, so it serves who may only read.
+options:
+  directory: {description: Where they are kept., type: path, required: true}
+  names: {description: File names of the private keys., type: list, elements: str, required: true}
+  comment: {description: What stands behind the keys., type: str, default: ""}
+author: gpucluster
+"""
+
+EXAMPLES = """
+- name: Make the keys
+  gpucluster_mesh_keys:
+    directory: /etc/gpucluster/mesh
+    names: [id_ed25519]
+  no_log: true
+"""
+
+RETURN = """
+pairs: {description: "By name: C(private) and C(public).", returned: always, type: dict}
+"""
+
+MODE = 0o700
+
+
+def make(module: AnsibleModule, target: Path) -> None:
+    """A new pair. The private half gets its name last: a run that is broken off is repeated by the next."""
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        new = Path(scratch) / "key"
+        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", module.params["comment"], "-f", str(new)]
+        module.run_command(argv, check_rc=True)
+        new.with_suffix(".pub").replace(f"{target}.pub")
+        new.replace(target)
+
+
+def complete(module: AnsibleModule, folder: Path, missing: list[str]) -> bool:
+    """Make what is missing, in a directory that is root's; says whether there was something to do."""
+    closed = folder.is_dir() and stat.S_IMODE(folder.stat().st_mode) == MODE
+    if closed and not missing:
+        return False
+    if not module.check_mode:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(MODE)
+            for name in missing:
+                make(module, folder / name)
+        except OSError as error:
+            module.fail_json(msg=f"{folder} is not complete, and can't be made so here ({error.strerror}): run apply")
+    return True
+
+
+def main() -> None:
+    """Entry point."""
+    spec: dict[str, Any] = {
+        "directory": {"type": "path", "required": True},
+        "names": {"type": "list", "elements": "str", "required": True},
+        "comment": {"type": "str", "default": ""},
+    }
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    folder = Path(module.params["directory"])
+    missing = [name for name in module.params["names"] if not (folder / name).exists()]
+    pairs: dict[str, dict[str, str]] = {}
+    changed = complete(module, folder, missing)
+    for name in module.params["names"]:
+        files = {"private": folder / name, "public": folder / f"{name}.pub"}
+        # Check mode on a host that never had them: nobody gets anything.
+        pairs[name] = {half: file.read_text("utf-8") if file.exists() else "" for half, file in files.items()}
+    module.exit_json(changed=changed, pairs=pairs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+#!/usr/bin/python3
+"""NVIDIA's driver and what belongs to it, on hosts that have a GPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpucluster_gpus import Hardware, Plan, Wish, has_module, plan, summary, survey
+from ansible.module_utils.gpucluster_package_files import APT, DNF, Packages, manager
+
+DOCUMENTATION = """
+module: gpucluster_nvidia
+short_description: The driver of NVIDIA GPUs and what belongs to it
+description:
+  - Looks for GPUs on the PCI bus. Without one it changes nothing, and says so. With one it keeps the driver of the
+    image, or installs one where it is told to; it never replaces one unless it is told that as well.
+  - Packages that must have exactly the driver's version get it, or the task fails with the versions that there are.
+  - A driver whose module is missing for the running kernel fails the task. A module for RDMA that can't be loaded is
+    only told.
+  - Sets the fact C(gpucluster_nvidia).
+options:
+  driver: {description: What may be done to the driver., type: str, choices: [keep, install], required: true}
+  branch: {description: "Of the driver, such as 580.", type: str, required: true}
+  replace: {description: Replace a driver that is there., type: bool, default: false}
+  dcgm: {description: "NVIDIA's monitor, where a repository has it.", type: bool, default: false}
+  fabric: {description: The shape needs the fabric manager even if no switch is on the bus., type: bool, default: false}
+  toolkit:
+    description: The container toolkit will be installed; else it is looked for.
+    type: bool
+    default: false
+  packages: {description: "By package manager and purpose; {branch} stands for the branch.", type: dict, required: true}
+  root: {description: Where the host's /sys and /proc are., type: path, default: /}
+author: gpucluster
+"""
+
+EXAMPLES = """
+- name: Keep the image's driver
+  gpucluster_nvidia:
+    driver: keep
+    branch: "580"
+    packages: "{{ nvidia_packages }}"
+"""
+
+RETURN = """
+say: {description: What was found and what follows., returned: always, type: list}
+units: {description: "Services that must run, as gpucluster_service takes them.", returned: always, type: list}
+packages: {description: What was installed or removed., returned: always, type: list}
+"""
+
+PREFIXES = ("nvidia", "libnvidia", "kmod-nvidia", "datacenter-gpu-manager", "cuda-drivers", "xserver-xorg-video-nvidia")
+MODULES = "etc/modules-load.d/gpucluster-nvidia.conf"
+
+
+def nvidia_packages(manage: Packages) -> dict[str, str]:
+    """What is installed of NVIDIA's, name to version."""
+    if manage.format == "deb":
+        argv = ["dpkg-query", "--show", "--showformat=${Package}\t${Version}\t${db:Status-Status}\n"]
+    else:
+        argv = ["rpm", "--query", "--all", "--queryformat", "%{NAME}\t%{VERSION}-%{RELEASE}\tinstalled\n"]
+    rows = (line.split("\t") for line in manage.run(argv, "the installed packages can't be listed").splitlines())
+    return {name: version for name, version, state in rows if state == "installed" and name.startswith(PREFIXES)}
+
+
+def available(manage: Packages, name: str) -> list[str]:
+    """Versions that the repositories have."""
+    if manage.format == "deb":
+        out = manage.run(["apt-cache", "madison", name])
+        return [line.split("|")[1].strip() for line in out.splitlines() if "|" in line]
+    out = manage.run([*DNF, "list", "--showduplicates", "--available", name])
+    return [line.split()[1] for line in out.splitlines() if line.startswith(f"{name}.")]
+
+
+def upstream(version: str) -> str:
+    """NVIDIA's own part of a package's version: 580.95.05 of 1:580.95.05-0ubuntu1."""
+    return version.rpartition(":")[2].partition("-")[0]
+
+
+class Doer:
+    """Carries a plan out."""
+
+    def __init__(self, module: AnsibleModule, manage: Packages) -> None:
+        self.module, self.manage = module, manage
+        self.packages: list[str] = []
+        self.say: list[str] = []
+
+    def run(self, host: Hardware, made: Plan) -> None:
+        """All of it; the lists of packages are read once, and only where something is missing."""
+        missing = [name for name in made.driver if name not in host.packages]
+        version = host.driver
+        if missing or made.removed or self.differing(made.same_version, host.packages, version):
+            self.refresh()
+        if made.removed:
+            self.packages += made.removed
+            self.call("remove", made.removed)
+        if missing:
+            self.packages += missing
+            self.call("install", missing)
+            version = ""
+        now = host.packages if self.module.check_mode or not missing else nvidia_packages(self.manage)
+        version = version or next((upstream(now[name]) for name in made.driver if name in now), "")
+        self.match(self.differing(made.same_version, now, version), version)
+        self.extras([name for name in made.optional if name not in now])
+
+    def differing(self, wanted: list[str], have: dict[str, str], version: str) -> list[str]:
+        """Those that are not installed at this version."""
+        return [name for name in wanted if upstream(have.get(name, "")) != version]
+
+    def match(self, wanted: list[str], version: str) -> None:
+        """Install packages at exactly the driver's version."""
+        for name in wanted:
+            if self.module.check_mode:
+                self.packages.append(name)
+                continue
+            there = available(self.manage, name)
+            fitting = [one for one in there if upstream(one) == version]
+            if not fitting:
+                self.module.fail_json(
+                    msg=f"{name} must have exactly the driver's version {version}, and the repositories have "
+                    f"{', '.join(there) or 'none at all'}: add a repository that has it, or take an image with both"
+                )
+            separator = "=" if self.manage.format == "deb" else "-"
+            self.packages.append(f"{name}{separator}{fitting[0]}")
+            self.call("install", [self.packages[-1]])
+
+    def extras(self, wanted: list[str]) -> None:
+        """Install what may be missing, if a repository has it."""
+        if wanted and all(available(self.manage, name) for name in wanted):
+            self.packages += wanted
+            self.call("install", wanted)
+        elif wanted:
+            self.say.append(f"no repository has {', '.join(wanted)}: left out")
+
+    def refresh(self) -> None:
+        """Read the repositories' lists."""
+        if self.manage.format == "deb" and not self.module.check_mode:
+            self.manage.run([*APT, "update"], "the repositories can't be read")
+
+    def call(self, verb: str, names: list[str]) -> None:
+        """Run the package manager."""
+        if self.module.check_mode:
+            return
+        options = ["--no-install-recommends", "--allow-downgrades"] if verb == "install" else []
+        argv = [*APT, *options, verb, *names] if self.manage.format == "deb" else [*DNF, verb, *names]
+        self.manage.run(argv, f"can't {verb} {', '.join(names)}")
+
+
+def load_modules(module: AnsibleModule, root: Path, modules: list[str]) -> tuple[bool, list[str]]:
+    """Now and at every boot; says whether something changed, and what could not be loaded."""
+    file = root / MODULES
+    text = "".join(f"{name}\n" for name in modules)
+    old = file.read_text(encoding="utf-8") if file.exists() else ""
+    changed, faults = old != text, []
+    if module.check_mode:
+        return changed, []
+    if changed:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8") if text else file.unlink()
+    for name in modules:
+        if (root / "sys/module" / name).exists():
+            continue
+        code, out, err = module.run_command(["modprobe", name])
+        if code == 0:
+            changed = True
+        else:
+            words = (err.strip() or out.strip()).splitlines()[-1:]
+            faults.append(f"{name} can't be loaded ({' '.join(words)}): RDMA does not reach the GPUs' memory")
+    return changed, faults
+
+
+def has_unit(root: Path, name: str) -> bool:
+    """Whether systemd has a unit file of this service."""
+    places = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
+    return any((root / place / f"{name}.service").is_file() for place in places)
+
+
+def main() -> None:
+    """Entry point."""
+    spec: dict[str, Any] = {
+        "driver": {"type": "str", "choices": ["keep", "install"], "required": True},
+        "branch": {"type": "str", "required": True},
+        "replace": {"type": "bool", "default": False},
+        "dcgm": {"type": "bool", "default": False},
+        "fabric": {"type": "bool", "default": False},
+        "toolkit": {"type": "bool", "default": False},
+        "packages": {"type": "dict", "required": True},
+        "root": {"type": "path", "default": "/"},
+    }
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    asked, manage, root = module.params, manager(module), Path(module.params["root"])
+    wish = Wish(
+        install=asked["driver"] == "install",
+        branch=asked["branch"],
+        replace=asked["replace"],
+        dcgm=asked["dcgm"],
+        fabric=asked["fabric"],
+        packages=asked["packages"]["apt" if manage.format == "deb" else "dnf"],
+    )
+    host = survey(root, os.uname().release, {})
+    if host.gpus:
+        host = survey(root, os.uname().release, nvidia_packages(manage))
+    made = plan(host, wish)
+    if made.fault:
+        module.fail_json(msg=made.fault)
+    doer = Doer(module, manage)
+    doer.run(host, made)
+    if made.driver and not module.check_mode and not has_module(root, host.kernel):
+        module.fail_json(
+            msg=f"the driver is installed and has no module for the running kernel {host.kernel}: reboot into the "
+            "newest kernel, or install the headers of this one so that the module is built, and run again"
+        )
+    modules_changed, faults = load_modules(module, root, made.modules)
+    toolkit = bool(host.gpus) and (asked["toolkit"] or shutil.which("nvidia-container-runtime") is not None)
+    module.exit_json(
+        changed=bool(doer.packages or modules_changed),
+        say=[*made.say, *doer.say, *faults],
+        packages=doer.packages,
+        # An image may start the GPUs in its own way, without a service that others have.
+        units=[{"name": unit} for unit in made.units if has_unit(root, unit)],
+        ansible_facts={"gpucluster_nvidia": {**summary(host, made), "toolkit": toolkit}},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+#!/usr/bin/python3
+"""People as accounts of this host alone: for clusters that have no directory."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Callable
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpucluster_files import with_block
+
+DOCUMENTATION = """
+module: gpucluster_people
+short_description: People as accounts of this host alone
+description:
+  - Groups, accounts with numbers that are the same on every host, homes with mode 0700, authorized keys in a block of
+    our own, and a key pair with which each person goes from host to host. Who is not mentioned stays as they are.
+options:
+  groups:
+    description: Groups whose number is fixed. Others that people name get the next free one.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name: {description: Name., type: str, required: true}
+      gid: {description: Number., type: int, required: true}
+  people:
+    description: People who may log in.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name: {description: Login name., type: str, required: true}
+      uid: {description: Number., type: int, required: true}
+      full_name: {description: Full name., type: str, default: ""}
+      group: {description: Primary group., type: str, required: true}
+      groups: {description: "Further groups, and no others.", type: list, elements: str, default: []}
+      shell: {description: Login shell., type: path, default: /bin/bash}
+      ssh_keys: {description: Public keys., type: list, elements: str, default: []}
+      slurm_account: {description: "Without meaning here: there is no Slurm.", type: str}
+  home_base: {description: Where homes are., type: path, default: /home}
+  pairs:
+    description: By name, the key pair of each person, C(private) and C(public). Who has none here gets a new one.
+    type: dict
+    default: {}
+author: gpucluster
+"""
+
+EXAMPLES = """
+- name: Make the people
+  gpucluster_people:
+    groups: [{name: people, gid: 9999}]
+    people: [{name: alice, uid: 10001, group: people}]
+"""
+
+RETURN = """
+pairs: {description: "The key pair of each person, as in the option; secret.", returned: always, type: dict}
+made: {description: Accounts and groups that were made., returned: always, type: list}
+"""
+
+PERSON_SPEC: dict[str, dict[str, Any]] = {
+    "name": {"type": "str", "required": True},
+    "uid": {"type": "int", "required": True},
+    "full_name": {"type": "str", "default": ""},
+    "group": {"type": "str", "required": True},
+    "groups": {"type": "list", "elements": "str", "default": []},
+    "shell": {"type": "path", "default": "/bin/bash"},
+    "ssh_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
+    "slurm_account": {"type": "str"},
+}
+KEY = "id_ed25519"
+
+
+def group_of(name: str) -> grp.struct_group | None:
+    """The group, None if the host does not know it."""
+    try:
+        return grp.getgrnam(name)
+    except KeyError:
+        return None
+
+
+def account_of(name: str) -> pwd.struct_passwd | None:
+    """The account, None if the host does not know it."""
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None
+
+
+def differences(person: dict[str, Any], account: pwd.struct_passwd, memberships: set[str], gid: int) -> list[str]:
+    """The words of usermod that bring an account to what is wanted."""
+    words: list[str] = []
+    if account.pw_gecos != person["full_name"]:
+        words += ["--comment", person["full_name"]]
+    if account.pw_shell != person["shell"]:
+        words += ["--shell", person["shell"]]
+    if account.pw_gid != gid:
+        words += ["--gid", person["group"]]
+    if memberships != set(person["groups"]) - {person["group"]}:
+        words += ["--groups", ",".join(person["groups"])]
+    return words
+
+
+def as_person(account: pwd.struct_passwd, work: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """Run something in a child that has become the person: links in their home are theirs.
+
+    Raises:
+        OSError: it failed there, with the words of the child.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.initgroups(account.pw_name, account.pw_gid)
+            os.setgid(account.pw_gid)
+            os.setuid(account.pw_uid)
+            os.umask(0o077)
+            said = "\0".join(f"{key}={value}" for key, value in work().items())
+            status = 0
+        except OSError as error:
+            said = f"{error.filename}: {error.strerror}"
+        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+            pipe.write(said)
+        os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        said = pipe.read()
+    _pid, ended = os.waitpid(child, 0)
+    if ended != 0:
+        raise OSError(0, said)
+    return dict(pair.split("=", 1) for pair in said.split("\0")) if said else {}
+
+
+def write(file: Path, text: str, mode: int) -> bool:
+    """Give a file its content, as a whole or not at all; says whether it changed."""
+    if file.is_file() and not file.is_symlink() and file.read_text(encoding="utf-8") == text:
+        return False
+    fresh = file.with_name(f".{file.name}.gpucluster")
+    fresh.unlink(missing_ok=True)
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as stream:
+        stream.write(text)
+    fresh.replace(file)
+    return True
+
+
+class People:
+    """Works through groups and people and remembers what it did."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.made: list[str] = []
+        self.changed = False
+
+    def group(self, name: str, gid: int | None) -> None:
+        """Make a group that is missing. Fails where it has another number: its files would be nobody's."""
+        present = group_of(name)
+        if present and gid is not None and present.gr_gid != gid:
+            self.module.fail_json(msg=f"group {name} has gid {present.gr_gid} on this host, not {gid}")
+        if not present:
+            self.run(["groupadd", *(["--gid", str(gid)] if gid is not None else []), name])
+            self.made.append(name)
+
+    def account(self, person: dict[str, Any], home_base: Path) -> None:
+        """Make or change an account."""
+        present = account_of(person["name"])
+        if present is None:
+            words = ["--uid", str(person["uid"]), "--gid", person["group"], "--comment", person["full_name"]]
+            words += ["--home-dir", str(home_base / person["name"]), "--shell", person["shell"]]
+            words += ["--groups", ",".join(person["groups"])] if person["groups"] else []
+            # No password fits `*`; an empty or locked one would keep ssh keys out on some systems.
+            self.run(["useradd", "--no-create-home", "--password", "*", *words, person["name"]])
+            self.made.append(person["name"])
+            return
+        if present.pw_uid != person["uid"]:
+            self.module.fail_json(msg=f"{person['name']} has uid {present.pw_uid} on this host, not {person['uid']}")
+        memberships = {group.gr_name for group in grp.getgrall() if person["name"] in group.gr_mem}
+        primary = group_of(person["group"])
+        words = differences(person, present, memberships, primary.gr_gid if primary else -1)
+        if words:
+            self.run(["usermod", *words, person["name"]])
+
+    def home(self, person: dict[str, Any], pair: dict[str, str]) -> dict[str, str]:
+        """Make the home and what is in it; returns the person's key pair."""
+        account = account_of(person["name"])
+        if account is None:
+            return pair  # only in check mode
+        home = Path(account.pw_dir)
+        if not home.exists():
+            self.changed = True
+            if self.module.check_mode:
+                return pair
+            shutil.copytree("/etc/skel", home, symlinks=True) if Path("/etc/skel").is_dir() else home.mkdir()
+            for path in [home, *home.rglob("*")]:
+                os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
+            home.chmod(0o700)
+        if self.module.check_mode:
+            return pair
+        said = as_person(account, lambda: self._furnish(home, person, pair))
+        self.changed = self.changed or said.pop("changed") == "yes"
+        return said
+
+    def _furnish(self, home: Path, person: dict[str, Any], pair: dict[str, str]) -> dict[str, str]:
+        ssh = home / ".ssh"
+        ssh.mkdir(mode=0o700, exist_ok=True)
+        private, public = ssh / KEY, ssh / f"{KEY}.pub"
+        changed = False
+        if pair:
+            changed = write(private, pair["private"], 0o600)
+            changed = write(public, pair["public"], 0o644) or changed
+        elif not private.exists():
+            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", person["name"], "-f", str(private)]
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise OSError(0, f"ssh-keygen: {done.stderr.strip()}", str(private))
+            changed = True
+        own = {"private": private.read_text(encoding="utf-8"), "public": public.read_text(encoding="utf-8")}
+        keys = [key.strip() for key in [*person["ssh_keys"], own["public"]]]
+        file = ssh / "authorized_keys"
+        old = file.read_text(encoding="utf-8") if file.is_file() else ""
+        changed = write(file, with_block(old, "\n".join(keys), "top"), 0o600) or changed
+        return {**own, "changed": "yes" if changed else "no"}
+
+    def run(self, argv: list[str]) -> None:
+        """Run a program that changes something, unless it is only a rehearsal."""
+        self.changed = True
+        if not self.module.check_mode:
+            self.module.run_command(argv, check_rc=True)
+
+
+def main() -> None:
+    """Entry point."""
+    group_spec = {"name": {"type": "str", "required": True}, "gid": {"type": "int", "required": True}}
+    module = AnsibleModule(
+        argument_spec={
+            "groups": {"type": "list", "elements": "dict", "required": True, "options": group_spec},
+            "people": {"type": "list", "elements": "dict", "required": True, "options": PERSON_SPEC},
+            "home_base": {"type": "path", "default": "/home"},
+            "pairs": {"type": "dict", "default": {}, "no_log": True},
+        },
+        supports_check_mode=True,
+    )
+    wish = module.params
+    people, pairs = People(module), {}
+    try:
+        fixed = {group["name"]: group["gid"] for group in wish["groups"]}
+        named = {name for person in wish["people"] for name in [person["group"], *person["groups"]]}
+        for name in [*fixed, *sorted(named - set(fixed))]:
+            people.group(name, fixed.get(name))
+        for person in wish["people"]:
+            people.account(person, Path(wish["home_base"]))
+            pairs[person["name"]] = people.home(person, (wish["pairs"] or {}).get(person["name"]) or {})
+    except OSError as error:
+        module.fail_json(msg=" ".join(str(word) for word in (error.filename, error.strerror) if word))
+    module.exit_json(changed=people.changed, made=people.made, pairs=pairs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""A host that has booted: a container of the base image with systemd, for roles with services and people's sessions.
+
+Playbooks run as in tests/ansible/in_container.py, and so does all that is looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ansible.in_container import Host
+
+_BOOT_SECONDS = 40.0
+#: A container's whole file system: programs of the host that is booted, with their libraries. For `sh`, as root.
+ROOTFS = """
+set -e
+mkdir -p /root/rootfs && cd /root/rootfs
+for program in /bin/sh /bin/cat /bin/id /bin/echo /bin/sleep /bin/true $*; do
+    for file in $program $(ldd $program | grep -o '/[^ ]*'); do mkdir -p .$(dirname $file); cp -L $file .$file; done
+done
+mkdir -p tmp proc sys dev etc root run
+"""
+
+
+class Booted(Host):
+    """One such container."""
+
+    def __init__(self, name: str, pid: int, folder: Path) -> None:
+        super().__init__(pid, folder)
+        self.name = name
+
+    def sh(self, script: str, *, check: bool = True, user: str = "", seconds: int = 60) -> str:
+        """A shell's command, as root or in a new session of a person, which PAM makes as it does for ssh."""
+        program = ["sh", "-c", script]
+        if user:
+            # A service with PAMName gets what a login gets: groups, a runtime directory, the person's own systemd.
+            program = [
+                *("systemd-run", "--quiet", "--wait", "--pipe", "--collect", f"--uid={user}"),
+                *("--property=PAMName=login", "--property=WorkingDirectory=/tmp", *program),
+            ]
+        done = subprocess.run(
+            ["podman", "exec", "--env=LC_ALL=C.UTF-8", self.name, *program],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False,
+        )  # fmt: skip
+        said = done.stdout + done.stderr
+        assert done.returncode == 0 or not check, f"{script}: {said}"
+        return said
+
+    def put(self, path: str, text: str, mode: int = 0o644) -> None:
+        """A file in it."""
+        self.sh(f"mkdir -p $(dirname {path})")
+        source = self.folder / f"put-{secrets.token_hex(4)}"
+        source.write_text(text)
+        source.chmod(mode)
+        subprocess.run(["podman", "cp", str(source), f"{self.name}:{path}"], check=True, capture_output=True)
+
+
+@contextlib.contextmanager
+def booted(*options: str) -> Iterator[Booted]:
+    """One to the end of the block, with more options of `podman run`. Without containers: skipped."""
+    from gpucluster.localcloud import machines
+    from gpucluster.localcloud.podman import settings
+    from gpucluster.paths import local_cloud_home
+
+    problems = machines.probe()
+    if problems:
+        pytest.skip("; ".join(problems))
+    image = machines.ensure_image(local_cloud_home()).reference
+    name = f"gpucluster-booted-{secrets.token_hex(4)}"
+    with tempfile.TemporaryDirectory(prefix="gpucluster-booted-") as folder:
+        argv = [
+            *("podman", "--runtime", settings().runtime, "run", "--rm", "--detach", "--pull=never", "--network=none"),
+            *(f"--name={name}", "--hostname=compute-1", "--label=gpucluster.test=role", *settings().run_options()),
+            *options,
+            image,
+        ]
+        try:
+            subprocess.run(argv, check=True, capture_output=True, timeout=60)
+            pid = subprocess.run(
+                ["podman", "inspect", "--format={{.State.Pid}}", name], check=True, capture_output=True, text=True
+            ).stdout
+            node = Booted(name, int(pid), Path(folder))
+            until = time.monotonic() + _BOOT_SECONDS
+            # "degraded" is as good: nobody gave cloud-init an instance to configure.
+            while node.sh("systemctl is-system-running", check=False).split()[:1] not in (["running"], ["degraded"]):
+                assert time.monotonic() < until, node.sh("systemctl list-jobs", check=False)
+                time.sleep(0.2)
+            yield node
+        finally:
+            subprocess.run(["podman", "rm", "--force", "--time=0", name], capture_output=True, check=False)

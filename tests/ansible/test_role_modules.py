@@ -1,0 +1,73 @@
+"""Modules of single roles with made-up answers: what a run that was broken off, or may not write, leaves and finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ansible import module_utils
+from tests.ansible.loading import ANSIBLE, FakeModule, ModuleFailed, load
+
+with pytest.MonkeyPatch.context() as patch:
+    # Where Ansible puts ours beside its own.
+    patch.setattr(module_utils, "__path__", [*module_utils.__path__, str(ANSIBLE / "module_utils")])
+    packages = load("library/gpucluster_role_packages.py")
+    nvidia = load("library/gpucluster_nvidia.py")
+mesh = load("library/gpucluster_mesh_keys.py")
+seal = load("files/gpucluster-seal")
+
+CONF = """firewalld=off
+local_disk_mount_path=/mnt/localdisk
+local_disk_devices='/dev/nvme*n1'
+local_disk_label=localscratch
+"""
+FSTAB = """# LABEL=localscratch /mnt/localdisk is made at boot
+UUID=1 / ext4 defaults 0 1
+LABEL=localscratch /mnt/localdisk xfs defaults,noatime,nofail 0 0
+LABEL=other /mnt/localdisk2 xfs defaults 0 0
+"""
+
+
+def test_a_policy_that_a_killed_run_has_left_is_known_and_one_of_the_hosts_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tmp_path / "policy-rc.d"
+    monkeypatch.setattr(packages, "POLICY", policy)
+    with packages.nothing_starts():
+        assert packages.policy_is_ours()
+        assert policy.stat().st_mode & 0o777 == 0o755
+    assert not policy.exists()
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    with packages.nothing_starts():
+        assert not packages.policy_is_ours()
+    assert policy.exists()
+
+
+def test_keys_that_can_not_be_made_here_are_said_and_those_that_are_there_are_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ModuleFailed, match="is not complete, and can't be made so here"):
+        mesh.complete(FakeModule(), tmp_path / "file" / "mesh", ["id_ed25519"])
+    tmp_path.chmod(0o700)
+    before = tmp_path.stat().st_ctime_ns
+    assert mesh.complete(FakeModule(), tmp_path, []) is False
+    assert tmp_path.stat().st_ctime_ns == before
+
+
+def test_a_module_that_can_not_be_loaded_is_told_at_every_run(tmp_path: Path) -> None:
+    module = FakeModule(answers={"modprobe": (1, "", "Module nvidia_peermem not found in /lib/modules/6.8.0")})
+    changed, faults = nvidia.load_modules(module, tmp_path, ["nvidia_peermem"])
+    assert changed
+    assert "nvidia_peermem can't be loaded (Module nvidia_peermem not found" in faults[0]
+    assert nvidia.load_modules(module, tmp_path, ["nvidia_peermem"]) == (False, faults)
+    assert (tmp_path / nvidia.MODULES).read_text() == "nvidia_peermem\n"
+
+    (tmp_path / "sys/module/nvidia_peermem").mkdir(parents=True)
+    assert nvidia.load_modules(module, tmp_path, ["nvidia_peermem"]) == (False, [])
+    assert nvidia.load_modules(module, tmp_path, []) == (True, [])
+    assert not (tmp_path / nvidia.MODULES).exists()
+
+
+def test_an_image_does_not_wait_for_the_drives_of_the_host_that_it_was_made_on() -> None:
+    assert seal.without_local_disk(FSTAB, CONF).splitlines() == [*FSTAB.splitlines()[:2], FSTAB.splitlines()[3]]
+    assert seal.without_local_disk(FSTAB, "firewalld=off\n") == FSTAB

@@ -1,0 +1,2 @@
+#!/bin/sh
+echo "the bundle's own set-up tool: $*"
