@@ -18,6 +18,8 @@ GPU_POOL: dict[str, Any] = {
     "name": "compute",
     "nodes": list(NODES),
     "node": {"Sockets": 2, "CoresPerSocket": 32, "ThreadsPerCore": 2, "RealMemory": 2000000, "Gres": "gpu:a100:8"},
+    "shape": "BM.GPU4.8",
+    "nccl": {"NCCL_IB_GID_INDEX": "3"},
     "gpus": 8,
     "gres_type": "a100",
     "gpu_device_files": [f"/dev/nvidia{number}" for number in range(8)],
@@ -32,6 +34,8 @@ EMPTY_POOL: dict[str, Any] = {
     "name": "elastic",
     "nodes": [],
     "node": {"Sockets": 1, "CoresPerSocket": 4, "ThreadsPerCore": 2, "RealMemory": 30000, "Gres": None},
+    "shape": "VM.Standard.E5.Flex",
+    "nccl": {},
     "gpus": 0,
     "gres_type": None,
     "gpu_device_files": [],
@@ -53,10 +57,36 @@ INVENTORY: dict[str, Any] = {
     "home_server": "10.0.1.9",
     "home_export_path": "/mnt/home",
     "home_mount_path": "/mnt/home",
-    "users_group": "privilege",
-    "users_gid": 9876,
+    "users_group": "people",
+    "users_gid": 9999,
+    "users_privilege_group": "privilege",
+    "users_privilege_gid": 9876,
     "users_first_uid": 10001,
-    "users_people": [{"name": "alice", "full_name": "Alice", "uid": None, "ssh_keys": ["ssh-ed25519 AAAA alice"]}],
+    "users_people": [
+        {
+            "name": "alice",
+            "full_name": "Alice",
+            "uid": None,
+            "group": "people",
+            "groups": [],
+            "ssh_keys": ["ssh-ed25519 AAAA alice"],
+            "shell": "/bin/bash",
+            "slurm_account": None,
+        }
+    ],
+    "containers_runtimes": [],
+    "containers_compression": "zstd",
+    "containers_pull": [],
+    "containers_storage": "/mnt/localdisk/containers",
+    "pyxis_container_scope": "job",
+    "pyxis_squashfuse": True,
+    "nvidia_driver": "keep",
+    "nvidia_driver_branch": "580",
+    "nvidia_replace_driver": False,
+    "nvidia_dcgm": True,
+    "software_directory": None,
+    "software_files": [],
+    "slurm_enabled": True,
     "slurm_cluster_name": "demo",
     "slurm_accounting": True,
     "slurm_extra_config": {},
@@ -101,6 +131,9 @@ def host_facts(*, cgroups: bool = False, slurm: str = "24.11.5") -> dict[str, An
         "hard_limits": {"nofile": 4096, "memlock": None},
         "ssh_host_keys": ["ssh-ed25519 AAAAhost"],
         "slurm_version": slurm,
+        "runtimes": [],
+        "fuse": True,
+        "container_demand": "",
         "user_home": "/home/debian",
     }
 
@@ -115,7 +148,13 @@ def variables(
 ) -> dict[str, Any]:
     """Everything that a template of the role sees: inventory, defaults, facts, the system's data."""
     known: dict[str, Any] = {}
-    for file in (f"roles/{role}/defaults/main.yml", f"vars/os/{system}.yml", f"roles/{role}/vars/main.yml"):
+    files = (
+        f"roles/{role}/defaults/main.yml",
+        f"vars/os/{system}.yml",
+        "vars/cluster.yml",
+        f"roles/{role}/vars/main.yml",
+    )
+    for file in files:
         if (ANSIBLE / file).exists():
             known |= read(file)
     known |= INVENTORY | dict(inventory or {})
@@ -128,6 +167,7 @@ def variables(
         "groups": {"controller": [CONTROLLER], "compute": nodes, "all": list(hosts)},
         "hostvars": hosts,
         "inventory_hostname": host,
+        "group_names": [],
     }
 
 

@@ -109,13 +109,8 @@ def test_every_system_has_packages_and_facts() -> None:
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_facts_of_systems_have_one_form(system: str) -> None:
     assert shape_of(read(f"vars/os/{system}.yml")) == shape_of(read("vars/os/Debian-13.yml"))
-    assert set(read("vars/packages.yml")["packages"][system]) == {
-        "every_host",
-        "controller",
-        "autoscaler",
-        "compute",
-        "time",
-    }
+    purposes = {*read("roles/base/vars/main.yml")["base_purposes"], "time"}
+    assert set(read("vars/packages.yml")["packages"][system]) == purposes
     manager = read(f"vars/os/{system}.yml")["os_package_manager"]
     assert (ANSIBLE / "roles" / "base" / "tasks" / f"install_{manager}.yml").is_file()
 

@@ -145,7 +145,9 @@ def test_only_people_s_own_work_counts(tmp_path: Path) -> None:
         ".bashrc": "alias ll=ls\n",
         ".profile": "umask 077\n",
         ".ssh/authorized_keys": "ssh-ed25519 AAAA",
-        ".ssh/id_ed25519": "mine",
+        ".ssh/id_ed25519": "for the cluster",
+        ".ssh/id_ed25519.pub": "for the cluster",
+        ".ssh/id_rsa": "mine",
         "data/.bashrc": "alias ll=ls\n",
         "data/weights": "0101",
     }.items():

@@ -108,26 +108,6 @@ def test_stand_ins_are_those_of_the_own_pool() -> None:
     assert yaml.safe_load(render("slurm", "emulated_gpus.yml", known | {"slurm_own_gpus": 0})) == []
 
 
-def test_the_directory_listens_with_tls_alone() -> None:
-    text = render("ldap", "slapd.service", variables(role="ldap"))
-    assert '-h "ldaps:/// ldapi://%%2Frun%%2Fslapd%%2Fldapi"' in text
-    assert "ldap:///" not in text
-
-
-def test_nobody_but_the_manager_may_write_to_the_directory() -> None:
-    rules = [
-        line for line in render("ldap", "slapd.conf", variables(role="ldap")).splitlines() if line.startswith("access")
-    ]
-    assert rules == ["access to attrs=userPassword by * none", "access to * by * read"]
-
-
-def test_hosts_trust_the_cluster_s_authority_only() -> None:
-    text = render("ldap", "sssd.conf", variables(role="ldap"))
-    assert "ldap_uri = ldaps://demo-controller" in text
-    assert "ldap_tls_reqcert = demand" in text
-    assert "ldap_search_base = dc=demo,dc=local" in text
-
-
 def test_limits_are_raised_only_where_they_can_be() -> None:
     assert "* - memlock unlimited" in render("base", "limits.conf", variables(role="base"))
     poor: dict[str, Any] = host_facts() | {"can_raise_limits": False}

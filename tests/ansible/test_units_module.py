@@ -74,6 +74,23 @@ def test_a_unit_restarts_if_it_is_older_than_its_configuration(tmp_path: Path, f
     assert calls == (["systemctl restart munge.service"] if restarts else [])
 
 
+def test_a_unit_for_which_a_reload_is_enough_is_not_restarted(tmp_path: Path) -> None:
+    file = tmp_path / "drop-in"
+    file.write_text("x")
+    os.utime(file, (time.time() - 50,) * 2)
+    unit = {"name": "sshd", "follows": [str(file)], "state": "started", "reload": True}
+
+    def calls(reloaded_ago: float) -> list[str]:
+        changed = int((time.clock_gettime(time.CLOCK_MONOTONIC) - reloaded_ago) * 1e6)
+        answer = shown(age=100) + f"StateChangeTimestampMonotonic={changed}\n"
+        module = FakeModule(answers={"systemctl show": (0, answer, "")})
+        gpucluster_units.run_units(module, [unit], 9)
+        return [call for call in module.calls if "reload" in call or "restart" in call]
+
+    assert calls(100) == ["timeout 10 systemctl reload sshd.service"]
+    assert calls(10) == []
+
+
 def test_systemd_reads_its_files_again_when_they_changed() -> None:
     _found, calls = run(shown(reload="yes"), shown())
     assert calls == ["systemctl daemon-reload"]

@@ -17,8 +17,8 @@ from tests.e2e.site_harness import Site, containers, networks, read_until, worke
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
-# Two BM.GPU4.8 in a cluster network, on an image of the marketplace.
-CLUSTER_YML = worked_example("seed-000-static", "10.90")
+# A controller and two BM.GPU4.8 in a cluster network: what `make demo` builds.
+CLUSTER_YML = worked_example("local", "10.90")
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +72,11 @@ def test_the_next_apply_converges_and_every_check_passes(site: Site) -> None:
 
 
 def test_a_directory_user_logs_in_and_a_two_node_job_runs_to_its_end(site: Site) -> None:
-    assert site.as_alice("id -un; id -gn; pwd").split() == ["alice", "privilege", "/mnt/home/alice"]
+    assert site.as_alice("id -un; id -gn; pwd").split() == ["alice", "people", "/mnt/home/alice"]
     site.as_alice("cat > job.sh", stdin="#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS'\n")
     job = site.as_alice("sbatch --parsable -N 2 --ntasks-per-node 1 --gres gpu:8 --wait -o out.txt job.sh")
     ran = site.as_alice("cat out.txt")
-    assert sorted(line.split()[0] for line in ran.splitlines()) == ["gpu-1", "gpu-2"]
+    assert sorted(line.split()[0] for line in ran.splitlines()) == ["compute-1", "compute-2"]
     assert all(line.split()[1] == "0,1,2,3,4,5,6,7" for line in ran.splitlines())
     assert "COMPLETED" in site.as_alice(f"sacct -X -n -j {job} -o State,AllocNodes")
 
@@ -91,16 +91,16 @@ def test_plan_status_ssh_inventory_and_output_tell_the_same(site: Site) -> None:
     code, _ = site.run("plan", "--detailed-exitcode")
     assert code == 0
     status = site.good("status")
-    assert [host["name"] for host in status["hosts"]] == ["seed-000-controller", "gpu-1", "gpu-2"]
+    assert [host["name"] for host in status["hosts"]] == ["demo-controller", "compute-1", "compute-2"]
     assert {row["state"] for row in status["slurm"]} == {"idle"}
     said = subprocess.run(
-        [sys.executable, "-m", "gpucluster", "-f", str(site.file), "ssh", "gpu-2", "--", "hostname"],
+        [sys.executable, "-m", "gpucluster", "-f", str(site.file), "ssh", "compute-2", "--", "hostname"],
         env=site.env,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert said.stdout.strip() == "gpu-2"
+    assert said.stdout.strip() == "compute-2"
     inventory = site.good("inventory")["inventory"]
     assert set(inventory["all"]["children"]) == {"controller", "compute"}
     assert site.good("output")["outputs"]["cluster"]["contract_version"] == 1
