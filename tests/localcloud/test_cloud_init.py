@@ -201,7 +201,8 @@ def test_the_drive_is_made_once_and_what_is_on_it_stays(good: Good) -> None:
     assert "noatime" in node.sh(f"findmnt -no OPTIONS {PATH}")
     assert node.sh(f"blkid -p -o value -s LABEL {device}") == "localscratch"
     assert node.outcome("local-disk")[0] == "mounted"
-    assert node.sh(f"stat -c %a {PATH}") == "1777"
+    # Everybody's, but for the one directory that root has made before anybody could.
+    assert node.sh(f"stat -c %u:%a {PATH} {PATH}/containers").split() == ["0:1777", "0:755"]
     entry = f"LABEL=localscratch {PATH} xfs defaults,noatime,nofail 0 0"
     assert node.sh(f"grep -c '^{entry}$' /etc/fstab") == "1"
     born = node.fingerprint(device)
@@ -228,7 +229,7 @@ def test_a_drive_that_came_back_blank_is_made_anew(good: Good) -> None:
     assert node.errors() == []
     assert node.outcome("local-disk")[0] == "mounted"
     assert node.fingerprint(device) not in ("", born)
-    assert node.sh(f"ls -A {PATH}") == ""
+    assert node.sh(f"ls -A {PATH}") == "containers"
 
 
 def test_another_file_system_at_the_mount_point_is_told(good: Good) -> None:
