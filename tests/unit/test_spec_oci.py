@@ -369,12 +369,12 @@ def test_one_thread_for_each_core_where_smt_is_off() -> None:
 def test_an_image_that_was_baked_before_the_new_keys_came_still_fits() -> None:
     """The fingerprint of an image by system and version, or by OCID, is made of the same facts as ever."""
     by_system, by_listing = spec_with(), spec_with("image: {listing: x, login_user: opc}")
-    assert handover._image_fingerprint(by_system.pools["compute"].image) == {
+    assert handover.image_fingerprint(by_system.pools["compute"].image) == {
         "ocid": None,
         "operating_system": "Debian",
         "version": "13",
     }
-    assert handover._image_fingerprint(by_listing.pools["compute"].image)["listing"] == "x"
+    assert handover.image_fingerprint(by_listing.pools["compute"].image)["listing"] == "x"
 
 
 def test_every_fault_of_the_new_keys_is_told_at_once(tmp_path: Path) -> None:

@@ -1,0 +1,247 @@
+"""Terraform's outputs as Ansible's inventory, and the ssh route to every host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpucluster import shapes
+from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
+from gpucluster.handover.names import BUILDER_GROUP, elastic_names, elastic_prefix, pool_group
+from gpucluster.handover.nodes import container_storage, nccl
+from gpucluster.handover.outputs import Outputs
+from gpucluster.instances import Member
+from gpucluster.software import Software
+from gpucluster.spec import ClusterSpec, Pool
+from gpucluster.ssh import GATEWAY, Host
+
+# Seconds that Slurm gives a node to come and to go. Bare metal passes its firmware's tests before it boots.
+_SLURM_POWER = {"resume_timeout": 1800, "suspend_timeout": 120}
+_SLURM_POWER_EMULATED = {"resume_timeout": 300, "suspend_timeout": 20}
+
+Members = Mapping[str, Sequence[Member]]
+
+
+def hosts(spec: ClusterSpec, outputs: Outputs, members: Members) -> tuple[Host, ...]:
+    """Every host with its ssh route: the controller by its public address, if it has one; nodes through it."""
+    controller = outputs.controller.name
+    found = [
+        Host(
+            controller,
+            outputs.controller.public_ip or outputs.controller.private_ip,
+            spec.controller.image.login_user,
+            outputs.controller.id,
+            jump=GATEWAY if outputs.bastion_id else "",
+        )
+    ]
+    for pool, nodes in members.items():
+        user = spec.pools[pool].image.login_user
+        found += [Host(node.name, node.private_ip, user, node.id, jump=controller) for node in nodes]
+    return tuple(found)
+
+
+def inventory(
+    spec: ClusterSpec,
+    outputs: Outputs,
+    members: Members,
+    *,
+    person_keys: Mapping[str, Sequence[str]],
+    hardware_emulated: bool,
+    autoscaling: Autoscaling | None,
+    software: Software,
+) -> dict[str, Any]:
+    """The whole Ansible inventory (its YAML form).
+
+    Args:
+        members: the permanent nodes of each pool; elastic ones come and go and stand in no inventory.
+        autoscaling: None where no pool is elastic.
+        person_keys: the public keys of each person, those that we generated included.
+        hardware_emulated: hosts have less than their shape promises (the local cloud).
+        software: the release files that hosts get.
+    """
+    addresses = [{"name": outputs.controller.name, "address": outputs.controller.private_ip}]
+    addresses += [{"name": node.name, "address": node.private_ip} for nodes in members.values() for node in nodes]
+    return {
+        "all": {
+            "vars": {
+                **_variables(spec, outputs, members, addresses, person_keys),
+                **_slurm_variables(spec, members, hardware_emulated),
+                **_container_variables(spec, software),
+                **_autoscaler_variables(spec, outputs, autoscaling),
+            },
+            "children": {
+                "controller": {
+                    "hosts": {
+                        outputs.controller.name: {
+                            "private_ip": outputs.controller.private_ip,
+                            "ansible_user": spec.controller.image.login_user,
+                        }
+                    }
+                },
+                "compute": {
+                    "children": {
+                        pool_group(pool): {
+                            "hosts": {
+                                node.name: {
+                                    "private_ip": node.private_ip,
+                                    "ansible_user": spec.pools[pool].image.login_user,
+                                }
+                                for node in nodes
+                            }
+                        }
+                        for pool, nodes in members.items()
+                    }
+                },
+            },
+        }
+    }
+
+
+def builder_inventory(inventory: Mapping[str, Any], spec: ClusterSpec, pool: str, builder: Member) -> dict[str, Any]:
+    """The inventory of a cluster with the instance that an image of a pool is baked on; no other nodes are in it."""
+    every = inventory["all"]
+    host = {"private_ip": builder.private_ip, "ansible_user": spec.pools[pool].image.login_user}
+    children = {
+        "controller": every["children"]["controller"],
+        BUILDER_GROUP: {"hosts": {builder.name: host}},
+        "compute": {"children": {pool_group(pool): {"hosts": {builder.name: {}}}}},
+    }
+    return {"all": {**every, "children": children}}
+
+
+def primary_gids(spec: ClusterSpec) -> dict[str, int]:
+    """The number of the primary group of each person in the file."""
+    users = spec.users
+    numbers = {users.group: users.gid, users.privilege_group: users.privilege_gid}
+    return {person.name: numbers[person.group] for person in users.people}
+
+
+def _variables(
+    spec: ClusterSpec,
+    outputs: Outputs,
+    members: Members,
+    addresses: list[dict[str, str]],
+    person_keys: Mapping[str, Sequence[str]],
+) -> dict[str, Any]:
+    home = spec.storage.home
+    return {
+        "ansible_python_interpreter": "/usr/bin/python3",
+        "gpucluster_name": spec.name,
+        "gpucluster_hosts": addresses,
+        "timezone": spec.software.timezone,
+        # Only an image that brings firewalld needs to hear of it; the cloud's own rules let the VCN in.
+        "base_trusted_networks": [spec.network.vcn_cidr],
+        "private_subnet_cidr": spec.network.private_subnet_cidr,
+        # All three are null where there is no shared home, and no directory.
+        "home_server": outputs.home_server if home.enabled else None,
+        "home_export_path": outputs.home_export_path if home.enabled else None,
+        "home_mount_path": home.mount_path if home.enabled else None,
+        "users_group": spec.users.group,
+        "users_gid": spec.users.gid,
+        "users_privilege_group": spec.users.privilege_group,
+        "users_privilege_gid": spec.users.privilege_gid,
+        "users_first_uid": spec.users.first_uid,
+        "users_people": [
+            {
+                "name": person.name,
+                "full_name": person.full_name,
+                "uid": person.uid,
+                "group": person.group,
+                "groups": list(person.groups),
+                "ssh_keys": list(person_keys[person.name]),
+                "shell": person.shell,
+                "slurm_account": person.slurm_account,
+            }
+            for person in spec.users.people
+        ],
+    }
+
+
+def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: bool) -> dict[str, Any]:
+    default = spec.slurm.default_partition
+    return {
+        "slurm_enabled": spec.slurm.enabled,
+        "slurm_cluster_name": spec.slurm.cluster_name or spec.name,
+        "slurm_accounting": spec.slurm.accounting,
+        "slurm_extra_config": dict(spec.slurm.extra_config),
+        "slurm_default_partition": default,
+        "slurm_pools": [
+            _slurm_pool(name, pool, members.get(name, ()), pool.partition == default)
+            for name, pool in spec.pools.items()
+        ],
+        "slurm_partitions": [_slurm_partition(spec, name, pools) for name, pools in spec.partitions.items()],
+        "slurm_power": _slurm_power(spec, hardware_emulated) if spec.elastic_pools else None,
+        "slurm_hardware_emulated": hardware_emulated,
+    }
+
+
+def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool) -> dict[str, Any]:
+    shape = shapes.get(pool.shape)
+    return {
+        "name": name,
+        "shape": pool.shape,
+        "nodes": [node.name for node in nodes],
+        "node": shapes.slurm_node(
+            shape, ocpus=pool.ocpus, memory_gb=pool.memory_gb, smt=pool.platform.smt is not False
+        ),
+        "gpus": shape.gpus,
+        "gres_type": shape.gres_type,
+        "rdma": pool.uses_rdma,
+        "nccl": nccl(pool),
+        "gpu_device_files": list(shape.gpu_device_files),
+        "partition": pool.partition,
+        "login_user": pool.image.login_user,
+        "default": default,
+        "elastic_nodes": f"{elastic_prefix(name)}[1-{elastic_names(pool)}]" if pool.elastic else "",
+        "idle_timeout": pool.idle_timeout,
+    }
+
+
+def _slurm_partition(spec: ClusterSpec, name: str, pools: Sequence[str]) -> dict[str, Any]:
+    mine = [spec.pools[pool] for pool in pools]
+    elastic = sum(pool.elastic_count for pool in mine)
+    return {
+        "name": name,
+        "pools": list(pools),
+        "default": name == spec.slurm.default_partition,
+        "max_nodes": sum(pool.count for pool in mine) + min(elastic, spec.autoscaler.max_nodes or elastic),
+        "idle_timeout": next((pool.idle_timeout for pool in mine if pool.elastic), None),
+    }
+
+
+def _slurm_power(spec: ClusterSpec, hardware_emulated: bool) -> dict[str, int]:
+    """Slurm counts permanent nodes as powered, too."""
+    elastic = sum(pool.elastic_count for pool in spec.pools.values())
+    allowed = min(elastic, spec.autoscaler.max_nodes or elastic)
+    permanent = sum(pool.count for pool in spec.pools.values())
+    times = _SLURM_POWER_EMULATED if hardware_emulated else _SLURM_POWER
+    return {**times, "max_powered_nodes": permanent + allowed}
+
+
+def _container_variables(spec: ClusterSpec, software: Software) -> dict[str, Any]:
+    containers, nvidia = spec.containers, spec.nvidia
+    return {
+        "containers_runtimes": list(containers.runtimes),
+        "containers_compression": containers.compression,
+        "containers_pull": list(containers.pull),
+        "containers_storage": container_storage(spec),
+        "pyxis_container_scope": containers.container_scope,
+        "pyxis_squashfuse": containers.squashfuse,
+        "software_files": [dict(file) for file in software.files],
+        "software_directory": str(software.directory) if software.directory else None,
+        "nvidia_driver": nvidia.driver,
+        "nvidia_driver_branch": nvidia.driver_branch,
+        "nvidia_replace_driver": nvidia.replace_driver,
+        "nvidia_dcgm": nvidia.dcgm,
+    }
+
+
+def _autoscaler_variables(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling | None) -> dict[str, Any]:
+    if autoscaling is None:
+        return {"autoscaler_policy": None, "autoscaler_wheels": None, "autoscaler_credentials": None}
+    credentials, wheels = autoscaling.access.credentials, autoscaling.wheels
+    return {
+        "autoscaler_policy": autoscaler_policy(spec, outputs, autoscaling),
+        "autoscaler_wheels": str(wheels) if wheels else None,
+        "autoscaler_credentials": str(credentials) if credentials else None,
+    }

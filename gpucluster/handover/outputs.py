@@ -1,0 +1,101 @@
+"""What Terraform made: its output `cluster`, a versioned contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpucluster.errors import TerraformError
+from gpucluster.instances import Member
+
+CONTRACT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class PoolOutput:
+    """What Terraform made for a pool. `instances` is empty for a cluster network: its members come from the SDK.
+
+    `image_id` is the image of the permanent nodes; the instance configuration launches from `baked_image_id`, if any.
+    """
+
+    availability_domain: str
+    kind: str
+    shape: str
+    image_id: str
+    baked_image_id: str | None
+    instance_configuration_id: str | None
+    compute_cluster_id: str | None
+    cluster_network_id: str | None
+    instances: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The root's output `cluster`, version 1.
+
+    `bastion_id` is the bastion that the controller is reached through; None where it has a public address.
+    `home_file_system_id` is empty where an existing server has the homes, as all of it is without a shared home.
+    """
+
+    name: str
+    region: str
+    compartment_id: str
+    availability_domain: str
+    controller: Member
+    home_file_system_id: str
+    home_server: str
+    home_export_path: str
+    pools: Mapping[str, PoolOutput]
+    bastion_id: str | None = None
+
+    @classmethod
+    def parse(cls, outputs: Mapping[str, Any]) -> Outputs:
+        """Read `terraform output -json`, values only.
+
+        Raises:
+            TerraformError: there is no such output, or it is of another version.
+        """
+        cluster = outputs.get("cluster")
+        if not isinstance(cluster, Mapping):
+            raise TerraformError("the state holds no cluster", hint="Run: gpucluster apply")
+        version = cluster.get("contract_version")
+        if version != CONTRACT_VERSION:
+            raise TerraformError(
+                f"the state speaks version {version} of the output contract, this gpucluster {CONTRACT_VERSION}",
+                hint="Run apply with the gpucluster that belongs to it",
+            )
+        try:
+            return cls(
+                name=cluster["name"],
+                region=cluster["region"],
+                compartment_id=cluster["compartment_id"],
+                availability_domain=cluster["availability_domain"],
+                controller=_member(cluster["controller"]),
+                home_file_system_id=cluster["home"]["file_system_id"] or "",
+                home_server=cluster["home"]["mount_target_ip"] or "",
+                home_export_path=cluster["home"]["export_path"] or "",
+                pools={name: _pool_output(pool, cluster) for name, pool in cluster["pools"].items()},
+                bastion_id=cluster.get("bastion_id"),
+            )
+        except (KeyError, TypeError) as error:
+            raise TerraformError(f"the output `cluster` lacks {error}", hint="Run: gpucluster apply") from error
+
+
+def _member(raw: Mapping[str, Any]) -> Member:
+    return Member(raw["id"], raw["name"], raw["private_ip"], raw.get("public_ip") or "")
+
+
+def _pool_output(raw: Mapping[str, Any], cluster: Mapping[str, Any]) -> PoolOutput:
+    # What has a default came after the first release: a state that it wrote is read by the next apply.
+    return PoolOutput(
+        raw.get("availability_domain") or cluster["availability_domain"],
+        raw["kind"],
+        raw["shape"],
+        raw.get("image_id") or "",
+        raw.get("baked_image_id"),
+        raw["instance_configuration_id"],
+        raw["compute_cluster_id"],
+        raw["cluster_network_id"],
+        tuple(_member(instance) for instance in raw["instances"]),
+    )

@@ -1,0 +1,130 @@
+"""The wish as the variables of the root `terraform/cluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpucluster import shapes
+from gpucluster.handover.names import CLUSTER_TAG, permanent_names
+from gpucluster.spec import ClusterSpec, Image, Network, Platform, Pool
+
+RDMA_PLUGINS = ("Compute HPC RDMA Authentication", "Compute HPC RDMA Auto-Configuration")
+
+
+def tfvars(
+    spec: ClusterSpec,
+    *,
+    tenancy_id: str,
+    compartment_id: str,
+    ssh_authorized_keys: Sequence[str],
+    baked_images: Mapping[str, str],
+    home_region: str = "",
+    user_data: Mapping[str, str] | None = None,
+    iam: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The variables of the root `terraform/cluster`.
+
+    Args:
+        baked_images: the OCID of the image that a pool's elastic nodes boot from, by pool; without one they launch
+            from the image that permanent nodes have.
+        home_region: the region that dynamic groups and policies are written in; empty: that of the cluster.
+        user_data: what cloud-init is told, by `controller` and the names of pools.
+        iam: the dynamic group and its policies; None where none are made.
+    """
+    controller, home, data = spec.controller, spec.storage.home, user_data or {}
+    return {
+        "cluster_name": spec.name,
+        "region": spec.cloud.region,
+        "home_region": home_region or spec.cloud.region,
+        "tenancy_id": tenancy_id,
+        "compartment_id": compartment_id,
+        "availability_domain": spec.cloud.availability_domain,
+        "ssh_authorized_keys": list(ssh_authorized_keys),
+        "network": _network(spec.network, spec.name),
+        "controller": {
+            "shape": controller.shape,
+            "ocpus": controller.ocpus,
+            "memory_gb": controller.memory_gb,
+            "boot_volume_gb": controller.boot_volume_gb,
+            "boot_volume_vpus_per_gb": controller.boot_volume_vpus_per_gb,
+            "image": _image(controller.image),
+            "user_data": data.get("controller"),
+        },
+        "home": {
+            "enabled": home.enabled,
+            "export_path": home.export_path,
+            "file_system_id": home.file_system_id,
+            "server": home.server,
+        },
+        "pools": {
+            name: _pool_variables(name, pool, baked_images.get(name), data.get(name))
+            for name, pool in spec.pools.items()
+        },
+        "iam": dict(iam) if iam is not None else None,
+        "freeform_tags": {**spec.cloud.freeform_tags, CLUSTER_TAG: spec.name},
+        "defined_tags": dict(spec.cloud.defined_tags),
+    }
+
+
+def _image(image: Image) -> dict[str, str | bool | None]:
+    return {
+        "ocid": image.ocid,
+        "name": image.name,
+        "operating_system": image.operating_system,
+        "version": image.version,
+        "listing": image.listing,
+        "listing_version": image.listing_version,
+        "make_compatible": image.make_compatible,
+    }
+
+
+def _network(network: Network, cluster: str) -> dict[str, Any]:
+    return {
+        "access": network.access,
+        "vcn_cidr": network.vcn_cidr,
+        "public_subnet_cidr": network.public_subnet_cidr,
+        "private_subnet_cidr": network.private_subnet_cidr,
+        "vcn_id": network.vcn_id,
+        "public_subnet_id": network.public_subnet_id,
+        "private_subnet_id": network.private_subnet_id,
+        "ssh_allowed_cidrs": list(network.ssh_allowed_cidrs),
+        "dns_label": cluster.replace("-", ""),
+    }
+
+
+def _platform(shape: str, platform: Platform) -> dict[str, str | bool | None] | None:
+    """The settings of the firmware, for shapes that have such; None if nothing was said."""
+    kind = shapes.get(shape).platform_config_type
+    if kind is None or platform == Platform():
+        return None
+    return {"type": kind, "numa_nodes_per_socket": platform.numa_nodes_per_socket, "smt": platform.smt}
+
+
+def _pool_variables(name: str, pool: Pool, baked_image_id: str | None, user_data: str | None) -> dict[str, Any]:
+    return {
+        "kind": pool.kind,
+        "shape": pool.shape,
+        "ocpus": pool.ocpus,
+        "memory_gb": pool.memory_gb,
+        "count": pool.count,
+        "max_count": pool.max_count,
+        "node_names": list(permanent_names(name, pool)),
+        "boot_volume_gb": pool.boot_volume_gb,
+        "boot_volume_vpus_per_gb": pool.boot_volume_vpus_per_gb,
+        "image": _image(pool.image),
+        "user_data": user_data,
+        "platform": _platform(pool.shape, pool.platform),
+        "capacity_reservation_id": pool.capacity_reservation_id,
+        "rdma": pool.uses_rdma,
+        "rdma_plugins": _rdma_plugins(pool),
+        "availability_domain": pool.availability_domain,
+        "baked_image_id": baked_image_id if pool.elastic else None,
+    }
+
+
+def _rdma_plugins(pool: Pool) -> list[str]:
+    """Fixed addresses stay as they are only if the plugin that gives others is off; authentication is always needed."""
+    if not pool.uses_rdma:
+        return []
+    return list(RDMA_PLUGINS if pool.rdma_addressing == "plugin" else RDMA_PLUGINS[:1])
