@@ -33,8 +33,10 @@ destroy: $(VENV)/run.stamp ## take the demo cluster away again
 .PHONY: test
 test: system-packages test-packages lint ## run every check and every test, the end-to-end test included
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slurm and not e2e"
-# Real Slurm and whole clusters have the machine to themselves: they wait for each other by the second.
-	$(BIN)/python -m pytest -m "slurm or e2e"
+# Real Slurm has the machine to itself: its tests wait by the second.
+	$(BIN)/python -m pytest -m slurm
+# Whole clusters mostly wait for their own machines.
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m e2e
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp $(CHECKOV)/$(CHECKOV_VERSION).stamp ## run the checks that need no machine: style, types, walls, Ansible, YAML, Terraform
