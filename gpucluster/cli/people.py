@@ -14,6 +14,7 @@ from gpucluster.errors import EXIT_FAILED, InputError, PartlyDone
 
 if TYPE_CHECKING:
     from gpucluster.accounts import GroupChange, Removal, User, UserChange
+    from gpucluster.report import Reporter
 
 _MAX_STDIN = 64 * 1024
 _STDIN = "-"
@@ -184,20 +185,16 @@ def user_edit(context: Context, name: str, **options: Any) -> None:
 @click.argument("name")
 def user_disable(context: Context, name: str) -> None:
     """Keep somebody out, and end what they run; everything stays."""
-    with cluster_of(context) as (cluster, shown), _telling(lambda done: _changed(done, name, *_DISABLED)):
-        done = cluster.users.disable(name)
-        text = _changed(done, name, *_DISABLED)
-        shown.result({"command": "user disable", **done.to_dict()}, text)
+    with cluster_of(context) as (cluster, shown):
+        _switch(shown, "user disable", name, cluster.users.disable, *_DISABLED)
 
 
 @command("enable", parent=user)
 @click.argument("name")
 def user_enable(context: Context, name: str) -> None:
     """Let somebody in again."""
-    with cluster_of(context) as (cluster, shown), _telling(lambda done: _changed(done, name, *_ENABLED)):
-        done = cluster.users.enable(name)
-        text = _changed(done, name, *_ENABLED)
-        shown.result({"command": "user enable", **done.to_dict()}, text)
+    with cluster_of(context) as (cluster, shown):
+        _switch(shown, "user enable", name, cluster.users.enable, *_ENABLED)
 
 
 @command("remove", parent=user)
@@ -286,6 +283,19 @@ def group_remove_member(context: Context, name: str, member: str) -> None:
 
 _DISABLED = ("is disabled", "was disabled already")
 _ENABLED = ("is enabled", "was enabled already")
+
+
+def _switch(
+    shown: Reporter, command_name: str, name: str, change: Callable[[str], UserChange], now: str, already: str
+) -> None:
+    """Let somebody in or keep them out, and say what came of it."""
+
+    def told(done: UserChange) -> str:
+        return _changed(done, name, now, already)
+
+    with _telling(told):
+        done = change(name)
+        shown.result({"command": command_name, **done.to_dict()}, told(done))
 
 
 @contextlib.contextmanager

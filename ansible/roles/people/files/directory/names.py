@@ -77,9 +77,7 @@ def user_name(value: Any, here: Surroundings) -> str:
     Raises:
         Refused: it can't be one.
     """
-    name = _plain(value, "user")
-    if name in RESERVED or name in here.logins or name.startswith("systemd-"):
-        raise Refused(f"the user {name} belongs to the system", "Choose another name")
+    name = _free_name(value, "user", here)
     if name in here.users:
         raise Refused(f"{name} is an account of this host itself", "Choose another name")
     return name
@@ -91,9 +89,7 @@ def group_name(value: Any, here: Surroundings) -> str:
     Raises:
         Refused: it can't be one.
     """
-    name = _plain(value, "group")
-    if name in RESERVED or name in here.logins or name.startswith("systemd-"):
-        raise Refused(f"the group {name} belongs to the system", "Choose another name")
+    name = _free_name(value, "group", here)
     if name in here.groups:
         raise Refused(f"{name} is a group of this host itself", "Choose another name")
     return name
@@ -106,6 +102,13 @@ def known_name(value: Any, kind: str) -> str:
         Refused: nothing can have it.
     """
     return _plain(value, kind)
+
+
+def _free_name(value: Any, kind: str, here: Surroundings) -> str:
+    name = _plain(value, kind)
+    if name in RESERVED or name in here.logins or name.startswith("systemd-"):
+        raise Refused(f"the {kind} {name} belongs to the system", "Choose another name")
+    return name
 
 
 def _plain(value: Any, kind: str) -> str:
