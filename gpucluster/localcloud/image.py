@@ -33,9 +33,9 @@ _LOCK = Path("/run/gpucluster-image.lock")
 _HERE = Path(__file__).resolve().parent
 _PACKAGES = _HERE / "packages.txt"
 _FILES = _HERE / "image_files"
-# The tar file, the directory that it is made from, and the image in Podman's storage take 0.7 GB each.
-_BUILD_BYTES = 2_000_000_000
-_STORE_BYTES = 1_000_000_000
+# The tar file, the directory that it is made from, and the image in Podman's storage take 1.3 GB each.
+_BUILD_BYTES = 3_500_000_000
+_STORE_BYTES = 1_800_000_000
 # Whatever kills us, the build ends as well: the shell gets a signal, then `unshare`, then every process of its
 # namespace, and with the last of them the mounts in the new root are gone, so that what is left is safe to remove.
 _SHELL = ("sh", "-c", 'trap "exit 130" INT TERM; "$@" 2>&1 & wait $!', "sh")
