@@ -143,6 +143,15 @@ def test_somebody_without_rights_imports_and_runs(cluster: Cluster) -> None:
     assert "Read-only file system" in said[-1]
 
 
+def test_a_step_starts_for_who_came_by_ssh_with_a_single_command(cluster: Cluster) -> None:
+    """Its bash would read ~/.bashrc instead of the functions that Enroot hands to it."""
+    environment = {"HOME": f"/home/{USER}", "SSH_CLIENT": "192.0.2.1 50000 22", "SHLVL": "0"}
+    start = ("start", "mine", "/usr/bin/cat", "/marker")
+    said = cluster.node.run("/usr/bin/enroot", *start, uid=USER, check=False, environment=environment)
+    assert "command not found" in said, "without what the role puts before it"
+    assert cluster.node.run("enroot", *start, uid=USER, environment=environment) == "inside\n"
+
+
 def test_another_person_sees_none_of_it(cluster: Cluster) -> None:
     cluster.prolog(USER + 1)
     assert cluster.enroot("list", uid=USER + 1) == ""
@@ -158,6 +167,7 @@ def test_it_goes_when_it_is_not_wanted_any_more(cluster: Cluster) -> None:
     assert cluster.apply(None).changed == 2
     for path in (
         "/usr/bin/enroot",
+        "/usr/local/bin/enroot",
         "/etc/enroot",
         PROLOG,
         "/etc/tmpfiles.d/gpucluster-enroot.conf",

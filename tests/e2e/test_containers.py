@@ -131,7 +131,10 @@ def test_without_enroot_nothing_of_it_is_left_and_jobs_run(site: Site) -> None:
     result = site.good("apply")
     assert not [name for name in statuses(result) if "container" in name]
     # What a role would look for in the next run is gone as well: it would change nothing.
-    left = f"{PLUGIN} /usr/bin/enroot /usr/local/sbin/gpucluster-image /etc/gpucluster/runtimes/* {CACHE}/*"
+    left = (
+        f"{PLUGIN} /usr/bin/enroot /usr/local/bin/enroot /usr/local/sbin/gpucluster-image /etc/gpucluster/runtimes/* "
+        f"{CACHE}/*"
+    )
     for host in ("boxes-controller", "compute-1", "compute-2"):
         assert on(site, host, "sh", "-c", f"'ls -d {left} 2> /dev/null | wc -l'") == "0"
     assert set(site.as_alice("srun -N 2 -p compute hostname").split()) == {"compute-1", "compute-2"}
