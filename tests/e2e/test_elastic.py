@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.doubles.pyxis import packages as pyxis
-from tests.e2e.containers_harness import MARKER, batch, image, mirror
+from tests.e2e.containers_harness import LOOK, MARKER, batch, image, mirror
 from tests.e2e.site_harness import Site, containers, networks, worked_example
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -92,6 +92,14 @@ def test_a_job_brings_its_nodes_and_the_controller_configures_them(site: Site) -
 def test_a_container_job_runs_on_nodes_that_the_controller_configured(site: Site) -> None:
     image(site)
     assert batch(site, "-N 2") == [f"{MARKER} compute-e1", f"{MARKER} compute-e2"]
+
+
+def test_commands_in_a_row_wait_for_nodes_that_are_just_completing(site: Site) -> None:
+    """Slurm would try an srun at once, and refuse what the pool's size does not allow rather than let it wait."""
+    both = LOOK.replace("srun", "srun -N 2 --ntasks-per-node=1")
+    said = site.as_alice(f"for _ in 1 2 3; do srun hostname; {both}; done").splitlines()
+    assert len(said) == 9
+    assert said.count(f"{MARKER} compute-e1") == said.count(f"{MARKER} compute-e2") == 3
 
 
 def test_a_job_larger_than_the_pool_is_refused_at_once(site: Site) -> None:
