@@ -416,6 +416,9 @@ def test_no_address_reaches_out_of_the_directory(uri: str) -> None:
 
 def test_bars_of_progress_are_no_news() -> None:
     assert job.shown_line("[===========|            ] 512/1024  50%") == ""
+    for figure in ("Number of inodes 39", "43.57% of uncompressed filesystem size", "compressed xattrs", "root (0)"):
+        assert job.shown_line(figure) == ""
+    assert job.shown_line("FATAL ERROR: Failed to create thread") != ""
     assert job.shown_line("\x1b[32m[INFO]\x1b[0m Extracting image layers...") == "[INFO] Extracting image layers..."
     assert "\x1b" not in job.shown_line("\x1b]0;title\x07 words")
 

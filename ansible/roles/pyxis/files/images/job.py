@@ -23,6 +23,11 @@ SILENCE = 60.0
 PATIENCE = 60.0
 LAST_WORDS = 6
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# The figures of mksquashfs, two dozen lines of them.
+_FIGURES = re.compile(
+    r"Parallel mksquashfs:|Creating \d|Exportable Squashfs|(un)?compressed |duplicates are|Filesystem size"
+    r"|[\d.]+% of uncompressed|(Inode|Directory|Xattr|Fragment|Id) table|Number of |\w+ \(\d+\)$"
+)
 
 
 class Pool(NamedTuple):
@@ -124,8 +129,8 @@ def _follow(child: subprocess.Popen[bytes]) -> list[str]:
 
 
 def shown_line(line: str) -> str:
-    """A line of a program, for people: no colours, no bars of progress, no end that nobody reads."""
+    """A line of a program, for people: no colours, no bars of progress, no figures, no end that nobody reads."""
     words = _COLOUR.sub("", line).strip()
-    if re.match(r"\[[=|/\\ -]*[|/\\-][= ]*\]", words):
+    if _FIGURES.match(words) or re.match(r"\[[=|/\\ -]*[|/\\-][= ]*\]", words):
         return ""
     return "".join(char if char.isprintable() else "?" for char in words[:300])
