@@ -212,6 +212,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
     return {
         "hostname": platform.node(),
         "system": system(read("/etc/os-release")),
+        "kernel": platform.release(),
         "container": container,
         "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20,
         "cgroup": cgroup(bool(container)),

@@ -54,6 +54,7 @@ INVENTORY: dict[str, Any] = {
         {"name": "compute-2", "address": "10.0.1.3"},
     ],
     "timezone": "UTC",
+    "private_subnet_domain_name": "",
     "home_server": "10.0.1.9",
     "home_export_path": "/mnt/home",
     "home_mount_path": "/mnt/home",
@@ -123,6 +124,7 @@ def host_facts(*, cgroups: bool = False, slurm: str = "24.11.5") -> dict[str, An
     """What gpucluster_host says of a host, as far as templates ask."""
     return {
         "system": "Debian-13",
+        "kernel": "6.12.57+deb13-amd64",
         "container": "",
         "memory_mib": 64000,
         "cgroup": {"version": 2, "controllers": ["cpuset", "memory"] if cgroups else [], "usable": cgroups},
@@ -178,7 +180,8 @@ def render(role: str, template: str, known: Mapping[str, Any]) -> str:
     templar.environment.loader.searchpath = [str(folder)]
     # As the template module sets them.
     templar.environment.trim_blocks, templar.environment.lstrip_blocks = True, False
-    return str(templar.do_template((folder / f"{template}.j2").read_text(), preserve_trailing_newlines=True))
+    text = (folder / f"{template}.j2").read_text()
+    return str(templar.do_template(text, preserve_trailing_newlines=True, escape_backslashes=False))
 
 
 def render_slurm(

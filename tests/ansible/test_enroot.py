@@ -75,9 +75,9 @@ def units(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("compression", "options"),
     [
-        ("zstd", "-comp zstd -Xcompression-level 3 -b 1M"),
-        ("lzo", "-comp lzo -b 1M"),
-        ("none", "-noI -noD -noF -noX -no-duplicates"),
+        ("zstd", "-comp zstd -Xcompression-level 3 -b 1M -exit-on-error"),
+        ("lzo", "-comp lzo -b 1M -exit-on-error"),
+        ("none", "-noI -noD -noF -noX -no-duplicates -exit-on-error"),
     ],
 )
 def test_the_configuration_can_be_read_by_a_shell(compression: str, options: str, tmp_path: Path) -> None:
@@ -98,6 +98,23 @@ def test_the_configuration_can_be_read_by_a_shell(compression: str, options: str
         assert settings[f"ENROOT_{kind}_PATH"] == place
     # It switches every registry to HTTP; and credentials are looked for where people have them, in their home.
     assert not {"ENROOT_ALLOW_HTTP", "ENROOT_CONFIG_PATH"} & set(settings)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "native"),
+    [
+        ("5.15.0-313.189.5.3.el9uek.x86_64", "no"),
+        ("6.5.0-1027-oracle", "no"),
+        ("6.6.0", "yes"),
+        ("6.12.57+deb13-amd64", "yes"),
+        ("6.14.0-rc1", "yes"),
+        ("10.0.0", "yes"),
+    ],
+)
+def test_changes_to_a_mounted_image_are_left_to_a_kernel_that_can_keep_them(kernel: str, native: str) -> None:
+    given = known()
+    given["ansible_facts"]["gpucluster_host"]["kernel"] = kernel
+    assert f"\nENROOT_NATIVE_OVERLAYFS {native}\n" in render("enroot", "enroot.conf", given)
 
 
 @pytest.mark.parametrize("shape", list(shapes.catalogue()))

@@ -97,7 +97,7 @@ def test_it_is_installed_once(cluster: Cluster) -> None:
     assert cluster.apply(NEW, containers_compression="none").changed == 3
     assert cluster.apply(NEW, containers_compression="none").changed == 0
     assert node.run("enroot", "version").strip() == NEW
-    assert "ENROOT_SQUASH_OPTIONS -noI -noD -noF -noX -no-duplicates\n" in node.read(packages.CONFIG)
+    assert "ENROOT_SQUASH_OPTIONS -noI -noD -noF -noX -no-duplicates -exit-on-error\n" in node.read(packages.CONFIG)
     for path in ("/run/enroot", STORAGE, *(f"{STORAGE}/{kind}" for kind in ("cache", "data", "temp"))):
         assert node.state(path) == "0 755", path
     assert node.state(PROLOG) == "0 755"
@@ -118,15 +118,16 @@ def test_another_version_comes_and_so_do_other_settings(cluster: Cluster) -> Non
     assert cluster.apply(OLD).changed == 2
     assert cluster.node.run("enroot", "version").strip() == OLD, "down"
     config = cluster.node.read(packages.CONFIG)
-    assert "ENROOT_SQUASH_OPTIONS -comp zstd -Xcompression-level 3 -b 1M\n" in config
+    assert "ENROOT_SQUASH_OPTIONS -comp zstd -Xcompression-level 3 -b 1M -exit-on-error\n" in config
     installed = cluster.node.run("dpkg-query", "--show", "--showformat=${Package} ${Version}\n", "enroot*").split("\n")
     assert {f"enroot {OLD}-1", f"enroot+caps {OLD}-1"} <= set(installed)
 
 
 def test_somebody_without_rights_imports_and_runs(cluster: Cluster) -> None:
     node, address = cluster.node, cluster.server.url.removeprefix("http://")
-    refused = cluster.enroot("list", uid=USER + 1, check=False)
+    refused = cluster.enroot("remove", "mine", uid=USER + 1, check=False)
     assert "Permission denied" in refused, "outside of a job there is no place"
+    assert cluster.enroot("list", uid=USER + 1) == "", "the plugin asks after jobs that began before Enroot came"
     assert cluster.prolog() == ""
     for place in ("/run/enroot", *(f"{STORAGE}/{kind}" for kind in ("cache", "data", "temp"))):
         assert node.state(f"{place}/user-{USER}") == f"{USER} 700"

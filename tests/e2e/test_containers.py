@@ -7,6 +7,7 @@ in the order of this file, on one cluster.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -138,3 +139,23 @@ def test_without_enroot_nothing_of_it_is_left_and_jobs_run(site: Site) -> None:
     for host in ("boxes-controller", "compute-1", "compute-2"):
         assert on(site, host, "sh", "-c", f"'ls -d {left} 2> /dev/null | wc -l'") == "0"
     assert set(site.as_alice("srun -N 2 -p compute hostname").split()) == {"compute-1", "compute-2"}
+
+
+def test_nodes_with_jobs_get_it_and_go_on(site: Site) -> None:
+    """The plugin's epilog runs for jobs that began before it, too; if it failed, their nodes would be drained."""
+    job = site.as_alice("sbatch --parsable -N 2 -p compute --wrap 'sleep 600'")
+    wait_for(site, f"squeue -h -j {job} -o %T", "RUNNING")
+    change(site, "runtimes: []", "runtimes: [enroot]")
+    assert statuses(site.good("apply"))["container steps run in pool compute"] in ("pass", "skip")
+    assert site.as_alice(f"squeue -h -j {job} -o %T") == "RUNNING"
+    site.as_alice(f"scancel {job}")
+    wait_for(site, "sinfo -h -p compute -o '%D %T'", "2 idle")
+    said = site.as_alice(LOOK.replace("srun", "srun -N 2 --ntasks-per-node=1 -p compute"))
+    assert sorted(said.splitlines()) == [f"{MARKER} compute-1", f"{MARKER} compute-2"]
+
+
+def wait_for(site: Site, command: str, answer: str) -> None:
+    deadline = time.monotonic() + 60
+    while (said := site.as_alice(command)) != answer:
+        assert time.monotonic() < deadline, said
+        time.sleep(0.5)

@@ -2,9 +2,10 @@
  * A double of Pyxis for tests: the same options and the same settings, a far simpler container.
  *
  * Steps with --container-image=FILE run in a directory into which root has unpacked FILE, by chroot. No user namespace,
- * no Enroot, no registry, no squashfuse; named containers stay until their job's last step on the node is over.
+ * no step by Enroot, no registry, no squashfuse; named containers stay until their job's last step on the node is over.
  * What it does as the real one: it refuses settings that its version does not know, wants the parent of runtime_path to
- * be there, fails the step that it can't put into a container, and registers its options wherever srun and sbatch run.
+ * be there, fails the step that it can't put into a container, registers its options wherever srun and sbatch run, and
+ * asks Enroot for the containers of the user after each job, where their scope is the job.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +26,7 @@ SPANK_PLUGIN(pyxis, 1)
 
 const char double_version[] = "pyxis double " DOUBLE_VERSION;
 
+static int scope_is_job;
 static char image[4096], mounts[8192], name[256], workdir[4096], runtime_path[2048] = "/run/pyxis";
 
 enum { IMAGE = 1, MOUNTS, NAME, WORKDIR, IGNORED };
@@ -81,6 +83,8 @@ static int configure(int count, char **words)
 		}
 		if (strncmp(words[i], "runtime_path=", 13) == 0)
 			snprintf(runtime_path, sizeof(runtime_path), "%s", words[i] + 13);
+		if (strncmp(words[i], "container_scope=", 16) == 0)
+			scope_is_job = strcmp(words[i] + 16, "job") == 0;
 	}
 	return 0;
 }
@@ -109,7 +113,7 @@ int slurm_spank_slurmd_init(spank_t sp, int count, char **words)
 	return slurm_spank_init(sp, count, words);
 }
 
-static int run(char *const argv[])
+static int run_as(uid_t uid, gid_t gid, char *const argv[])
 {
 	int status = -1;
 	pid_t child = fork();
@@ -120,12 +124,40 @@ static int run(char *const argv[])
 		dup2(null, 0);
 		dup2(null, 1);
 		dup2(null, 2);
+		if (setregid(gid, gid) || setreuid(uid, uid))
+			_exit(127);
 		execvp(argv[0], argv);
 		_exit(127);
 	}
 	if (child < 0 || waitpid(child, &status, 0) < 0)
 		return -1;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int run(char *const argv[])
+{
+	return run_as(getuid(), getgid(), argv);
+}
+
+/* As the real one: after every job, with a container or without, and the node is drained if it fails. */
+int slurm_spank_job_epilog(spank_t sp, int count, char **words)
+{
+	uid_t uid;
+	gid_t gid;
+
+	if (configure(count, words))
+		return -1;
+	if (!scope_is_job)
+		return 0;
+	setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 0);
+	unsetenv("HOME");
+	if (spank_get_item(sp, S_JOB_UID, &uid) || spank_get_item(sp, S_JOB_GID, &gid))
+		return -1;
+	if (run_as(uid, gid, (char *const[]){"enroot", "list", NULL})) {
+		slurm_error("pyxis: epilog: couldn't get list of existing containers");
+		return -1;
+	}
+	return 0;
 }
 
 /* The container's directory: of the step, or of the job where it has a name. */

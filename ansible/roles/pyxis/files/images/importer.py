@@ -24,6 +24,8 @@ HINTS = (
      "Look from the node: it must reach the registry, and trust its certificate"),
     (r"No space left|[Dd]isk quota",
      "Make room on the share or on the node's disk; see: gpucluster ssh -- df -h {directory}"),
+    (r"oom_kill|[Oo]ut of memory|OUT_OF_MEMORY",
+     "Packing took more memory than the job has: take a pool with more for each processor"),
     (r"failed to set capabilities", "The node lacks the package enroot+caps. Run: gpucluster apply"),
     (r"execve\(\).*enroot|enroot: (?:command )?not found", "The node has no Enroot yet. Run: gpucluster apply"),
     (r"[Ii]nvalid account|association", "The person has no account in Slurm; see: gpucluster user show {user}"),
