@@ -13,8 +13,9 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol
@@ -27,7 +28,10 @@ SUMS = "SHA256SUMS"
 #: Seconds without a byte, of a look and of a download; and seconds between one attempt and the next.
 SILENCE, PAUSES = {"HEAD": 10.0, "GET": 30.0}, (1.0, 3.0)
 _SUMS_LIMIT = 1024 * 1024
-_CHECKSUM = re.compile("[0-9a-f]{64}")
+_SUM = "(?P<checksum>[0-9a-f]{64})"
+_LINE = re.compile(rf"{_SUM}\s+\*?(?P<name>.+)", re.IGNORECASE)
+# `SHA256 (name) = sum` of BSD's programs and `sha256sum --tag`, `SHA256(name)= sum` of OpenSSL's.
+_TAGGED = re.compile(rf"SHA(?:2-)?256\s*\((?P<name>.+)\)\s*=\s*{_SUM}", re.IGNORECASE)
 _REDIRECTS = 5
 _NO_HEAD = frozenset({400, 403, 405, 501})
 _NOT_THERE = frozenset({403, 404, 410})
@@ -36,6 +40,24 @@ _HINT = (
     "Run it again when the network is there, or set software.mirror in cluster.yml to a directory or URL that has the "
     "files (docs/how-to/mirror.md)"
 )
+
+
+@dataclass(frozen=True)
+class Word:
+    """What a source says of a file's checksum.
+
+    Args:
+        sha256: None where it says none that counts.
+        why: what its lists were found to say, then; empty where it has no list.
+        disputed: its list says more than one.
+    """
+
+    sha256: str | None
+    why: str = ""
+    disputed: bool = False
+
+
+SILENT = Word(None)
 
 
 class Source(Protocol):
@@ -55,8 +77,8 @@ class Source(Protocol):
     def find(self, artifact: Artifact) -> str | None:
         """Which of these places has the file; None if none has."""
 
-    def sum_of(self, artifact: Artifact, place: str) -> str | None:
-        """What the source's own SHA256SUMS says of the file; None without a word."""
+    def sum_of(self, artifact: Artifact, place: str) -> Word:
+        """What the source's own SHA256SUMS says of the file."""
 
     def reading(self, place: str) -> Any:
         """A context that gives (a stream, its size in bytes or None)."""
@@ -69,21 +91,43 @@ def source(mirror: str | None) -> Source:
     return Web(mirror) if mirror.startswith(("http://", "https://")) else Directory(Path(mirror))
 
 
-def parse_sums(text: str) -> dict[str, str]:
-    """File name to checksum, of what `sha256sum` prints; lines of another form are left out."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        checksum, _space, name = line.strip().partition(" ")
-        if _CHECKSUM.fullmatch(checksum.lower()):
-            found[name.strip().removeprefix("*").removeprefix("./")] = checksum.lower()
+def parse_sums(text: str) -> dict[str, set[str]]:
+    """File name to checksums, of what `sha256sum` and its like print; lines of another form are left out."""
+    found: dict[str, set[str]] = {}
+    for line in text.removeprefix("\ufeff").splitlines():
+        said = _LINE.fullmatch(line.strip()) or _TAGGED.fullmatch(line.strip())
+        if said:
+            # A path drops what means nothing in it, such as `./`.
+            found.setdefault(str(PurePosixPath(said["name"])), set()).add(said["checksum"].lower())
     return found
 
 
-def write_sums(file: Path, known: Mapping[str, str]) -> None:
+def checksums_of(names: Sequence[str], known: Mapping[str, set[str]]) -> set[str]:
+    """What a list says of a file with one of these names: nothing, one checksum, or several that can't all be right.
+
+    A list may have been made elsewhere, with other folders in its names. So where none of the names stands there as it
+    is, what counts is the last part of it.
+    """
+    for name in names:
+        if name in known:
+            return known[name]
+    for last in dict.fromkeys(PurePosixPath(name).name for name in names):
+        found = {one for listed, sums in known.items() if PurePosixPath(listed).name == last for one in sums}
+        if found:
+            return found
+    return set()
+
+
+def dispute(listed: str, checksums: Iterable[str]) -> str:
+    """What is said of a list that says more than one thing of a file."""
+    return f"{listed} says more than one checksum for it: {', '.join(sorted(checksums))}"
+
+
+def write_sums(file: Path, known: Mapping[str, Iterable[str]]) -> None:
     """Write such a list, whole or not at all."""
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=".new-") as scratch:
         new = Path(scratch) / file.name
-        new.write_text("".join(f"{checksum}  {name}\n" for name, checksum in sorted(known.items())))
+        new.write_text("".join(f"{one}  {name}\n" for name, sums in sorted(known.items()) for one in sorted(sums)))
         new.replace(file)
 
 
@@ -96,22 +140,38 @@ def is_loopback(host: str | None) -> bool:
 
 
 class _Sums:
-    """The SHA256SUMS of a source, each read once: at its root, and beside the file."""
+    """The SHA256SUMS of a source, each read once: at its root, and beside the file.
 
-    def __init__(self, read: Callable[[str], str]) -> None:
-        self._read = read
-        self._known: dict[str, dict[str, str]] = {}
+    Args:
+        read: the text at a place; None if nothing is there.
+        shown: a place as a person would type it.
+    """
 
-    def of(self, artifact: Artifact, place: str) -> str | None:
+    def __init__(self, read: Callable[[str], str | None], shown: Callable[[str], str]) -> None:
+        self._read, self._shown = read, shown
+        self._known: dict[str, dict[str, set[str]] | None] = {}
+
+    def of(self, artifact: Artifact, place: str) -> Word:
         """`place` is relative to the root of the source."""
-        folder = str(PurePosixPath(place).parent)
-        for at in dict.fromkeys([folder, "."]):
-            if at not in self._known:
-                self._known[at] = parse_sums(self._read(SUMS if at == "." else f"{at}/{SUMS}"))
-            for name in (str(PurePosixPath(place).relative_to(at)), *artifact.names):
-                if name in self._known[at]:
-                    return self._known[at][name]
-        return None
+        silent = []
+        for at in dict.fromkeys([str(PurePosixPath(place).parent), "."]):
+            where = SUMS if at == "." else f"{at}/{SUMS}"
+            known = self._list(where)
+            if known is None:
+                continue
+            said = checksums_of([str(PurePosixPath(place).relative_to(at)), *artifact.names], known)
+            if len(said) > 1:
+                return Word(None, dispute(self._shown(where), said), disputed=True)
+            if said:
+                return Word(next(iter(said)))
+            silent.append(self._shown(where))
+        return Word(None, "".join(f"; {where} was read, and does not name it" for where in silent))
+
+    def _list(self, where: str) -> dict[str, set[str]] | None:
+        if where not in self._known:
+            text = self._read(where)
+            self._known[where] = None if text is None else parse_sums(text)
+        return self._known[where]
 
 
 class Directory:
@@ -121,7 +181,7 @@ class Directory:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._sums = _Sums(self._text)
+        self._sums = _Sums(self._text, lambda place: str(folder / place))
 
     @property
     def name(self) -> str:
@@ -139,7 +199,7 @@ class Directory:
         spelled = [name for place in artifact.places for name in (place, quote(place))]
         return next((place for place in spelled if (self._folder / place).is_file()), None)
 
-    def sum_of(self, artifact: Artifact, place: str) -> str | None:
+    def sum_of(self, artifact: Artifact, place: str) -> Word:
         """Of SHA256SUMS in the folder, or beside the file."""
         return self._sums.of(artifact, place)
 
@@ -153,11 +213,11 @@ class Directory:
         with stream:
             yield stream, (self._folder / place).stat().st_size
 
-    def _text(self, place: str) -> str:
+    def _text(self, place: str) -> str | None:
         try:
             return (self._folder / place).read_text(encoding="utf-8", errors="replace")[:_SUMS_LIMIT]
         except FileNotFoundError:
-            return ""
+            return None
         except OSError as error:
             raise InputError(f"can't read it: {error.strerror}", where=str(self._folder / place)) from error
 
@@ -172,7 +232,7 @@ class Web:
         self._url = url.rstrip("/")
         self._forgeable = parts.scheme == "http" and not is_loopback(parts.hostname)
         self._http = _Http(("http", "https") if parts.scheme == "http" else ("https",))
-        self._sums = _Sums(self._text)
+        self._sums = _Sums(self._text, self._at)
 
     @property
     def name(self) -> str:
@@ -192,7 +252,7 @@ class Web:
         """Ask for each place in turn."""
         return next((place for place in artifact.places if self._http.has(self._at(place))), None)
 
-    def sum_of(self, artifact: Artifact, place: str) -> str | None:
+    def sum_of(self, artifact: Artifact, place: str) -> Word:
         """Of SHA256SUMS at the URL, or beside the file."""
         return self._sums.of(artifact, place)
 
@@ -206,13 +266,13 @@ class Web:
         # Some servers take a plus sign for a blank.
         return f"{self._url}/{quote(place)}"
 
-    def _text(self, place: str) -> str:
+    def _text(self, place: str) -> str | None:
         try:
             with self._http.opened("GET", self._at(place)) as answer:
                 data: bytes = answer.read(_SUMS_LIMIT)
                 return data.decode(errors="replace")
         except urllib.error.HTTPError:
-            return ""
+            return None
 
 
 class Pages:
@@ -232,10 +292,10 @@ class Pages:
         """Ask for it."""
         return artifact.url if self._http.has(artifact.url) else None
 
-    def sum_of(self, artifact: Artifact, place: str) -> str | None:
+    def sum_of(self, artifact: Artifact, place: str) -> Word:
         """No word."""
         del artifact, place
-        return None
+        return SILENT
 
     @contextmanager
     def reading(self, place: str) -> Iterator[tuple[IO[bytes], int | None]]:

@@ -25,7 +25,7 @@ from gpucluster.cache import assembling, copy_whole, forget_old, key_of, link, s
 from gpucluster.downloads import Store, readable_errors
 from gpucluster.errors import EnvironmentFault, Finding, GpuClusterError, InputError, PreflightFinding
 from gpucluster.events import Event, Sink
-from gpucluster.mirrors import SUMS, Source, parse_sums, source, write_sums
+from gpucluster.mirrors import SILENT, SUMS, Source, Word, checksums_of, dispute, parse_sums, source, write_sums
 from gpucluster.paths import cache_dir
 
 INDEX = "software.json"
@@ -56,6 +56,7 @@ class Seen:
             `unknown`: the source does not answer.
         place: what the source calls it; empty if it is not there, or was not looked for.
         checksum: who says `sha256`: software.checksums, pinned, the mirror's SHA256SUMS; or unknown.
+        word: what the source says of an `unchecked` one.
     """
 
     artifact: Artifact
@@ -63,6 +64,7 @@ class Seen:
     place: str
     sha256: str | None
     checksum: str
+    word: Word = SILENT
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -165,9 +167,7 @@ def fetch(
         folder.mkdir(parents=True, exist_ok=True)
         known = parse_sums((folder / SUMS).read_text()) if (folder / SUMS).exists() else {}
         # What the directory's own list says of a file counts as if the mirror had said it.
-        asked = [
-            artifact if artifact.sha256 else replace(artifact, sha256=known.get(artifact.file)) for artifact in wanted
-        ]
+        asked = [one if one.sha256 else replace(one, sha256=_noted(known, one.file, folder)) for one in wanted]
         right = {one.file for one in asked if one.sha256 and _has(folder / one.file, one.sha256)}
         looked = [_seen(one, "cached", str(folder / one.file)) for one in asked if one.file in right]
         looked += _look(store, origin, [one for one in asked if one.file not in right], on_event)
@@ -178,7 +178,7 @@ def fetch(
             if seen.artifact.file not in right:
                 _keep(store, origin, seen, on_event)
                 copy_whole(store.path(_sum(seen), seen.artifact.file), folder / seen.artifact.file)
-            known[seen.artifact.file] = _sum(seen)
+            known[seen.artifact.file] = {_sum(seen)}
             write_sums(folder / SUMS, known)
     return tuple(taken)
 
@@ -228,10 +228,10 @@ def _look_for(store: Store, origin: Source, artifact: Artifact) -> Seen:
         return _seen(artifact, "missing")
     if artifact.sha256:
         return _seen(artifact, "there", place)
-    said = origin.sum_of(artifact, place)
-    if said is None:
-        return _seen(artifact, "unchecked", place)
-    return Seen(artifact, "cached" if store.has(said, artifact.file) else "there", place, said, SUMS)
+    word = origin.sum_of(artifact, place)
+    if word.sha256 is None:
+        return replace(_seen(artifact, "unchecked", place), word=word)
+    return Seen(artifact, "cached" if store.has(word.sha256, artifact.file) else "there", place, word.sha256, SUMS)
 
 
 def _seen(artifact: Artifact, state: State, place: str = "") -> Seen:
@@ -276,13 +276,21 @@ def _finding(seen: Seen, origin: Source) -> Finding:
     if seen.state == "missing":
         message = f"it is not there; looked at {', '.join(origin.places(artifact))}"
         return Finding(artifact.file, 0, 0, "", message, f"Its project publishes it as {artifact.url}")
+    if seen.word.disputed:
+        return Finding(artifact.file, 0, 0, "", seen.word.why, _DISPUTED.format(artifact.file))
     hint = (
         f"Download {artifact.url}, compare what `sha256sum` says of it with what its project says, and put the line "
         f"`{artifact.file}: <the checksum>` into software.checksums of cluster.yml, or the file into a mirror: "
         f"`sha256sum {artifact.file} >> {SUMS}` there, and its directory as software.mirror. "
         f"`gpucluster software fetch DIR --trust-download` makes such a mirror"
     )
-    return Finding(artifact.file, 0, 0, "", "nobody says what its checksum must be", hint)
+    return Finding(artifact.file, 0, 0, "", f"nobody says what its checksum must be{seen.word.why}", hint)
+
+
+_DISPUTED = (
+    "Compare them with what `sha256sum` says of the file and what its project says, and leave the right line alone "
+    "there, or put `{}: <the checksum>` into software.checksums of cluster.yml"
+)
 
 
 # --- files -----
@@ -294,9 +302,17 @@ def _keep(store: Store, origin: Source, seen: Seen, on_event: Sink) -> None:
         store.remember(origin.name, seen.artifact.file, _sum(seen))
 
 
+def _noted(known: Mapping[str, set[str]], file: str, folder: Path) -> str | None:
+    """What the list of the directory that is filled says of a file."""
+    said = checksums_of([file], known)
+    if len(said) > 1:
+        raise InputError(dispute(str(folder / SUMS), said), where=file, hint=_DISPUTED.format(file))
+    return next(iter(said), None)
+
+
 def _trusted(store: Store, origin: Source, seen: Seen, on_event: Sink) -> Seen:
     """A file that nobody vouches for, with the checksum that it has."""
-    if seen.state != "unchecked":
+    if seen.state != "unchecked" or seen.word.disputed:
         return seen
     found = store.keep_unchecked(origin, seen.place, seen.artifact.file, on_event)
     return replace(seen, state="cached", sha256=found)

@@ -221,6 +221,52 @@ def test_a_list_beside_the_file_counts(mirror: Mirror) -> None:
     assert files(software.ensure(wanted("enroot"), str(mirror.folder), ignore)) == [*DEBS, PYXIS]
 
 
+FORMS = {
+    "made one folder up": "{sum}  mirror/{name}\n",
+    "absolute": "{sum}  /srv/files/mirror/{name}\n",
+    "dots": "{sum}  ././{name}\n",
+    "a mark of the byte order": "\ufeff{sum}  {name}\n",
+    "tabs": "{sum}\t{name}\n",
+    "tab and binary": "{sum}\t*./{name}\r\n",
+    "BSD": "SHA256 ({name}) = {sum}\n",
+    "BSD, one folder up, large letters": "SHA256 (mirror/{name}) = {SUM}\n",
+    "OpenSSL": "SHA2-256({name})= {sum}\n",
+    "twice the same": "{sum}  a/{name}\n{sum} *b/{name}\n",
+    "others beside it": "{other}  {name}.asc\n# {other}  {name}\n{sum}  x/{name}\nSHA512 ({name}) = {other}\n",
+    "exact before the last part": "{other}  old/{name}\n{sum}  {name}\n{other}  /{name}\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+@pytest.mark.parametrize("kind", ["directory", "http"])
+def test_forms_of_a_list(form: str, kind: str, mirror: Mirror, server: Server) -> None:
+    names = (*DEBS, PYXIS)
+    sums = {name: mirror.sha256(name) for name in names}
+    lines = [form.format(name=name, sum=sums[name], SUM=sums[name].upper(), other="3" * 64) for name in names]
+    # A mark of the byte order stands at the beginning of a file, and nowhere else.
+    text = lines[0] + "".join(line.removeprefix("\ufeff") for line in lines[1:])
+    (mirror.folder / "SHA256SUMS").write_text(text, encoding="utf-8", newline="")
+    location = str(mirror.folder) if kind == "directory" else server.url
+    assert files(software.ensure(wanted("enroot"), location, ignore)) == list(names)
+
+
+def test_a_list_in_another_form_can_be_gone_on_with(mirror: Mirror, tmp_path: Path) -> None:
+    """What `fetch` finds in the directory that it fills counts, and other lines of it stay."""
+    folder = tmp_path / "own"
+    software.fetch(wanted("enroot"), str(mirror.folder), folder, trust_download=False, on_event=ignore)
+    right = (folder / "SHA256SUMS").read_text()
+    lines = [f"SHA256 (own/{name}) = {mirror.sha256(name)}" for name in (*DEBS, PYXIS)]
+    (folder / "SHA256SUMS").write_text("\n".join([*lines, f"{'2' * 64}  other", f"{'4' * 64}  other"]))
+    (mirror.folder / "SHA256SUMS").unlink()
+    software.fetch(wanted("enroot"), str(mirror.folder), folder, trust_download=False, on_event=ignore)
+    now = (folder / "SHA256SUMS").read_text()
+    assert set(right.splitlines()) | {f"{'2' * 64}  other", f"{'4' * 64}  other"} <= set(now.splitlines())
+    # With two checksums for one file it is refused, before anything is taken on trust.
+    (folder / "SHA256SUMS").write_text(f"{now}{'4' * 64}  {PYXIS}\n")
+    with pytest.raises(InputError, match="more than one checksum"):
+        software.fetch(wanted("enroot"), str(mirror.folder), folder, trust_download=True, on_event=ignore)
+
+
 # --- what is refused -----
 
 
@@ -259,6 +305,39 @@ def test_a_file_without_a_checksum_is_refused_with_what_to_do(mirror: Mirror) ->
     assert "software.checksums" in why[PYXIS]
     (mirror.folder / "SHA256SUMS").write_text("no list at all\n" + "0" * 63 + "  " + PYXIS)
     assert set(refused(str(mirror.folder))) == {*DEBS, *RPMS, PYXIS}
+
+
+@pytest.mark.parametrize("kind", ["directory", "http"])
+def test_a_list_that_does_not_name_a_file_is_named(kind: str, mirror: Mirror, server: Server) -> None:
+    location = str(mirror.folder) if kind == "directory" else server.url
+    (mirror.folder / "SHA256SUMS").write_text(f"{'0' * 64}  another.deb\n")
+    why = refused(location)
+    silent = f"nobody says what its checksum must be; {location}/SHA256SUMS was read, and does not name it. "
+    assert all(why[name].startswith(silent) for name in (*DEBS, PYXIS))
+    assert f"sha256sum {PYXIS} >> SHA256SUMS" in why[PYXIS]
+    (mirror.folder / "SHA256SUMS").unlink()
+    assert "SHA256SUMS was read" not in refused(location)[PYXIS]
+
+
+@pytest.mark.parametrize("listed", ["{name}", "old/{name}"])
+def test_a_list_with_two_checksums_for_a_file_is_refused(listed: str, mirror: Mirror, tmp_path: Path) -> None:
+    sums = sorted([mirror.sha256(PYXIS), "4" * 64])
+    text = (
+        (mirror.folder / "SHA256SUMS")
+        .read_text()
+        .replace(f"  {PYXIS}", "  new/" + PYXIS if "/" in listed else f"  {PYXIS}")
+    )
+    (mirror.folder / "SHA256SUMS").write_text(f"{text}{'4' * 64}  {listed.format(name=PYXIS)}\n")
+    why = refused(str(mirror.folder))
+    assert why[PYXIS].startswith(
+        f"{mirror.folder}/SHA256SUMS says more than one checksum for it: {sums[0]}, {sums[1]}. "
+    )
+    assert "software.checksums" in why[PYXIS]
+    # Nor is it taken on trust: somebody has said what it must be.
+    with pytest.raises(InputError, match="unchecked"):
+        software.fetch(wanted("enroot"), str(mirror.folder), tmp_path / "own", trust_download=True, on_event=ignore)
+    said = wanted("enroot", checksums={PYXIS: mirror.sha256(PYXIS)})
+    assert files(software.ensure(said, str(mirror.folder), ignore)) == [*DEBS, PYXIS]
 
 
 def test_a_wrong_checksum_names_both_and_keeps_nothing(mirror: Mirror, cache: Path) -> None:
