@@ -100,10 +100,10 @@ class ContainerImages:
         Whoever interrupts it cancels the job, and leaves nothing behind.
 
         Args:
-            uri: `docker://[USER@]REGISTRY#NAME[:TAG]`, as Enroot and Pyxis write it.
+            uri: `docker://[USER@]REGISTRY#NAME[:TAG][@sha256:DIGEST]`, as Enroot and Pyxis write it.
             pool: where the job runs. Default: the first pool of the default partition.
             user: whose job it is, and whose credentials the registry is shown. Default: the first of users.people.
-            name: of the image. Default: made of the URI's name and tag.
+            name: of the image. Default: made of the URI's name, its tag and the first digits of its digest.
             force: import it anew where there is one of this name.
         """
         self._check()

@@ -33,7 +33,7 @@ def image_bake(context: Context, pool: str, provider: str) -> None:
 @click.argument("uri")
 @click.option("--pool", help="Where the job that imports it runs. Default: the first pool of the default partition.")
 @click.option("--user", help="Whose job it is, and whose registry credentials. Default: the first of users.people.")
-@click.option("--name", help="What the image is called. Default: made of its name and tag.")
+@click.option("--name", help="What the image is called. Default: made of its address.")
 @click.option("--force", is_flag=True, help="Import it anew where there is one of this name.")
 def image_import(context: Context, uri: str, pool: str | None, user: str | None, name: str | None, force: bool) -> None:
     """Import a container image once, for all jobs: docker://REGISTRY#NAME:TAG."""

@@ -42,6 +42,7 @@ def module(name: str) -> Any:
 errors, importer, job, names = map(module, ("errors", "importer", "job", "names"))
 URI = "docker://registry.example#org/tool:1.0"
 NAME = "org+tool+1.0"
+DIGEST = "0123456789abcdef" * 4
 # Any account that is not root will do, and this one is on every system.
 USER = "nobody"
 PATIENCE = 20.0
@@ -208,6 +209,16 @@ def test_another_image_of_this_name_is_not_taken_for_it(controller: Controller) 
     assert "nobody knows where" in controller.fetch()[1]["error"]["message"]
 
 
+def test_an_image_by_its_digest_lies_beside_the_one_by_its_tag(controller: Controller) -> None:
+    controller.fetch()
+    pinned = f"{URI}@sha256:{DIGEST}"
+    status, answer, _ = controller.fetch(uri=pinned)
+    assert (status, answer["result"]["image"]["name"]) == (0, f"{NAME}+{DIGEST[:12]}"), answer
+    assert controller.told("srun.words").splitlines()[-1] == pinned
+    listed = controller.ask("image.list")[1]["result"]["images"]
+    assert {image["name"]: image["uri"] for image in listed} == {NAME: URI, f"{NAME}+{DIGEST[:12]}": pinned}
+
+
 def test_list_and_remove(controller: Controller) -> None:
     assert controller.ask("image.list") == (0, {"result": {"images": []}}, "")
     controller.fetch(pool="small")
@@ -371,6 +382,11 @@ def test_a_share_that_is_not_mounted_is_not_written_to(controller: Controller) -
         ({"uri": "docker://a$(reboot)"}, "no address"),
         ({"uri": "docker://registry.example#a b"}, "no address"),
         ({"uri": "docker://registry.example#a:1\n"}, "no address"),
+        ({"uri": f"docker://registry.example#a@sha256:{DIGEST[:-1]}"}, "no address"),
+        ({"uri": f"docker://a@sha256:{DIGEST[:-1]}"}, "no address"),
+        ({"uri": f"docker://registry.example#a@sha256:{DIGEST.upper()}"}, "no address"),
+        ({"uri": f"docker://registry.example#a@sha512:{DIGEST}"}, "no address"),
+        ({"uri": f"docker://registry.example#a@sha256:{DIGEST}:1"}, "no address"),
     ],
 )
 def test_what_can_not_be_had_is_refused(controller: Controller, wish: dict[str, Any], message: str) -> None:
@@ -397,10 +413,17 @@ def test_what_is_no_request_is_refused(controller: Controller, text: str) -> Non
         ("registry.example#org/a/b_c:v1", "org+a+b_c+v1"),
         ("docker://$oauthtoken@registry.example:5000#tool", "tool"),
         ("docker://tool:22.11-tf2-py3", "tool+22.11-tf2-py3"),
+        (f"docker://registry.example#org/tool@sha256:{DIGEST}", f"org+tool+{DIGEST[:12]}"),
+        (f"registry.example:5000#org/tool:1.0@sha256:{DIGEST}", f"org+tool+1.0+{DIGEST[:12]}"),
+        (f"docker://$oauthtoken@registry.example#tool:1@sha256:{DIGEST}", f"tool+1+{DIGEST[:12]}"),
+        (f"docker://tool@sha256:{DIGEST}", f"tool+{DIGEST[:12]}"),
+        (f"docker://alice@tool@sha256:{DIGEST}", f"tool+{DIGEST[:12]}"),
     ],
 )
 def test_names_are_those_that_enroot_gives(uri: str, name: str) -> None:
+    """Of an image by its digest, its first digits alone."""
     assert names.reference(uri).name == name
+    assert names.reference(uri).uri.endswith(uri)
     assert names.reference(uri, "other.sqsh").name == "other"
 
 

@@ -11,12 +11,19 @@ SUFFIX = ".sqsh"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 URI = re.compile(
     r"docker://"
-    r"(?:[A-Za-z0-9$][A-Za-z0-9$._-]{0,99}@)?"
+    # `tool@sha256:...` is an image by its digest, and nobody called `tool`.
+    r"(?:[A-Za-z0-9$][A-Za-z0-9$._-]{0,99}@(?!sha256:))?"
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?(?::[0-9]{1,5})?\#)?"
     r"(?P<image>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?"
+    r"(?:@sha256:(?P<digest>[0-9a-f]{64}))?"
 )
-_URI_HINT = "Write docker://REGISTRY#NAME:TAG, such as docker://registry.example#org/image:1.0"
+#: Of a digest's digits, as many as its image is called by.
+_SHORT_DIGEST = 12
+_URI_HINT = (
+    "Write docker://REGISTRY#NAME:TAG, such as docker://registry.example#org/image:1.0; "
+    "@sha256: and 64 digits may stand behind it"
+)
 
 
 class Reference(NamedTuple):
@@ -43,12 +50,16 @@ def checked_name(value: Any) -> str:
 
 
 def reference(uri: Any, name: Any = None) -> Reference:
-    """What is meant by an address; the name is the one that Enroot itself would give: org+image+tag."""
+    """What is meant by an address; the name is the one that Enroot itself would give: org+image+tag.
+
+    Enroot goes by the digest where there is one. Its first digits are in the name: another digest is another image.
+    """
     if not isinstance(uri, str):
         raise Refused("the address of the image is missing", _URI_HINT)
     full = uri if "://" in uri[:20] else f"docker://{uri}"
     found = URI.fullmatch(full)
     if not found:
         raise Refused(f"this is no address of an image: {shown(uri)}", _URI_HINT)
-    parts = [*found["image"].split("/"), *([found["tag"]] if found["tag"] else [])]
+    marks = [mark for mark in (found["tag"], (found["digest"] or "")[:_SHORT_DIGEST]) if mark]
+    parts = [*found["image"].split("/"), *marks]
     return Reference(full, checked_name("+".join(parts) if name is None else name))
