@@ -142,7 +142,7 @@ class Provisioning:
             terraform, plan, replace_nodes=consent.replace_nodes, drain_timeout=consent.drain_timeout
         )
         self._withdrawal.make_way(plan)
-        if plan.changes:
+        if plan.changes or plan.changes_outputs:
             terraform.apply(plan)
         else:
             plan.file.unlink(missing_ok=True)

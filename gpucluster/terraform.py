@@ -71,11 +71,15 @@ class Change:
 
 @dataclass(frozen=True)
 class Plan:
-    """What an apply would do. `file` can be applied once. `destroy`: it takes everything away."""
+    """What an apply would do. `file` can be applied once. `destroy`: it takes everything away.
+
+    `changes_outputs`: the state would say something else of what stands, as it does for outputs of a later release.
+    """
 
     changes: tuple[Change, ...]
     file: Path
     destroy: bool = False
+    changes_outputs: bool = False
 
     def lost(self, resource_type: str) -> tuple[str, ...]:
         """Addresses of this resource type that the plan deletes or replaces."""
@@ -279,12 +283,15 @@ class Terraform:
         """Compare the wish with the cloud. The cloud is only read."""
         file = self._paths.root / "plan.tfplan"
         changes: list[Change] = []
+        outputs: set[str] = set()
 
         def on_message(message: Mapping[str, Any]) -> None:
             if message.get("type") == "planned_change":
                 change = message["change"]
                 if change["action"] not in ("noop", "read"):
                     changes.append(Change(change["resource"]["addr"], change["action"], change.get("reason", "")))
+            elif message.get("type") == "outputs":
+                outputs.update(output.get("action", "noop") for output in message["outputs"].values())
 
         extra = {"destroy": _flag()} if destroy else {}
         again = _again(destroy)
@@ -293,7 +300,7 @@ class Terraform:
         if any(change.action == "replace" for change in changes):
             forced = self._forced_by(file)
             changes = [replace(change, forced_by=forced.get(change.address, ())) for change in changes]
-        return Plan(tuple(changes), file, destroy)
+        return Plan(tuple(changes), file, destroy, changes_outputs=bool(outputs - {"noop"}))
 
     def _forced_by(self, file: Path) -> dict[str, tuple[str, ...]]:
         """The attributes that force replacements, by address; the stream of a plan does not tell them."""

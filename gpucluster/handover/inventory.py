@@ -132,6 +132,7 @@ def _variables(
         # Only an image that brings firewalld needs to hear of it; the cloud's own rules let the VCN in.
         "base_trusted_networks": [spec.network.vcn_cidr],
         "private_subnet_cidr": spec.network.private_subnet_cidr,
+        "private_subnet_domain_name": outputs.private_subnet_domain_name,
         # All three are null where there is no shared home, and no directory.
         "home_server": outputs.home_server if home.enabled else None,
         "home_export_path": outputs.home_export_path if home.enabled else None,

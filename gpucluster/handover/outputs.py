@@ -35,6 +35,7 @@ class Outputs:
     """The root's output `cluster`, version 1.
 
     `bastion_id` is the bastion that the controller is reached through; None where it has a public address.
+    `private_subnet_domain_name` is empty where the subnet has no names, and in what an earlier release applied.
     `home_file_system_id` is empty where an existing server has the homes, as all of it is without a shared home.
     """
 
@@ -48,6 +49,7 @@ class Outputs:
     home_export_path: str
     pools: Mapping[str, PoolOutput]
     bastion_id: str | None = None
+    private_subnet_domain_name: str = ""
 
     @classmethod
     def parse(cls, outputs: Mapping[str, Any]) -> Outputs:
@@ -77,6 +79,7 @@ class Outputs:
                 home_export_path=cluster["home"]["export_path"] or "",
                 pools={name: _pool_output(pool, cluster) for name, pool in cluster["pools"].items()},
                 bastion_id=cluster.get("bastion_id"),
+                private_subnet_domain_name=cluster.get("private_subnet_domain_name") or "",
             )
         except (KeyError, TypeError) as error:
             raise TerraformError(f"the output `cluster` lacks {error}", hint="Run: gpucluster apply") from error

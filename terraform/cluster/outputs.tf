@@ -1,17 +1,18 @@
 output "cluster" {
   description = "What was built: the contract with the Python side. A change that breaks a reader raises contract_version. The members of a cluster network are not listed: their number may differ from what Terraform last saw, so they are asked for when they are needed."
   value = {
-    contract_version    = 1
-    name                = var.cluster_name
-    region              = var.region
-    compartment_id      = var.compartment_id
-    availability_domain = local.availability_domain
-    bastion_id          = one(oci_bastion_bastion.this[*].id)
-    dynamic_group_id    = one(module.iam[*].dynamic_group_id)
-    vcn_id              = module.network.vcn_id
-    public_subnet_id    = module.network.public_subnet_id
-    private_subnet_id   = module.network.private_subnet_id
-    controller          = module.controller.instance
+    contract_version           = 1
+    name                       = var.cluster_name
+    region                     = var.region
+    compartment_id             = var.compartment_id
+    availability_domain        = local.availability_domain
+    bastion_id                 = one(oci_bastion_bastion.this[*].id)
+    dynamic_group_id           = one(module.iam[*].dynamic_group_id)
+    vcn_id                     = module.network.vcn_id
+    public_subnet_id           = module.network.public_subnet_id
+    private_subnet_id          = module.network.private_subnet_id
+    private_subnet_domain_name = module.network.private_subnet_domain_name
+    controller                 = module.controller.instance
     # All null where there is no shared home.
     home = {
       file_system_id  = one(module.home[*].file_system_id)

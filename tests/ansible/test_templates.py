@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.ansible.render import EMPTY_POOL, GPU_POOL, host_facts, render, render_slurm, variables
+from tests.ansible.render import ELASTIC, EMPTY_POOL, GPU_POOL, host_facts, render, render_slurm, variables
 
 
 def lines(text: str) -> list[str]:
@@ -122,6 +124,40 @@ def test_every_host_knows_every_host_s_name_and_key() -> None:
         "10.0.1.3 compute-2",
     ]
     assert lines(render("base", "ssh_known_hosts", known))[0] == "demo-controller,10.0.0.2 ssh-ed25519 AAAAhost"
+
+
+DOMAIN = "private.demo.oraclevcn.com"
+
+
+@pytest.mark.parametrize(
+    ("domain", "host", "reached", "checked"),
+    [
+        (DOMAIN, "compute-e1", f"compute-e1.{DOMAIN}", False),
+        (DOMAIN, f"compute-e1.{DOMAIN}", f"compute-e1.{DOMAIN}", False),
+        # It is in no DNS: another way may know the name.
+        (DOMAIN, "compute-e2", "compute-e2", False),
+        (DOMAIN, "compute-1", "compute-1", True),
+        ("", "compute-e1", "compute-e1", False),
+        (None, "compute-e1", "compute-e1", False),
+    ],
+)
+def test_ssh_finds_elastic_nodes_in_the_domain_of_their_subnet(
+    domain: str | None, host: str, reached: str, checked: bool, tmp_path: Path
+) -> None:
+    known = variables(ELASTIC | {"private_subnet_domain_name": domain}, role="base")
+    (tmp_path / "config").write_text(f"Host compute-e1\n    User me\n{render('base', 'ssh_elastic', known)}")
+    # The dot at the end is how ssh asks; DNS takes it away, a file of hosts does not.
+    names = [f"{name}.{DOMAIN}." for name in ("compute-e1", "compute-1")]
+    (tmp_path / "hosts").write_text(f"127.0.0.9 {' '.join(names)}\n")
+    script = 'mount --bind "$1/hosts" /etc/hosts && exec ssh -F "$1/config" -G -- "$2"'
+    argv = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", str(tmp_path), host]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    found = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    assert found["hostname"] == reached
+    # What was said for the name as it was typed still holds for the longer one.
+    assert (found["user"] == "me") is (host == "compute-e1")
+    assert (found["stricthostkeychecking"] != "false") is checked
+    assert (found["userknownhostsfile"] != "/dev/null") is checked
 
 
 def test_slurmd_restarts_for_a_new_configuration() -> None:

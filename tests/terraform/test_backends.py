@@ -16,7 +16,7 @@ from gpucluster import backends
 from gpucluster.errors import EnvironmentFault, InputError, LockedError, TerraformError
 from gpucluster.events import Event
 from gpucluster.paths import ClusterPaths
-from gpucluster.terraform import Terraform
+from gpucluster.terraform import Plan, Terraform
 from tests.terraform.state_doubles import StateDouble, serving
 
 PASSWORD = "sesame-opens-9f"
@@ -73,13 +73,19 @@ class Machine:
         program = Path(shutil.which("terraform") or "")
         return Terraform(self.paths, program, {}, self.events.append, backend=backend, lock_timeout="0s")
 
-    def apply(self, kind: str = "local", config: Mapping[str, Any] | None = None, **variables: Any) -> int:
-        """As a run does it; returns the number of changes."""
+    def plan(
+        self, kind: str = "local", config: Mapping[str, Any] | None = None, **variables: Any
+    ) -> tuple[Terraform, Plan]:
+        """As a run does it."""
         terraform = self.terraform(kind, config)
         terraform.prepare()
         terraform.init()
         terraform.set_variables({"cluster_name": self.cluster, **variables})
-        plan = terraform.plan()
+        return terraform, terraform.plan()
+
+    def apply(self, kind: str = "local", config: Mapping[str, Any] | None = None, **variables: Any) -> int:
+        """As a run does it; returns the number of changes."""
+        terraform, plan = self.plan(kind, config, **variables)
         terraform.apply(plan)
         return len(plan.changes)
 
@@ -111,6 +117,21 @@ def test_a_state_over_http_is_read_by_another_machine_that_never_ran_init(machin
         assert machine.apply("http", _http(double)) == 0
         assert len(double.authorizations) == 1
         assert "" not in double.authorizations
+
+
+def test_an_output_of_a_later_release_is_applied_though_no_resource_changes(machine: Machine, tmp_path: Path) -> None:
+    machine.apply()
+    _, plan = machine.plan()
+    assert (plan.changes, plan.changes_outputs) == ((), False)
+
+    later = ROOT.replace("contract_version = 1", 'contract_version = 1, private_subnet_domain_name = "there"')
+    (tmp_path / "root" / "cluster" / "main.tf").write_text(later)
+    terraform, plan = machine.plan()
+    assert (plan.changes, plan.changes_outputs) == ((), True)
+    terraform.apply(plan)
+    assert terraform.outputs()["cluster"]["private_subnet_domain_name"] == "there"
+    _, plan = machine.plan()
+    assert (plan.changes, plan.changes_outputs) == ((), False)
 
 
 def test_no_secret_of_a_backend_is_written_and_what_is_written_is_private(machine: Machine) -> None:

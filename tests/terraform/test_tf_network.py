@@ -89,6 +89,7 @@ def test_an_existing_network_and_file_system_are_used_and_kept(
     assert {name for name, items in standing.items() if items} == set()
     cluster = workspace.output()
     assert (cluster["vcn_id"], cluster["home"]["file_system_id"]) == (owned["vcn_id"], owned["file_system_id"])
+    assert not cluster["private_subnet_domain_name"]
     controller, node = _vnic(cloud, "demo-controller"), _vnic(cloud, "cpu-1")
     assert (controller["subnetId"], node["subnetId"]) == (owned["public_subnet_id"], owned["private_subnet_id"])
     # Another cluster in the same subnet may have a controller, too; and without a DNS label there are no names.

@@ -6,6 +6,11 @@ output "has_dns" {
   }
 }
 
+output "private_subnet_domain_name" {
+  description = "DNS domain of the hosts in the private subnet; null or empty without one."
+  value       = local.creates ? one(oci_core_subnet.private[*].subnet_domain_name) : data.oci_core_subnet.existing["private"].subnet_domain_name
+}
+
 output "private_subnet_id" {
   description = "OCID of the private subnet, once its routes to the NAT and service gateways stand."
   value       = local.private_subnet_id

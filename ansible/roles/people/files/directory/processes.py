@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from directory import programs
@@ -18,6 +19,14 @@ _SECONDS = 30.0
 _AT_A_TIME = 32
 #: States of Slurm's nodes in which nothing runs there, as `sinfo` shortens them.
 _AWAY = ("%", "#", "~")
+
+
+@dataclass(frozen=True)
+class Login:
+    """Who may do anything on a host, and where it is: its name, or its address where names may not be known."""
+
+    user: str
+    address: str
 
 
 def end(hosts: Hosts, uid: int, name: str, *, gone: bool) -> tuple[int, list[str]]:
@@ -44,52 +53,60 @@ def end(hosts: Hosts, uid: int, name: str, *, gone: bool) -> tuple[int, list[str
     return ended, unreachable
 
 
-def remote(hosts: Hosts, nodes_in_service: Callable[[str], list[str]]) -> tuple[dict[str, str], list[str]]:
-    """The login user of each host that is not this one; lists of elastic nodes become those that are in service.
+def remote(
+    hosts: Hosts, addresses_in_service: Callable[[str], Mapping[str, str]]
+) -> tuple[dict[str, Login], list[str]]:
+    """The way to each host that is not this one; lists of elastic nodes become those that are in service.
 
     Returns:
-        Host -> login user, and the lists of which nobody knows who is in service.
+        Host -> its login, and the lists of which nobody knows who is in service.
     """
-    found: dict[str, str] = {}
+    found: dict[str, Login] = {}
     unknown: list[str] = []
     for name, user in hosts.login_user_by_host.items():
         try:
-            for host in nodes_in_service(name) if "[" in name or "," in name else [name]:
-                found.setdefault(host, user)
+            some = addresses_in_service(name) if "[" in name or "," in name else {name: name}
+            for host, address in some.items():
+                found.setdefault(host, Login(user, address))
         except Failed:
             unknown.append(name)
     here = socket.gethostname()
-    return {host: user for host, user in found.items() if host not in (here, here.split(".")[0])}, unknown
+    return {host: login for host, login in found.items() if host not in (here, here.split(".")[0])}, unknown
 
 
-def in_service(nodes: str) -> list[str]:
-    """Those nodes of a list of Slurm's that could run something.
+def in_service(nodes: str) -> dict[str, str]:
+    """Those nodes of a list of Slurm's that could run something, each with its address.
+
+    Elastic nodes stand in no file of hosts, and OCI's DNS has them in the domain of a subnet that need not be ours.
 
     Raises:
         Failed: Slurm does not say.
     """
-    argv = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%N %t"]
+    argv = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%N %t %o"]
     done = programs.call(argv, seconds=_SECONDS)
     if done.returncode != 0:
         raise Failed(f"Slurm does not know which of {nodes} are in service", "Look at: systemctl status slurmctld")
-    pairs = [line.split() for line in done.stdout.splitlines()]
-    return sorted({name for name, state in pairs if not state.endswith(_AWAY)})
+    lines = [line.split() for line in done.stdout.splitlines()]
+    return {name: address for name, state, address in lines if not state.endswith(_AWAY)}
 
 
 def _here(words: Sequence[str]) -> Mapping[str, object]:
     return _run([sys.executable, "-I", str(_PROGRAM), *words], "")
 
 
-def _there(host: str, user: str, key: Path | None, words: Sequence[str]) -> Mapping[str, object]:
+def _there(host: str, login: Login, key: Path | None, words: Sequence[str]) -> Mapping[str, object]:
     """The program goes over the wire, so that a host needs to have nothing but Python."""
     identity = [f"-i{key}", "-oIdentitiesOnly=yes"] if key else []
     options = [
         *("-T", "-F", "none", "-oBatchMode=yes", f"-oConnectTimeout={_CONNECT_SECONDS}", "-oForwardAgent=no"),
         # The keys of hosts that stay are known; those of elastic nodes are known for as long as nobody looks.
         *("-oStrictHostKeyChecking=accept-new", "-oUserKnownHostsFile=/dev/null", "-oLogLevel=ERROR"),
+        # Known by its name, whatever it is reached by.
+        f"-oHostKeyAlias={host}",
     ]
     # ssh hands these words to a shell: a number and a name that was checked.
-    argv = ["ssh", *options, *identity, "-l", user, "--", host, "sudo", "-n", "python3", "-I", "-", *words]
+    where = ["-l", login.user, "--", login.address]
+    argv = ["ssh", *options, *identity, *where, "sudo", "-n", "python3", "-I", "-", *words]
     return _run(argv, _PROGRAM.read_text(encoding="utf-8"))
 
 
