@@ -54,8 +54,8 @@ OWNED_SLURM_KEYS = _words(
 #: long as there are elastic pools: PrivateData, ReconfigFlags, SchedulerParameters.
 TUNABLE_SLURM_KEYS = _words(
     """
-    AccountingStorageEnforce BatchStartTimeout EnforcePartLimits LaunchParameters MessageTimeout PrivateData
-    PropagateResourceLimitsExcept ReconfigFlags SchedulerParameters SlurmdTimeout SuspendExcStates TreeWidth
-    UnkillableStepTimeout
+    AccountingStorageEnforce BatchStartTimeout EnforcePartLimits GroupUpdateTime LaunchParameters MessageTimeout
+    PrivateData PropagateResourceLimitsExcept ReconfigFlags SchedulerParameters SlurmdTimeout SuspendExcStates
+    TreeWidth UnkillableStepTimeout
     """
 )

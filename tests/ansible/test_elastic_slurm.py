@@ -54,6 +54,7 @@ def test_every_line_has_a_value_and_an_owner(version: str) -> None:
         ("TreeWidth", "65533", OLDEST, "23.11"),
         ("SchedulerParameters", "sbatch_wait_nodes", OLDEST, ""),
         ("SchedulerParameters", "defer", OLDEST, ""),
+        ("SchedulerParameters", "sched_interval=15", OLDEST, ""),
         ("SchedulerParameters", "requeue_on_resume_failure", "25.05", ""),
     ],
 )

@@ -369,7 +369,7 @@ class Arena:
             "TaskPlugin": "task/none",
             "SwitchType": "switch/none",
             "MpiDefault": "none",
-            "SchedulerParameters": "defer,sched_min_interval=1,batch_sched_delay=1,bf_interval=2",
+            "SchedulerParameters": "defer,batch_sched_delay=1,sched_interval=15,bf_interval=2",
             "SlurmctldParameters": ",".join(parameters),
             "SlurmdParameters": "config_overrides",
             "SelectType": "select/cons_tres",

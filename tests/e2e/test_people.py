@@ -196,6 +196,17 @@ def test_a_key_of_the_directory_lets_in_where_the_home_has_none(site: Folk) -> N
     assert site.person("carol", "true").returncode != 0
 
 
+def test_a_job_knows_of_a_new_group_as_soon_as_a_login_does(site: Folk) -> None:
+    """Slurm hands groups to jobs, and remembers them: by itself for ten minutes."""
+    assert "lab" not in site.person("bob", "srun id -Gn").stdout.split()
+    site.good("group", "add", "lab")
+    site.good("group", "add-member", "lab", "bob")
+    eventually(lambda: "lab" in site.person("bob", "srun id -Gn").stdout.split(), 30)
+    site.good("group", "remove-member", "lab", "bob")
+    eventually(lambda: "lab" not in site.person("bob", "srun id -Gn").stdout.split(), 30)
+    site.good("group", "remove", "lab")
+
+
 def test_who_is_disabled_gets_in_nowhere_and_runs_nothing(site: Folk) -> None:
     for host in HOSTS:
         lets_in(site, "bob", host)
