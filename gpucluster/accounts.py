@@ -136,8 +136,9 @@ class ImportReport(_Record):
 class Wish(TypedDict, total=False):
     """What may be asked for a new person; what is left out gets its default.
 
-    `gid` or `group` is the primary group, `groups` are the further ones. `password` is for those who log in by one;
-    keys are the usual way in. `slurm_account` is the account of Slurm that their jobs are put down to.
+    `gid` or `group` is the primary group, `groups` are the further ones. Keys are the way in: sshd takes no passwords,
+    and `password` is for what asks for one inside (`su`, `passwd`). `slurm_account` is the account of Slurm that their
+    jobs are put down to.
     """
 
     full_name: str

@@ -119,7 +119,7 @@ def user_add(context: Context, name: str, **options: Any) -> None:
         made = done.user
         what = "added" if done.changed else "is there already"
         text = _plain(f"{made.name} {what}: uid {made.uid}, group {made.group}, home {made.home}")
-        if not made.ssh_keys and not options["password_stdin"]:
+        if not made.ssh_keys:
             text += "\nThere is no ssh key yet, and so no way in. "
             text += f"Next: gpucluster user edit {_plain(made.name)} --ssh-key FILE"
         shown.result({"command": "user add", **done.to_dict()}, text)

@@ -297,6 +297,33 @@ def test_the_documented_way_to_add_a_user_asks_three_questions() -> None:
         typed("user add user_name", Typed("one", "two"))
 
 
+def test_a_password_that_is_typed_is_not_shown() -> None:
+    """`--password-stdin` on a terminal asks, as without it, and reads nothing to the end of the input."""
+    for verb in ("add", "edit"):
+        ask = Typed("geheim", "geheim")
+        assert typed(f"user {verb} alice --password-stdin", ask)[1] == {"name": "alice", "password": "geheim"}
+        assert ask.prompts == ["Password: ", "Repeat for confirmation: "]
+        with pytest.raises(errors.Refused, match="differ"):
+            typed(f"user {verb} alice --password-stdin", Typed("one", "two"))
+        # The empty one is refused by who checks passwords, and is not taken for none.
+        assert typed(f"user {verb} alice --password-stdin", Typed("", ""))[1]["password"] == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "add alice --ssh-key - --password-stdin",
+        "add alice --ssh-key - --ssh-key -",
+        "edit alice --add-ssh-key - --password-stdin",
+        "edit alice --ssh-key k.pub --ssh-key - --add-ssh-key -",
+    ],
+)
+@pytest.mark.parametrize("terminal_", [True, False])
+def test_standard_input_is_one_thing(words: str, terminal_: bool) -> None:
+    with pytest.raises(errors.Refused, match="one thing only"):
+        typed(f"user {words}", Typed(terminal_=terminal_, files={"k.pub": KEY}))
+
+
 def test_without_a_terminal_nothing_is_asked() -> None:
     ask = Typed(terminal_=False, files={"-": "geheim\n", "k.pub": f"# mine\n{KEY}\n\n"})
     assert typed("user add alice --password-stdin --ssh-key k.pub --groups a,b --slurm-account ml", ask) == (

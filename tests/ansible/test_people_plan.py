@@ -364,12 +364,39 @@ def test_associations_of_many_are_made_together() -> None:
 def test_elastic_nodes_are_asked_while_they_are_there() -> None:
     processes = module("processes")
     hosts = config.Hosts({"n-1": "opc", "e[1-3]": "ubuntu"}, None)
-    assert processes.remote(hosts, {"e[1-3]": ["e2"]}.__getitem__) == ({"n-1": "opc", "e2": "ubuntu"}, [])
+    permanent, elastic = processes.Login("opc", "n-1"), processes.Login("ubuntu", "10.0.1.7")
+    found = processes.remote(hosts, {"e[1-3]": {"e2": "10.0.1.7"}}.__getitem__)
+    assert found == ({"n-1": permanent, "e2": elastic}, [])
 
-    def silent(nodes: str) -> list[str]:
+    def silent(nodes: str) -> dict[str, str]:
         raise errors.Failed(f"nobody knows {nodes}")
 
-    assert processes.remote(hosts, silent) == ({"n-1": "opc"}, ["e[1-3]"]), "they are named, not left out"
+    assert processes.remote(hosts, silent) == ({"n-1": permanent}, ["e[1-3]"]), "they are named, not left out"
+
+
+def test_elastic_nodes_are_reached_by_the_address_that_slurm_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = module("processes")
+    listed = "e1 mix 10.0.1.6\ne1 mix 10.0.1.6\ne2 idle~ e2\ne3 mix# e3\ne4 down* 10.0.1.9\n"
+    asked: dict[str, list[str]] = {}
+
+    def call(argv: list[str], *_: Any, **__: Any) -> Any:
+        if argv[0] == "sinfo":
+            assert {"--Node", "--nodes=e[1-4]", "--format=%N %t %o"} <= set(argv)
+            return subprocess.CompletedProcess(argv, 0, listed, "")
+        if argv[0] != "ssh":
+            return subprocess.CompletedProcess(argv, 0, "1 0\n", "")
+        address = argv[argv.index("--") + 1]
+        asked[address] = argv
+        return subprocess.CompletedProcess(argv, 255 if address == "10.0.1.9" else 0, "2 0\n", "")
+
+    monkeypatch.setattr(processes.programs, "call", call)
+    hosts = config.Hosts({"n-1": "opc", "e[1-4]": "ubuntu"}, None)
+    assert processes.end(hosts, 10001, "alice", gone=False) == (1 + 2 + 2, ["e4"]), "a report has names"
+    assert sorted(asked) == ["10.0.1.6", "10.0.1.9", "n-1"]
+    # The address of an elastic node is soon another's: its key is that of its name, which is kept nowhere.
+    words = asked["10.0.1.6"]
+    assert {"-oHostKeyAlias=e1", "-oStrictHostKeyChecking=accept-new", "-oUserKnownHostsFile=/dev/null"} <= set(words)
+    assert words[words.index("-l") + 1] == "ubuntu"
 
 
 def test_jobs_that_come_while_others_are_ended_end_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,13 +406,40 @@ def test_jobs_that_come_while_others_are_ended_end_as_well(monkeypatch: pytest.M
         if argv[0] == "scancel":
             cancelled.append([word for word in argv[1:] if not word.startswith("-")])
             return subprocess.CompletedProcess(argv, 0, "", "")
-        lines = "".join(f"10001 {job}\n" for job in queue.pop(0))
-        return subprocess.CompletedProcess(argv, 0, lines + "10002 9\n", "")
+        lines = "".join(f"10001 {job} RUNNING\n" for job in queue.pop(0))
+        return subprocess.CompletedProcess(argv, 0, lines + "10002 9 RUNNING\n", "")
 
     monkeypatch.setattr(slurm.programs, "call", call)
     monkeypatch.setattr(slurm, "_JOBS_LOOK_SECONDS", 0)
     assert slurm.Slurm(config.Accounting("demo", "everybody")).end_jobs(10001) == 3
     assert cancelled == [["1", "2"], ["3"]]
+
+
+def test_nobody_waits_for_a_job_that_is_over_on_a_node_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    states, cancelled = {"1": "RUNNING", "2": "PENDING", "3": "COMPLETING"}, []
+
+    def call(argv: list[str], **_: Any) -> Any:
+        if argv[0] == "scancel":
+            cancelled.append(argv[2:])
+            states.update(dict.fromkeys(argv[2:], "COMPLETING"))
+            return subprocess.CompletedProcess(argv, 0, "", "")
+        return subprocess.CompletedProcess(
+            argv, 0, "".join(f"10001 {job} {state}\n" for job, state in states.items()), ""
+        )
+
+    monkeypatch.setattr(slurm.programs, "call", call)
+    monkeypatch.setattr(slurm, "_JOBS_LOOK_SECONDS", 0)
+    jobs = slurm.Slurm(config.Accounting("demo", "everybody"))
+    # The third may be one that was put back into the queue: it is cancelled, and not counted.
+    assert (jobs.end_jobs(10001), cancelled) == (2, [["1", "2", "3"]])
+    assert jobs.end_jobs(10001) == 0, "what is over is counted again"
+
+    # One that goes on running is waited for, as long as there is patience.
+    monkeypatch.setattr(slurm, "_JOBS_END_SECONDS", 0.01)
+    states["4"] = "SUSPENDED"
+    monkeypatch.setattr(jobs, "_cancel", lambda _jobs: None)
+    with pytest.raises(errors.Failed, match="1 jobs do not end: 4"):
+        jobs.end_jobs(10001)
 
 
 def test_what_cron_and_at_would_start_goes_with_its_owner(tmp_path: Path) -> None:

@@ -350,6 +350,9 @@ def test_the_commands_say_what_they_did(controller: Controller, tmp_path: Path) 
         "shell": "/bin/sh",
     }
     assert "no way in. Next: gpucluster user edit dave --ssh-key" in controller.run("user", "add", "dave").stdout
+    # A password opens no ssh server.
+    erin = controller.run("user", "add", "erin", "--password-stdin", stdin=f"{SECRET}\n").stdout
+    assert "no way in. Next: gpucluster user edit erin --ssh-key" in erin
     listed = controller.run("user", "list").stdout
     assert "enabled, privileged" in listed
     assert "dave" in listed

@@ -14,6 +14,8 @@ _SECONDS = 30.0
 _AT_A_TIME = 200
 _JOBS_END_SECONDS = 60.0
 _JOBS_LOOK_SECONDS = 0.2
+#: The state of a job that is over, and whose nodes clean up behind it. One that does not answer may take for ever.
+_OVER = "COMPLETING"
 #: Of jobs that may be submitted: none, and as many as one likes.
 _BLOCKED, _NO_LIMIT = "0", "-1"
 
@@ -167,23 +169,31 @@ class Slurm:
         return True
 
     def end_jobs(self, uid: int) -> int:
-        """Cancel all jobs of one person, those that come meanwhile, too, and wait until they are gone.
+        """Cancel all jobs of one person, those that come meanwhile, too, and wait until they are over.
+
+        What a job that is over may have left on a node is not Slurm's to tell: see processes.py.
 
         Returns:
-            How many there were.
+            How many there were that were not over.
 
         Raises:
             Failed: the controller does not answer, or a job does not end.
         """
         cancelled: set[str] = set()
+        ended: set[str] = set()
         until = time.monotonic() + _JOBS_END_SECONDS
-        while left := self._jobs(uid):
+        while states := self._jobs(uid):
+            # Those that are over, too: one that was put back into the queue is shown like them, and would start again.
+            self._cancel([job for job in states if job not in cancelled])
+            cancelled.update(states)
+            left = [job for job, state in states.items() if state != _OVER]
+            ended.update(left)
+            if not left:
+                break
             if time.monotonic() > until:
                 raise Failed(f"{len(left)} jobs do not end: {' '.join(left[:5])}", "Look at their nodes: squeue")
-            self._cancel([job for job in left if job not in cancelled])
-            cancelled.update(left)
             time.sleep(_JOBS_LOOK_SECONDS)
-        return len(cancelled)
+        return len(ended)
 
     def _cancel(self, jobs: Sequence[str]) -> None:
         for start in range(0, len(jobs), _AT_A_TIME):
@@ -191,13 +201,13 @@ class Slurm:
             if done.returncode != 0:
                 raise Failed(f"jobs can't be cancelled: {_line(done.stderr)}", "Look at: systemctl status slurmctld")
 
-    def _jobs(self, uid: int) -> list[str]:
-        """Their numbers. Slurm's own choice by user does not work for who is not in the directory any more."""
-        done = programs.call(["squeue", "--all", "--noheader", "--format=%U %A"], seconds=_SECONDS)
+    def _jobs(self, uid: int) -> dict[str, str]:
+        """Number to state. Slurm's own choice by user does not work for who is not in the directory any more."""
+        done = programs.call(["squeue", "--all", "--noheader", "--format=%U %A %T"], seconds=_SECONDS)
         if done.returncode != 0:
             raise Failed(f"Slurm does not answer: {_line(done.stderr)}", "Look at: systemctl status slurmctld")
-        pairs = [line.split() for line in done.stdout.splitlines()]
-        return list(dict.fromkeys(pair[1] for pair in pairs if pair[0] == str(uid)))
+        rows = [line.split() for line in done.stdout.splitlines()]
+        return {job: state for owner, job, state in rows if owner == str(uid)}
 
     def _rows(self, *words: str) -> list[list[str]]:
         done = self._sacctmgr("--noheader", "--parsable2", *words)

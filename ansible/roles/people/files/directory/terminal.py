@@ -68,7 +68,7 @@ def _person(command: argparse.ArgumentParser) -> None:
     primary = command.add_mutually_exclusive_group()
     primary.add_argument("--gid", type=int, help="number of the primary group")
     primary.add_argument("--group", metavar="GROUP", help="the primary group")
-    command.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
+    command.add_argument("--password-stdin", action="store_true", help="read a password; on a terminal, ask for it")
     command.add_argument("--shell", metavar="FILE")
     command.add_argument("--slurm-account", metavar="ACCOUNT", help="an account of Slurm that is there")
 
@@ -91,6 +91,7 @@ def request(options: argparse.Namespace, ask: Ask) -> tuple[str, dict[str, Any]]
     Raises:
         Refused: a file that is named can't be read, or answers do not agree.
     """
+    _check_input(options)
     said = {
         key: value
         for key, value in vars(options).items()
@@ -110,16 +111,24 @@ def request(options: argparse.Namespace, ask: Ask) -> tuple[str, dict[str, Any]]
     return operation, said
 
 
+def _check_input(options: argparse.Namespace) -> None:
+    """Raises Refused where standard input would have to be two things."""
+    files = [*(getattr(options, "ssh_keys", None) or ()), *(getattr(options, "add_ssh_keys", None) or ())]
+    if files.count("-") + getattr(options, "password_stdin", False) > 1:
+        raise Refused("standard input can hold one thing only", "Name a file for the ssh key")
+
+
 def _complete(options: argparse.Namespace, said: dict[str, Any], ask: Ask) -> None:
     """Ask for what was not typed, as far as somebody is there who could answer."""
     new = options.verb == "add"
-    if options.password_stdin:
+    if options.password_stdin and not ask.terminal:
         said["password"] = ask.read("-").rstrip("\r\n")
-    elif (new and ask.terminal) or (not new and options.ask_password):
+    elif options.password_stdin or (new and ask.terminal) or (not new and options.ask_password):
         password = ask.secret("Password: ")
         if ask.secret("Repeat for confirmation: ") != password:
             raise Refused("the passwords differ", "Nothing was changed; try again")
-        if password:
+        # Who says the option means to have one: an empty answer is refused then, by who checks it.
+        if password or options.password_stdin:
             said["password"] = password
     if new and ask.terminal and "full_name" not in said and not options.password_stdin:
         full_name = ask.line("Full Name: ").strip()
