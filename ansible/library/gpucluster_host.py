@@ -71,6 +71,8 @@ NAMESPACE_SYSCTLS = {
     "kernel.unprivileged_userns_clone": (1, 1),
 }
 CGROUP = Path("/sys/fs/cgroup")
+# SELinux's switch for homes on a share; there is none without SELinux.
+NFS_HOMES = Path("/sys/fs/selinux/booleans/use_nfs_home_dirs")
 # One file for each runtime of containers that its role has set up.
 RUNTIMES = Path("/etc/gpucluster/runtimes")
 PLUGSTACK = Path("/etc/slurm/plugstack.conf")
@@ -232,6 +234,8 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "container_demand": container_demand(read(PLUGSTACK)),
         "software": has_unit("gpucluster-software"),
         "user_namespaces": user_namespaces(read("/proc/cmdline")),
+        # The kernel tells what counts now, and what was asked for.
+        "nfs_homes_denied": read(NFS_HOMES).startswith("0"),
         "user_home": home,
         "cluster_key": read(f"{home}/{key}"),
     }

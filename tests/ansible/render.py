@@ -136,6 +136,7 @@ def host_facts(*, cgroups: bool = False, slurm: str = "24.11.5") -> dict[str, An
         "runtimes": [],
         "fuse": True,
         "container_demand": "",
+        "nfs_homes_denied": False,
         "user_home": "/home/debian",
     }
 

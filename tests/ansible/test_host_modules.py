@@ -62,6 +62,16 @@ def test_cgroups_of_version_1_do_not_belong_to_a_container(
     assert gpucluster_host.cgroup(in_container)["usable"] is usable
 
 
+@pytest.mark.parametrize(("switch", "denied"), [("0 0", True), ("1 1", False), ("", False)])
+def test_homes_on_a_share_are_denied_where_selinux_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switch: str, denied: bool
+) -> None:
+    if switch:
+        (tmp_path / "use_nfs_home_dirs").write_text(switch)
+    monkeypatch.setattr(gpucluster_host, "NFS_HOMES", tmp_path / "use_nfs_home_dirs")
+    assert gpucluster_host.facts("root", "none")["nfs_homes_denied"] is denied
+
+
 def test_what_is_mounted_is_found_by_its_mount_point() -> None:
     found = gpucluster_mount.mounted_at(MOUNTINFO, "/mnt/home")
     assert found == {"fstype": "nfs", "source": "10.0.1.9:/mnt/home"}
