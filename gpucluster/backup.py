@@ -85,7 +85,8 @@ class Restored:
         kept_aside: a file of the controller: what was there before.
         returned: who was removed or disabled since the backup, and can log in again.
         dropped: who came after the backup, and is not in the directory any more. Nobody else gets their uid.
-        unfinished: whose home or Slurm account is not yet as the directory has it, and why.
+        unfinished: whose home or Slurm account is not yet as the directory has it, or what else is left, and why.
+        ended_jobs: jobs that ran at the time of the backup and that Slurm does not know any more; they count as ended.
     """
 
     people: int
@@ -95,6 +96,7 @@ class Restored:
     returned: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
+    ended_jobs: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""

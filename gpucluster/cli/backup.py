@@ -63,4 +63,6 @@ def _consequences(done: Restored) -> list[str]:
     ):
         if names:
             lines.append(f"{', '.join(map(printable, names))}: {then}")
+    if done.ended_jobs:
+        lines.append(f"{done.ended_jobs} jobs ran at the time of the backup, and are gone: they count as ended now")
     return lines + [f"not done yet: {printable(one)}" for one in done.unfinished]

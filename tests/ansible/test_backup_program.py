@@ -57,6 +57,7 @@ def module(name: str) -> Any:
 
 archive, directory, programs, entries = (module(name) for name in ("archive", "directory", "programs", "entries"))
 accounting, restoring, sites, people = (module(name) for name in ("accounting", "restoring", "site", "people"))
+jobs = module("jobs")
 HERE = people_program.module("config").Config.parse(CONFIG)
 
 
@@ -307,10 +308,12 @@ class Restore:
         patch.setattr(restoring, "adopt", lambda *_: None)
         patch.setattr(restoring, "read_state", lambda *_: people_program.module("state").State(people={"alice": None}))
         patch.setattr(restoring, "build", lambda *_: new(place))
+        patch.setattr(jobs, "to_pass", lambda *_, **__: 7)
+        patch.setattr(jobs, "end_lost", lambda *_: (2, ["jobs: they stay"]))
         patch.setattr(people, "settle", self.settle)
         patch.setattr(restoring, "stop", self.step("stop", lambda *_: None))
-        patch.setattr(restoring, "start", self.step("start", lambda *_: None))
-        patch.setattr(restoring, "serving", self.step("serving", lambda *_, **__: {"people": 1}))
+        patch.setattr(restoring, "start", self.step("start", lambda *_: []))
+        patch.setattr(restoring, "serving", self.step("serving", lambda *_, **__: {"people": 1, "accounting_jobs": 3}))
         patch.setattr(place.__class__, "exchange", self.step("directory", place.__class__.exchange))
         patch.setattr(self.books, "exchange", self.step("accounting", self.books.exchange))
         patch.setattr(self.books, "put_back", self.step("accounting back", self.books.put_back))
@@ -350,8 +353,9 @@ def restore(place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rest
 
 def test_a_restore_replaces_both_and_tells_what_follows(restore: Restore) -> None:
     assert restore.run() == {
-        "people": 1, "kept_aside": "/kept/before.tar.gz", "returned": ["bob"], "dropped": ["eve"],
-        "unfinished": ["alice: her home is not hers"],
+        "people": 1, "accounting_jobs": 3, "ended_jobs": 2,
+        "kept_aside": "/kept/before.tar.gz", "returned": ["bob"], "dropped": ["eve"],
+        "unfinished": ["jobs: they stay", "alice: her home is not hers"],
     }  # fmt: skip
     assert restore.present == ("new", "new")
     assert not restore.place.aside.exists()

@@ -156,10 +156,11 @@ def test_a_restore_sends_the_whole_file_and_tells_what_there_is_then(tmp_path: P
     file, seen = tmp_path / "x.tar.gz", tmp_path / "seen"
     file.write_bytes(packed() + b"\0" * 3_000_000)
     said = {"kept_aside": "/var/lib/x.tar.gz", "returned": ("bob",), "dropped": (), "unfinished": ("eve: no room",)}
-    answer = json.dumps({**COUNTS, **said})
+    whole = {**COUNTS, **said, "ended_jobs": 2}
+    answer = json.dumps(whole)
     program = f"import sys; open({str(seen)!r}, 'wb').write(sys.stdin.buffer.read()); print({answer!r})"
     some, controller = backups(program)
-    assert some.restore(file, force=True).to_dict() == {**COUNTS, **said}
+    assert some.restore(file, force=True).to_dict() == whole
     assert seen.read_bytes() == file.read_bytes()
     assert controller.asked == [["sudo -n /usr/local/sbin/gpucluster-backup restore --force"]]
 

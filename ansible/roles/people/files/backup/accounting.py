@@ -33,6 +33,11 @@ class Accounting:
         return found.group(1)
 
     @property
+    def config(self) -> Path:
+        """The configuration of slurmctld."""
+        return self.settings.with_name("slurm.conf")
+
+    @property
     def database(self) -> str:
         """Its name."""
         return self.setting("StorageLoc")
@@ -76,6 +81,25 @@ class Accounting:
             return 0
         # These names are those of tables that are there, and of settings of ours.
         return int(self.ask(f"SELECT COUNT(*) FROM `{database}`.`{table}`")[0])  # noqa: S608
+
+    def last_job(self, database: str, cluster: str, limit: int) -> int:
+        """The highest number of a job of a cluster in a database; 0 without jobs.
+
+        Args:
+            limit: numbers go from 1 to below this one, and then from 1 again.
+        """
+        table = f"{cluster}_job_table"
+        if table not in self.tables(database):
+            return 0
+        # What is above was given by a federation, or under another limit. Tasks of an array and parts of a job have
+        # numbers of their own.
+        # These names are those of tables that are there, and of settings of ours.
+        rows = f"FROM `{database}`.`{table}` WHERE id_job < {limit}"
+        last = int(self.ask(f"SELECT COALESCE(MAX(id_job), 0) {rows}")[0])
+        if last + 1 < limit:
+            return last
+        # They have begun again: where they are now, the youngest job says.
+        return int(self.ask(f"SELECT id_job {rows} ORDER BY time_submit DESC, id_job DESC LIMIT 1")[0])
 
     def dump(self, file: Path) -> None:
         """Write all of it, as it is at one moment; slurmdbd may run."""

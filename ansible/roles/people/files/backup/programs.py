@@ -7,6 +7,7 @@ import hashlib
 import pwd
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,33 @@ def run(*argv: str, **how: Any) -> str:
     if done.returncode != 0:
         raise Failed(f"{Path(argv[0]).name}: {last_words(done)}")
     return done.stdout.decode(errors="replace") if done.stdout is not None else ""
+
+
+@contextlib.contextmanager
+def program(*argv: str, user: str, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs until the end of the block, and is told to end there; what it says is not read.
+
+    Args:
+        user: the account of the system that it runs as, with that account's own group alone.
+        seconds: after these it is ended in any case, also when nobody is there any more who would end it.
+
+    Raises:
+        Failed: it did not end well.
+    """
+    account = pwd.getpwnam(user)
+    guarded = ("timeout", f"--kill-after={SECONDS:.0f}", f"{seconds:.0f}", *argv)
+    null = subprocess.DEVNULL
+    started = subprocess.Popen(
+        guarded, stdin=null, stdout=null, stderr=null, cwd="/",
+        user=account.pw_uid, group=account.pw_gid, extra_groups=[],
+    )  # fmt: skip
+    try:
+        yield started
+    finally:
+        started.terminate()
+        status = started.wait()
+    if status != 0:
+        raise Failed(f"{argv[0]} ended with status {status}")
 
 
 def last_words(done: subprocess.CompletedProcess[bytes]) -> str:

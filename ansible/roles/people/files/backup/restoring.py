@@ -13,7 +13,7 @@ from typing import IO, Any, NoReturn
 from directory import lock
 from directory.config import Config
 
-from backup import people
+from backup import jobs, people
 from backup.accounting import START_SECONDS
 from backup.archive import ACCOUNTING, DIRECTORY, read_backup, write_backup
 from backup.entries import Memory, adopt, count_entries, read_state, remember
@@ -74,8 +74,16 @@ def unit(verb: str, name: str) -> None:
     run("systemctl", verb, name, seconds=UNIT_SECONDS)
 
 
-def start(site: Site) -> None:
-    """Start the daemons and see that they serve."""
+def start(site: Site, last: int = 0) -> list[str]:
+    """Start the daemons and see that they serve.
+
+    Args:
+        last: slurmctld begins after this number of a job, if it is not 0.
+
+    Returns:
+        What is to be said of that. Everything else works all the same, and is no reason to go back.
+    """
+    left: list[str] = []
     unit("start", "slapd")
     people.frame()
     # It has missed the directory for a moment, and remembers people as they were; other hosts forget within seconds.
@@ -84,8 +92,15 @@ def start(site: Site) -> None:
     if site.accounting:
         unit("start", "slurmdbd")
         site.accounting.register()
+        if last:
+            try:
+                jobs.get_past(site.accounting, last)
+            except (Failed, OSError) as error:
+                note(f"slurmctld could not be told of job {last}: {error}")
         unit("start", "slurmctld")
         await_slurm()
+        left = jobs.told(last) if last else []
+    return left
 
 
 def await_slurm() -> None:
@@ -173,11 +188,16 @@ def restore(site: Site, stream: IO[bytes], *, force: bool) -> dict[str, Any]:
             found, memory = replace(site, here, manifest, work)
         names = list(read_state(work / "served.ldif", here, here.suffix).people)
     # What is left can be done at any time, and is no reason to go back.
+    ended, unfinished = 0, list(found["unfinished"])
     try:
-        unfinished = people.settle(names)
+        if site.accounting and found["accounting_jobs"] is not None:
+            ended, left = jobs.end_lost(site.accounting.cluster)
+            unfinished += left
+        unfinished += people.settle(names)
     except KeyboardInterrupt:
-        unfinished = ["homes and keys: interrupted"]
-    return {**found, "returned": list(memory.returned), "dropped": list(memory.dropped), "unfinished": unfinished}
+        unfinished.append("homes and keys: interrupted")
+    who = {"returned": list(memory.returned), "dropped": list(memory.dropped)}
+    return {**found, **who, "ended_jobs": ended, "unfinished": unfinished}
 
 
 def replace(site: Site, here: Config, manifest: dict[str, Any], work: Path) -> tuple[dict[str, Any], Memory]:
@@ -194,6 +214,7 @@ def replace(site: Site, here: Config, manifest: dict[str, Any], work: Path) -> t
     forget(site)
     try:
         built = build(site, manifest, work, entries)
+        last = last_job(site, manifest, built)
     except BaseException:
         forget(site)
         raise
@@ -202,13 +223,22 @@ def replace(site: Site, here: Config, manifest: dict[str, Any], work: Path) -> t
         site.directory.exchange()
         if site.accounting and built["accounting_jobs"] is not None:
             site.accounting.exchange()
-        start(site)
+        left = start(site, last)
         found = serving(site, work, manifest, built)
     except BaseException as error:
         give_up(site, kept, error)
     with undisturbed(), contextlib.suppress(Failed):
         forget(site)
-    return {**found, "kept_aside": str(kept)}, memory
+    return {**found, "kept_aside": str(kept), "unfinished": left}, memory
+
+
+def last_job(site: Site, manifest: dict[str, Any], built: dict[str, Any]) -> int:
+    """The number of a job that slurmctld has to get past; 0 where it has, or has no accounting of them."""
+    books = site.accounting
+    if not books or built["accounting_jobs"] is None:
+        return 0
+    fresh, cluster = f"{books.database}_restore", manifest["slurm_cluster"] or ""
+    return jobs.to_pass(books, fresh, cluster, running=active("slurmctld"))
 
 
 def give_up(site: Site, kept: Path, error: BaseException) -> NoReturn:
