@@ -71,6 +71,7 @@ NAMESPACE_SYSCTLS = {
     "kernel.unprivileged_userns_clone": (1, 1),
 }
 CGROUP = Path("/sys/fs/cgroup")
+CLASSES = Path("/sys/class")
 # SELinux's switch for homes on a share; there is none without SELinux.
 NFS_HOMES = Path("/sys/fs/selinux/booleans/use_nfs_home_dirs")
 # One file for each runtime of containers that its role has set up.
@@ -226,6 +227,8 @@ def facts(user: str, key: str) -> dict[str, Any]:
         },
         "time_service": next((name for name in TIME_SERVICES if has_unit(name)), ""),
         "firewalls": [name for name in FIREWALLS if has_unit(name) and starts_at_boot(name)],
+        # As far as their modules are loaded.
+        "rdma_classes": sorted(path.parent.name for path in CLASSES.glob("infiniband_*/abi_version")),
         "ssh_host_keys": host_keys(),
         "slurm_version": slurm_version(),
         "autoscaler": has_unit("gpucluster-autoscaler"),

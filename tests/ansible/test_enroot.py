@@ -176,6 +176,12 @@ def test_rdma_devices_are_asked_for_where_the_hook_knows_them(
     assert item["content"] == ("MELLANOX_VISIBLE_DEVICES=all\n" if expected else "")
 
 
+def test_a_hook_that_could_not_mount_what_the_kernel_lacks_is_not_asked() -> None:
+    given = known("BM.GPU4.8")
+    given["ansible_facts"]["gpucluster_host"]["rdma_classes"] = ["infiniband_cm", "infiniband_verbs"]
+    assert files(given)["/etc/enroot/environ.d/50-gpucluster.env"]["content"] == ""
+
+
 @pytest.mark.parametrize(
     ("shape", "emulated", "mode"),
     [

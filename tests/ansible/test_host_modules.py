@@ -72,6 +72,17 @@ def test_homes_on_a_share_are_denied_where_selinux_says_so(
     assert gpucluster_host.facts("root", "none")["nfs_homes_denied"] is denied
 
 
+def test_rdma_is_known_by_the_classes_that_the_kernel_has_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("infiniband_verbs", "infiniband_mad"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "abi_version").write_text("6\n")
+    (tmp_path / "infiniband_cm").mkdir()
+    monkeypatch.setattr(gpucluster_host, "CLASSES", tmp_path)
+    assert gpucluster_host.facts("root", "none")["rdma_classes"] == ["infiniband_mad", "infiniband_verbs"]
+
+
 def test_what_is_mounted_is_found_by_its_mount_point() -> None:
     found = gpucluster_mount.mounted_at(MOUNTINFO, "/mnt/home")
     assert found == {"fstype": "nfs", "source": "10.0.1.9:/mnt/home"}
