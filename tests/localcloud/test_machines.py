@@ -84,7 +84,8 @@ class World:
         while not _answers(address):
             assert time.monotonic() < until, f"no ssh at {address}"
             time.sleep(0.1)
-        return self.sh(short, "cloud-init status --wait")
+        # A dot for each look that was too early.
+        return self.sh(short, "cloud-init status --wait").lstrip(".")
 
 
 def _answers(address: str) -> bool:
