@@ -163,7 +163,8 @@ def test_another_restore_mends_one_that_was_killed_meanwhile(controller: Broken)
     killed = "kill -KILL $!; pkill -KILL --exact slurmctld; wait"
     controller.run("bash", "-c", f"{RESTORE} & {moment}; {killed}", check=False)
     controller.sh("for name in slapd slurmdbd slurmctld; do systemctl start $name; done")
-    assert controller.next_number() == 1
+    # The second, where it had written its state before it was killed.
+    assert controller.next_number() in (1, 42)
     controller.restore()
     assert controller.submit() == 42
 
