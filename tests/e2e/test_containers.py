@@ -116,11 +116,14 @@ def test_a_node_without_the_plugin_runs_nothing_and_verify_names_it(site: Site) 
     assert check["status"] == "fail"
     assert "compute-2: " in check["message"]
     assert "compute-1: " not in check["message"]
+    # After the job Slurm asked the plugin there to clean up behind it.
+    wait_for(site, "sinfo -h -n compute-2 -o '%T %E'", "drained Epilog error")
 
 
 def test_another_version_is_built_and_brought_to_every_host(site: Site) -> None:
     change(site, f"pyxis: {pyxis.VERSION}", f"pyxis: {NEXT}")
     # compute-2 has none at all.
+    on(site, "boxes-controller", "scontrol", "update", "nodename=compute-2", "state=resume")
     assert statuses(site.good("apply"))["container steps run in pool compute"] == "pass"
     for host in ("boxes-controller", "compute-1", "compute-2"):
         assert on(site, host, "grep", "-c", f"'pyxis double {NEXT}'", PLUGIN) == "1"
