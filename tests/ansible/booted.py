@@ -13,9 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.ansible.in_container import Host
+from tests.containers import base_image
 
 _BOOT_SECONDS = 40.0
 #: A container's whole file system: programs of the host that is booted, with their libraries. For `sh`, as root.
@@ -65,14 +64,9 @@ class Booted(Host):
 @contextlib.contextmanager
 def booted(*options: str) -> Iterator[Booted]:
     """One to the end of the block, with more options of `podman run`. Without containers: skipped."""
-    from gpucluster.localcloud import machines
     from gpucluster.localcloud.podman import settings
-    from gpucluster.paths import local_cloud_home
 
-    problems = machines.probe()
-    if problems:
-        pytest.skip("; ".join(problems))
-    image = machines.ensure_image(local_cloud_home()).reference
+    image = base_image()
     name = f"gpucluster-booted-{secrets.token_hex(4)}"
     with tempfile.TemporaryDirectory(prefix="gpucluster-booted-") as folder:
         argv = [

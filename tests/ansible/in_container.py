@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.ansible.loading import ANSIBLE
+from tests.containers import base_image
 
 # The first process: it collects what it inherits, and ends when whoever started it is gone.
 _INIT = """
@@ -121,14 +120,9 @@ class Host:
 @contextlib.contextmanager
 def host() -> Iterator[Host]:
     """A container to the end of the block. Without containers: skipped."""
-    from gpucluster.localcloud import machines
     from gpucluster.localcloud.podman import settings
-    from gpucluster.paths import local_cloud_home
 
-    problems = machines.probe()
-    if problems:
-        pytest.skip("; ".join(problems))
-    image = machines.ensure_image(local_cloud_home()).reference
+    image = base_image()
     name = f"gpucluster-role-{secrets.token_hex(4)}"
     with tempfile.TemporaryDirectory(prefix="gpucluster-role-") as folder:
         pidfile = Path(folder, "pid")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -28,12 +30,30 @@ def load(path: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
+    with _no_bytecode():
+        spec.loader.exec_module(module)
+    return module
+
+
+def part(role: str, name: str) -> ModuleType:
+    """A module of a role's program, such as `directory.config`: no package of this project, for it runs on hosts."""
+    files = str(ANSIBLE / "roles" / role / "files")
+    sys.path.insert(0, files)
+    try:
+        with _no_bytecode():
+            return importlib.import_module(name)
+    finally:
+        sys.path.remove(files)
+
+
+@contextmanager
+def _no_bytecode() -> Iterator[None]:
+    """Nothing is left beside the files that are read, which go to hosts as they lie there."""
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        spec.loader.exec_module(module)
+        yield
     finally:
         sys.dont_write_bytecode = written
-    return module
 
 
 def read(path: Path | str) -> Any:

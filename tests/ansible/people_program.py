@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import pytest
 
 from gpucluster.paths import ansible_dir
+from tests.ansible.loading import part
+from tests.containers import base_image
 
 FILES = ansible_dir() / "roles" / "people" / "files"
 SUFFIX = "dc=demo,dc=local"
@@ -38,15 +38,8 @@ CONFIG: Mapping[str, Any] = {
 
 
 def module(name: str) -> Any:
-    """A module of the program; it is no package of this project, for it runs on hosts."""
-    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    sys.path.insert(0, str(FILES))
-    try:
-        found: ModuleType = importlib.import_module(f"directory.{name}")
-    finally:
-        sys.path.remove(str(FILES))
-        sys.dont_write_bytecode = written
-    return found
+    """A module of the program."""
+    return part("people", f"directory.{name}")
 
 
 def access_rules() -> str:
@@ -69,14 +62,9 @@ class Controller:
         self._container: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Controller:
-        from gpucluster.localcloud import machines
         from gpucluster.localcloud.podman import settings
-        from gpucluster.paths import local_cloud_home
 
-        problems = machines.probe()
-        if problems:
-            pytest.skip("; ".join(problems))
-        image = machines.ensure_image(local_cloud_home()).reference
+        image = base_image()
         options = [option for option in settings().run_options() if option != "--systemd=always"]
         mounts = {
             FILES / "directory": "/usr/local/lib/gpucluster/directory",

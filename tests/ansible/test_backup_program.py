@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import io
 import json
 import os
 import signal
-import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.ansible import people_program
-from tests.ansible.people_program import CONFIG, FILES, SUFFIX
+from tests.ansible.loading import part
+from tests.ansible.people_program import CONFIG, SUFFIX
 
 LDIF = f"""\
 dn: {SUFFIX}
@@ -45,14 +44,8 @@ userPassword:: c2VjcmV0
 
 
 def module(name: str) -> Any:
-    """A module of the program; it is no package of this project, for it runs on hosts."""
-    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    sys.path.insert(0, str(FILES))
-    try:
-        return importlib.import_module(f"backup.{name}")
-    finally:
-        sys.path.remove(str(FILES))
-        sys.dont_write_bytecode = written
+    """A module of the program."""
+    return part("people", f"backup.{name}")
 
 
 archive, directory, programs, entries = (module(name) for name in ("archive", "directory", "programs", "entries"))

@@ -6,7 +6,6 @@ which writes what the test says. Not proved here: Slurm, a registry, and the rea
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import pwd
@@ -23,20 +22,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment
 
-from tests.ansible.loading import ANSIBLE
+from tests.ansible.loading import ANSIBLE, part
 
 FILES = ANSIBLE / "roles" / "pyxis" / "files"
 
 
 def module(name: str) -> Any:
-    """A module of the program; it is no package of this project, for it runs on the controller."""
-    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    sys.path.insert(0, str(FILES))
-    try:
-        return importlib.import_module(f"images.{name}")
-    finally:
-        sys.path.remove(str(FILES))
-        sys.dont_write_bytecode = written
+    """A module of the program."""
+    return part("pyxis", f"images.{name}")
 
 
 errors, importer, job, names = map(module, ("errors", "importer", "job", "names"))

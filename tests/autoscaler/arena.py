@@ -33,6 +33,7 @@ import pytest
 
 from gpucluster import process
 from gpucluster.autoscaler import policy
+from tests.containers import base_image
 
 HOOKS = Path("/opt/gpucluster/bin")
 _HOOK_KINDS = ("resume", "suspend", "resume-fail")
@@ -282,14 +283,9 @@ class Arena:
     # --- how it is made -----
 
     def _boot(self) -> None:
-        from gpucluster.localcloud import machines
         from gpucluster.localcloud.podman import settings
-        from gpucluster.paths import local_cloud_home
 
-        problems = machines.probe()
-        if problems:
-            pytest.skip("; ".join(problems))
-        image = machines.ensure_image(local_cloud_home()).reference
+        image = base_image()
         for name in ("spool", "run", "bin", "logs", "state"):
             (self.folder / name).mkdir()
         mounts = {

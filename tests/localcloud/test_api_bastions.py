@@ -20,8 +20,8 @@ import oci
 import pytest
 from oci.bastion import models
 
-from gpucluster.localcloud import machines
 from gpucluster.paths import write_private
+from tests.containers import need_containers
 from tests.localcloud.api_harness import Api, refused, running
 
 TARGET = "127.92.0.10"
@@ -299,9 +299,7 @@ def test_a_bastion_has_twenty_sessions_and_takes_them_along(api: Api, bastion: A
 @pytest.mark.containers
 def test_ssh_reaches_a_container_as_the_user_of_its_image(tmp_path: Path) -> None:
     """Through a bastion, as ProxyCommand, into a stand-in for Oracle Linux, whose user is opc."""
-    problems = machines.probe()
-    if problems:
-        pytest.skip("; ".join(problems))
+    need_containers()
     key = new_key(tmp_path / "id")
     with running(tmp_path / "cloud", "podman") as api:
         subnet = api.subnet(api.vcn("10.92.7.0/24"), "10.92.7.0/26", prohibit_public_ip_on_vnic=True)

@@ -13,6 +13,7 @@ import pytest
 
 from gpucluster.localcloud import machines
 from gpucluster.localcloud.engine import LABEL_HOME
+from tests.containers import need_containers
 from tests.localcloud.api_harness import Api, running
 
 pytestmark = pytest.mark.containers
@@ -20,9 +21,7 @@ pytestmark = pytest.mark.containers
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    problems = machines.probe()
-    if problems:
-        pytest.skip("; ".join(problems))
+    need_containers()
     with running(tmp_path_factory.mktemp("containers") / "cloud", "podman") as api:
         yield api
 

@@ -25,6 +25,7 @@ from gpucluster.cloudinit import LocalDisk, Machine, RdmaAddressing, user_data
 from gpucluster.errors import CloudError
 from gpucluster.localcloud import machines, podman
 from gpucluster.localcloud.machines import LaunchRequest
+from tests.containers import need_containers
 
 pytestmark = pytest.mark.containers
 
@@ -110,9 +111,7 @@ class Instance:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    problems = machines.probe()
-    if problems:
-        pytest.skip("; ".join(problems))
+    need_containers()
     home, prefix = tmp_path_factory.mktemp("home"), f"gcinit-{secrets.token_hex(4)}"
     try:
         yield World(prefix, home, _free_network(prefix, {"gpucluster.home": str(home)}))

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gpucluster import shapes
 from tests.ansible import render as role
 from tests.ansible.render import CONTROLLER
+from tests.containers import base_image
 
 __all__ = ["ADDRESS", "CONTROLLER", "SHARED_MACHINE", "VERSION", "in_container", "pool", "render"]
 
@@ -91,14 +90,9 @@ def render(
 
 def in_container(plan: Mapping[str, Any]) -> dict[str, Any]:
     """What slurm_in_container.py makes of a plan, in a container of the base image. Without containers: skipped."""
-    from gpucluster.localcloud import machines
     from gpucluster.localcloud.podman import settings as host
-    from gpucluster.paths import local_cloud_home
 
-    problems = machines.probe()
-    if problems:
-        pytest.skip("; ".join(problems))
-    image = machines.ensure_image(local_cloud_home()).reference
+    image = base_image()
     script = Path(__file__).with_name("slurm_in_container.py")
     options = [option for option in host().run_options() if option != "--systemd=always"]
     argv = [

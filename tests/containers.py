@@ -1,0 +1,21 @@
+"""What tests in containers begin with."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpucluster.localcloud import machines
+from gpucluster.paths import local_cloud_home
+
+
+def need_containers() -> None:
+    """Skip the test where this host can't run containers, and say why."""
+    problems = machines.probe()
+    if problems:
+        pytest.skip("; ".join(problems))
+
+
+def base_image() -> str:
+    """The name of the local cloud's image, which is made if it is nowhere. Without containers: skipped."""
+    need_containers()
+    return machines.ensure_image(local_cloud_home()).reference
