@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpucluster import artifacts, software
-from gpucluster.clouds import Cloud
+from gpucluster.artifacts import catalogue, releases
+from gpucluster.cloud.providers import Cloud
 from gpucluster.errors import PreflightError
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.events import Event, Sink
@@ -60,9 +60,9 @@ def examine(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None =
     Raises:
         GpuClusterError: the cloud's configuration itself can't be read.
     """
-    wanted = artifacts.wanted_by(spec, hardware_emulated=cloud.hardware_emulated)
+    wanted = catalogue.wanted_by(spec, hardware_emulated=cloud.hardware_emulated)
     # What hosts can't be given is an error, which comes first as well.
-    missing = software.check(wanted, spec.software.mirror_location)
+    missing = releases.check(wanted, spec.software.mirror_location)
     return Report((*missing, *judge(spec, look(spec, cloud, outputs))))
 
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from gpucluster.cloud.client import Access, refusals
 from gpucluster.errors import CloudError
 from gpucluster.preflight.facts import Unknown
-from gpucluster.sdk import Access, refusals
 
 T = TypeVar("T")
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
-from gpucluster.clouds import Cloud
+from gpucluster.cloud.client import Access, refusals
+from gpucluster.cloud.providers import Cloud
 from gpucluster.errors import CloudError
 from gpucluster.preflight import here, needs
 from gpucluster.preflight.ask import PATIENCE, Asker
 from gpucluster.preflight.facts import Answer, Facts, Image, Unknown
 from gpucluster.preflight.reads import Reads
-from gpucluster.sdk import Access, refusals
 from gpucluster.spec import ClusterSpec
 from gpucluster.spec.derive import LOCAL_IMAGE
 

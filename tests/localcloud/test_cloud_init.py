@@ -21,8 +21,8 @@ import pytest
 import yaml
 
 from gpucluster import process
-from gpucluster.cloudinit import LocalDisk, Machine, RdmaAddressing, user_data
 from gpucluster.errors import CloudError
+from gpucluster.handover.user_data import LocalDisk, Machine, RdmaAddressing, user_data
 from gpucluster.localcloud import machines, podman
 from gpucluster.localcloud.machines import LaunchRequest
 from tests.containers import need_containers

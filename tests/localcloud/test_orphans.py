@@ -8,9 +8,9 @@ from pathlib import Path
 import oci
 import pytest
 
+from gpucluster.cloud.client import Access
+from gpucluster.cloud.leaked_resources import Orphans
 from gpucluster.events import ignore
-from gpucluster.orphans import Orphans
-from gpucluster.sdk import Access
 from tests.localcloud.api_harness import Api, running
 
 TAG = {"gpucluster": "demo"}

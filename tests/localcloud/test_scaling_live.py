@@ -11,13 +11,13 @@ from typing import Any
 import oci
 import pytest
 
-from gpucluster import instances
-from gpucluster.cluster_network import ClusterNetwork
+from gpucluster.cloud import members as instances
+from gpucluster.cloud.client import Access
+from gpucluster.cloud.cluster_network import ClusterNetwork
+from gpucluster.cloud.members import Instances, Member
 from gpucluster.errors import CloudError
 from gpucluster.events import Event
-from gpucluster.instances import Instances, Member
 from gpucluster.localcloud.faults import OUT_OF_CAPACITY
-from gpucluster.sdk import Access
 from tests.localcloud.api_harness import Api, running
 
 DEADLINE = 60.0
@@ -66,7 +66,7 @@ def subnet(api: Api) -> Any:
 
 @pytest.fixture
 def pool(api: Api, subnet: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pool]:
-    monkeypatch.setattr("gpucluster.cluster_network._POLL", 0.1)
+    monkeypatch.setattr("gpucluster.cloud.cluster_network._POLL", 0.1)
     monkeypatch.setattr(instances, "_POLL", 0.1)
     monkeypatch.setattr(instances, "_SETTLED", 0.5)
     made = Pool(api, subnet, 3)

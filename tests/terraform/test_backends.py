@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from gpucluster import backends
 from gpucluster.errors import EnvironmentFault, InputError, LockedError, TerraformError
 from gpucluster.events import Event
 from gpucluster.paths import ClusterPaths
-from gpucluster.terraform import Plan, Terraform
+from gpucluster.terraform import backends
+from gpucluster.terraform.runner import Plan, Terraform
 from tests.terraform.state_doubles import StateDouble, serving
 
 PASSWORD = "sesame-opens-9f"
@@ -42,7 +42,7 @@ def _a_small_root(tmp_path: Path, terraform: str, monkeypatch: pytest.MonkeyPatc
     root = tmp_path / "root" / "cluster"
     root.mkdir(parents=True)
     (root / "main.tf").write_text(ROOT)
-    monkeypatch.setattr("gpucluster.terraform.terraform_dir", lambda: tmp_path / "root")
+    monkeypatch.setattr("gpucluster.terraform.runner.terraform_dir", lambda: tmp_path / "root")
     monkeypatch.setenv("TF_HTTP_USERNAME", "gpucluster")
     monkeypatch.setenv("TF_HTTP_PASSWORD", PASSWORD)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")

@@ -23,13 +23,14 @@ from typing import Any
 import oci
 import pytest
 
-from gpucluster import process, runs
+from gpucluster import process
+from gpucluster.cloud.client import Access
+from gpucluster.cloud.leaked_resources import Orphans
 from gpucluster.errors import TerraformError
 from gpucluster.events import Event, ignore
-from gpucluster.orphans import Orphans
 from gpucluster.paths import ClusterPaths
-from gpucluster.sdk import Access
-from gpucluster.terraform import Plan, Terraform
+from gpucluster.terraform.runner import Plan, Terraform
+from gpucluster.workspace import run as runs
 from tests.terraform.conftest import LocalCloud, Workspace, cluster_variables
 
 REQUEST_ID = re.compile(r"opc-request-id (\S+/)?[0-9A-F]{32}\b")
@@ -269,9 +270,9 @@ def test_a_provider_that_can_not_start_is_named(site: Site, tmp_path: Path) -> N
 RUN = """
     import json, sys
     from pathlib import Path
-    from gpucluster import runs
+    from gpucluster.workspace import run as runs
     from gpucluster.paths import ClusterPaths
-    from gpucluster.terraform import Terraform
+    from gpucluster.terraform.runner import Terraform
     asked = json.loads(sys.argv[1])
     paths = ClusterPaths(Path(asked["root"]))
     def show(event):

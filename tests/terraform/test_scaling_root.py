@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from gpucluster import handover
-from gpucluster.controller import Controller
-from gpucluster.elastic import Elastic
+from gpucluster.cloud.client import Access
+from gpucluster.cloud.elastic_instances import Elastic
+from gpucluster.cloud.members import Instances
 from gpucluster.errors import CloudError, ReplacementError, ToolError
 from gpucluster.events import Event, ignore
-from gpucluster.instances import Instances
-from gpucluster.kept import Kept
+from gpucluster.lifecycle.resize import Scaling
+from gpucluster.lifecycle.toolbox import Toolbox
 from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS
+from gpucluster.operations.controller import Controller
 from gpucluster.paths import ClusterPaths
-from gpucluster.scaling import Scaling
-from gpucluster.sdk import Access
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.ssh import Host
-from gpucluster.terraform import Change, Plan, Terraform
-from gpucluster.toolbox import Toolbox
+from gpucluster.terraform.runner import Change, Plan, Terraform
+from gpucluster.workspace.saved_state import Kept
 from tests.unit.spec_texts import public_key
 
 if TYPE_CHECKING:
@@ -161,9 +161,9 @@ def cluster(
 ) -> Iterator[Cluster]:
     """One cluster for all tests; each begins with a wish of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpucluster.instances._POLL", 0.1)
-        patch.setattr("gpucluster.instances._SETTLED", 0.5)
-        patch.setattr("gpucluster.cluster_network._POLL", 0.1)
+        patch.setattr("gpucluster.cloud.members._POLL", 0.1)
+        patch.setattr("gpucluster.cloud.members._SETTLED", 0.5)
+        patch.setattr("gpucluster.cloud.cluster_network._POLL", 0.1)
         made = Cluster(tmp_path_factory.mktemp("resize"), cloud, terraform, terraform_environment)
         try:
             yield made

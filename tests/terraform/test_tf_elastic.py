@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpucluster.elastic import Elastic, counts
+from gpucluster.cloud.baked_images import BakedImage, Images, newest, superseded
+from gpucluster.cloud.client import Access, model
+from gpucluster.cloud.elastic_instances import Elastic, counts
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, ignore
-from gpucluster.images import BakedImage, Images, newest, superseded
-from gpucluster.sdk import Access, model
 
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud, Workspace

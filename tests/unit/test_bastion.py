@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpucluster.bastion import Session, meeting_point
+from gpucluster.cloud.bastion import Session, meeting_point
 from gpucluster.errors import CloudError
 
 SESSION = Session(

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gpucluster.clouds import Credentials, LocalCloud
+from gpucluster.cloud.providers import Credentials, LocalCloud
 from gpucluster.paths import ClusterPaths
 
 KEY = Credentials("ocid1.tenancy.x", "ocid1.user.x", "aa:bb", "/keys/api_key.pem", "local-1")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpucluster import diagnosis
-from gpucluster.diagnosis import Cause, Lock, Refusal, diagnose, human_name
 from gpucluster.localcloud.provider_resources import describe
 from gpucluster.localcloud.provider_rest import ServiceError
+from gpucluster.terraform import diagnosis
+from gpucluster.terraform.diagnosis import Cause, Lock, Refusal, diagnose, human_name
 
 POOL = 'module.pool["compute"].oci_core_cluster_network.this[0]'
 SUBNET = "module.network.oci_core_subnet.private"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucluster.instances import numbered_names
+from gpucluster.cloud.members import numbered_names
 
 WISHED = ("compute-1", "compute-2", "compute-3")
 

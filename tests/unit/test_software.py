@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from gpucluster import artifacts, downloads, mirrors, software
-from gpucluster.artifacts import Artifact
+from gpucluster.artifacts import catalogue, releases, sources, store
+from gpucluster.artifacts.catalogue import Artifact
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Event, ignore
 from tests.mirror import Mirror, Server
@@ -32,7 +32,7 @@ PYXIS = "pyxis-0.24.0.tar.gz"
 def wanted(*runtimes: str, **differs: Any) -> tuple[Artifact, ...]:
     asked: dict[str, Any] = {"gpus_present": False, "versions": {}, "checksums": {}, "architectures": {"x86_64"}}
     asked |= differs
-    return artifacts.wanted(runtimes, asked.pop("architectures"), **asked)
+    return catalogue.wanted(runtimes, asked.pop("architectures"), **asked)
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +42,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(mirrors, "PAUSES", (0.01, 0.01))
-    monkeypatch.setattr(downloads, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(sources, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(store, "PAUSES", (0.01, 0.01))
     return tmp_path / "cache" / "gpucluster" / "software"
 
 
@@ -62,7 +62,7 @@ def server(mirror: Mirror) -> Iterator[Server]:
         yield running
 
 
-def files(found: software.Software) -> list[str]:
+def files(found: releases.Software) -> list[str]:
     return [file["file"] for file in found.files]
 
 
@@ -75,7 +75,7 @@ def test_what_runtimes_need() -> None:
     assert {one.file for one in wanted("enroot")} == {*DEBS, *RPMS, PYXIS}
     assert [one.file for one in wanted("containerd")] == ["nerdctl-full-2.3.5-linux-amd64.tar.gz"]
     assert wanted("docker") == ()
-    assert {one.component for one in wanted("docker", gpus_present=True)} == {artifacts.TOOLKIT}
+    assert {one.component for one in wanted("docker", gpus_present=True)} == {catalogue.TOOLKIT}
     both = wanted("enroot", "containerd", architectures={"x86_64", "aarch64"}, gpus_present=True)
     assert [one.file for one in both].count(PYXIS) == 1
     assert {one.architecture for one in both} == {"x86_64", "aarch64", "any"}
@@ -115,9 +115,9 @@ def test_where_a_file_may_lie() -> None:
 
 
 def test_nothing_wanted_touches_nothing(cache: Path) -> None:
-    assert software.ensure((), "http://127.0.0.1:9", ignore) == software.Software(None, ())
-    assert software.check((), "http://127.0.0.1:9") == ()
-    assert software.survey((), "http://127.0.0.1:9", ignore) == ()
+    assert releases.ensure((), "http://127.0.0.1:9", ignore) == releases.Software(None, ())
+    assert releases.check((), "http://127.0.0.1:9") == ()
+    assert releases.survey((), "http://127.0.0.1:9", ignore) == ()
     assert not cache.exists()
 
 
@@ -125,7 +125,7 @@ def test_nothing_wanted_touches_nothing(cache: Path) -> None:
 def test_files_come_once_and_one_format_is_enough(kind: str, mirror: Mirror, server: Server) -> None:
     location = str(mirror.folder) if kind == "directory" else server.url
     said: list[Event] = []
-    found = software.ensure(wanted("enroot"), location, said.append)
+    found = releases.ensure(wanted("enroot"), location, said.append)
     assert files(found) == [*DEBS, PYXIS]
     assert len([event for event in said if "fetching" in event.message]) == 3
     assert found.directory is not None
@@ -138,7 +138,7 @@ def test_files_come_once_and_one_format_is_enough(kind: str, mirror: Mirror, ser
         "architecture": "x86_64",
     }  # fmt: skip
     asked = server.asked.copy()
-    assert software.ensure(wanted("enroot"), location, lambda event: pytest.fail(str(event))) == found
+    assert releases.ensure(wanted("enroot"), location, lambda event: pytest.fail(str(event))) == found
     assert set(server.asked - asked) <= {"SHA256SUMS", *(place for one in wanted("enroot") for place in one.places)}
     assert not set(server.asked - asked) & {*DEBS, PYXIS}
 
@@ -146,8 +146,8 @@ def test_files_come_once_and_one_format_is_enough(kind: str, mirror: Mirror, ser
 def test_what_is_kept_and_known_needs_no_network(mirror: Mirror, server: Server) -> None:
     sums = {name: mirror.sha256(name) for name in DEBS}
     only = [one for one in wanted("enroot", checksums=sums) if one.file in sums]
-    found = software.ensure(only, server.url, ignore)
-    assert software.ensure(only, "http://127.0.0.1:9", ignore) == found
+    found = releases.ensure(only, server.url, ignore)
+    assert releases.ensure(only, "http://127.0.0.1:9", ignore) == found
 
 
 @pytest.mark.parametrize("kind", ["directory", "http"])
@@ -156,30 +156,30 @@ def test_a_mirror_that_is_gone_is_believed_as_it_was(kind: str, mirror: Mirror) 
     said: list[Event] = []
     with mirror.serve() as server:
         location = str(mirror.folder) if kind == "directory" else server.url
-        found = software.ensure(wanted("enroot"), location, ignore)
-        assert software.check(wanted("enroot"), location) == ()
+        found = releases.ensure(wanted("enroot"), location, ignore)
+        assert releases.check(wanted("enroot"), location) == ()
     mirror.folder.rename(mirror.folder.with_name("gone"))
-    assert software.ensure(wanted("enroot"), location, said.append) == found
+    assert releases.ensure(wanted("enroot"), location, said.append) == found
     (warning,) = said
     assert (warning.status, location in warning.message) == ("warning", True)
-    assert [one.level for one in software.check(wanted("enroot"), location)] == ["warning"]
-    states = {one.artifact.file: one.state for one in software.survey(wanted("enroot"), location, ignore)}
+    assert [one.level for one in releases.check(wanted("enroot"), location)] == ["warning"]
+    states = {one.artifact.file: one.state for one in releases.survey(wanted("enroot"), location, ignore)}
     assert states == {**dict.fromkeys((*DEBS, PYXIS), "cached"), **dict.fromkeys(RPMS, "unknown")}
 
     # It is believed for what it said itself, and no other mirror is.
     with pytest.raises((EnvironmentFault, InputError)):
-        software.ensure(wanted("enroot"), f"{location}/other", ignore)
+        releases.ensure(wanted("enroot"), f"{location}/other", ignore)
     with pytest.raises((EnvironmentFault, InputError)):
-        software.ensure(wanted("enroot", versions={"pyxis": "0.25.0"}), location, ignore)
+        releases.ensure(wanted("enroot", versions={"pyxis": "0.25.0"}), location, ignore)
 
 
 def test_a_mirror_that_is_there_is_asked_for_its_word(mirror: Mirror, server: Server) -> None:
-    software.ensure(wanted("enroot"), server.url, ignore)
+    releases.ensure(wanted("enroot"), server.url, ignore)
     mirror.file(PYXIS, "made anew")
-    found = software.ensure(wanted("enroot"), server.url, ignore)
+    found = releases.ensure(wanted("enroot"), server.url, ignore)
     assert found.files[-1]["sha256"] == mirror.sha256(PYXIS)
     server.faults["SHA256SUMS"] = "broken"
-    assert software.ensure(wanted("enroot"), server.url, ignore) == found
+    assert releases.ensure(wanted("enroot"), server.url, ignore) == found
 
 
 @pytest.mark.parametrize(
@@ -202,9 +202,9 @@ def test_other_places_and_spellings(name: str, place: str, kind: str, mirror: Mi
         location = str(mirror.folder) if kind == "directory" else server.url
         if kind == "http" and "%" in place:
             with pytest.raises(InputError):  # a server decodes what it is asked for
-                software.ensure(wanted("enroot"), location, ignore)
+                releases.ensure(wanted("enroot"), location, ignore)
         else:
-            found = software.ensure(wanted("enroot"), location, ignore)
+            found = releases.ensure(wanted("enroot"), location, ignore)
             assert files(found) == [*DEBS, PYXIS]
             assert found.directory is not None
             assert (found.directory / name).read_text() == f"content of {name}"
@@ -218,7 +218,7 @@ def test_a_list_beside_the_file_counts(mirror: Mirror) -> None:
     text = (mirror.folder / "SHA256SUMS").read_text()
     (mirror.folder / "enroot" / "SHA256SUMS").write_text(text.replace("enroot/", "*"))
     (mirror.folder / "SHA256SUMS").write_text("\n".join(line for line in text.splitlines() if "pyxis" in line))
-    assert files(software.ensure(wanted("enroot"), str(mirror.folder), ignore)) == [*DEBS, PYXIS]
+    assert files(releases.ensure(wanted("enroot"), str(mirror.folder), ignore)) == [*DEBS, PYXIS]
 
 
 FORMS = {
@@ -247,24 +247,24 @@ def test_forms_of_a_list(form: str, kind: str, mirror: Mirror, server: Server) -
     text = lines[0] + "".join(line.removeprefix("\ufeff") for line in lines[1:])
     (mirror.folder / "SHA256SUMS").write_text(text, encoding="utf-8", newline="")
     location = str(mirror.folder) if kind == "directory" else server.url
-    assert files(software.ensure(wanted("enroot"), location, ignore)) == list(names)
+    assert files(releases.ensure(wanted("enroot"), location, ignore)) == list(names)
 
 
 def test_a_list_in_another_form_can_be_gone_on_with(mirror: Mirror, tmp_path: Path) -> None:
     """What `fetch` finds in the directory that it fills counts, and other lines of it stay."""
     folder = tmp_path / "own"
-    software.fetch(wanted("enroot"), str(mirror.folder), folder, trust_download=False, on_event=ignore)
+    releases.fetch(wanted("enroot"), str(mirror.folder), folder, trust_download=False, on_event=ignore)
     right = (folder / "SHA256SUMS").read_text()
     lines = [f"SHA256 (own/{name}) = {mirror.sha256(name)}" for name in (*DEBS, PYXIS)]
     (folder / "SHA256SUMS").write_text("\n".join([*lines, f"{'2' * 64}  other", f"{'4' * 64}  other"]))
     (mirror.folder / "SHA256SUMS").unlink()
-    software.fetch(wanted("enroot"), str(mirror.folder), folder, trust_download=False, on_event=ignore)
+    releases.fetch(wanted("enroot"), str(mirror.folder), folder, trust_download=False, on_event=ignore)
     now = (folder / "SHA256SUMS").read_text()
     assert set(right.splitlines()) | {f"{'2' * 64}  other", f"{'4' * 64}  other"} <= set(now.splitlines())
     # With two checksums for one file it is refused, before anything is taken on trust.
     (folder / "SHA256SUMS").write_text(f"{now}{'4' * 64}  {PYXIS}\n")
     with pytest.raises(InputError, match="more than one checksum"):
-        software.fetch(wanted("enroot"), str(mirror.folder), folder, trust_download=True, on_event=ignore)
+        releases.fetch(wanted("enroot"), str(mirror.folder), folder, trust_download=True, on_event=ignore)
 
 
 # --- what is refused -----
@@ -273,9 +273,9 @@ def test_a_list_in_another_form_can_be_gone_on_with(mirror: Mirror, tmp_path: Pa
 def refused(location: str | None, asked: tuple[Artifact, ...] | None = None) -> dict[str, str]:
     """By file: why, with what to do."""
     with pytest.raises(InputError) as caught:
-        software.ensure(asked or wanted("enroot"), location, ignore)
+        releases.ensure(asked or wanted("enroot"), location, ignore)
     assert caught.value.exit_code == 2
-    found = software.check(asked or wanted("enroot"), location)
+    found = releases.check(asked or wanted("enroot"), location)
     assert [one.level for one in found] == ["error"] * len(caught.value.findings)
     return {finding.file: f"{finding.message}. {finding.hint}" for finding in caught.value.findings}
 
@@ -335,75 +335,75 @@ def test_a_list_with_two_checksums_for_a_file_is_refused(listed: str, mirror: Mi
     assert "software.checksums" in why[PYXIS]
     # Nor is it taken on trust: somebody has said what it must be.
     with pytest.raises(InputError, match="unchecked"):
-        software.fetch(wanted("enroot"), str(mirror.folder), tmp_path / "own", trust_download=True, on_event=ignore)
+        releases.fetch(wanted("enroot"), str(mirror.folder), tmp_path / "own", trust_download=True, on_event=ignore)
     said = wanted("enroot", checksums={PYXIS: mirror.sha256(PYXIS)})
-    assert files(software.ensure(said, str(mirror.folder), ignore)) == [*DEBS, PYXIS]
+    assert files(releases.ensure(said, str(mirror.folder), ignore)) == [*DEBS, PYXIS]
 
 
 def test_a_wrong_checksum_names_both_and_keeps_nothing(mirror: Mirror, cache: Path) -> None:
     right = mirror.sha256(PYXIS)
     asked = wanted("enroot", checksums={PYXIS: "1" * 64})
     with pytest.raises(InputError, match=f"{right}.*software.checksums says {'1' * 64}"):
-        software.ensure(asked, str(mirror.folder), ignore)
+        releases.ensure(asked, str(mirror.folder), ignore)
     assert not list(cache.rglob(PYXIS))
     (mirror.folder / PYXIS).write_text("replaced")
     with pytest.raises(InputError, match=f"SHA256SUMS says {right}"):
-        software.ensure(wanted("enroot"), str(mirror.folder), ignore)
+        releases.ensure(wanted("enroot"), str(mirror.folder), ignore)
     assert not list(cache.rglob(PYXIS))
     mirror.sums()
-    assert files(software.ensure(wanted("enroot"), str(mirror.folder), ignore)) == [*DEBS, PYXIS]
+    assert files(releases.ensure(wanted("enroot"), str(mirror.folder), ignore)) == [*DEBS, PYXIS]
 
 
 def test_the_pin_is_over_the_mirrors_word(mirror: Mirror) -> None:
     mirror.file("nerdctl-full-2.3.5-linux-amd64.tar.gz", "something else")
     with pytest.raises(InputError, match="pinned says b697295c"):
-        software.ensure(wanted("containerd"), str(mirror.folder), ignore)
+        releases.ensure(wanted("containerd"), str(mirror.folder), ignore)
 
 
 @pytest.mark.parametrize("fault", ["truncated", "wrong", "broken", "redirect"])
 def test_a_mirror_that_misbehaves(fault: Any, server: Server, cache: Path) -> None:
     server.faults[PYXIS] = fault
     with pytest.raises(InputError if fault == "wrong" else EnvironmentFault) as caught:
-        software.ensure(wanted("enroot"), server.url, ignore)
+        releases.ensure(wanted("enroot"), server.url, ignore)
     assert PYXIS in str(caught.value)
     assert not list(cache.rglob(PYXIS))
     assert not list(cache.rglob(".new-*"))
     if fault in ("truncated", "broken"):
         assert server.asked[PYXIS] + server.looked[PYXIS] >= 3, "a passing fault is tried again"
     server.faults.clear()
-    assert files(software.ensure(wanted("enroot"), server.url, ignore)) == [*DEBS, PYXIS]
+    assert files(releases.ensure(wanted("enroot"), server.url, ignore)) == [*DEBS, PYXIS]
 
 
 def test_endless_and_slow_answers_come_to_an_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "_MAX_BYTES", 100_000)
-    monkeypatch.setattr(downloads, "_MAX_SECONDS", 0.2)
-    monkeypatch.setattr(downloads, "_CHUNK", 4)
+    monkeypatch.setattr(store, "_MAX_BYTES", 100_000)
+    monkeypatch.setattr(store, "_MAX_SECONDS", 0.2)
+    monkeypatch.setattr(store, "_CHUNK", 4)
     server.faults[PYXIS] = "endless"
     with pytest.raises(EnvironmentFault, match="larger than 100000 bytes"):
-        software.ensure(wanted("enroot"), server.url, ignore)
+        releases.ensure(wanted("enroot"), server.url, ignore)
     server.faults[PYXIS] = "slow"
     with pytest.raises(EnvironmentFault, match=r"did not come within 0\.2 s"):
-        software.ensure(wanted("enroot"), server.url, ignore)
+        releases.ensure(wanted("enroot"), server.url, ignore)
 
 
 def test_no_mirror_answers(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="no answer") as caught:
-        software.ensure(wanted("enroot"), "http://127.0.0.1:9/mirror", ignore)
+        releases.ensure(wanted("enroot"), "http://127.0.0.1:9/mirror", ignore)
     assert caught.value.exit_code == 5
     assert "software.mirror" in caught.value.hint
-    (finding,) = software.check(wanted("enroot"), "http://127.0.0.1:9/mirror")
+    (finding,) = releases.check(wanted("enroot"), "http://127.0.0.1:9/mirror")
     assert (finding.level, finding.check) == ("error", "software")
     with pytest.raises(InputError, match="no directory"):
-        software.ensure(wanted("enroot"), str(tmp_path / "none"), ignore)
+        releases.ensure(wanted("enroot"), str(tmp_path / "none"), ignore)
     with pytest.raises(InputError, match="password") as refusal:
-        software.ensure(wanted("enroot"), "http://me:geheim@127.0.0.1:9/", ignore)
+        releases.ensure(wanted("enroot"), "http://me:geheim@127.0.0.1:9/", ignore)
     assert "geheim" not in str(refusal.value)
 
 
 def test_who_is_on_the_way_can_forge_plain_http(
     mirror: Mirror, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert mirrors.source("http://registry.example/x").forgeable
+    assert sources.source("http://registry.example/x").forgeable
     for location in (
         "https://registry.example",
         "http://localhost:80",
@@ -412,24 +412,24 @@ def test_who_is_on_the_way_can_forge_plain_http(
         "/m",
         None,
     ):
-        assert not mirrors.source(location).forgeable, location
-    assert software.check(wanted("enroot"), server.url) == ()
-    monkeypatch.setattr(mirrors, "is_loopback", lambda _host: False)
-    (warning,) = software.check(wanted("enroot"), server.url)
+        assert not sources.source(location).forgeable, location
+    assert releases.check(wanted("enroot"), server.url) == ()
+    monkeypatch.setattr(sources, "is_loopback", lambda _host: False)
+    (warning,) = releases.check(wanted("enroot"), server.url)
     assert (warning.level, warning.check, server.url in warning.reason) == ("warning", "software", True)
     assert all(name in warning.action for name in (*DEBS, PYXIS))
     # Who says all checksums does not depend on it.
     sums = {name: mirror.sha256(name) for name in (*DEBS, PYXIS)}
-    assert software.check(wanted("enroot", checksums=sums), server.url) == ()
+    assert releases.check(wanted("enroot", checksums=sums), server.url) == ()
     asked = server.asked.copy()
     with pytest.raises(InputError, match="nothing that came by plain http"):
-        software.fetch(wanted("enroot"), server.url, tmp_path / "own", trust_download=True, on_event=ignore)
+        releases.fetch(wanted("enroot"), server.url, tmp_path / "own", trust_download=True, on_event=ignore)
     assert server.asked == asked
     assert not (tmp_path / "own").exists()
 
 
 def test_https_never_leads_to_http() -> None:
-    handler = mirrors._Redirects(("https",))
+    handler = sources._Redirects(("https",))
     request = urllib.request.Request("https://registry.example/x")
     with pytest.raises(EnvironmentFault, match="leads to http"):
         handler.redirect_request(request, None, 302, "", {}, "http://registry.example/x")  # type: ignore[arg-type]
@@ -442,9 +442,9 @@ def test_a_full_disk_is_told_and_leaves_nothing(mirror: Mirror, monkeypatch: pyt
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(downloads, "_bounded_copy", full)
+        patch.setattr(store, "_bounded_copy", full)
         with pytest.raises(EnvironmentFault, match="No space left") as caught:
-            software.ensure(wanted("enroot"), str(mirror.folder), ignore)
+            releases.ensure(wanted("enroot"), str(mirror.folder), ignore)
     assert "Free some space" in caught.value.hint
     assert not list(cache.rglob("*.*"))[1:], "more than the lock is left"
 
@@ -453,9 +453,9 @@ def test_a_full_disk_is_told_and_leaves_nothing(mirror: Mirror, monkeypatch: pyt
 
 PROGRAM = """
 import sys
-from gpucluster import artifacts, software
-wanted = artifacts.wanted(["enroot"], {"x86_64"}, gpus_present=False, versions={}, checksums={})
-print(len(software.ensure(wanted, sys.argv[1], lambda event: print(event.message, flush=True)).files))
+from gpucluster.artifacts import catalogue, releases
+wanted = catalogue.wanted(["enroot"], {"x86_64"}, gpus_present=False, versions={}, checksums={})
+print(len(releases.ensure(wanted, sys.argv[1], lambda event: print(event.message, flush=True)).files))
 """
 
 
@@ -475,16 +475,16 @@ def test_who_is_stopped_half_way_leaves_a_cache_that_works(number: int, server: 
         run.wait(timeout=20)
     assert bool(list(cache.rglob(".new-*"))) == (number == signal.SIGKILL)
     server.faults.clear()
-    found = software.ensure(wanted("enroot"), server.url, ignore)
+    found = releases.ensure(wanted("enroot"), server.url, ignore)
     assert files(found) == [*DEBS, PYXIS]
     assert not list(cache.rglob(".new-*")), "what the dead run left is still there"
     assert server.asked[DEBS[0]] == 1, "what had come was fetched again"
 
 
 def test_two_at_once_fetch_once(server: Server) -> None:
-    results: list[software.Software] = []
+    results: list[releases.Software] = []
     runs = [
-        threading.Thread(target=lambda: results.append(software.ensure(wanted("enroot"), server.url, ignore)))
+        threading.Thread(target=lambda: results.append(releases.ensure(wanted("enroot"), server.url, ignore)))
         for _ in range(4)
     ]
     for run in runs:
@@ -497,7 +497,7 @@ def test_two_at_once_fetch_once(server: Server) -> None:
 
 
 def test_a_kept_file_that_changed_is_fetched_again(mirror: Mirror, cache: Path) -> None:
-    found = software.ensure(wanted("enroot"), str(mirror.folder), ignore)
+    found = releases.ensure(wanted("enroot"), str(mirror.folder), ignore)
     assert found.directory is not None
     for path in cache.rglob(PYXIS):  # one file, by its links
         path.write_text("bit rot")
@@ -505,8 +505,8 @@ def test_a_kept_file_that_changed_is_fetched_again(mirror: Mirror, cache: Path) 
         file.unlink()
     found.directory.rmdir()
     with pytest.raises(EnvironmentFault, match="has changed since"):
-        software.ensure(wanted("enroot"), str(mirror.folder), ignore)
-    again = software.ensure(wanted("enroot"), str(mirror.folder), ignore)
+        releases.ensure(wanted("enroot"), str(mirror.folder), ignore)
+    again = releases.ensure(wanted("enroot"), str(mirror.folder), ignore)
     assert again == found
     assert (found.directory / PYXIS).read_text() == f"content of {PYXIS}"
 
@@ -518,7 +518,7 @@ def test_survey_says_where_each_file_stands(mirror: Mirror) -> None:
     (mirror.folder / "SHA256SUMS").write_text(f"{mirror.sha256(PYXIS)}  {PYXIS}\n")
     sums = {DEBS[0]: mirror.sha256(DEBS[0])}
     seen = {
-        one.artifact.file: one for one in software.survey(wanted("enroot", checksums=sums), str(mirror.folder), ignore)
+        one.artifact.file: one for one in releases.survey(wanted("enroot", checksums=sums), str(mirror.folder), ignore)
     }
     assert {name: (one.state, one.checksum) for name, one in seen.items()} == {
         DEBS[0]: ("there", "software.checksums"),
@@ -531,21 +531,21 @@ def test_survey_says_where_each_file_stands(mirror: Mirror) -> None:
 
 def test_fetch_makes_a_mirror(mirror: Mirror, server: Server, tmp_path: Path) -> None:
     folder = tmp_path / "own"
-    taken = software.fetch(wanted("enroot"), server.url, folder, trust_download=False, on_event=ignore)
+    taken = releases.fetch(wanted("enroot"), server.url, folder, trust_download=False, on_event=ignore)
     assert [one.artifact.file for one in taken] == [*DEBS, PYXIS]
     assert sorted(os.listdir(folder)) == sorted(["SHA256SUMS", *DEBS, PYXIS])
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, check=True, capture_output=True)
     asked = server.asked.copy()
-    software.fetch(wanted("enroot"), server.url, folder, trust_download=False, on_event=ignore)
+    releases.fetch(wanted("enroot"), server.url, folder, trust_download=False, on_event=ignore)
     assert {name: server.asked[name] for name in (*DEBS, PYXIS)} == {name: asked[name] for name in (*DEBS, PYXIS)}
-    assert software.check(wanted("enroot"), str(folder)) == ()
+    assert releases.check(wanted("enroot"), str(folder)) == ()
 
     # Files of its own in there, and their lines, stay.
     (folder / "other").write_text("other")
     with (folder / "SHA256SUMS").open("a") as sums:
         sums.write(f"{'2' * 64}  other\n")
     (folder / PYXIS).unlink()
-    software.fetch(wanted("enroot"), server.url, folder, trust_download=False, on_event=ignore)
+    releases.fetch(wanted("enroot"), server.url, folder, trust_download=False, on_event=ignore)
     assert f"{'2' * 64}  other" in (folder / "SHA256SUMS").read_text()
     assert (folder / PYXIS).read_text() == f"content of {PYXIS}"
 
@@ -554,18 +554,18 @@ def test_fetch_takes_nothing_on_trust_unless_told(mirror: Mirror, server: Server
     (mirror.folder / "SHA256SUMS").unlink()
     folder = tmp_path / "own"
     with pytest.raises(InputError, match="can't be checked"):
-        software.fetch(wanted("enroot"), server.url, folder, trust_download=False, on_event=ignore)
+        releases.fetch(wanted("enroot"), server.url, folder, trust_download=False, on_event=ignore)
     assert os.listdir(folder) == []
-    taken = software.fetch(wanted("enroot"), server.url, folder, trust_download=True, on_event=ignore)
+    taken = releases.fetch(wanted("enroot"), server.url, folder, trust_download=True, on_event=ignore)
     assert {one.artifact.file: one.checksum for one in taken} == dict.fromkeys((*DEBS, PYXIS), "unknown")
-    assert files(software.ensure(wanted("enroot"), str(folder), ignore)) == [*DEBS, PYXIS]
+    assert files(releases.ensure(wanted("enroot"), str(folder), ignore)) == [*DEBS, PYXIS]
     # The next time it holds to what it has noted.
     (mirror.folder / PYXIS).write_text("another one")
     (folder / PYXIS).unlink()
     for path in (tmp_path / "cache").rglob(PYXIS):
         path.unlink()
     with pytest.raises(InputError, match="has another checksum"):
-        software.fetch(wanted("enroot"), server.url, folder, trust_download=True, on_event=ignore)
+        releases.fetch(wanted("enroot"), server.url, folder, trust_download=True, on_event=ignore)
 
 
 def told(tmp_path: Path, *words: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:

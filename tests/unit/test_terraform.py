@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster import backends
-from gpucluster.backends import Backend, Memory
 from gpucluster.errors import EnvironmentFault, InputError
-from gpucluster.terraform import Change, Plan, find_program
+from gpucluster.terraform import backends
+from gpucluster.terraform.backends import Backend, Memory
+from gpucluster.terraform.runner import Change, Plan, find_program
 
 
 def _fake(folder: Path, name: str, version: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.verify import Check, Expectation, faults, judge, passed
+from gpucluster.configuration.verify import Check, Expectation, faults, judge, passed
 
 EXPECTED = Expectation(
     hosts=["demo-controller", "compute-1", "compute-2"],

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster import process, wheels
+from gpucluster import process
+from gpucluster.artifacts import wheels
 from gpucluster.errors import EnvironmentFault
 from gpucluster.events import Event, ignore
 
