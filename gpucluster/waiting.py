@@ -23,8 +23,8 @@ def wait_until(
 ) -> _Value:
     """Call a condition until it returns something true, or until the time is over.
 
-    As `threading.Condition.wait_for`, it does not raise on a timeout: it returns what the condition returned last, which
-    is false then. The caller knows best what to say. An exception of the condition ends the wait.
+    As `threading.Condition.wait_for`, it does not raise on a timeout: it returns what the condition returned last,
+    which is false then, and the caller says what failed. An exception of the condition ends the wait.
 
     Args:
         condition: asked at least once, and a last time when `timeout` has passed.

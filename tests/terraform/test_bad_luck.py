@@ -25,7 +25,7 @@ import pytest
 
 from gpucluster import process
 from gpucluster.cloud.client import Access
-from gpucluster.cloud.leaked_resources import Orphans
+from gpucluster.cloud.leaked_resources import LeakedResources
 from gpucluster.errors import TerraformError
 from gpucluster.events import Event, ignore
 from gpucluster.paths import ClusterPaths
@@ -90,9 +90,9 @@ class Site:
         _, plan = self.plan()
         assert plan.changes == ()
 
-    def orphans(self) -> Orphans:
+    def orphans(self) -> LeakedResources:
         config = oci.config.from_file(str(self.cloud.home / "credentials" / "config"))
-        return Orphans(
+        return LeakedResources(
             Access(config, self.cloud.endpoint, self.cloud.credentials.tenancy), ("gpucluster", self.name), ignore
         )
 

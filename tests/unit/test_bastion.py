@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpucluster.cloud.bastion import Session, meeting_point
+from gpucluster.cloud.bastion import Session, endpoint_of
 from gpucluster.errors import CloudError
 
 SESSION = Session(
@@ -25,12 +25,12 @@ SESSION = Session(
     ],
 )
 def test_the_meeting_point_is_in_the_command_line(command: str, place: tuple[str, int]) -> None:
-    assert meeting_point(command) == place
+    assert endpoint_of(command) == place
 
 
 def test_a_command_line_without_a_host_is_refused() -> None:
     with pytest.raises(CloudError, match="no way to its host"):
-        meeting_point("")
+        endpoint_of("")
 
 
 def test_a_session_serves_its_own_bastion_address_and_key_until_it_ends() -> None:
