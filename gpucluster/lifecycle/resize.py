@@ -20,7 +20,8 @@ from gpucluster.lifecycle.toolbox import Toolbox
 from gpucluster.operations.controller import Controller
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.spec import ClusterSpec, Pool
-from gpucluster.terraform.runner import Change, Plan, Terraform
+from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.runner import Terraform
 
 Names = Mapping[str, Sequence[str]]
 # The name of each standing node by its OCID, by pool.

@@ -24,8 +24,9 @@ from gpucluster.paths import ClusterPaths, cache_dir
 from gpucluster.spec import ClusterSpec, finding
 from gpucluster.ssh import SshClient
 from gpucluster.terraform import backends
-from gpucluster.terraform.backends import Backend
-from gpucluster.terraform.runner import Terraform, find_program
+from gpucluster.terraform.backends import BackendConfig
+from gpucluster.terraform.program import find_program
+from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run
 from gpucluster.workspace.login_keys import People
 from gpucluster.workspace.saved_state import Kept
@@ -62,9 +63,9 @@ class Toolbox:
         return Terraform(self.paths, self._terraform_program, marked, self.on_event, backend=self._backend)
 
     @cached_property
-    def _backend(self) -> Backend:
+    def _backend(self) -> BackendConfig:
         state, cloud = self.spec.state, self.spec.cloud
-        return backends.wished(
+        return backends.desired(
             state.backend,
             state.config,
             cluster=self.spec.name,

@@ -26,7 +26,8 @@ from gpucluster.operations.controller import Controller
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.ssh import Host
-from gpucluster.terraform.runner import Change, Plan, Terraform
+from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.saved_state import Kept
 from tests.unit.spec_texts import public_key
 

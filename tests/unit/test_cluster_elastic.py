@@ -26,7 +26,7 @@ from gpucluster.lifecycle.toolbox import Toolbox
 from gpucluster.operations.controller import Controller
 from gpucluster.process import Completed
 from gpucluster.spec import load
-from gpucluster.terraform.runner import Change, Plan
+from gpucluster.terraform.plan import Change, Plan
 from gpucluster.workspace.run import Run
 from tests.unit.spec_texts import KEY, LOCAL, OCI
 

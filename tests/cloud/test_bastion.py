@@ -34,10 +34,10 @@ def test_a_command_line_without_a_host_is_refused() -> None:
 
 
 def test_a_session_serves_its_own_bastion_address_and_key_until_it_ends() -> None:
-    wish = (SESSION.bastion_id, SESSION.address, SESSION.public_key)
-    assert SESSION.serves(*wish, until=999.0)
-    assert not SESSION.serves(*wish, until=1000.0)
-    for index in range(len(wish)):
-        other = [*wish]
+    request = (SESSION.bastion_id, SESSION.address, SESSION.public_key)
+    assert SESSION.serves(*request, until=999.0)
+    assert not SESSION.serves(*request, until=1000.0)
+    for index in range(len(request)):
+        other = [*request]
         other[index] += "x"
         assert not SESSION.serves(other[0], other[1], other[2], until=999.0)
