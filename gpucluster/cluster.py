@@ -32,7 +32,7 @@ from gpucluster.operations.controller import Controller
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.operations.users import Door, Groups, Users
 from gpucluster.spec import ClusterSpec
-from gpucluster.terraform.runner import Plan
+from gpucluster.terraform.plan import Plan
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.run_log import last_run

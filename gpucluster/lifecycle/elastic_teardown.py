@@ -10,7 +10,7 @@ import re
 
 from gpucluster.lifecycle.toolbox import Toolbox
 from gpucluster.operations.controller import Controller
-from gpucluster.terraform.runner import Plan
+from gpucluster.terraform.plan import Plan
 from gpucluster.workspace.run import Run
 
 

@@ -17,7 +17,8 @@ from gpucluster.lifecycle.toolbox import Toolbox
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.preflight import check as look_ahead
 from gpucluster.spec import ClusterSpec
-from gpucluster.terraform.runner import Plan, Terraform
+from gpucluster.terraform.plan import Plan
+from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.run import Run
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpucluster import handover
-from gpucluster.cloud.cluster_network import ClusterNetwork, Look
+from gpucluster.cloud.cluster_network import ClusterNetwork, NetworkStatus
 from gpucluster.cloud.members import numbered_names
 from gpucluster.errors import ReplacementError
 from gpucluster.events import Event
@@ -20,7 +20,8 @@ from gpucluster.lifecycle.toolbox import Toolbox
 from gpucluster.operations.controller import Controller
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.spec import ClusterSpec, Pool
-from gpucluster.terraform.runner import Change, Plan, Terraform
+from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.runner import Terraform
 
 Names = Mapping[str, Sequence[str]]
 # The name of each standing node by its OCID, by pool.
@@ -182,7 +183,7 @@ class Scaling:
             CloudError: the cloud refused.
         """
         outputs = self._outputs(terraform)
-        looks = {pool: network.look() for pool, network in self._networks(outputs).items()}
+        looks = {pool: network.status() for pool, network in self._networks(outputs).items()}
         return replacements(plan.changes, self._tools.spec, outputs, _standing(self._tools.spec, outputs, looks))
 
     @staticmethod
@@ -227,7 +228,7 @@ class Scaling:
         return [one.node for one in self._tools.elastic().instances() if one.pool not in elastic and not one.builder]
 
     @staticmethod
-    def _resize(network: ClusterNetwork, look: Look, count: int, going: Mapping[str, str], plan: Plan) -> None:
+    def _resize(network: ClusterNetwork, look: NetworkStatus, count: int, going: Mapping[str, str], plan: Plan) -> None:
         if going:
             network.remove(going, count)
             return
@@ -236,7 +237,7 @@ class Scaling:
             network.refill(count)
 
 
-def _standing(spec: ClusterSpec, outputs: handover.Outputs | None, looks: Mapping[str, Look]) -> Standing:
+def _standing(spec: ClusterSpec, outputs: handover.Outputs | None, looks: Mapping[str, NetworkStatus]) -> Standing:
     """Who stands, by pool. A member that has no name of ours yet stands under the one that it would get."""
     standing: dict[str, Mapping[str, str]] = {}
     wished = wished_names(spec)

@@ -11,21 +11,22 @@ from pathlib import Path
 
 from gpucluster import handover, shapes
 from gpucluster.artifacts import catalogue, releases, wheels
-from gpucluster.cloud.baked_images import Images
+from gpucluster.cloud.baked_images import BakedImages
 from gpucluster.cloud.bastion import Bastion
-from gpucluster.cloud.elastic_instances import Elastic
-from gpucluster.cloud.leaked_resources import Orphans
-from gpucluster.cloud.members import Instances
-from gpucluster.cloud.providers import Cloud, open_cloud
+from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.leaked_resources import LeakedResources
+from gpucluster.cloud.members import PoolMembers
+from gpucluster.cloud.providers import CloudProvider, open_cloud
 from gpucluster.configuration.runner import Ansible
 from gpucluster.errors import InputError
 from gpucluster.events import Event, Sink
 from gpucluster.paths import ClusterPaths, cache_dir
 from gpucluster.spec import ClusterSpec, finding
-from gpucluster.ssh import Route
+from gpucluster.ssh import SshClient
 from gpucluster.terraform import backends
-from gpucluster.terraform.backends import Backend
-from gpucluster.terraform.runner import Terraform, find_program
+from gpucluster.terraform.backends import BackendConfig
+from gpucluster.terraform.program import find_program
+from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run
 from gpucluster.workspace.login_keys import People
 from gpucluster.workspace.saved_state import Kept
@@ -43,7 +44,7 @@ class Toolbox:
         self.spec = spec
         self.on_event = on_event
         self.paths = ClusterPaths.of(spec.file)
-        self.cloud: Cloud = open_cloud(spec, self.paths, on_event, provider)
+        self.cloud: CloudProvider = open_cloud(spec, self.paths, on_event, provider)
         self.kept = Kept(self.paths)
         self.people = People(spec, self.paths)
         self._version = version
@@ -62,9 +63,9 @@ class Toolbox:
         return Terraform(self.paths, self._terraform_program, marked, self.on_event, backend=self._backend)
 
     @cached_property
-    def _backend(self) -> Backend:
+    def _backend(self) -> BackendConfig:
         state, cloud = self.spec.state, self.spec.cloud
-        return backends.wished(
+        return backends.desired(
             state.backend,
             state.config,
             cluster=self.spec.name,
@@ -81,31 +82,31 @@ class Toolbox:
         """The playbooks, on the way to the hosts that was written last."""
         return Ansible(self.paths, self.route().config, run.mark(self.paths), self.on_event)
 
-    def route(self) -> Route:
+    def route(self) -> SshClient:
         """The way to the hosts, with the operator's key."""
-        return Route(self.paths, self.cloud.ssh_key())
+        return SshClient(self.paths, self.cloud.ssh_key())
 
     def bastion(self) -> Bastion:
         """Sessions of the Bastion service, for a cluster without a public address."""
         return Bastion(self.cloud.access(), self.paths, self.on_event)
 
-    def instances(self) -> Instances:
+    def instances(self) -> PoolMembers:
         """The members of pools."""
-        return Instances(self.cloud.access(), self.on_event)
+        return PoolMembers(self.cloud.access(), self.on_event)
 
-    def elastic(self) -> Elastic:
+    def elastic(self) -> ElasticInstances:
         """Elastic nodes and builders."""
-        return Elastic(self.cloud.access(), self._tag, self.on_event)
+        return ElasticInstances(self.cloud.access(), self._tag, self.on_event)
 
-    def images(self) -> Images:
+    def images(self) -> BakedImages:
         """Baked images."""
-        return Images(self.cloud.access(), self._tag, self.on_event)
+        return BakedImages(self.cloud.access(), self._tag, self.on_event)
 
-    def orphans(self) -> Orphans:
+    def orphans(self) -> LeakedResources:
         """What an earlier run made and could not write into Terraform's state before it was killed."""
         network, home = self.spec.network, self.spec.storage.home
         named = (network.vcn_id, network.public_subnet_id, network.private_subnet_id, home.file_system_id)
-        return Orphans(self.cloud.access(), self._tag, self.on_event, keep={one for one in named if one})
+        return LeakedResources(self.cloud.access(), self._tag, self.on_event, keep={one for one in named if one})
 
     @property
     def _tag(self) -> tuple[str, str]:

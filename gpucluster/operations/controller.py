@@ -13,7 +13,7 @@ from typing import Any
 from gpucluster import process
 from gpucluster.errors import GpuClusterError, InputError, ToolError
 from gpucluster.lifecycle.toolbox import Toolbox
-from gpucluster.ssh import Route
+from gpucluster.ssh import SshClient
 
 AUTOSCALER = "gpucluster-autoscaler"
 AUTOSCALER_UNITS = ("gpucluster-autoscaler.service", "gpucluster-join.service")
@@ -44,7 +44,7 @@ class Controller:
         if self._tools.spec.network.access == "bastion":
             self._tools.bastion().renew()
         # The configuration is there, and names the key.
-        return Route(self._tools.paths, None).argv(wanted, command)
+        return SshClient(self._tools.paths, None).argv(wanted, command)
 
     def slurm_nodes(self) -> list[dict[str, str]]:
         """What Slurm says of its nodes: [{node, state, partition}]; empty where it gives no answer.

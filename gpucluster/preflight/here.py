@@ -16,7 +16,7 @@ from gpucluster.paths import ansible_dir
 from gpucluster.preflight.facts import KeyFile, Program, SshPair, Unknown
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform import backends
-from gpucluster.terraform.runner import PINNED_VERSION, version_of
+from gpucluster.terraform.program import PINNED_VERSION, version_of
 
 _PATIENCE = 10.0
 

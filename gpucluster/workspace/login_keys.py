@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
-from gpucluster.ssh import Host, Route, ensure_key, public_key
+from gpucluster.ssh import Host, SshClient, ensure_key, public_key
 
 _THROUGH_BASTION = ", through a session of the bastion (docs/how-to/private-cluster.md)"
 
@@ -35,7 +35,7 @@ class People:
 
     def logins(self, controller: Host) -> dict[str, str]:
         """The command line with which each person logs in."""
-        config = Route(self._paths, None).config
+        config = SshClient(self._paths, None).config
         ways = {}
         for person in self._spec.users.people:
             # With our configuration, ssh knows the host's key; a person with a key of their own is somewhere else.

@@ -23,7 +23,7 @@ import pytest
 
 from gpucluster import preflight
 from gpucluster.cloud.client import Access, fingerprint
-from gpucluster.cloud.providers import LocalCloud
+from gpucluster.cloud.providers.local import LocalCloud
 from gpucluster.errors import PreflightError
 from gpucluster.events import Event, ignore
 from gpucluster.paths import ClusterPaths

@@ -15,8 +15,8 @@ import pytest
 
 from gpucluster import handover
 from gpucluster.cloud.client import Access
-from gpucluster.cloud.elastic_instances import Elastic
-from gpucluster.cloud.members import Instances
+from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.members import PoolMembers
 from gpucluster.errors import CloudError, ReplacementError, ToolError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.resize import Scaling
@@ -26,7 +26,8 @@ from gpucluster.operations.controller import Controller
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.ssh import Host
-from gpucluster.terraform.runner import Change, Plan, Terraform
+from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.saved_state import Kept
 from tests.unit.spec_texts import public_key
 
@@ -66,8 +67,8 @@ class Tools:
     def __post_init__(self) -> None:
         self.cloud = SimpleNamespace(access=lambda: self.access)
 
-    def elastic(self) -> Elastic:
-        return Elastic(self.access, (handover.CLUSTER_TAG, self.spec.name), ignore)
+    def elastic(self) -> ElasticInstances:
+        return ElasticInstances(self.access, (handover.CLUSTER_TAG, self.spec.name), ignore)
 
 
 class Cluster:
@@ -132,7 +133,7 @@ class Cluster:
     def members(self) -> dict[str, str]:
         """The permanent nodes: OCID by name."""
         outputs = handover.Outputs.parse(self.terraform.outputs())
-        instances = Instances(self._access, ignore)
+        instances = PoolMembers(self._access, ignore)
         found: dict[str, str] = {}
         for pool, made in outputs.pools.items():
             nodes = made.instances

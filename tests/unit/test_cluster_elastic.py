@@ -26,7 +26,7 @@ from gpucluster.lifecycle.toolbox import Toolbox
 from gpucluster.operations.controller import Controller
 from gpucluster.process import Completed
 from gpucluster.spec import load
-from gpucluster.terraform.runner import Change, Plan
+from gpucluster.terraform.plan import Change, Plan
 from gpucluster.workspace.run import Run
 from tests.unit.spec_texts import KEY, LOCAL, OCI
 
@@ -34,7 +34,7 @@ OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.js
 
 
 class ElasticDouble:
-    """Stands for `Elastic`: a list of instances. Says nothing about the cloud."""
+    """Stands for `ElasticInstances`: a list of instances. Says nothing about the cloud."""
 
     def __init__(self, *instances: ElasticInstance) -> None:
         self.here = list(instances)
@@ -267,7 +267,7 @@ def test_the_image_that_fits_is_used_and_another_is_warned_of_once(
     listed: list[BakedImage] = []
 
     class ImagesDouble:
-        """Stands for `Images`: a list."""
+        """Stands for `BakedImages`: a list."""
 
         def all(self) -> list[BakedImage]:
             return listed

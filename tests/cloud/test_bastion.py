@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpucluster.cloud.bastion import Session, meeting_point
+from gpucluster.cloud.bastion import Session, endpoint_of
 from gpucluster.errors import CloudError
 
 SESSION = Session(
@@ -25,19 +25,19 @@ SESSION = Session(
     ],
 )
 def test_the_meeting_point_is_in_the_command_line(command: str, place: tuple[str, int]) -> None:
-    assert meeting_point(command) == place
+    assert endpoint_of(command) == place
 
 
 def test_a_command_line_without_a_host_is_refused() -> None:
     with pytest.raises(CloudError, match="no way to its host"):
-        meeting_point("")
+        endpoint_of("")
 
 
 def test_a_session_serves_its_own_bastion_address_and_key_until_it_ends() -> None:
-    wish = (SESSION.bastion_id, SESSION.address, SESSION.public_key)
-    assert SESSION.serves(*wish, until=999.0)
-    assert not SESSION.serves(*wish, until=1000.0)
-    for index in range(len(wish)):
-        other = [*wish]
+    request = (SESSION.bastion_id, SESSION.address, SESSION.public_key)
+    assert SESSION.serves(*request, until=999.0)
+    assert not SESSION.serves(*request, until=1000.0)
+    for index in range(len(request)):
+        other = [*request]
         other[index] += "x"
         assert not SESSION.serves(other[0], other[1], other[2], until=999.0)

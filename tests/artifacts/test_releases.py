@@ -175,7 +175,7 @@ def test_a_mirror_that_is_gone_is_believed_as_it_was(kind: str, mirror: Mirror) 
 
 def test_a_mirror_that_is_there_is_asked_for_its_word(mirror: Mirror, server: Server) -> None:
     releases.ensure(wanted("enroot"), server.url, ignore)
-    mirror.file(PYXIS, "made anew")
+    mirror.file(PYXIS, "changed")
     found = releases.ensure(wanted("enroot"), server.url, ignore)
     assert found.files[-1]["sha256"] == mirror.sha256(PYXIS)
     server.faults["SHA256SUMS"] = "broken"

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gpucluster.cloud.providers import Credentials, LocalCloud
+from gpucluster.cloud.providers.local import LocalCloud
+from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.paths import ClusterPaths
 
-KEY = Credentials("ocid1.tenancy.x", "ocid1.user.x", "aa:bb", "/keys/api_key.pem", "local-1")
+KEY = OciProfile("ocid1.tenancy.x", "ocid1.user.x", "aa:bb", "/keys/api_key.pem", "local-1")
 
 
 def looked_up(env: dict[str, str], name: str) -> str:
@@ -69,5 +70,5 @@ def test_the_lock_of_the_other_provider_is_forgotten(tmp_path: Path) -> None:
     lock.parent.mkdir(parents=True)
     for provider, survives in (("bundled", False), ("bundled", True), ("registry", False), ("registry", True)):
         lock.write_text("# checksums")
-        LocalCloud(ignored, paths, ignored, provider)._keep_provider_lock_of(provider)
+        LocalCloud(ignored, paths, ignored, provider)._drop_lock_of_other(provider)
         assert lock.exists() is survives, provider

@@ -10,7 +10,7 @@ import pytest
 
 from gpucluster.errors import ToolError
 from gpucluster.paths import ClusterPaths
-from gpucluster.ssh import GATEWAY, Gateway, Host, Route, _cloud_init_errors, ensure_key, public_key
+from gpucluster.ssh import GATEWAY, Gateway, Host, SshClient, _cloud_init_errors, ensure_key, public_key
 
 HOSTS = (
     Host("demo-controller", "127.100.0.2", "debian", "ocid1.instance.local..c"),
@@ -25,14 +25,14 @@ def paths(tmp_path: Path) -> ClusterPaths:
     return made
 
 
-def _read(route: Route, host: str) -> dict[str, str]:
+def _read(route: SshClient, host: str) -> dict[str, str]:
     done = subprocess.run(["ssh", "-F", str(route.config), "-G", host], capture_output=True, text=True, check=True)
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
 
 
 def test_ssh_understands_the_route(paths: ClusterPaths) -> None:
     key = ensure_key(paths.ssh / "operator_ed25519", "test")
-    route = Route(paths, key)
+    route = SshClient(paths, key)
     route.write(HOSTS)
     try:
         controller, node = _read(route, "demo-controller"), _read(route, "compute-1")
@@ -53,7 +53,7 @@ def test_ssh_understands_the_route(paths: ClusterPaths) -> None:
 
 
 def test_a_gateway_stands_before_the_controller(paths: ClusterPaths) -> None:
-    route = Route(paths, None)
+    route = SshClient(paths, None)
     behind = replace(HOSTS[0], address="10.77.1.2", jump=GATEWAY)
     route.write((behind, HOSTS[1]))
     route.write_gateway(
@@ -90,7 +90,7 @@ def test_a_key_pair_is_made_once(tmp_path: Path) -> None:
 
 def test_hosts_that_do_not_answer_are_all_named(paths: ClusterPaths) -> None:
     silent = [Host(f"c{n}", "127.100.255.254", "debian", f"id{n}") for n in (1, 2)]
-    route = Route(paths, None)
+    route = SshClient(paths, None)
     route.write(silent)
     try:
         with pytest.raises(ToolError) as caught:
@@ -102,7 +102,7 @@ def test_hosts_that_do_not_answer_are_all_named(paths: ClusterPaths) -> None:
 
 
 def test_close_leaves_no_socket_folder(paths: ClusterPaths) -> None:
-    route = Route(paths, None)
+    route = SshClient(paths, None)
     route.write(HOSTS)
     route.close()
     assert not any(

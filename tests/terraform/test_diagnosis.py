@@ -8,8 +8,9 @@ import pytest
 
 from gpucluster.localcloud.provider_resources import describe
 from gpucluster.localcloud.provider_rest import ServiceError
-from gpucluster.terraform import diagnosis
-from gpucluster.terraform.diagnosis import Cause, Lock, Refusal, diagnose, human_name
+from gpucluster.terraform import diagnosis, summary
+from gpucluster.terraform.addresses import human_name
+from gpucluster.terraform.diagnosis import Cause, Lock, Refusal, diagnose
 
 POOL = 'module.pool["compute"].oci_core_cluster_network.this[0]'
 SUBNET = "module.network.oci_core_subnet.private"
@@ -33,7 +34,7 @@ def real(first: str, operation: str = "LaunchInstance", *, service: str = "Core 
     )
 
 
-def one(text: str, address: str = POOL, **more: Any) -> diagnosis.Trouble:
+def one(text: str, address: str = POOL, **more: Any) -> diagnosis.Diagnosis:
     return diagnose(
         {"severity": "error", "summary": text, "detail": "", "address": address, **more}, "gpucluster apply"
     )
@@ -175,7 +176,7 @@ def test_resources_have_names_for_people(address: str, name: str) -> None:
 
 def test_one_trouble_is_a_sentence_several_are_grouped_and_none_is_lost() -> None:
     capacity = one(real("500-InternalError, Out of host capacity."))
-    what, where, hint = diagnosis.summary([capacity], "terraform apply")
+    what, where, hint = summary.of([capacity], "terraform apply")
     assert what.startswith("terraform apply failed: the cluster network of the pool compute: the cloud has no free")
     assert where == f"{POOL}, opc-request-id {REQUEST}"
     assert hint.startswith("Try again later: gpucluster apply")
@@ -184,7 +185,7 @@ def test_one_trouble_is_a_sentence_several_are_grouped_and_none_is_lost() -> Non
         one(real("401-NotAuthenticated, Wrong key."), f"module.network.oci_core_route_table.table{number}")
         for number in range(5)
     ]
-    what, where, hint = diagnosis.summary([capacity, *refused], "terraform apply")
+    what, where, hint = summary.of([capacity, *refused], "terraform apply")
     lines = what.splitlines()
     assert lines[0] == "terraform apply failed in 6 places:"
     assert [line.strip()[:14] for line in lines[1:]] == [
