@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
+from ansible.template import Templar, trust_as_template
 
 from tests.ansible.loading import ANSIBLE, read
 
@@ -175,15 +176,32 @@ def variables(
     }
 
 
+def trusted(value: Any) -> Any:
+    """The value with every string in it marked as a trusted template, as Ansible marks what it reads from a role."""
+    if isinstance(value, str):
+        return trust_as_template(value)
+    if isinstance(value, Mapping):
+        return {key: trusted(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [trusted(inner) for inner in value]
+    return value
+
+
+def evaluate(template: Any, known: Mapping[str, Any]) -> Any:
+    """What Ansible makes of a value with templates in it."""
+    return Templar(loader=DataLoader(), variables=trusted(known)).template(trusted(template))
+
+
+def render_file(file: Path, known: Mapping[str, Any]) -> str:
+    """A template file; those beside it can be included. The options are those of Ansible's template module."""
+    templar = Templar(loader=DataLoader(), variables=trusted(known)).copy_with_new_env(searchpath=[str(file.parent)])
+    options = {"trim_blocks": True, "lstrip_blocks": False}
+    return str(templar.template(trusted(file.read_text()), escape_backslashes=False, overrides=options))
+
+
 def render(role: str, template: str, known: Mapping[str, Any]) -> str:
     """One template of a role."""
-    folder = ANSIBLE / "roles" / role / "templates"
-    templar = Templar(loader=DataLoader(), variables=dict(known))
-    templar.environment.loader.searchpath = [str(folder)]
-    # As the template module sets them.
-    templar.environment.trim_blocks, templar.environment.lstrip_blocks = True, False
-    text = (folder / f"{template}.j2").read_text()
-    return str(templar.do_template(text, preserve_trailing_newlines=True, escape_backslashes=False))
+    return render_file(ANSIBLE / "roles" / role / "templates" / f"{template}.j2", known)
 
 
 def render_slurm(
