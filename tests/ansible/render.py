@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,24 +16,21 @@ CONTROLLER = "demo-controller"
 NODES = ("compute-1", "compute-2")
 SLURM_FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "topology.conf", "slurmdbd.conf")
 
+#: The inventory of the demo cluster as handover writes it: tests/golden/ proves that it does.
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "inventory.json").read_text())["all"]["vars"]
+
+#: A pool of real hosts with GPUs and RDMA.
 GPU_POOL: dict[str, Any] = {
-    "name": "compute",
-    "nodes": list(NODES),
+    **GOLDEN["slurm_pools"][0],
     "node": {"Sockets": 2, "CoresPerSocket": 32, "ThreadsPerCore": 2, "RealMemory": 2000000, "Gres": "gpu:a100:8"},
-    "shape": "BM.GPU4.8",
     "nccl": {"NCCL_IB_GID_INDEX": "3"},
-    "gpus": 8,
-    "gres_type": "a100",
-    "gpu_device_files": [f"/dev/nvidia{number}" for number in range(8)],
-    "default": True,
-    "idle_timeout": 600,
-    "elastic_nodes": "",
-    "partition": "compute",
-    "rdma": True,
-    "login_user": "debian",
 }
+#: A pool without nodes, GPUs and RDMA.
 EMPTY_POOL: dict[str, Any] = {
+    **GPU_POOL,
     "name": "elastic",
+    "partition": "elastic",
+    "default": False,
     "nodes": [],
     "node": {"Sockets": 1, "CoresPerSocket": 4, "ThreadsPerCore": 2, "RealMemory": 30000, "Gres": None},
     "shape": "VM.Standard.E5.Flex",
@@ -40,69 +38,23 @@ EMPTY_POOL: dict[str, Any] = {
     "gpus": 0,
     "gres_type": None,
     "gpu_device_files": [],
-    "default": False,
-    "idle_timeout": 600,
-    "elastic_nodes": "",
-    "partition": "elastic",
     "rdma": False,
-    "login_user": "debian",
 }
+#: The same inventory with these two pools, on hardware that is not emulated.
 INVENTORY: dict[str, Any] = {
-    "gpucluster_name": "demo",
+    **GOLDEN,
     "gpucluster_hosts": [
         {"name": CONTROLLER, "address": "10.0.0.2"},
         {"name": "compute-1", "address": "10.0.1.2"},
         {"name": "compute-2", "address": "10.0.1.3"},
     ],
-    "timezone": "UTC",
-    "private_subnet_domain_name": "",
     "home_server": "10.0.1.9",
-    "home_export_path": "/mnt/home",
-    "home_mount_path": "/mnt/home",
-    "users_group": "people",
-    "users_gid": 9999,
-    "users_privilege_group": "privilege",
-    "users_privilege_gid": 9876,
-    "users_first_uid": 10001,
-    "users_people": [
-        {
-            "name": "alice",
-            "full_name": "Alice",
-            "uid": None,
-            "group": "people",
-            "groups": [],
-            "ssh_keys": ["ssh-ed25519 AAAA alice"],
-            "shell": "/bin/bash",
-            "slurm_account": None,
-        }
-    ],
-    "containers_runtimes": [],
-    "containers_compression": "zstd",
-    "containers_pull": [],
-    "containers_storage": "/mnt/localdisk/containers",
-    "pyxis_container_scope": "job",
-    "pyxis_squashfuse": True,
-    "nvidia_driver": "keep",
-    "nvidia_driver_branch": "580",
-    "nvidia_replace_driver": False,
-    "nvidia_dcgm": True,
-    "software_directory": None,
-    "software_files": [],
-    "slurm_enabled": True,
-    "slurm_cluster_name": "demo",
-    "slurm_accounting": True,
-    "slurm_extra_config": {},
-    "slurm_default_partition": "compute",
     "slurm_pools": [GPU_POOL, EMPTY_POOL],
     "slurm_partitions": [
         {"name": "compute", "pools": ["compute"], "default": True, "max_nodes": 2, "idle_timeout": None},
         {"name": "elastic", "pools": ["elastic"], "default": False, "max_nodes": 0, "idle_timeout": None},
     ],
     "slurm_hardware_emulated": False,
-    "slurm_power": None,
-    "autoscaler_policy": None,
-    "autoscaler_wheels": None,
-    "autoscaler_credentials": None,
 }
 #: Two RDMA pools in one partition, and a pool without RDMA; all of them elastic.
 ELASTIC: dict[str, Any] = {
