@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,19 @@ def test_every_variable_of_the_inventory_is_described_once() -> None:
     with_default = {name for role in ROLES for name, option in options(role).items() if "default" in option}
     assert set(described) - with_default <= set(INVENTORY)
     assert [name for name, option in shared.items() if not {"description", "type"} <= set(option)] == []
+
+
+def test_the_readme_lists_the_roles() -> None:
+    file = ANSIBLE / "README.md"
+    lines = ["| role | what it is for |", "|---|---|"]
+    for role in ROLES:
+        summary = read(f"roles/{role}/meta/argument_specs.yml")["argument_specs"]["main"]["short_description"]
+        lines.append(f"| [`{role}`](roles/{role}/meta/argument_specs.yml) | {summary} |")
+    table = "\n".join(["<!-- roles -->", *lines, "<!-- end -->"])
+    expected = re.sub(r"<!-- roles -->.*<!-- end -->", lambda _match: table, file.read_text(), flags=re.DOTALL)
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(expected)
+    assert file.read_text() == expected, "the table is old: UPDATE_GOLDEN=1 writes it again"
 
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS)

@@ -271,7 +271,7 @@ def test_an_older_apparmor_is_spared_a_profile_that_it_can_not_read(
         (
             {"sysctls": {"user.max_user_namespaces": 65536}},
             "podman",
-            "set on the machine below: user.max_user_namespaces = 65536",
+            "set on its host: user.max_user_namespaces = 65536",
         ),
     ],
 )
