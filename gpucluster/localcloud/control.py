@@ -170,7 +170,7 @@ def purge(home: Path) -> None:
 
 
 @dataclass(frozen=True)
-class _Record:
+class _ServerRecord:
     """The living server of a home."""
 
     endpoint: str
@@ -182,7 +182,7 @@ class _Record:
         return process.identity(self.pid) == self.identity
 
 
-def _record(home: Path) -> _Record | None:
+def _record(home: Path) -> _ServerRecord | None:
     """Whom endpoint.json names, if that very process still lives; a stale or broken file counts as none.
 
     Where it is lost, or not written yet, the lock of the server names its holder.
@@ -190,7 +190,7 @@ def _record(home: Path) -> _Record | None:
     for name in ("endpoint.json", "server.lock"):
         try:
             raw = json.loads((home / name).read_text())
-            record = _Record(str(raw["endpoint"]), int(raw["pid"]), str(raw["identity"]))
+            record = _ServerRecord(str(raw["endpoint"]), int(raw["pid"]), str(raw["identity"]))
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if record.alive:
@@ -198,7 +198,7 @@ def _record(home: Path) -> _Record | None:
     return None
 
 
-def _gone_within(record: _Record, seconds: float) -> bool:
+def _gone_within(record: _ServerRecord, seconds: float) -> bool:
     until = time.monotonic() + seconds
     while record.alive:
         if time.monotonic() > until:
@@ -244,7 +244,7 @@ def _spawn(home: Path, engine: str) -> None:
     _await_answer(home, pid)
 
 
-def _await_answer(home: Path, pid: int) -> _Record:
+def _await_answer(home: Path, pid: int) -> _ServerRecord:
     """Wait until the server with that pid has written its endpoint and answers there."""
     until = time.monotonic() + _START_DEADLINE
     while time.monotonic() < until:

@@ -13,9 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gpucluster.localcloud import control, machines
-from gpucluster.localcloud.engine import LABEL_HOME
-from gpucluster.localcloud.process_engine import ProcessEngine
+from gpucluster.localcloud import control
+from gpucluster.localcloud.engine import containers
+from gpucluster.localcloud.engine.process_engine import ProcessEngine
+from gpucluster.localcloud.engine.protocol import LABEL_HOME
+from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.paths import local_cloud_home
 
 SHAPE, GPU_SHAPE = "VM.Standard.E5.Flex", "BM.GPU4.8"
@@ -217,7 +219,7 @@ def running(home: Path, engine: str = "null") -> Iterator[Api]:
     """A server that is stopped at the end, whatever happens, and nothing of its home is left to run."""
     if engine == "podman":
         # Made at the first launch, it would cost that launch its patience.
-        machines.ensure_image(local_cloud_home())
+        ensure_image(local_cloud_home())
     api = Api(home, engine)
     try:
         yield api
@@ -227,10 +229,10 @@ def running(home: Path, engine: str = "null") -> Iterator[Api]:
             ProcessEngine(home).end_all()
         if engine == "podman":
             label = f"{LABEL_HOME}={home}"
-            for machine in machines.listing(label):
-                machines.terminate(machine.name, home=home)
-            for network in machines.networks(label):
-                machines.remove_network(network)
+            for machine in containers.listing(label):
+                containers.terminate(machine.name, home=home)
+            for network in containers.networks(label):
+                containers.remove_network(network)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster import iam
-from gpucluster.localcloud.credentials import instance_credentials
+from gpucluster.localcloud.auth.credentials import instance_credentials
 from gpucluster.spec import ClusterSpec, loads
 from tests.localcloud.api_harness import Api
 

@@ -11,8 +11,8 @@ from typing import Any
 import oci
 import pytest
 
-from gpucluster.localcloud import machines
-from gpucluster.localcloud.engine import LABEL_HOME
+from gpucluster.localcloud.engine import containers
+from gpucluster.localcloud.engine.protocol import LABEL_HOME
 from tests.containers import need_containers
 from tests.localcloud.api_harness import Api, running
 
@@ -47,7 +47,7 @@ def ssh(key: Path, address: str, command: str, seconds: float = 30) -> str:
 
 
 def ours(api: Api) -> list[Any]:
-    return list(machines.listing(f"{LABEL_HOME}={api.home}"))
+    return list(containers.listing(f"{LABEL_HOME}={api.home}"))
 
 
 def address_of(api: Api, ocid: str, member: str = "private_ip") -> str:
@@ -127,4 +127,4 @@ def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path) -> None:
     api.files.delete_file_system(system.id)
     api.network.delete_subnet(subnet.id)
     api.network.delete_vcn(subnet.vcn_id)
-    assert machines.networks(f"{LABEL_HOME}={api.home}") == []
+    assert containers.networks(f"{LABEL_HOME}={api.home}") == []

@@ -13,7 +13,7 @@ import pytest
 from oci.core import models
 
 from gpucluster.localcloud import control
-from gpucluster.localcloud.credentials import instance_credentials
+from gpucluster.localcloud.auth.credentials import instance_credentials
 from tests.localcloud.api_harness import GPU_SHAPE, Api, refused, running
 from tests.localcloud.entitled import Entitled, elastic_cluster, generated
 

@@ -11,8 +11,8 @@ import oci
 import pytest
 from oci.core import models
 
-from gpucluster.localcloud.pools import next_to_go
-from gpucluster.localcloud.store import Resource
+from gpucluster.localcloud.compute.pools import next_to_go
+from gpucluster.localcloud.state.store import Resource
 from tests.localcloud.api_harness import SHAPE, Api, refused, running
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.localcloud.provider_rest import Client, Credentials
+from gpucluster.localcloud.provider.rest import ApiCredentials, RestClient
 from tests.localcloud.api_harness import GPU_SHAPE, SHAPE, Api, running
 
 CORE, FILES, BASTION = "/20160918", "/20171215", "/20210331"
@@ -44,8 +44,8 @@ class Wire:
 
     def __init__(self, api: Api) -> None:
         config = api.config
-        key = Credentials(config["tenancy"], config["user"], config["fingerprint"], Path(config["key_file"]))
-        self.client = Client(api.endpoint, key)
+        key = ApiCredentials(config["tenancy"], config["user"], config["fingerprint"], Path(config["key_file"]))
+        self.client = RestClient(api.endpoint, key)
         self.compartment = api.tenancy
         self.made: list[tuple[str, str]] = []
 

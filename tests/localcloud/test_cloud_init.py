@@ -23,8 +23,11 @@ import yaml
 from gpucluster import process
 from gpucluster.cloudinit import LocalDisk, Machine, RdmaAddressing, user_data
 from gpucluster.errors import CloudError
-from gpucluster.localcloud import machines, podman
-from gpucluster.localcloud.machines import LaunchRequest
+from gpucluster.localcloud.engine import containers
+from gpucluster.localcloud.engine.containers import ContainerLaunch
+from gpucluster.localcloud.image.base_image import ensure_image
+from gpucluster.localcloud.podman.host import HostSettings
+from gpucluster.localcloud.podman.host import settings as host_settings
 from tests.containers import need_containers
 
 pytestmark = pytest.mark.containers
@@ -37,7 +40,7 @@ INTERFACES = ("enp12s0f0", "enp12s0f1", "enp209s0f1")
 
 
 @dataclass(frozen=True)
-class WithDrives(podman.Settings):
+class WithDrives(HostSettings):
     """The settings of this host, and block devices that an instance is given; as they are, it gets none."""
 
     drives: tuple[str, ...] = ()
@@ -56,10 +59,10 @@ class World:
 
     def boot(self, short: str, host: int, machine: Machine, drives: tuple[str, ...]) -> Instance:
         """Launch an instance with these drives and wait until its cloud-init has ended."""
-        request = LaunchRequest(
+        request = ContainerLaunch(
             name=f"{self.prefix}-{short}",
             hostname=short,
-            image=machines.ensure_image(self.home).reference,
+            image=ensure_image(self.home).reference,
             network=self.prefix,
             ip=f"{self.subnet}.{host}",
             user_data=user_data(machine).encode(),
@@ -69,10 +72,10 @@ class World:
             exports_dir=self.home / "exports",
             home=self.home,
         )
-        settings = WithDrives(**dataclasses.asdict(podman.settings()), drives=drives)
+        settings = WithDrives(**dataclasses.asdict(host_settings()), drives=drives)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(machines, "settings", lambda: settings)
-            machines.launch(request)
+            patch.setattr(containers, "settings", lambda: settings)
+            containers.launch(request)
         return Instance(request.name)
 
 
@@ -105,8 +108,8 @@ class Instance:
         return self.sh(f"blkid -p -o value -s UUID {drive}")
 
     def reboot(self) -> None:
-        machines.stop(self.name)
-        machines.start(self.name)
+        containers.stop(self.name)
+        containers.start(self.name)
 
 
 @pytest.fixture(scope="module")
@@ -116,16 +119,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     try:
         yield World(prefix, home, _free_network(prefix, {"gpucluster.home": str(home)}))
     finally:
-        for machine in machines.listing(f"gpucluster.home={home}"):
-            machines.terminate(machine.name, home)
-        machines.remove_network(prefix)
+        for machine in containers.listing(f"gpucluster.home={home}"):
+            containers.terminate(machine.name, home)
+        containers.remove_network(prefix)
 
 
 def _free_network(prefix: str, labels: dict[str, str]) -> str:
     for _ in range(20):
         subnet = f"10.94.{secrets.randbelow(256)}"
         try:
-            machines.create_network(prefix, f"{subnet}.0/24", labels)
+            containers.create_network(prefix, f"{subnet}.0/24", labels)
         except CloudError:
             continue
         return subnet
@@ -440,7 +443,7 @@ def uml(world: World, tmp_path: Path) -> Iterator[UserModeLinux]:
     module = next(Path("/usr/lib/uml/modules").glob("*/kernel/drivers/md/dm-mod.ko"), None)
     if module is None or shutil.which("linux.uml") is None:
         pytest.skip("NOT RUN: several drives in one file system; apt install user-mode-linux")
-    image, name = machines.ensure_image(world.home).reference, f"{world.prefix}-uml"
+    image, name = ensure_image(world.home).reference, f"{world.prefix}-uml"
     drives = tuple(tmp_path / f"drive{number}" for number in range(4))
     for drive in drives:
         _blank(drive)

@@ -11,8 +11,8 @@ import oci
 import pytest
 from oci.core import models
 
-from gpucluster.localcloud.faults import Faults
-from gpucluster.localcloud.wire import ApiError
+from gpucluster.localcloud.state.faults import Faults
+from gpucluster.localcloud.state.wire import ApiError
 from tests.localcloud.api_harness import GPU_SHAPE, SHAPE, Api, refused, running
 
 OUT = "Out of host capacity."

@@ -12,12 +12,22 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from gpucluster.localcloud import policies
-from gpucluster.localcloud.app import all_routes
-from gpucluster.localcloud.credentials import Identity, instance_credentials, key_id
-from gpucluster.localcloud.engine import NullEngine
-from gpucluster.localcloud.policies import Group, Law, Need, Policy, Unreadable, matching_rule, statement, tables
-from gpucluster.localcloud.server import open_cloud
+from gpucluster.localcloud.auth import policies
+from gpucluster.localcloud.auth.credentials import instance_credentials
+from gpucluster.localcloud.auth.policies import (
+    DynamicGroup,
+    PolicySet,
+    PolicySyntaxError,
+    RequiredPermission,
+    StoredPolicy,
+    matching_rule,
+    statement,
+    tables,
+)
+from gpucluster.localcloud.engine.null_engine import NullEngine
+from gpucluster.localcloud.server.application import all_routes
+from gpucluster.localcloud.server.home import open_cloud
+from gpucluster.localcloud.state.identity import Identity, key_id
 from tests.localcloud.api_harness import Api, refused, running
 from tests.localcloud.entitled import Entitled
 
@@ -26,7 +36,7 @@ HERE, BELOW, BESIDE = (f"ocid1.compartment.local..{name}" for name in "hbs")
 PARENTS = {HERE: TENANCY, BELOW: HERE, BESIDE: TENANCY}
 NAMES = {(TENANCY, "gpu"): HERE, (HERE, "nodes"): BELOW, (TENANCY, "other"): BESIDE}
 ME = {"instance.id": "ocid1.instance.local..me", "instance.compartment.id": HERE, "tag.ops.role.value": "head"}
-MY_GROUP = Group("ocid1.dynamicgroup.local..g", "controllers", f"instance.id = '{ME['instance.id']}'")
+MY_GROUP = DynamicGroup("ocid1.dynamicgroup.local..g", "controllers", f"instance.id = '{ME['instance.id']}'")
 
 
 # --- the tables -----
@@ -96,7 +106,7 @@ def test_a_statement_is_read() -> None:
     ],
 )
 def test_what_is_no_statement_is_refused_with_its_place(text: str, said: str) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(PolicySyntaxError) as caught:
         statement(text)
     assert said in str(caught.value)
 
@@ -118,7 +128,7 @@ def test_a_matching_rule_matches(rule: str, matches: bool) -> None:
 
 @pytest.mark.parametrize("rule", ["", "any {}", "instance.id = x", "instance.shape = 'BM'", "instance.id 'x'"])
 def test_what_is_no_matching_rule_is_refused(rule: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(PolicySyntaxError):
         matching_rule(rule)
 
 
@@ -133,8 +143,10 @@ def _lineage(compartment: str) -> tuple[str, ...]:
 def _missing(
     *statements: str, at: str = HERE, need: str = "INSTANCE_READ", where: str = HERE, operation: str = "GetInstance"
 ) -> list[str]:
-    law = Law((MY_GROUP,), (Policy(at, statements),), _lineage, lambda parent, name: NAMES.get((parent, name)))
-    found = law.missing(operation, [Need(need, where)], ME)
+    law = PolicySet(
+        (MY_GROUP,), (StoredPolicy(at, statements),), _lineage, lambda parent, name: NAMES.get((parent, name))
+    )
+    found = law.missing(operation, [RequiredPermission(need, where)], ME)
     return [one.permission for one in found]
 
 

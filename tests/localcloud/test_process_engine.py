@@ -15,7 +15,7 @@ import pytest
 from gpucluster import process
 from gpucluster.errors import InputError
 from gpucluster.localcloud import control
-from gpucluster.localcloud.process_engine import ProcessEngine
+from gpucluster.localcloud.engine.process_engine import ProcessEngine
 from tests.localcloud.api_harness import Api, running
 
 

@@ -16,7 +16,7 @@ from gpucluster.cluster_network import ClusterNetwork
 from gpucluster.errors import CloudError
 from gpucluster.events import Event
 from gpucluster.instances import Instances, Member
-from gpucluster.localcloud.faults import OUT_OF_CAPACITY
+from gpucluster.localcloud.state.faults import OUT_OF_CAPACITY
 from gpucluster.sdk import Access
 from tests.localcloud.api_harness import Api, running
 

@@ -20,7 +20,7 @@ from gpucluster.errors import CloudError, ReplacementError, ToolError
 from gpucluster.events import Event, ignore
 from gpucluster.instances import Instances
 from gpucluster.kept import Kept
-from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS
+from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.paths import ClusterPaths
 from gpucluster.scaling import Scaling
 from gpucluster.sdk import Access

@@ -8,8 +8,8 @@ import pytest
 
 from gpucluster import diagnosis
 from gpucluster.diagnosis import Cause, Lock, Refusal, diagnose, human_name
-from gpucluster.localcloud.provider_resources import describe
-from gpucluster.localcloud.provider_rest import ServiceError
+from gpucluster.localcloud.provider.operations import describe
+from gpucluster.localcloud.provider.rest import ServiceError
 
 POOL = 'module.pool["compute"].oci_core_cluster_network.this[0]'
 SUBNET = "module.network.oci_core_subnet.private"

@@ -9,7 +9,7 @@ import pytest
 
 from gpucluster import iam, rights
 from gpucluster.iam import Policies
-from gpucluster.localcloud.policies import matching_rule, statement, tables
+from gpucluster.localcloud.auth.policies import matching_rule, statement, tables
 from gpucluster.spec import ClusterSpec, loads
 
 HERE = "ocid1.compartment.oc1..hpc"

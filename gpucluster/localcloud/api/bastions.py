@@ -13,13 +13,14 @@ import time
 from functools import partial
 
 from gpucluster.errors import GpuClusterError
-from gpucluster.localcloud import addresses, limits, sessions
-from gpucluster.localcloud.cloud import Cloud, log, timestamp
-from gpucluster.localcloud.credentials import new_ocid
-from gpucluster.localcloud.sessions import BASTION as KIND
-from gpucluster.localcloud.sessions import SESSION
-from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import (
+from gpucluster.localcloud.bastion import sessions
+from gpucluster.localcloud.bastion.sessions import BASTION as KIND
+from gpucluster.localcloud.bastion.sessions import SESSION
+from gpucluster.localcloud.compute import addresses, service_limits
+from gpucluster.localcloud.state.cloud import CloudState, log, timestamp
+from gpucluster.localcloud.state.names import new_ocid
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import (
     BASTION,
     ApiError,
     Call,
@@ -74,7 +75,7 @@ def _check_ttl(name: str, value: object, longest: int) -> int:
     return value
 
 
-def _create(cloud: Cloud, call: Call) -> Reply:
+def _create(cloud: CloudState, call: Call) -> Reply:
     body = call.body()
     required(body, "bastionType", "compartmentId", "targetSubnetId")
     if str(body["bastionType"]).upper() != "STANDARD":
@@ -88,7 +89,7 @@ def _create(cloud: Cloud, call: Call) -> Reply:
         name = body.get("name") or f"bastion{time.strftime('%Y%m%d%H%M', time.gmtime())}"
         if cloud.store.count(KIND, {"compartmentId": compartment, "name": name}):
             raise conflict(f"A bastion named {name} already exists in the compartment")
-        limits.take_one(cloud, KIND, "")
+        service_limits.take_one(cloud, KIND, "")
         row = cloud.new(KIND, _bastion_body(cloud, body, name))
         row.hidden["work_request"] = cloud.begin_work("CREATE_BASTION", KIND, row, "IN_PROGRESS", kind=_WORK)
         cloud.store.save(row)
@@ -100,7 +101,7 @@ def _create(cloud: Cloud, call: Call) -> Reply:
     return show(row, {"opc-work-request-id": work_request}, 201)
 
 
-def _bastion_body(cloud: Cloud, body: Json, name: str) -> Json:
+def _bastion_body(cloud: CloudState, body: Json, name: str) -> Json:
     subnet = cloud.related("subnet", body["targetSubnetId"])
     ocid = new_ocid(KIND)
     ip = addresses.take_private(cloud, subnet, ocid)
@@ -141,7 +142,7 @@ def _bastion_body(cloud: Cloud, body: Json, name: str) -> Json:
     }
 
 
-def settle(cloud: Cloud, ocid: str) -> None:
+def settle(cloud: CloudState, ocid: str) -> None:
     """The second half of a create or a delete; also taken up again after a restart."""
     row = cloud.get(KIND, ocid)
     with cloud.store.transaction():
@@ -154,11 +155,11 @@ def settle(cloud: Cloud, ocid: str) -> None:
             cloud.end_work(row.hidden["work_request"], action="DELETED")
 
 
-def _get(cloud: Cloud, call: Call) -> Reply:
+def _get(cloud: CloudState, call: Call) -> Reply:
     return show(cloud.get(KIND, call.path["bastionId"]))
 
 
-def _list(cloud: Cloud, call: Call) -> Reply:
+def _list(cloud: CloudState, call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     rows = filtered(cloud.store.find(KIND), call, ("compartmentId", "name"))
     state = call.query.get("bastionLifecycleState")
@@ -166,7 +167,7 @@ def _list(cloud: Cloud, call: Call) -> Reply:
     return page([row for row in rows if state in (None, "", row.state) and wanted in (None, "", row.id)], call)
 
 
-def _update(cloud: Cloud, call: Call) -> Reply:
+def _update(cloud: CloudState, call: Call) -> Reply:
     body = call.body()
     _check_bastion(body)
     with cloud.store.transaction():
@@ -178,7 +179,7 @@ def _update(cloud: Cloud, call: Call) -> Reply:
     return Reply(status=202, headers={"opc-work-request-id": work_request})
 
 
-def _active(cloud: Cloud, call: Call) -> Resource:
+def _active(cloud: CloudState, call: Call) -> Resource:
     row = cloud.live(KIND, call.path["bastionId"])
     check_etag(call, row)
     if row.state != "ACTIVE":
@@ -186,7 +187,7 @@ def _active(cloud: Cloud, call: Call) -> Resource:
     return row
 
 
-def _delete(cloud: Cloud, call: Call) -> Reply:
+def _delete(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         row = _active(cloud, call)
         for session in cloud.store.find(SESSION, bastionId=row.id):
@@ -201,7 +202,7 @@ def _delete(cloud: Cloud, call: Call) -> Reply:
 # sessions
 
 
-def _create_session(cloud: Cloud, call: Call) -> Reply:
+def _create_session(cloud: CloudState, call: Call) -> Reply:
     body = call.body()
     required(body, "bastionId", "targetResourceDetails", "keyDetails")
 
@@ -258,7 +259,7 @@ def _public_key(details: Json) -> str:
     return text
 
 
-def _target(cloud: Cloud, bastion: Resource, wish: Json) -> Json:
+def _target(cloud: CloudState, bastion: Resource, wish: Json) -> Json:
     kind = wish.get("sessionType")
     if kind != "PORT_FORWARDING":
         raise invalid(
@@ -282,7 +283,7 @@ def _target(cloud: Cloud, bastion: Resource, wish: Json) -> Json:
     }
 
 
-def _in_vcn(cloud: Cloud, bastion: Resource, address: object) -> str:
+def _in_vcn(cloud: CloudState, bastion: Resource, address: object) -> str:
     block = str(cloud.get("vcn", bastion.body["targetVcnId"]).body["cidrBlock"])
     try:
         if ipaddress.IPv4Address(str(address)) in ipaddress.IPv4Network(block):
@@ -292,13 +293,13 @@ def _in_vcn(cloud: Cloud, bastion: Resource, address: object) -> str:
     raise invalid(f"targetResourcePrivateIpAddress {address} is not an address in {block}, the bastion's VCN")
 
 
-def activate(cloud: Cloud, ocid: str) -> None:
+def activate(cloud: CloudState, ocid: str) -> None:
     """Have the ssh endpoint and let the session in; also taken up again after a restart."""
     row = cloud.get(SESSION, ocid)
     if row.state != "CREATING":
         return
     try:
-        gate = cloud.open_gate()
+        gate = cloud.open_ssh_endpoint()
     except GpuClusterError as error:
         log.error("session %s failed: %s", ocid, error)
         with cloud.store.transaction():
@@ -320,19 +321,19 @@ def activate(cloud: Cloud, ocid: str) -> None:
         cloud.end_work(row.hidden["work_request"], action="CREATED")
 
 
-def _live_session(cloud: Cloud, call: Call) -> Resource:
+def _live_session(cloud: CloudState, call: Call) -> Resource:
     row = cloud.live(SESSION, call.path["sessionId"])
     sessions.of_bastion(cloud, row.body["bastionId"])  # ends it if its time is over
     return cloud.live(SESSION, row.id)
 
 
-def _get_session(cloud: Cloud, call: Call) -> Reply:
+def _get_session(cloud: CloudState, call: Call) -> Reply:
     row = cloud.get(SESSION, call.path["sessionId"])
     sessions.of_bastion(cloud, row.body["bastionId"])
     return show(cloud.get(SESSION, row.id))
 
 
-def _list_sessions(cloud: Cloud, call: Call) -> Reply:
+def _list_sessions(cloud: CloudState, call: Call) -> Reply:
     bastion = cloud.live(KIND, call.need("bastionId"))
     sessions.of_bastion(cloud, bastion.id)
     rows = cloud.store.find(SESSION, gone=None, bastionId=bastion.id)
@@ -341,7 +342,7 @@ def _list_sessions(cloud: Cloud, call: Call) -> Reply:
     return page(filtered(fitting, call, ("displayName",)), call)
 
 
-def _update_session(cloud: Cloud, call: Call) -> Reply:
+def _update_session(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         row = _live_session(cloud, call)
         check_etag(call, row)
@@ -350,7 +351,7 @@ def _update_session(cloud: Cloud, call: Call) -> Reply:
     return show(row)
 
 
-def _delete_session(cloud: Cloud, call: Call) -> Reply:
+def _delete_session(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         row = _live_session(cloud, call)
         check_etag(call, row)
@@ -363,19 +364,19 @@ def _delete_session(cloud: Cloud, call: Call) -> Reply:
 # work requests
 
 
-def _work_request(cloud: Cloud, call: Call) -> Resource:
+def _work_request(cloud: CloudState, call: Call) -> Resource:
     row = cloud.store.get(_WORK, call.path["workRequestId"])
     if row is None:
         raise not_found("work request", call.path["workRequestId"])
     return row
 
 
-def _work_requests(cloud: Cloud, call: Call) -> Reply:
+def _work_requests(cloud: CloudState, call: Call) -> Reply:
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
     return page(cloud.store.find(_WORK, gone=None, compartmentId=compartment), call)
 
 
-def routes(cloud: Cloud) -> list[Route]:
+def routes(cloud: CloudState) -> list[Route]:
     """Bastions, sessions, work requests."""
     bastions, session, work = f"{BASTION}/bastions", f"{BASTION}/sessions", f"{BASTION}/workRequests"
     one, one_session, one_work = f"{bastions}/{{bastionId}}", f"{session}/{{sessionId}}", f"{work}/{{workRequestId}}"

@@ -6,22 +6,22 @@ from functools import partial
 
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.api import kinds
-from gpucluster.localcloud.api.kinds import TAGS, Kind
-from gpucluster.localcloud.cloud import Cloud, created, log
-from gpucluster.localcloud.store import Resource
-from gpucluster.localcloud.wire import CORE, Call, Reply, Route, invalid, required
+from gpucluster.localcloud.api.kinds import TAGS, ResourceKind
+from gpucluster.localcloud.state.cloud import CloudState, created, log
+from gpucluster.localcloud.state.store import Resource
+from gpucluster.localcloud.state.wire import CORE, Call, Reply, Route, invalid, required
 
 _KEPT = 1024 * 1024  # bytes (docs: CaptureConsoleHistory: up to a megabyte of the most recent data)
 _LENGTH = 10240  # bytes of an answer, unless told (docs: GetConsoleHistoryContent)
 
-HISTORY = Kind(
+HISTORY = ResourceKind(
     "consolehistory", f"{CORE}/instanceConsoleHistories", "ConsoleHistory", "ConsoleHistories",
     "instanceConsoleHistoryId", filters=("compartmentId", "availabilityDomain", "instanceId", "lifecycleState"),
     creatable=False, gone="DELETED", ending="DELETING",
 )  # fmt: skip
 
 
-def _capture(cloud: Cloud, call: Call) -> Reply:
+def _capture(cloud: CloudState, call: Call) -> Reply:
     body = call.body()
     required(body, "instanceId")
 
@@ -38,7 +38,7 @@ def _capture(cloud: Cloud, call: Call) -> Reply:
     return created(history)
 
 
-def capture(cloud: Cloud, ocid: str) -> None:
+def capture(cloud: CloudState, ocid: str) -> None:
     """Read the console; also taken up again after a restart."""
     history = cloud.get(HISTORY.name, ocid)
     try:
@@ -53,7 +53,7 @@ def capture(cloud: Cloud, ocid: str) -> None:
         cloud.set_state(HISTORY.name, ocid, "SUCCEEDED")
 
 
-def _content(cloud: Cloud, call: Call) -> Reply:
+def _content(cloud: CloudState, call: Call) -> Reply:
     history = cloud.live(HISTORY.name, call.path["instanceConsoleHistoryId"])
     content = str(history.hidden["content"]).encode()
     offset, length = _number(call, "offset", 0), _number(call, "length", _LENGTH)
@@ -68,7 +68,7 @@ def _number(call: Call, name: str, otherwise: int) -> int:
     return int(text)
 
 
-def routes(cloud: Cloud) -> list[Route]:
+def routes(cloud: CloudState) -> list[Route]:
     """Console histories."""
     data = f"{HISTORY.path}/{{{HISTORY.param}}}/data"
     return [

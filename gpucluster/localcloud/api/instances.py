@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from gpucluster.localcloud import lifecycle
 from gpucluster.localcloud.api.kinds import TAGS
-from gpucluster.localcloud.api.shapes import shape_config
-from gpucluster.localcloud.cloud import Cloud, created
-from gpucluster.localcloud.launching import register
-from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import (
+from gpucluster.localcloud.compute import lifecycle
+from gpucluster.localcloud.compute.launching import register
+from gpucluster.localcloud.compute.shape_config import shape_config
+from gpucluster.localcloud.state.cloud import CloudState, created
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import (
     CORE,
     Call,
     Reply,
@@ -37,7 +37,7 @@ _FIXED_METADATA = ("ssh_authorized_keys", "user_data")
 _FILTERS = ("compartmentId", "availabilityDomain", "displayName", "lifecycleState", "capacityReservationId")
 
 
-def start_launch(cloud: Cloud, call: Call, details: Json, compute_cluster: str = "") -> Reply:
+def start_launch(cloud: CloudState, call: Call, details: Json, compute_cluster: str = "") -> Reply:
     """Register a launch once per retry token and set it going."""
     instance, work_request, new = cloud.create_once(
         call, lambda: register(cloud, details, compute_cluster=compute_cluster)
@@ -47,11 +47,11 @@ def start_launch(cloud: Cloud, call: Call, details: Json, compute_cluster: str =
     return created(instance, work_request)
 
 
-def _launch(cloud: Cloud, call: Call) -> Reply:
+def _launch(cloud: CloudState, call: Call) -> Reply:
     return start_launch(cloud, call, call.body(), call.headers.get("opc-compute-cluster-id", ""))
 
 
-def _list(cloud: Cloud, call: Call) -> Reply:
+def _list(cloud: CloudState, call: Call) -> Reply:
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
     # Terminated instances stay listed for half a day, as on OCI.
     if newest_first(call) and not call.stale_seconds:
@@ -81,17 +81,17 @@ def _as_of(rows: list[Resource], when: float) -> list[Resource]:
     return found
 
 
-def _details(cloud: Cloud, call: Call) -> Json:
+def _details(cloud: CloudState, call: Call) -> Json:
     """Of an instance that the path names: its own details."""
     row = cloud.store.get("instance", call.path["instanceId"])
     return row.body if row else {}
 
 
-def _get(cloud: Cloud, call: Call) -> Reply:
+def _get(cloud: CloudState, call: Call) -> Reply:
     return show(cloud.get("instance", call.path["instanceId"]))
 
 
-def _update(cloud: Cloud, call: Call) -> Reply:
+def _update(cloud: CloudState, call: Call) -> Reply:
     body = call.body()
     with cloud.store.transaction():
         instance = cloud.live("instance", call.path["instanceId"])
@@ -117,7 +117,7 @@ def _check_metadata(instance: Resource, wished: Json) -> None:
             raise invalid(f"metadata.{name} can't be changed after the launch")
 
 
-def _terminate(cloud: Cloud, call: Call) -> Reply:
+def _terminate(cloud: CloudState, call: Call) -> Reply:
     keep = call.query.get("preserveBootVolume", "false").lower() == "true"
     with cloud.store.transaction():
         instance = cloud.live("instance", call.path["instanceId"])
@@ -131,7 +131,7 @@ def _terminate(cloud: Cloud, call: Call) -> Reply:
     return Reply(status=204, headers={"opc-work-request-id": work_request} if work_request else {})
 
 
-def _action(cloud: Cloud, call: Call) -> Reply:
+def _action(cloud: CloudState, call: Call) -> Reply:
     action = call.need("action").upper()
     if action not in lifecycle.ACTIONS:
         raise invalid(f"action {action} is not one of {', '.join(lifecycle.ACTIONS)}")
@@ -151,7 +151,7 @@ def _action(cloud: Cloud, call: Call) -> Reply:
     return show(instance, {"opc-work-request-id": work_request})
 
 
-def _work_requests(cloud: Cloud, call: Call) -> Reply:
+def _work_requests(cloud: CloudState, call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     rows = cloud.store.find("coreservicesworkrequest", gone=None)
     wanted = call.query.get("resourceId")
@@ -160,25 +160,25 @@ def _work_requests(cloud: Cloud, call: Call) -> Reply:
     return page(rows, call)
 
 
-def _work_request(cloud: Cloud, call: Call) -> Resource:
+def _work_request(cloud: CloudState, call: Call) -> Resource:
     row = cloud.store.get("coreservicesworkrequest", call.path["workRequestId"])
     if row is None:
         raise not_found("work request", call.path["workRequestId"])
     return row
 
 
-def _work_request_errors(cloud: Cloud, call: Call) -> Reply:
+def _work_request_errors(cloud: CloudState, call: Call) -> Reply:
     return Reply(_work_request(cloud, call).hidden["errors"])
 
 
-def _work_request_logs(cloud: Cloud, call: Call) -> Reply:
+def _work_request_logs(cloud: CloudState, call: Call) -> Reply:
     row = _work_request(cloud, call)
     return Reply(
         [{"message": f"{row.body['operationType']} {row.body['status']}", "timestamp": row.body["timeStarted"]}]
     )
 
 
-def routes(cloud: Cloud) -> list[Route]:
+def routes(cloud: CloudState) -> list[Route]:
     """Instances and work requests (on the wire both belong to the core services)."""
     one, work = f"{CORE}/instances/{{instanceId}}", f"{CORE}/workRequests"
     details = partial(_details, cloud)

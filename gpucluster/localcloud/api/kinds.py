@@ -6,28 +6,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpucluster.localcloud import limits
-from gpucluster.localcloud.cloud import Cloud, check_domain, created
-from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import ApiError, Call, Reply, Route, check_etag, filtered, page, required, show
+from gpucluster.localcloud.compute import service_limits
+from gpucluster.localcloud.state.cloud import CloudState, created
+from gpucluster.localcloud.state.region import check_domain
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import ApiError, Call, Reply, Route, check_etag, filtered, page, required, show
 
 TAGS = ("displayName", "freeformTags", "definedTags")
 
 
-def _same(_cloud: Cloud, body: Json) -> Json:
+def _same(_cloud: CloudState, body: Json) -> Json:
     return body
 
 
-def _nothing(_cloud: Cloud, _resource: Resource) -> None:
+def _nothing(_cloud: CloudState, _resource: Resource) -> None:
     """Most kinds need nothing here."""
 
 
-def _any_change(_cloud: Cloud, _resource: Resource, changes: Json) -> Json:
+def _any_change(_cloud: CloudState, _resource: Resource, changes: Json) -> Json:
     return changes
 
 
 @dataclass(frozen=True)
-class Kind:
+class ResourceKind:
     """What sets one kind of resource apart.
 
     Attributes:
@@ -69,16 +70,16 @@ class Kind:
     deletable: bool = True
     need_compartment: bool = True
     collection: bool = False
-    prepare: Callable[[Cloud, Json], Json] = _same
-    made: Callable[[Cloud, Resource], None] = _nothing
-    check_update: Callable[[Cloud, Resource, Json], Json] = _any_change
-    check_delete: Callable[[Cloud, Resource], None] = _nothing
-    unmade: Callable[[Cloud, Resource], None] = _nothing
+    prepare: Callable[[CloudState, Json], Json] = _same
+    made: Callable[[CloudState, Resource], None] = _nothing
+    check_update: Callable[[CloudState, Resource, Json], Json] = _any_change
+    check_delete: Callable[[CloudState, Resource], None] = _nothing
+    unmade: Callable[[CloudState, Resource], None] = _nothing
     view: Callable[[Resource], Json] = lambda resource: resource.body
-    shown: Callable[[Cloud, Resource], Json] = lambda _cloud, resource: resource.body
+    shown: Callable[[CloudState, Resource], Json] = lambda _cloud, resource: resource.body
 
 
-def routes(cloud: Cloud, kind: Kind) -> list[Route]:
+def routes(cloud: CloudState, kind: ResourceKind) -> list[Route]:
     """The operations of one kind."""
     one = f"{kind.path}/{{{kind.param}}}"
     found = [
@@ -93,7 +94,7 @@ def routes(cloud: Cloud, kind: Kind) -> list[Route]:
     return found
 
 
-def add(cloud: Cloud, kind: Kind, body: Json) -> Resource:
+def add(cloud: CloudState, kind: ResourceKind, body: Json) -> Resource:
     """Insert a row of a kind as its create would; for things that come with another (a VCN's route table)."""
     if "compartmentId" in kind.required:
         cloud.compartment(body.get("compartmentId"))
@@ -104,7 +105,7 @@ def add(cloud: Cloud, kind: Kind, body: Json) -> Resource:
     return cloud.new(kind.name, full)
 
 
-def finish(cloud: Cloud, kind: Kind, resource: Resource) -> Resource:
+def finish(cloud: CloudState, kind: ResourceKind, resource: Resource) -> Resource:
     """Make what stands behind a fresh row and call it ready."""
     try:
         kind.made(cloud, resource)
@@ -116,7 +117,7 @@ def finish(cloud: Cloud, kind: Kind, resource: Resource) -> Resource:
     return cloud.get(kind.name, resource.id)
 
 
-def remove(cloud: Cloud, kind: Kind, ocid: str) -> None:
+def remove(cloud: CloudState, kind: ResourceKind, ocid: str) -> None:
     """The second half of a delete: take away what stands behind the row; safe to run again."""
     resource = cloud.get(kind.name, ocid)
     kind.unmade(cloud, resource)
@@ -126,33 +127,33 @@ def remove(cloud: Cloud, kind: Kind, ocid: str) -> None:
         cloud.store.drop(ocid)
 
 
-def _create(cloud: Cloud, kind: Kind, call: Call) -> Reply:
+def _create(cloud: CloudState, kind: ResourceKind, call: Call) -> Reply:
     body = call.body()
     required(body, *kind.required)
     if kind.zoned:
         check_domain(body)
 
     def make() -> tuple[Resource, str]:
-        limits.take_one(cloud, kind.name, body.get("availabilityDomain", ""))
+        service_limits.take_one(cloud, kind.name, body.get("availabilityDomain", ""))
         return add(cloud, kind, body), ""
 
     resource, _, new = cloud.create_once(call, make)
     return created(finish(cloud, kind, resource) if new else resource)
 
 
-def _get(cloud: Cloud, kind: Kind, call: Call) -> Reply:
+def _get(cloud: CloudState, kind: ResourceKind, call: Call) -> Reply:
     resource = cloud.get(kind.name, call.path[kind.param])
     return Reply(kind.shown(cloud, resource), headers={"etag": resource.etag})
 
 
-def _list(cloud: Cloud, kind: Kind, call: Call) -> Reply:
+def _list(cloud: CloudState, kind: ResourceKind, call: Call) -> Reply:
     if kind.need_compartment:
         cloud.compartment(call.need("compartmentId"), in_body=False)
     reply = page(filtered(cloud.store.find(kind.name), call, kind.filters), call, view=kind.view)
     return replace(reply, body={"items": reply.body}) if kind.collection else reply
 
 
-def _update(cloud: Cloud, kind: Kind, call: Call) -> Reply:
+def _update(cloud: CloudState, kind: ResourceKind, call: Call) -> Reply:
     body = call.body()
     with cloud.store.transaction():
         resource = cloud.live(kind.name, call.path[kind.param])
@@ -163,7 +164,7 @@ def _update(cloud: Cloud, kind: Kind, call: Call) -> Reply:
     return show(resource)
 
 
-def _delete(cloud: Cloud, kind: Kind, call: Call) -> Reply:
+def _delete(cloud: CloudState, kind: ResourceKind, call: Call) -> Reply:
     with cloud.store.transaction():
         resource = cloud.live(kind.name, call.path[kind.param])
         check_etag(call, resource)
