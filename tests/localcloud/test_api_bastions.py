@@ -267,7 +267,7 @@ def test_a_session_outlives_a_restart_of_the_server(api: Api, bastion: Any, key:
         ({"session_ttl_in_seconds": 60}, "between 1800 and 10800"),
         ({"address": "192.0.2.1"}, "bastion's VCN"),
         ({"port": 70000}, "not a port"),
-        ({"key_details": models.PublicKeyDetails(public_key_content="ssh-ed25519 AAAA")}, "no public key"),
+        ({"key_details": models.PublicKeyDetails(public_key_content="ssh-ed25519 AAAA")}, "not a public key"),
         (
             {
                 "target_resource_details": models.CreateManagedSshSessionTargetResourceDetails(

@@ -11,7 +11,7 @@ import oci
 import pytest
 from oci.core import models
 
-from gpucluster.localcloud.compute.pools import next_to_go
+from gpucluster.localcloud.compute.pools import next_to_terminate
 from gpucluster.localcloud.state.store import Resource
 from tests.localcloud.api_harness import SHAPE, Api, refused, running
 
@@ -199,5 +199,5 @@ def test_a_boot_that_fails_late_ends_the_instance_and_says_why(api: Api, subnet:
 
 def test_the_oldest_of_the_fullest_fault_domain_goes_first() -> None:
     rows = [Resource(str(n), "instance", {"faultDomain": domain}, seq=n) for n, domain in enumerate("ABBCB")]
-    assert next_to_go(rows).id == "1"
-    assert next_to_go([row for row in rows if row.id not in "14"]).id == "0"
+    assert next_to_terminate(rows).id == "1"
+    assert next_to_terminate([row for row in rows if row.id not in "14"]).id == "0"

@@ -91,7 +91,7 @@ def test_one_instance_can_be_chosen_for_what_comes_later(api: Api, subnet: Any) 
 
 
 def strikes(faults: Faults, count: int, operation: str = "GetVcn") -> list[bool]:
-    return [faults.on(operation, dict).error is not None for _ in range(count)]
+    return [faults.effect_on(operation, dict).error is not None for _ in range(count)]
 
 
 def faults_of(tmp_path: Path, text: str) -> Faults:
@@ -133,7 +133,7 @@ def test_a_fault_that_was_taken_out_starts_anew(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_typo_fails_every_request(tmp_path: Path, text: str) -> None:
     with pytest.raises(ApiError, match="is not a list of faults"):
-        faults_of(tmp_path, text).on("GetSubnet", dict)
+        faults_of(tmp_path, text).effect_on("GetSubnet", dict)
 
 
 def test_a_pattern_never_means_what_comes_after_the_answer(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The app catalog: listings, their versions and agreements, and the subscriptions that let a compartment use them."""
+"""The app catalog: listings, their versions and agreements, and the subscriptions of compartments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpucluster.localcloud.state.wire import (
 
 _SUBSCRIPTIONS = f"{CORE}/appCatalogSubscriptions"
 _PUBLISHED = "T00:00:00.000Z"
-# What a publisher wants to be read. There is nothing to read here.
+# Links to the terms of a publisher. They lead nowhere here.
 _EULA = "https://example.com/{}/eula.txt"
 _TERMS = "https://example.com/{}/oracle-terms-of-use.txt"
 
@@ -65,7 +65,7 @@ def _get(_cloud: CloudState, call: Call) -> Reply:
 
 
 def _published(version: str) -> str:
-    """The date in its name, such as OracleLinux-8-2025.02.28-0."""
+    """The date in the name of a version, such as OracleLinux-8-2025.02.28-0."""
     return version.split("-")[-2].replace(".", "-") + _PUBLISHED
 
 
@@ -100,7 +100,7 @@ def _version(cloud: CloudState, call: Call) -> Reply:
         {
             **_version_summary(cloud, offer, version),
             "availableRegions": [],
-            "compatibleShapes": offer.fitting(),
+            "compatibleShapes": offer.compatible_shapes(),
             "accessiblePorts": [],
             "allowedActions": ["SERIAL_CONSOLE_ACCESS", "SSH_KEY_SUPPORT"],
         }
@@ -113,7 +113,7 @@ def _signature(cloud: CloudState, listing: str, version: str, milliseconds: int)
 
 
 def _milliseconds(text: object) -> int:
-    """A time as the SDK, Terraform and we ourselves write it."""
+    """A time in milliseconds, so that the formats of the SDK, Terraform and this API compare equal."""
     try:
         return round(datetime.fromisoformat(str(text)).timestamp() * 1000)
     except ValueError as error:

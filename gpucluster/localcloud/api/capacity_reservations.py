@@ -1,4 +1,4 @@
-"""Capacity reservations: hosts of a shape that are kept for the instances that name the reservation."""
+"""Capacity reservations: hosts of a shape that are reserved for instances that name the reservation."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from gpucluster.localcloud.api.kinds import ResourceKind
 from gpucluster.localcloud.compute.capacity import RESERVATION, reserved_in_use
 from gpucluster.localcloud.compute.shape_config import known_shape
 from gpucluster.localcloud.state.cloud import CloudState, timestamp
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import CORE, Route, conflict, invalid
 
@@ -17,11 +18,11 @@ def _prepare(_cloud: CloudState, body: Json) -> Json:
 
 def _configs(body: Json) -> list[Json]:
     configs = []
-    for wish in body["instanceReservationConfigs"]:
-        shape, count = known_shape(wish.get("instanceShape")), wish.get("reservedCount")
+    for config in body["instanceReservationConfigs"]:
+        shape, count = known_shape(config.get("instanceShape")), config.get("reservedCount")
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise invalid(f"reservedCount {count} is not a number of instances")
-        configs.append({"faultDomain": None, "instanceShapeConfig": None, **wish, "instanceShape": shape.name})
+        configs.append({"faultDomain": None, "instanceShapeConfig": None, **config, "instanceShape": shape.name})
     if not configs:
         raise invalid("instanceReservationConfigs must name a shape")
     return configs
@@ -39,7 +40,7 @@ def _empty(cloud: CloudState, reservation: Resource) -> None:
 
 
 def view(cloud: CloudState, row: Resource) -> Json:
-    """A reservation, with how much of it is used now."""
+    """A reservation with its current usage."""
     configs = [
         {**config, "usedCount": reserved_in_use(cloud, row.id, config["instanceShape"])}
         for config in row.body["instanceReservationConfigs"]
@@ -58,8 +59,9 @@ CAPACITY_RESERVATION = ResourceKind(
     fields=("availabilityDomain", "instanceReservationConfigs", "isDefaultReservation"),
     defaults={"isDefaultReservation": False}, updatable=("instanceReservationConfigs", "isDefaultReservation"),
     filters=("compartmentId", "availabilityDomain", "displayName", "lifecycleState"), zoned=True,
-    initial="ACTIVE", ready="ACTIVE", ending="DELETING", gone="DELETED",
-    prepare=_prepare, check_update=_update, check_delete=_empty, shown=view,
+    initial=LifecycleState.ACTIVE, ready=LifecycleState.ACTIVE, ending=LifecycleState.DELETING,
+    gone=LifecycleState.DELETED,
+    prepare=_prepare, check_update=_update, check_delete=_empty, detail=view,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Identity: the one tenancy, its compartments, domains and regions; dynamic groups and policies, which are enforced."""
+"""Identity: the tenancy, its compartments, domains and regions; dynamic groups and policies, which are enforced."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from gpucluster.localcloud.api.kinds import ResourceKind
 from gpucluster.localcloud.auth import policies
 from gpucluster.localcloud.auth.authorization import policies_in_force
 from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS, FAULT_DOMAINS, REGION
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import CORE, Call, Reply, Route, conflict, invalid, not_found, show
@@ -17,7 +18,8 @@ _REGION_KEY = "LOC"
 _NAMED = {
     "required": ("compartmentId", "name", "description"),
     "filters": ("compartmentId", "name", "lifecycleState"),
-    "initial": "ACTIVE", "ready": "ACTIVE", "ending": "DELETING", "gone": "DELETED",
+    "initial": LifecycleState.ACTIVE, "ready": LifecycleState.ACTIVE,
+    "ending": LifecycleState.DELETING, "gone": LifecycleState.DELETED,
 }  # fmt: skip
 
 
@@ -42,7 +44,7 @@ COMPARTMENT = ResourceKind(
 
 def _prepare_group(cloud: CloudState, body: Json) -> Json:
     if body["compartmentId"] != cloud.identity.tenancy:
-        raise invalid("A dynamic group is made in the tenancy, which is its compartmentId")
+        raise invalid("The compartmentId of a dynamic group must be the tenancy")
     _readable_rule(body)
     return _unique("dynamicgroup", cloud, body)
 
@@ -92,7 +94,7 @@ POLICY = ResourceKind(
 
 
 def _domains(cloud: CloudState, call: Call) -> Reply:
-    """Never paged: the SDK's list has no `page`."""
+    """The availability domains. Never paged: the SDK's list operation has no `page`."""
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
     return Reply(
         [
@@ -122,7 +124,7 @@ def _fault_domains(cloud: CloudState, call: Call) -> Reply:
 
 
 def _compartment(cloud: CloudState, call: Call) -> Reply:
-    """The tenancy is the root compartment, and can be read as one."""
+    """A compartment. The tenancy is the root compartment and can be read as one."""
     if call.path["compartmentId"] != cloud.identity.tenancy:
         return show(cloud.get("compartment", call.path["compartmentId"]))
     return Reply(
@@ -131,7 +133,7 @@ def _compartment(cloud: CloudState, call: Call) -> Reply:
             "compartmentId": None,
             "name": "local",
             "description": "The root compartment of the local cloud",
-            "lifecycleState": "ACTIVE",
+            "lifecycleState": LifecycleState.ACTIVE,
             "isAccessible": True,
             "freeformTags": {},
             "definedTags": {},
@@ -165,7 +167,7 @@ def _user(cloud: CloudState, call: Call) -> Reply:
             "compartmentId": cloud.identity.tenancy,
             "name": user.name,
             "description": user.description,
-            "lifecycleState": "ACTIVE",
+            "lifecycleState": LifecycleState.ACTIVE,
             "freeformTags": {},
             "definedTags": {},
         }

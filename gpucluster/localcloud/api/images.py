@@ -1,6 +1,6 @@
-"""Images: the platform's, those of the app catalog, and custom ones, which are commits of an instance's disk.
+"""Images: platform images, images of the app catalog, and custom images, which are commits of an instance's disk.
 
-Whatever an image is called, Debian 13 boots beneath it: image_catalogue.py says what there is.
+All of them boot Debian 13, independent of their names: see compute/image_catalogue.toml.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from functools import partial
 from gpucluster.localcloud.api import kinds
 from gpucluster.localcloud.api.kinds import ResourceKind
 from gpucluster.localcloud.compute import image_catalogue
-from gpucluster.localcloud.compute.custom_images import begin_bake, sweep
+from gpucluster.localcloud.compute.custom_images import remove_unused, start_commit
 from gpucluster.localcloud.compute.launch_images import image_body
 from gpucluster.localcloud.compute.shape_config import known_shape
 from gpucluster.localcloud.state.cloud import CloudState, created
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.names import short
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
@@ -59,7 +60,7 @@ def _create(cloud: CloudState, call: Call) -> Reply:
     def make() -> tuple[Resource, str]:
         cloud.compartment(body["compartmentId"])
         instance = cloud.related("instance", body["instanceId"])
-        if instance.state not in ("RUNNING", "STOPPED"):
+        if instance.state not in (LifecycleState.RUNNING, LifecycleState.STOPPED):
             raise incorrect_state(f"Instance {instance.id} is {instance.state}; it must be RUNNING or STOPPED")
         base = cloud.get("image", instance.hidden["image"])
         full = image_body(
@@ -70,20 +71,20 @@ def _create(cloud: CloudState, call: Call) -> Reply:
             base.body["operatingSystemVersion"],
         )
         tags: Json = {name: body[name] for name in ("freeformTags", "definedTags") if name in body}
-        # What it runs on and who logs in are those of the image that the instance was made of.
+        # A custom image has the shapes and the login user of the image that the instance was launched from.
         hidden: Json = {name: base.hidden[name] for name in ("shapes", "login_user") if name in base.hidden}
         hidden["instance"] = instance.id
-        image = cloud.new("image", {**full, **tags, "lifecycleState": "PROVISIONING"}, hidden)
+        image = cloud.new("image", {**full, **tags, "lifecycleState": LifecycleState.PROVISIONING}, hidden)
         image.hidden["engine_image"] = f"localhost/gpucluster/custom:{short(image.id)}"
-        image.hidden["work_request"] = cloud.begin_work("CreateImage", "image", image, "IN_PROGRESS")
+        image.hidden["work_request"] = cloud.begin_work("CreateImage", "image", image)
         image.hidden["instance_was"] = instance.state
-        cloud.set_state("instance", instance.id, "CREATING_IMAGE")
+        cloud.set_state("instance", instance.id, LifecycleState.CREATING_IMAGE)
         cloud.store.save(image)
         return image, image.hidden["work_request"]
 
     image, work_request, new = cloud.create_once(call, make)
     if new:
-        begin_bake(cloud, image)
+        start_commit(cloud, image)
     return created(image, work_request)
 
 
@@ -91,10 +92,10 @@ def _delete(cloud: CloudState, call: Call) -> Reply:
     image = cloud.live("image", call.path["imageId"])
     if image.hidden.get("platform"):
         raise incorrect_state(f"Image {image.id} is a platform image and can't be deleted")
-    if image.state != "AVAILABLE":
+    if image.state != LifecycleState.AVAILABLE:
         raise incorrect_state(f"Image {image.id} is {image.state}")
-    cloud.set_state("image", image.id, "DELETED", gone=True)
-    sweep(cloud)
+    cloud.set_state("image", image.id, LifecycleState.DELETED, gone=True)
+    remove_unused(cloud)
     return Reply(status=204)
 
 
@@ -123,7 +124,7 @@ def _change_compatibility(cloud: CloudState, add: bool, call: Call) -> Reply:
     with cloud.store.transaction():
         image = cloud.live("image", call.path["imageId"])
         if image.hidden.get("platform"):
-            # Platform images are Oracle's, and so are those of listings.
+            # Platform images and the images of listings belong to Oracle.
             raise not_found("custom image", image.id)
         others = [name for name in image_catalogue.shapes_of(image) if name != shape]
         if not add and len(others) == len(image_catalogue.shapes_of(image)):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from gpucluster.localcloud.api import kinds
-from gpucluster.localcloud.api.instances import start_launch
+from gpucluster.localcloud.api.instances import launch_once
 from gpucluster.localcloud.api.kinds import ResourceKind
 from gpucluster.localcloud.compute.image_catalogue import check_fits
 from gpucluster.localcloud.compute.shape_config import check_platform, known_shape
 from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CORE,
@@ -20,7 +21,7 @@ from gpucluster.localcloud.state.wire import (
     invalid,
 )  # fmt: skip
 
-# Maps that an override replaces as a whole; other nested details are merged member by member.
+# Maps that an override replaces completely; other nested details are merged by member.
 _REPLACED = ("metadata", "extendedMetadata", "freeformTags", "definedTags", "securityAttributes")
 
 
@@ -37,7 +38,7 @@ def _prepare_configuration(cloud: CloudState, body: Json) -> Json:
 
 
 def _check_shape(cloud: CloudState, launch: Json) -> None:
-    """What OCI checks when a configuration is made, and not only at its first launch."""
+    """Checks that OCI makes when a configuration is created, and not only at its first launch."""
     shape = known_shape(launch["shape"]).name
     check_platform(shape, launch.get("platformConfig"))
     image = (launch.get("sourceDetails") or {}).get("imageId")
@@ -62,19 +63,21 @@ def _cluster_empty(cloud: CloudState, cluster: Resource) -> None:
 
 CONFIGURATION = ResourceKind(
     "instanceconfiguration", f"{CORE}/instanceConfigurations", "InstanceConfiguration", "InstanceConfigurations",
-    "instanceConfigurationId", fields=("instanceDetails", "source"), filters=("compartmentId",), initial="", ready="",
-    prepare=_prepare_configuration, check_delete=_configuration_unused, view=_configuration_summary,
+    "instanceConfigurationId", fields=("instanceDetails", "source"), filters=("compartmentId",),
+    initial=None, ready=None,
+    prepare=_prepare_configuration, check_delete=_configuration_unused, summary=_configuration_summary,
 )  # fmt: skip
 COMPUTE_CLUSTER = ResourceKind(
     "computecluster", f"{CORE}/computeClusters", "ComputeCluster", "ComputeClusters", "computeClusterId",
     required=("compartmentId", "availabilityDomain"), fields=("availabilityDomain", "placementConstraintDetails"),
     filters=("compartmentId", "availabilityDomain", "displayName"), zoned=True,
-    collection=True, initial="ACTIVE", ready="ACTIVE", ending="DELETED", gone="DELETED", check_delete=_cluster_empty,
+    collection=True, initial=LifecycleState.ACTIVE, ready=LifecycleState.ACTIVE, ending=LifecycleState.DELETED,
+    gone=LifecycleState.DELETED, check_delete=_cluster_empty,
 )  # fmt: skip
 
 
 def merged(base: Json, override: Json) -> Json:
-    """Launch details with what the caller of a launch says on top."""
+    """Launch details with the overrides of the caller of a launch."""
     result = dict(base)
     for name, value in override.items():
         old = result.get(name)
@@ -85,11 +88,11 @@ def merged(base: Json, override: Json) -> Json:
 
 def _launch_configuration(cloud: CloudState, call: Call) -> Reply:
     details = _details_of_launch(cloud, call)
-    return start_launch(cloud, call, details, call.headers.get("opc-compute-cluster-id", ""))
+    return launch_once(cloud, call, details, call.headers.get("opc-compute-cluster-id", ""))
 
 
 def _details_of_launch(cloud: CloudState, call: Call) -> Json:
-    """LaunchInstanceDetails: the configuration's, and on top what the caller says."""
+    """LaunchInstanceDetails: those of the configuration, with the overrides of the request."""
     configuration = cloud.live(CONFIGURATION.name, call.path["instanceConfigurationId"])
     base: Json = configuration.body["instanceDetails"].get("launchDetails") or {}
     details = merged(base, call.body().get("launchDetails") or {})

@@ -9,6 +9,7 @@ from gpucluster.localcloud.api.kinds import TAGS
 from gpucluster.localcloud.compute import lifecycle, pools
 from gpucluster.localcloud.compute.shape_config import known_shape
 from gpucluster.localcloud.state.cloud import CloudState, timestamp
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.names import new_ocid
 from gpucluster.localcloud.state.region import REGION, check_domain
 from gpucluster.localcloud.state.store import Json, Resource
@@ -30,8 +31,8 @@ from gpucluster.localcloud.state.wire import (
 _LISTED = ("compartmentId", "displayName", "lifecycleState")
 
 
-def _pool_row(cloud: CloudState, wish: Json, placements: list[Json], network: str) -> Resource:
-    configuration = cloud.related(CONFIGURATION.name, wish["instanceConfigurationId"])
+def _pool_row(cloud: CloudState, details: Json, placements: list[Json], network: str) -> Resource:
+    configuration = cloud.related(CONFIGURATION.name, details["instanceConfigurationId"])
     for placement in placements:
         check_domain(placement)
         subnet = placement.get("primarySubnetId") or (placement.get("primaryVnicSubnets") or {}).get("subnetId")
@@ -42,12 +43,12 @@ def _pool_row(cloud: CloudState, wish: Json, placements: list[Json], network: st
             raise invalid(f"Shape {shape.name} has no RDMA network and can't be in a cluster network")
     members = ("compartmentId", "instanceConfigurationId", "instanceDisplayNameFormatter", "instanceHostnameFormatter")
     body = {
-        **{name: wish[name] for name in (*TAGS, *members) if name in wish},
-        "size": _size(wish["size"]),
+        **{name: details[name] for name in (*TAGS, *members) if name in details},
+        "size": _size(details["size"]),
         "poolType": "DEFAULT",
         "placementConfigurations": [{"faultDomains": [], "secondaryVnicSubnets": [], **one} for one in placements],
         "loadBalancers": [],
-        "lifecycleState": "PROVISIONING",
+        "lifecycleState": LifecycleState.PROVISIONING,
     }
     return cloud.new("instancepool", body, {"cluster_network": network})
 
@@ -72,23 +73,23 @@ def _create_pool(cloud: CloudState, call: Call) -> Reply:
         return pool, _begin(cloud, pool, pool, "CreateInstancePool", "instancepool")
 
     pool, work_request, new = cloud.create_once(call, make)
-    return _going(cloud, pool, _pool_view(cloud, pool), work_request, new)
+    return _started(cloud, pool, _pool_view(cloud, pool), work_request, new)
 
 
 def _begin(cloud: CloudState, pool: Resource, shown: Resource, operation: str, entity: str) -> str:
-    pool.hidden["work_request"] = cloud.begin_work(operation, entity, shown, "IN_PROGRESS")
+    pool.hidden["work_request"] = cloud.begin_work(operation, entity, shown)
     cloud.store.save(pool)
     return str(pool.hidden["work_request"])
 
 
-def _going(cloud: CloudState, pool: Resource, view: Json, work_request: str, start: bool) -> Reply:
+def _started(cloud: CloudState, pool: Resource, view: Json, work_request: str, start: bool) -> Reply:
     if start:
         cloud.coordinate(f"pool {pool.id}", partial(pools.converge, cloud, pool.id))
     return Reply(view, headers={"etag": pool.etag, "opc-work-request-id": work_request})
 
 
 def _pool_view(cloud: CloudState, pool: Resource) -> Json:
-    running = [row for row in pools.members(cloud, pool.id) if row.state == "RUNNING"]
+    running = [row for row in pools.members(cloud, pool.id) if row.state == LifecycleState.RUNNING]
     return {**pool.body, "currentSize": len(running)}
 
 
@@ -104,17 +105,17 @@ def _list_pools(cloud: CloudState, call: Call) -> Reply:
         placement["availabilityDomain"] for placement in row.body["placementConfigurations"]]})  # fmt: skip
 
 
-def _change_pool(cloud: CloudState, pool: Resource, wish: Json) -> bool:
-    """Apply an update in the caller's transaction. True if members must come or go."""
+def _change_pool(cloud: CloudState, pool: Resource, details: Json) -> bool:
+    """Apply an update in the caller's transaction. True if members must be launched or terminated."""
     if pool.state in pools.BUSY:
         raise incorrect_state(f"Instance pool {pool.id} is {pool.state}; one operation at a time")
     names = (*TAGS, "instanceDisplayNameFormatter", "instanceHostnameFormatter", "instanceConfigurationId")
-    if "instanceConfigurationId" in wish:
-        cloud.related(CONFIGURATION.name, wish["instanceConfigurationId"])
-    pool.body.update({name: wish[name] for name in names if name in wish})
-    scaled = "size" in wish and _size(wish["size"]) != len(pools.members(cloud, pool.id))
-    if "size" in wish:
-        pool.body["size"] = _size(wish["size"])
+    if "instanceConfigurationId" in details:
+        cloud.related(CONFIGURATION.name, details["instanceConfigurationId"])
+    pool.body.update({name: details[name] for name in names if name in details})
+    scaled = "size" in details and _size(details["size"]) != len(pools.members(cloud, pool.id))
+    if "size" in details:
+        pool.body["size"] = _size(details["size"])
     cloud.store.save(pool)
     return scaled
 
@@ -126,14 +127,14 @@ def _update_pool(cloud: CloudState, call: Call) -> Reply:
         scaled = _change_pool(cloud, pool, call.body())
         work_request = _begin(cloud, pool, pool, "UpdateInstancePool", "instancepool") if scaled else ""
         if scaled:
-            pools.set_pool_state(cloud, pool.id, "SCALING")
+            pools.set_pool_state(cloud, pool.id, LifecycleState.SCALING)
     pool = cloud.get("instancepool", pool.id)
-    return _going(cloud, pool, _pool_view(cloud, pool), work_request, scaled)
+    return _started(cloud, pool, _pool_view(cloud, pool), work_request, scaled)
 
 
-def _end_pool(cloud: CloudState, pool: Resource, shown: Resource, operation: str, entity: str) -> Reply:
+def _terminate_pool(cloud: CloudState, pool: Resource, shown: Resource, operation: str, entity: str) -> Reply:
     work_request = _begin(cloud, pool, shown, operation, entity)
-    pools.set_pool_state(cloud, pool.id, "TERMINATING")
+    pools.set_pool_state(cloud, pool.id, LifecycleState.TERMINATING)
     cloud.coordinate(f"end {pool.id}", partial(pools.converge, cloud, pool.id))
     return Reply(status=204, headers={"opc-work-request-id": work_request})
 
@@ -144,7 +145,7 @@ def _delete_pool(cloud: CloudState, call: Call) -> Reply:
         check_etag(call, pool)
         if pool.hidden["cluster_network"]:
             raise conflict(f"The instance pool {pool.id} belongs to {pool.hidden['cluster_network']}; terminate that")
-        return _end_pool(cloud, pool, pool, "TerminateInstancePool", "instancepool")
+        return _terminate_pool(cloud, pool, pool, "TerminateInstancePool", "instancepool")
 
 
 def _member_view(row: Resource) -> Json:
@@ -158,14 +159,14 @@ def _member_view(row: Resource) -> Json:
         "shape",
         "timeCreated",
     )
-    # "state" is a word and not a lifecycleState here (observed: "Running").
+    # Here "state" is a capitalised word and not a lifecycleState (observed: "Running").
     return {
         **{name: row.body.get(name) for name in names},
         "region": REGION,
         "state": row.state.capitalize(),
         "loadBalancerBackends": [],
         "instancePoolId": row.hidden["pool"],
-        "lifecycleState": "ACTIVE" if row.state == "RUNNING" else "ATTACHING",
+        "lifecycleState": LifecycleState.ACTIVE if row.state == LifecycleState.RUNNING else LifecycleState.ATTACHING,
     }
 
 
@@ -199,10 +200,10 @@ def _detach(cloud: CloudState, call: Call) -> Reply:
         work_request = _begin(cloud, pool, pool, "DetachInstance", "instancepool")
         ending = bool(body.get("isAutoTerminate", False))
         if ending:
-            lifecycle.begin_termination(cloud, instance)
-        pools.set_pool_state(cloud, pool.id, "SCALING")
+            lifecycle.mark_terminating(cloud, instance)
+        pools.set_pool_state(cloud, pool.id, LifecycleState.SCALING)
     if ending:
-        lifecycle.end_in_background(cloud, instance.id)
+        lifecycle.start_termination(cloud, instance.id)
     cloud.coordinate(f"detach {pool.id}", partial(pools.converge, cloud, pool.id))
     return Reply(status=204, headers={"opc-work-request-id": work_request})
 
@@ -230,26 +231,26 @@ def _create_network(cloud: CloudState, call: Call) -> Reply:
                 "placementConfiguration": body["placementConfiguration"],
                 "hpcIslandId": (body.get("clusterConfiguration") or {}).get("hpcIslandId") or new_ocid("hpcisland"),
                 "networkBlockIds": [new_ocid("computenetworkblock")],
-                "lifecycleState": "PROVISIONING",
+                "lifecycleState": LifecycleState.PROVISIONING,
                 "timeUpdated": timestamp(),
             },
         )
-        # No formatters here: CreateClusterNetworkInstancePoolDetails has none.
-        wish = {name: body["instancePools"][0][name] for name in (*TAGS, "instanceConfigurationId", "size")
+        # Without formatters: CreateClusterNetworkInstancePoolDetails has none.
+        details = {name: body["instancePools"][0][name] for name in (*TAGS, "instanceConfigurationId", "size")
                 if name in body["instancePools"][0]}  # fmt: skip
-        wish["compartmentId"] = body["compartmentId"]
-        wish.setdefault("displayName", network.body["displayName"])
+        details["compartmentId"] = body["compartmentId"]
+        details.setdefault("displayName", network.body["displayName"])
         placement = {
             name: value for name, value in body["placementConfiguration"].items() if name != "placementConstraint"
         }
-        pool = _pool_row(cloud, wish, [placement], network.id)
+        pool = _pool_row(cloud, details, [placement], network.id)
         network.hidden["pool"] = pool.id
         cloud.store.save(network)
         return network, _begin(cloud, pool, network, "CreateClusterNetwork", "clusternetwork")
 
     network, work_request, new = cloud.create_once(call, make)
     pool = cloud.get("instancepool", network.hidden["pool"])
-    return _going(cloud, pool, _network_view(cloud, network), work_request, new)
+    return _started(cloud, pool, _network_view(cloud, network), work_request, new)
 
 
 def _get_network(cloud: CloudState, call: Call) -> Reply:
@@ -271,15 +272,15 @@ def _update_network(cloud: CloudState, call: Call) -> Reply:
         pool = cloud.get("instancepool", network.hidden["pool"])
         network.body.update({name: body[name] for name in TAGS if name in body}, timeUpdated=timestamp())
         cloud.store.save(network)
-        wish: Json = next(iter(body.get("instancePools") or []), {})
-        if wish.get("id", pool.id) != pool.id:
-            raise invalid(f"Instance pool {wish['id']} is not in the cluster network {network.id}")
-        scaled = bool(wish) and _change_pool(cloud, pool, wish)
+        details: Json = next(iter(body.get("instancePools") or []), {})
+        if details.get("id", pool.id) != pool.id:
+            raise invalid(f"Instance pool {details['id']} is not in the cluster network {network.id}")
+        scaled = bool(details) and _change_pool(cloud, pool, details)
         work_request = _begin(cloud, pool, network, "UpdateClusterNetwork", "clusternetwork") if scaled else ""
         if scaled:
-            pools.set_pool_state(cloud, pool.id, "SCALING")
+            pools.set_pool_state(cloud, pool.id, LifecycleState.SCALING)
     view = _network_view(cloud, cloud.get("clusternetwork", network.id))
-    return _going(cloud, pool, view, work_request, scaled)
+    return _started(cloud, pool, view, work_request, scaled)
 
 
 def _delete_network(cloud: CloudState, call: Call) -> Reply:
@@ -287,7 +288,7 @@ def _delete_network(cloud: CloudState, call: Call) -> Reply:
         network = cloud.live("clusternetwork", call.path["clusterNetworkId"])
         check_etag(call, network)
         pool = cloud.get("instancepool", network.hidden["pool"])
-        return _end_pool(cloud, pool, network, "TerminateClusterNetwork", "clusternetwork")
+        return _terminate_pool(cloud, pool, network, "TerminateClusterNetwork", "clusternetwork")
 
 
 def _network_members(cloud: CloudState, call: Call) -> Reply:

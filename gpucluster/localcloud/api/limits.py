@@ -9,6 +9,7 @@ from functools import partial
 from gpucluster.localcloud.compute import service_limits
 from gpucluster.localcloud.compute.service_limits import ServiceLimit
 from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.region import check_domain
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import LIMITS, QUOTAS, ApiError, Call, Reply, Route, invalid, not_found, page
@@ -39,7 +40,7 @@ def _wanted(call: Call) -> list[ServiceLimit]:
     service, name = call.query.get("serviceName"), call.query.get("name")
     return [
         limit
-        for limit in service_limits.known().values()
+        for limit in service_limits.all_limits().values()
         if service in (None, "", limit.service) and name in (None, "", limit.name)
     ]
 
@@ -88,7 +89,7 @@ def _values(cloud: CloudState, call: Call) -> Reply:
 
 def _availability(cloud: CloudState, call: Call) -> Reply:
     _compartment(cloud, call)
-    limit = service_limits.known().get(call.path["limitName"])
+    limit = service_limits.all_limits().get(call.path["limitName"])
     if limit is None or limit.service != call.path["serviceName"]:
         raise not_found("limit", f"{call.path['serviceName']} {call.path['limitName']}")
     domain = call.query.get("availabilityDomain", "")
@@ -112,11 +113,11 @@ def _availability(cloud: CloudState, call: Call) -> Reply:
 
 def _statements(quotas: Mapping[str, object]) -> list[str]:
     found = []
-    for name, wish in quotas.items():
-        places = wish.items() if isinstance(wish, Mapping) else [("", wish)]
+    for name, setting in quotas.items():
+        places = setting.items() if isinstance(setting, Mapping) else [("", setting)]
         for domain, value in places:
             where = f" where request.ad = '{domain}'" if domain else ""
-            found.append(f"Set {service_limits.known()[name].service} quota {name} to {value} in tenancy{where}")
+            found.append(f"Set {service_limits.all_limits()[name].service} quota {name} to {value} in tenancy{where}")
     return found
 
 
@@ -128,8 +129,8 @@ def _quota(cloud: CloudState) -> Json | None:
         "id": _QUOTA_ID,
         "compartmentId": cloud.identity.tenancy,
         "name": "limits-json",
-        "description": "The quotas of service_limits.json",
-        "lifecycleState": "ACTIVE",
+        "description": "The quotas of limits.json",
+        "lifecycleState": LifecycleState.ACTIVE,
         "timeCreated": "2025-01-01T00:00:00.000Z",
         "locks": [],
         "freeformTags": {},
@@ -153,7 +154,7 @@ def _get_quota(cloud: CloudState, call: Call) -> Reply:
 
 
 def routes(cloud: CloudState) -> list[Route]:
-    """Limits and quotas; all are read here and written in service_limits.json."""
+    """Limits and quotas; all are read here and written in limits.json."""
     available = f"{LIMITS}/services/{{serviceName}}/limits/{{limitName}}/resourceAvailability"
     return [
         Route("GET", f"{LIMITS}/services", "ListLimitServices", partial(_services, cloud)),

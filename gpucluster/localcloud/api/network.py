@@ -1,7 +1,7 @@
 """Core networking: VCNs, subnets, gateways, route tables, security lists and groups, DHCP options.
 
-A VCN is a network of the engine; everything else here is kept and shown but enforces nothing on this machine
-(packets are neither routed by our route tables nor filtered by our rules).
+A VCN is a network of the engine. Everything else is stored and shown but has no effect on this machine: packets are
+neither routed by these route tables nor filtered by these rules.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.api import kinds, security
 from gpucluster.localcloud.api.kinds import ResourceKind
 from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.names import network_name, new_ocid
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import CORE, Route, conflict, invalid
@@ -73,12 +74,12 @@ def _add_defaults(cloud: CloudState, vcn: Resource) -> None:
 
 
 def create_network(cloud: CloudState, vcn: Resource) -> None:
-    """Make the engine's network of a VCN; also after a restart that finds it missing."""
+    """Create the engine's network of a VCN."""
     try:
         cloud.engine.create_network(network_name(vcn.id), vcn.body["cidrBlock"], cloud.labels(vcn.id))
     except GpuClusterError as error:
         _remove_defaults(cloud, vcn)
-        raise invalid(f"This machine can't make the network {vcn.body['cidrBlock']}: {error}") from error
+        raise invalid(f"This machine can't create the network {vcn.body['cidrBlock']}: {error}") from error
     cloud.networks_changed()
 
 
@@ -99,18 +100,18 @@ def _remove_defaults(cloud: CloudState, vcn: Resource) -> None:
     fresh = cloud.get("vcn", vcn.id)
     with cloud.store.transaction():
         for item in _defaults(cloud, fresh):
-            cloud.set_state(item.kind, item.id, "TERMINATED", gone=True)
+            cloud.set_state(item.kind, item.id, LifecycleState.TERMINATED, gone=True)
 
 
 def _check_delete_vcn(cloud: CloudState, vcn: Resource) -> None:
-    kept = {vcn.body.get(member) for member in _DEFAULT_MEMBERS}
+    defaults = {vcn.body.get(member) for member in _DEFAULT_MEMBERS}
     for kind in (SUBNET, *_GATEWAYS, NSG, ROUTE_TABLE, SECURITY_LIST, DHCP_OPTIONS):
         for user in cloud.store.find(kind.name, vcnId=vcn.id):
-            if user.id not in kept:
+            if user.id not in defaults:
                 raise _in_use(vcn, user)
 
 
-def _unmake_vcn(cloud: CloudState, vcn: Resource) -> None:
+def _remove_vcn_network(cloud: CloudState, vcn: Resource) -> None:
     cloud.engine.remove_network(network_name(vcn.id))
     cloud.drop_exports_dir(vcn.id)
     _remove_defaults(cloud, vcn)
@@ -142,7 +143,7 @@ def _prepare_subnet(cloud: CloudState, body: Json) -> Json:
         "cidrBlock": str(block),
         "ipv4CidrBlocks": [str(block)],
         "ipv6CidrBlocks": [],
-        # OCI keeps the two equal: both say that no VNIC here has a public address.
+        # On OCI these two are always equal: no VNIC of the subnet has a public address.
         "prohibitPublicIpOnVnic": private,
         "prohibitInternetIngress": private,
         "virtualRouterIp": str(block[1]),
@@ -198,7 +199,7 @@ def _in_vcn(cloud: CloudState, body: Json) -> Json:
 def _prepare_internet_gateway(cloud: CloudState, body: Json) -> Json:
     others = cloud.store.find("internetgateway", vcnId=body["vcnId"])
     if others:
-        # OCI allows one internet gateway a VCN (docs: Internet Gateway).
+        # OCI allows one internet gateway for each VCN (docs: Internet Gateway).
         raise conflict(f"The VCN {body['vcnId']} already has an internet gateway: {others[0].id}")
     return _in_vcn(cloud, body)
 
@@ -254,8 +255,8 @@ VCN = ResourceKind(
     fields=("cidrBlock", "cidrBlocks", "dnsLabel", "securityAttributes"),
     defaults={"securityAttributes": {}, "ipv6CidrBlocks": [], "ipv6PrivateCidrBlocks": [], "byoipv6CidrBlocks": [],
               "isZprOnly": False},
-    updatable=("securityAttributes",), initial="PROVISIONING",
-    prepare=_prepare_vcn, made=_make_vcn, check_delete=_check_delete_vcn, unmade=_unmake_vcn,
+    updatable=("securityAttributes",), initial=LifecycleState.PROVISIONING,
+    prepare=_prepare_vcn, create_backing=_make_vcn, check_delete=_check_delete_vcn, remove_backing=_remove_vcn_network,
 )  # fmt: skip
 SUBNET = ResourceKind(
     "subnet", f"{CORE}/subnets", "Subnet", "Subnets", "subnetId", **_IN_VCN,

@@ -1,6 +1,6 @@
-"""Security rules, of lists and of groups; the services behind a service gateway; CIDR blocks.
+"""Security rules of lists and groups; the services behind a service gateway; CIDR blocks.
 
-Rules are checked, kept and shown; no packet of this machine is filtered by them.
+Rules are checked, stored and shown; they do not filter any packet of this machine.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def checked_rule(rule: Json, side: str) -> Json:
 
 
 def checked_lists(body: Json) -> Json:
-    """The rules of a security list, where the body has some, with OCI's defaults."""
+    """The body of a security list, its rules completed with OCI's defaults."""
     for name, side in (("ingressSecurityRules", "source"), ("egressSecurityRules", "destination")):
         if name in body:
             body[name] = [checked_rule(rule, side) for rule in body[name]]
@@ -98,11 +98,11 @@ def _update_rules(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         group, rules = _group_rules(cloud, call)
         changed = []
-        for wish in call.body().get("securityRules") or []:
-            found = [rule for rule in rules if rule["id"] == wish.get("id")]
+        for update in call.body().get("securityRules") or []:
+            found = [rule for rule in rules if rule["id"] == update.get("id")]
             if not found:
-                raise invalid(f"Security rule {wish.get('id')} does not exist in {group.id}")
-            found[0].update(wish)
+                raise invalid(f"Security rule {update.get('id')} does not exist in {group.id}")
+            found[0].update(update)
             changed.append(found[0])
         cloud.store.save(group)
     return Reply({"securityRules": changed})

@@ -1,4 +1,4 @@
-"""Shapes as the API shows them: GET /shapes, and an instance's shapeConfig. The hardware is `gpucluster.shapes`'."""
+"""Shapes: the list, and capacity reports. The hardware facts are those of `gpucluster.shapes`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _list(cloud: CloudState, call: Call) -> Reply:
 
 
 def _capacity_report(cloud: CloudState, call: Call) -> Reply:
-    """Whether a launch would find a host just now. It promises nothing, there as here."""
+    """Whether a launch would find a host now. As on OCI, a report reserves nothing."""
     body = call.body()
     required(body, "compartmentId", "availabilityDomain", "shapeAvailabilities")
     if body["compartmentId"] != cloud.identity.tenancy:
@@ -84,17 +84,17 @@ def _capacity_report(cloud: CloudState, call: Call) -> Reply:
     return Reply(report)
 
 
-def _availability(cloud: CloudState, wish: Json, domain: str) -> Json:
-    required(wish, "instanceShape")
-    shape = str(wish["instanceShape"])
+def _availability(cloud: CloudState, asked: Json, domain: str) -> Json:
+    required(asked, "instanceShape")
+    shape = str(asked["instanceShape"])
     if shape not in shapes.catalogue():
         return {"availabilityStatus": "HARDWARE_NOT_SUPPORTED", "availableCount": 0}
-    count = 0 if cloud.faults.out_of_capacity(shape, domain) else capacity.free(cloud, shape, domain)
+    count = 0 if cloud.faults.out_of_capacity(shape, domain) else capacity.free_hosts(cloud, shape, domain)
     return {"availabilityStatus": "OUT_OF_HOST_CAPACITY" if count == 0 else "AVAILABLE", "availableCount": count}
 
 
 def routes(cloud: CloudState) -> list[Route]:
-    """The catalogue, and what of it is free."""
+    """The shapes, and their free capacity."""
     return [
         Route("GET", f"{CORE}/shapes", "ListShapes", partial(_list, cloud)),
         Route(

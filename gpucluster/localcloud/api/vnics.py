@@ -1,4 +1,4 @@
-"""VNICs, their attachments and addresses, boot volumes and theirs: what comes and goes with an instance."""
+"""Resources that are created with an instance: VNICs, boot volumes, their attachments, addresses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BOOT_VOLUME = ResourceKind(
 def _list(cloud: CloudState, kind: str, names: tuple[str, ...], call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     exact = {name: call.query[name] for name in names if call.query.get(name)}
-    # Detached attachments stay listed for a while, as on OCI.
+    # Detached attachments stay in the list for a while, as on OCI.
     return page(cloud.store.find(kind, gone=None, **exact), call)
 
 
@@ -65,12 +65,12 @@ def _public_ip_by(cloud: CloudState, member: str, call: Call) -> Reply:
 
 
 def _ipv6(cloud: CloudState, call: Call) -> Reply:
-    """There is no IPv6 here; the Terraform provider asks for the list of every VNIC."""
+    """An empty list: there is no IPv6 here, but the Terraform provider asks for every VNIC."""
     return Reply([])
 
 
 def routes(cloud: CloudState) -> list[Route]:
-    """Everything that hangs on an instance."""
+    """VNICs, addresses, boot volumes and attachments."""
     ips, public = f"{CORE}/privateIps", f"{CORE}/publicIps"
     found = [
         *(route for route in kinds.routes(cloud, VNIC) if route.operation != "ListVnics"),

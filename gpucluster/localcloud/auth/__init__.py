@@ -1,1 +1,4 @@
-"""Who asks, and whether they may: credentials, request signatures, policies and dynamic groups. May import `state` and below."""
+"""Credentials, request signatures, policies and dynamic groups: who calls, and what the caller may do.
+
+May import `state` and below.
+"""

@@ -1,4 +1,4 @@
-"""Whether an instance may do what it asks for: what the request is about, held against the policies in the store."""
+"""Authorization of instances: the permissions that a request requires, compared with the policies in the store."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import ApiError, Call, Route
 
 _DENIED = "Authorization failed or requested resource not found."
-# Where the subnet is; all else of a launch is where the instance is. So Oracle's "Let users launch compute instances"
-# has it, which gives the network's rights in the network's compartment and VNIC_ATTACH in that of the instances.
+# These are required in the subnet's compartment, and the other permissions of a launch in the instance's. Source:
+# Oracle's "Let users launch compute instances", which grants the network's permissions in the compartment of the
+# network and VNIC_ATTACH in that of the instances.
 _OF_NETWORK = ("SUBNET_", "VNIC_CREATE", "VNIC_DELETE")
 _LAUNCHES = ("LaunchInstance", "LaunchInstanceConfiguration")
 
 
 def policies_in_force(cloud: CloudState) -> PolicySet:
-    """Policies and dynamic groups as they stand now. Here they take effect at once; OCI needs up to some minutes."""
+    """The current policies and dynamic groups. Here they take effect at once; OCI needs up to some minutes."""
     store = cloud.store
 
-    def lineage(compartment: str) -> tuple[str, ...]:
+    def ancestors(compartment: str) -> tuple[str, ...]:
         found: list[str] = []
         at: str | None = compartment
         while at and at != cloud.identity.tenancy and at not in found:
@@ -38,27 +39,27 @@ def policies_in_force(cloud: CloudState) -> PolicySet:
 
     groups = (DynamicGroup(row.id, row.body["name"], row.body["matchingRule"]) for row in store.find("dynamicgroup"))
     written = (StoredPolicy(row.body["compartmentId"], tuple(row.body["statements"])) for row in store.find("policy"))
-    return PolicySet(tuple(groups), tuple(written), lineage, child)
+    return PolicySet(tuple(groups), tuple(written), ancestors, child)
 
 
 def authorize(cloud: CloudState, instance_id: str, route: Route, call: Call) -> None:
-    """Let an instance go on, or refuse.
+    """Return if an instance may do this, else raise.
 
     Raises:
-        ApiError: 401 for an instance that is gone; 404 for what no policy permits, in OCI's words: it does not say
-            which of the two it is.
+        ApiError: 401 for an instance that is gone; 404 for a request that no policy permits. OCI answers the same for
+            a missing resource, so that a client can't tell the two apart.
     """
     instance = cloud.store.get("instance", instance_id)
     if instance is None or instance.gone_at is not None:
         raise ApiError(401, "NotAuthenticated", "The instance that this request is signed by is gone.")
-    needs = required_permissions(cloud, route, call)
-    if needs is None:
+    required = required_permissions(cloud, route, call)
+    if required is None:
         missing = ["the operator"]
     else:
-        lacks = policies_in_force(cloud).missing(call.operation, needs, _principal(instance))
-        missing = sorted({need.permission for need in lacks})
+        not_granted = policies_in_force(cloud).missing(call.operation, required, _principal(instance))
+        missing = sorted({one.permission for one in not_granted})
     if missing:
-        log.warning("%s is denied to %s: it needs %s", call.operation, instance_id, ", ".join(missing))
+        log.warning("%s is denied to %s: it requires %s", call.operation, instance_id, ", ".join(missing))
         raise ApiError(404, "NotAuthorizedOrNotFound", _DENIED)
 
 
@@ -74,7 +75,7 @@ def _principal(instance: Resource) -> dict[str, str]:
 
 
 def required_permissions(cloud: CloudState, route: Route, call: Call) -> list[RequiredPermission] | None:
-    """What a request needs; None if it is the operator's alone."""
+    """The permissions that a request requires; None if only the operator may do it."""
     known = policies.tables()
     permissions = known.operations.get(route.operation)
     if permissions is None:
@@ -90,8 +91,10 @@ def required_permissions(cloud: CloudState, route: Route, call: Call) -> list[Re
 
 
 def _inherited(cloud: CloudState, call: Call) -> tuple[tuple[str, ...], str]:
-    """What the operation needed that a work request belongs to (of one that nobody knows, a launch), and of which
-    instance."""
+    """The permissions of the operation that started a work request, and its instance.
+
+    For an unknown work request: the permissions of a launch.
+    """
     row = cloud.store.get("coreservicesworkrequest", call.path["workRequestId"])
     known = policies.tables().operations
     found = known.get(str(row.body["operationType"])) if row else None
@@ -139,7 +142,7 @@ def _image(cloud: CloudState, details: Json) -> Resource | None:
 
 
 def _network_of_instance(cloud: CloudState, instance_id: str) -> str | None:
-    """The compartment of the subnet that an instance is in, or was."""
+    """The compartment of the current or last subnet of an instance."""
     for attachment in cloud.store.find("vnicattachment", gone=None, instanceId=instance_id) if instance_id else ():
         subnet = cloud.store.get("subnet", str(attachment.body.get("subnetId")))
         if subnet is not None:
@@ -148,7 +151,7 @@ def _network_of_instance(cloud: CloudState, instance_id: str) -> str | None:
 
 
 def _compartment(cloud: CloudState, call: Call) -> str:
-    """The compartment of what a request is about: of what its path names, its query, or its body."""
+    """The compartment of the resource that a request names in its path, its query or its body, in this order."""
     tenancy = cloud.identity.tenancy
     body = call.body() if call.raw else {}
     for ocid in (*call.path.values(), *_ids(call.query), *_ids(body)):
@@ -162,6 +165,6 @@ def _compartment(cloud: CloudState, call: Call) -> str:
 
 
 def _ids(values: Mapping[str, object]) -> list[str]:
-    """The OCIDs among these, that of the compartment first."""
+    """The OCIDs among these values, the compartment's first."""
     named = [str(value) for name, value in sorted(values.items()) if name.endswith("Id") and name != "compartmentId"]
     return ([str(values["compartmentId"])] if "compartmentId" in values else []) + named

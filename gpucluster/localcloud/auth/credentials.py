@@ -1,7 +1,7 @@
-"""The identities of the local cloud: one tenancy, its operator, and any instance that somebody asks a key for.
+"""Key files: of the operator, and of every instance that gets credentials.
 
-An instance with a key stands in for an instance principal of OCI: there the key is a certificate that the instance gets
-from its metadata service, here it lies in `<home>/credentials/instances/<OCID>` until it is carried to the instance.
+An instance with a key replaces an instance principal of OCI. There an instance gets a certificate from its metadata
+service; here its key is in `<home>/credentials/instances/<OCID>` until it is copied to the instance.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from gpucluster.localcloud.state.region import REGION
 from gpucluster.localcloud.state.store import ResourceStore
 from gpucluster.paths import write_private
 
-# Where the controller of a cluster has its key.
+# The path of the key on the controller of a cluster.
 CONTROLLER_KEY_FILE = Path("/etc/gpucluster/oci/key.pem")
 _INSTANCES = "instances"
-_KEY_BITS = 2048  # what OCI asks of an API key at least
+_KEY_BITS = 2048  # the minimum for an API key of OCI
 
 
 def bootstrap(home: Path, store: ResourceStore) -> Identity:
-    """Make tenancy, user and key at the first start; afterwards read them, and restore a lost configuration file.
+    """Create tenancy, user and key at the first start; later read them, and restore a missing configuration file.
 
-    The operator's private key lies only in `<home>/credentials/api_key.pem` (0600). A lost one is replaced.
+    The operator's private key is only in `<home>/credentials/api_key.pem` (0600). A missing key is replaced.
     """
     folder = home / "credentials"
-    tenancy = _once(store, "tenancy", "tenancy")
+    tenancy = _stored_ocid(store, "tenancy", "tenancy")
     operator = ApiUser(
-        "local", "The operator: may do everything", _once(store, "user", "user"),
+        "local", "The operator: may do everything", _stored_ocid(store, "user", "user"),
         _public_key(store, "public_key", folder / "api_key.pem"),
     )  # fmt: skip
-    _configure(folder / "config", tenancy, operator.user, operator.public_key, folder / "api_key.pem")
-    _forget_keys(folder, store)
+    _write_config(folder / "config", tenancy, operator.user, operator.public_key, folder / "api_key.pem")
+    _remove_stale_keys(folder, store)
     return Identity(tenancy, (operator,), folder / _INSTANCES)
 
 
 def instance_credentials(home: Path, tenancy: str, instance_id: str) -> Path:
-    """The folder with the configuration (`config`) and the key (`key.pem`) of an instance, made where there is none.
+    """The folder with the configuration (`config`) and the key (`key.pem`) of an instance; created if it is missing.
 
-    `config` names the file that the key becomes on a controller. The server believes the key from now on; what the
-    instance may do, policies say.
+    `config` names the path that the key gets on a controller. The server accepts the key from now on; policies decide
+    what the instance may do.
 
     Args:
         home: of the local cloud.
@@ -61,24 +61,26 @@ def instance_credentials(home: Path, tenancy: str, instance_id: str) -> Path:
         level.mkdir(exist_ok=True, mode=0o700)
     if not (key.exists() and public.exists()):
         write_private(public, _new_key(key))
-    _configure(
+    _write_config(
         folder / "config", tenancy, instance_id, load_public_key(public.read_text(), str(public)), CONTROLLER_KEY_FILE
     )
     return folder
 
 
-def _forget_keys(folder: Path, store: ResourceStore) -> None:
-    """Remove the keys of instances that are gone, and the one that all controllers shared in an older version: it is
-    believed no more, and the next apply gives each controller one of its own."""
+def _remove_stale_keys(folder: Path, store: ResourceStore) -> None:
+    """Remove the keys of instances that are gone, and the key that all controllers shared in an older version.
+
+    The server does not accept that shared key; the next apply gives each controller its own key.
+    """
     shutil.rmtree(folder / "controller", ignore_errors=True)
-    known = folder / _INSTANCES
-    for own in known.iterdir() if known.is_dir() else ():
+    parent = folder / _INSTANCES
+    for own in parent.iterdir() if parent.is_dir() else ():
         instance = store.get("instance", own.name)
         if instance is None or instance.gone_at is not None:
             shutil.rmtree(own, ignore_errors=True)
 
 
-def _configure(file: Path, tenancy: str, owner: str, key: RSAPublicKey, key_file: Path) -> None:
+def _write_config(file: Path, tenancy: str, owner: str, key: RSAPublicKey, key_file: Path) -> None:
     text = "\n".join(
         (
             "[DEFAULT]",
@@ -110,14 +112,14 @@ def _register_key(store: ResourceStore, setting: str, key_file: Path) -> str:
 
 
 def _new_key(key_file: Path) -> str:
-    """Make a private key (0600); returns the public one."""
+    """Create a private key (0600). Returns the public key as PEM."""
     private = generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
     write_private(key_file, private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode("ascii"))
     os.chmod(key_file, 0o600)
     return private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode("ascii")
 
 
-def _once(store: ResourceStore, key: str, kind: str) -> str:
+def _stored_ocid(store: ResourceStore, key: str, kind: str) -> str:
     value = store.setting(key)
     if value is None:
         value = new_ocid(kind)

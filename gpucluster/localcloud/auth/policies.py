@@ -1,10 +1,11 @@
-"""Policies and dynamic groups as OCI understands them: the language, and who may do what.
+"""OCI's policies and dynamic groups: the policy language, and which permissions are granted.
 
-Pure: what stands in the store comes in as values. permissions.toml has the tables: what a verb on a resource-type
-permits, and what an operation needs. A statement that is not understood is refused when it is written down, so none is
-ever taken for less than it says. Of the language this is here: subjects of every kind (only dynamic groups and any-user
-match anybody), verbs or permissions, individual resource-types and families, compartments by OCID and by path, and
-conditions with `=` and `!=`.
+Pure: the content of the store comes in as values. permissions.toml has the tables: the permissions of a verb on a
+resource-type, and the permissions that an operation requires. A statement that can't be parsed is rejected when it is
+created, so no statement grants less than it says.
+
+Supported: subjects of every kind (only dynamic groups and any-user ever match), verbs or permissions, individual
+resource-types and families, compartments by OCID and by path, and conditions with `=` and `!=`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _TOKEN = re.compile(r"\s+|(?P<quoted>'[^']*'|\"[^\"]*\")|(?P<word>[A-Za-z0-9_.:@
 
 
 class PolicySyntaxError(ValueError):
-    """A statement or a rule that is not of the language. The message says where."""
+    """A statement or a rule that can't be parsed. The message says where."""
 
 
 # --- the tables -----
@@ -37,10 +38,10 @@ class Tables:
     """permissions.toml.
 
     Args:
-        types: by resource-type (families included) and verb, what the verb permits with all that is below it.
-        operations: what an operation needs, or `INHERITED`; those that are not in it are the operator's alone.
-        launch: what a launch needs beside that, by what it asks for.
-        operator_only: operations that no policy gives.
+        types: resource-type (families included) -> verb -> permissions, with those of the lesser verbs.
+        operations: permissions that an operation requires, or `INHERITED`; only the operator may do all others.
+        launch: further permissions that a launch requires, by what it asks for.
+        operator_only: operations that no policy grants.
     """
 
     types: Mapping[str, Mapping[str, frozenset[str]]]
@@ -51,7 +52,7 @@ class Tables:
 
 @cache
 def tables() -> Tables:
-    """The tables, read once."""
+    """The tables. The file is read once."""
     raw = tomllib.loads(Path(__file__).with_name("permissions.toml").read_text())
     types = {name: _adding_up(verbs) for name, verbs in raw["types"].items()}
     families = {
@@ -86,8 +87,8 @@ def _adding_up(verbs: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
 class Condition:
     """`variable = 'value'` or `!=`; or `any {...}`, `all {...}` of such.
 
-    A variable that the request does not have makes it false, with `!=` too; letters are the same in whatever case
-    (docs: Conditions).
+    A variable that the request does not have makes it false, also with `!=`. Upper and lower case are equal (docs:
+    Conditions).
     """
 
     variable: str = ""
@@ -97,7 +98,7 @@ class Condition:
     parts: tuple[Condition, ...] = ()
 
     def holds(self, facts: Mapping[str, str]) -> bool:
-        """Whether it is so."""
+        """Whether the condition is true for these variables."""
         if self.variable:
             known = facts.get(self.variable)
             return known is not None and (known.lower() == self.value.lower()) is self.equal
@@ -105,7 +106,7 @@ class Condition:
 
 
 class _Tokens:
-    """The tokens of a text, one after another."""
+    """The tokens of a text, read one after another."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[str] = []
@@ -124,7 +125,7 @@ class _Tokens:
         return self._tokens[self._next] if self._next < len(self._tokens) else ""
 
     def take(self, *allowed: str) -> str:
-        """The next token, which must be one of these (in whatever case); any one without these."""
+        """Read the next token. It must be one of `allowed` (in upper or lower case), if any are given."""
         token = self.peek()
         if not token or (allowed and token.lower() not in allowed):
             wanted = " or ".join(f"`{one}`" for one in allowed) or "more"
@@ -133,21 +134,21 @@ class _Tokens:
         return token
 
     def skip(self, *words: str) -> bool:
-        """Go on behind a token if it is the next one."""
+        """Skip the next token if it is one of these; True if it was."""
         if self.peek().lower() in words:
             self._next += 1
             return True
         return False
 
     def name(self) -> str:
-        """A name, in quotes or not."""
+        """Read a name, with or without quotes."""
         token = self.take()
         if token in ("=", "!=", "{", "}", ",", "/"):
             raise PolicySyntaxError(f"a name is expected instead of `{token}`")
         return _bare(token)
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Raise if there is another token."""
         if self.peek():
             raise PolicySyntaxError(f"nothing may follow before `{self.peek()}`")
 
@@ -179,7 +180,7 @@ def matching_rule(text: str) -> Condition:
     `tag.<namespace>.<key>.value = '...'`, or `Any {...}`, `All {...}` of such.
 
     Raises:
-        Unreadable: it is no such rule.
+        PolicySyntaxError: it is not such a rule.
     """
     words = _Tokens(text)
     rule = _condition(words)
@@ -214,7 +215,7 @@ class PolicyStatement:
     condition: Condition | None = None
 
     def names(self, domain: str, name: str, ocid: str) -> bool:
-        """Whether a dynamic group is meant. Names are the same in whatever case."""
+        """Whether a dynamic group is a subject. Names are equal in upper and lower case."""
         if self.kind == "any-user":
             return True
         wanted = ((domain.lower(), name.lower()), ("", ocid.lower()))
@@ -223,10 +224,10 @@ class PolicyStatement:
 
 @lru_cache(maxsize=4096)
 def statement(text: str) -> PolicyStatement:
-    """Read a statement.
+    """Parse a statement.
 
     Raises:
-        Unreadable: it is not of the language, or names a resource-type that the local cloud does not know.
+        PolicySyntaxError: it can't be parsed, or names a resource-type that the local cloud does not know.
     """
     words = _Tokens(text)
     words.take("allow")
@@ -276,16 +277,16 @@ def _permissions(words: _Tokens) -> frozenset[str]:
     return known[resource][verb]
 
 
-# --- who may do what -----
+# --- permissions -----
 
 
 @dataclass(frozen=True)
 class RequiredPermission:
-    """A permission that an operation needs.
+    """A permission that an operation requires.
 
     Args:
-        compartment: where.
-        facts: variables of the request, beside request.permission and request.operation.
+        compartment: where it is required.
+        facts: variables of the request, in addition to request.permission and request.operation.
     """
 
     permission: str
@@ -295,7 +296,7 @@ class RequiredPermission:
 
 @dataclass(frozen=True)
 class DynamicGroup:
-    """A dynamic group, as the store has it."""
+    """A dynamic group of the store."""
 
     ocid: str
     name: str
@@ -304,7 +305,7 @@ class DynamicGroup:
 
 @dataclass(frozen=True)
 class StoredPolicy:
-    """A policy, as the store has it."""
+    """A policy of the store."""
 
     compartment: str
     statements: tuple[str, ...]
@@ -312,57 +313,56 @@ class StoredPolicy:
 
 @dataclass(frozen=True)
 class PolicySet:
-    """Everything that is written down.
+    """All policies and dynamic groups.
 
     Args:
-        lineage: the compartments above one, itself first and the tenancy last.
-        child: the OCID of the compartment of that name in another one; None if there is none.
+        ancestors: a compartment and those above it; itself first and the tenancy last.
+        child: the OCID of the compartment with this name in another one; None if there is none.
     """
 
     groups: tuple[DynamicGroup, ...]
     policies: tuple[StoredPolicy, ...]
-    lineage: Callable[[str], tuple[str, ...]]
+    ancestors: Callable[[str], tuple[str, ...]]
     child: Callable[[str, str], str | None]
 
     def missing(
         self, operation: str, needs: Iterable[RequiredPermission], principal: Mapping[str, str]
     ) -> list[RequiredPermission]:
-        """The needs that nothing grants; none is a yes.
+        """The required permissions that no statement grants; an empty list permits the operation.
 
         Args:
-            principal: the variables of a matching rule, for who asks.
+            principal: the variables of matching rules, for the instance that asks.
         """
-        mine = [group for group in self.groups if _matches(group.rule, principal)]
+        matching = [group for group in self.groups if _matches(group.rule, principal)]
         grants = [
             (policy, read)
             for policy in self.policies
             for read in _readable(policy.statements)
-            if read.kind == "any-user" or any(read.names(DEFAULT_DOMAIN, g.name, g.ocid) for g in mine)
+            if read.kind == "any-user" or any(read.names(DEFAULT_DOMAIN, g.name, g.ocid) for g in matching)
         ]
         return [need for need in needs if not any(self._grants(p, s, operation, need) for p, s in grants)]
 
     def _grants(self, policy: StoredPolicy, read: PolicyStatement, operation: str, need: RequiredPermission) -> bool:
         if need.permission not in read.permissions:
             return False
-        if self.where(read.place, policy.compartment) not in self.lineage(need.compartment):
+        if self.compartment_of(read.place, policy.compartment) not in self.ancestors(need.compartment):
             return False
         facts = {**need.facts, "request.permission": need.permission, "request.operation": operation}
         return read.condition is None or read.condition.holds(facts)
 
-    def where(self, place: str, compartment: str) -> str | None:
-        """The OCID of the compartment that a statement is about; None if there is no such compartment at or below that
-        of its policy."""
+    def compartment_of(self, place: str, compartment: str) -> str | None:
+        """The OCID of a statement's compartment; None if it is not the policy's compartment or below it."""
         if place == "tenancy":
-            return compartment if self.lineage(compartment) == (compartment,) else None
+            return compartment if self.ancestors(compartment) == (compartment,) else None
         if place.startswith("ocid1."):
-            return place if compartment in self.lineage(place) else None
+            return place if compartment in self.ancestors(place) else None
         found: str | None = compartment
         for name in place.split(":"):
             found = self.child(found, name) if found else None
         return found
 
 
-# What an older version has stored without looking at it gives nobody anything.
+# An older version stored statements without checking them. Those that can't be parsed grant nothing.
 
 
 def _matches(rule: str, principal: Mapping[str, str]) -> bool:
@@ -378,20 +378,20 @@ def _readable(texts: Iterable[str]) -> Iterator[PolicyStatement]:
             yield statement(text)
 
 
-def check_statements(texts: Iterable[Any], compartment: str, law: PolicySet) -> None:
-    """Refuse what could not be enforced.
+def check_statements(texts: Iterable[Any], compartment: str, policies: PolicySet) -> None:
+    """Check the statements of a policy before it is stored.
 
     Raises:
-        Unreadable: with the statement that is wrong.
+        PolicySyntaxError: a statement can't be enforced; the message has the statement.
     """
     for text in texts:
         if not isinstance(text, str):
-            raise PolicySyntaxError(f"a statement is a text, not {text!r}")
+            raise PolicySyntaxError(f"a statement must be a text, not {text!r}")
         try:
             read = statement(text)
         except PolicySyntaxError as error:
             raise PolicySyntaxError(f"The policy statement can't be parsed: {error}: {text}") from error
-        if law.where(read.place, compartment) is None:
+        if policies.compartment_of(read.place, compartment) is None:
             raise PolicySyntaxError(
                 f"Compartment {{{read.place}}} does not exist or is not part of the policy compartment subtree: {text}"
             )

@@ -1,6 +1,6 @@
-"""The HTTP signatures of OCI's API, checked as OCI checks them.
+"""Verification of the HTTP signatures of OCI's API.
 
-What is signed (observed from the SDK and the Terraform provider): `date (request-target) host`, and for POST, PUT and
+Signed headers (observed from the SDK and the Terraform provider): `date (request-target) host`, and for POST, PUT and
 PATCH also `content-length content-type x-content-sha256`; RSA-SHA256 over `name: value` lines.
 """
 
@@ -19,13 +19,13 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 
-MAX_SKEW = 300.0  # seconds that a request's date may differ from ours (docs: Request Signatures)
+MAX_SKEW = 300.0  # seconds between a request's date and the server's clock (docs: Request Signatures)
 _BODY_HEADERS = ("content-length", "content-type", "x-content-sha256")
 _FIELD = re.compile(r'(\w+)="([^"]*)"')
 
 
 class SignatureRefused(Exception):
-    """Why a request was not believed. The reason is for the log; the client is told nothing, as on OCI."""
+    """Why a signature was rejected. The reason is for the log; the client does not get it, as on OCI."""
 
 
 def verify(
@@ -37,13 +37,16 @@ def verify(
     key_of: Callable[[str], RSAPublicKey | None],
     now: float,
 ) -> str:
-    """Return the keyId that signed this request; raise SignatureRefused unless it is a known one.
+    """Return the keyId that signed this request.
 
     Args:
-        target: path and query as they stand in the request line.
+        target: path and query as in the request line.
         headers: names in lower case.
-        key_of: the key of a keyId, `tenancy/user/fingerprint`; None if nobody has it.
+        key_of: the key of a keyId, `tenancy/user/fingerprint`; None if there is none.
         now: seconds since the epoch.
+
+    Raises:
+        SignatureRefused: the signature is missing, too old, incomplete, or not by a known key.
     """
     fields = _authorization(headers)
     key = key_of(fields["keyId"])
@@ -69,7 +72,7 @@ def verify(
         signature = base64.b64decode(fields["signature"], validate=True)
         key.verify(signature, "\n".join(lines).encode(), PKCS1v15(), SHA256())
     except (InvalidSignature, binascii.Error) as error:
-        raise SignatureRefused("the signature does not fit") from error
+        raise SignatureRefused("the signature does not match") from error
     return fields["keyId"]
 
 
@@ -81,9 +84,9 @@ def _authorization(headers: Mapping[str, str]) -> dict[str, str]:
     fields = dict(_FIELD.findall(rest))
     missing = [name for name in ("keyId", "headers", "signature", "algorithm") if name not in fields]
     if missing:
-        raise SignatureRefused(f"the Authorization header lacks {' '.join(missing)}")
+        raise SignatureRefused(f"the Authorization header has no {' '.join(missing)}")
     if fields["algorithm"] != "rsa-sha256" or fields.get("version", "1") != "1":
-        raise SignatureRefused("only version 1 with rsa-sha256 is known")
+        raise SignatureRefused("only version 1 with rsa-sha256 is supported")
     return fields
 
 
@@ -94,7 +97,7 @@ def _check_date(signed: list[str], headers: Mapping[str, str], now: float) -> No
     try:
         stamp = parsedate_to_datetime(headers.get(name, ""))
     except ValueError as error:
-        raise SignatureRefused(f"the {name} header is no HTTP date") from error
+        raise SignatureRefused(f"the {name} header is not an HTTP date") from error
     if stamp.tzinfo is None:
         stamp = stamp.replace(tzinfo=UTC)
     skew = abs((datetime.fromtimestamp(now, UTC) - stamp).total_seconds())

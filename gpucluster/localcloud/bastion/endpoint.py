@@ -1,4 +1,4 @@
-"""Opens the ssh server of the bastions when the first session wants it: its library is slow to import."""
+"""Starts the ssh server of the bastions with the first session, because its library is slow to import."""
 
 from __future__ import annotations
 
@@ -9,43 +9,46 @@ from typing import TYPE_CHECKING
 from gpucluster.errors import EnvironmentFault
 from gpucluster.localcloud.bastion import sessions
 from gpucluster.localcloud.state.cloud import CloudState, SshEndpoint
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 
 if TYPE_CHECKING:
     from gpucluster.localcloud.bastion.ssh_server import SshServer
 
-_PATIENCE = 30.0  # seconds for it to open
+_START_DEADLINE = 30.0  # seconds
 
 
 class BastionEndpoint:
-    """Made in the server's event loop; called from the threads of its workers."""
+    """Created in the server's event loop; its methods are called from worker threads."""
 
     def __init__(self, cloud: CloudState) -> None:
         self._cloud = cloud
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._server: SshServer | None = None
-        self._gate: SshEndpoint | None = None
+        self._address: SshEndpoint | None = None
 
     def open(self) -> SshEndpoint:
-        """Where it listens.
+        """Start the ssh server, unless it runs. Returns its address.
 
         Raises:
-            EnvironmentFault: its library is missing.
+            EnvironmentFault: the package asyncssh is missing.
         """
         with self._lock:
-            if self._gate is None:
+            if self._address is None:
                 try:
                     from gpucluster.localcloud.bastion.ssh_server import SshServer
                 except ImportError as error:
                     hint = "Install what the local cloud needs: pip install 'gpucluster[local]'"
                     raise EnvironmentFault(f"bastions need the package asyncssh: {error}", hint=hint) from error
                 self._server = SshServer(self._cloud)
-                self._gate = asyncio.run_coroutine_threadsafe(self._server.listen(), self._loop).result(_PATIENCE)
-            return self._gate
+                self._address = asyncio.run_coroutine_threadsafe(self._server.listen(), self._loop).result(
+                    _START_DEADLINE
+                )
+            return self._address
 
     def reopen(self) -> None:
-        """Open it if there are sessions of an earlier run of the server."""
-        if self._cloud.store.count(sessions.SESSION, {"lifecycleState": "ACTIVE"}):
+        """Start the ssh server if there are sessions of an earlier run."""
+        if self._cloud.store.count(sessions.SESSION, {"lifecycleState": LifecycleState.ACTIVE}):
             self.open()
 
     def session_ended(self, session_id: str) -> None:
@@ -54,6 +57,6 @@ class BastionEndpoint:
             self._loop.call_soon_threadsafe(self._server.end, session_id)
 
     def close(self) -> None:
-        """Close everything; in the event loop."""
+        """Close the ssh server. Call this in the event loop."""
         if self._server is not None:
             self._server.close()

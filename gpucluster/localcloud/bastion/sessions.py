@@ -1,4 +1,4 @@
-"""Sessions of bastions: which there are now, and what one lets through. The API makes them, ssh asks for them."""
+"""Bastion sessions: which exist now, and what each gives access to. The API creates them, the ssh server reads them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.store import Resource
 
 BASTION, SESSION = "bastion", "bastionsession"
@@ -14,11 +15,11 @@ BASTION, SESSION = "bastion", "bastionsession"
 
 @dataclass(frozen=True)
 class SessionAccess:
-    """What an active session lets through.
+    """What an active session gives access to.
 
     Args:
-        public_key: the one key that is let in, as ssh writes it.
-        address, port: the one target.
+        public_key: the only accepted key, in OpenSSH format.
+        address, port: the only target.
         expires_at: seconds since 1970.
     """
 
@@ -30,7 +31,7 @@ class SessionAccess:
 
 
 def of_bastion(cloud: CloudState, bastion_id: str) -> list[Resource]:
-    """The sessions of a bastion that exist, those whose time is over ended."""
+    """The sessions of a bastion. Ends those that have expired."""
     rows = cloud.store.find(SESSION, bastionId=bastion_id)
     for row in rows:
         if row.hidden["expires_at"] <= time.time():
@@ -39,15 +40,20 @@ def of_bastion(cloud: CloudState, bastion_id: str) -> list[Resource]:
 
 
 def end(cloud: CloudState, session_id: str) -> None:
-    """DELETED, and every connection of it closed."""
-    cloud.set_state(SESSION, session_id, "DELETED", gone=True)
+    """Set a session to DELETED and close its connections."""
+    cloud.set_state(SESSION, session_id, LifecycleState.DELETED, gone=True)
     cloud.session_ended(session_id)
 
 
 def access_of(cloud: CloudState, session_id: str, client: str) -> SessionAccess | None:
-    """What a session lets through for a client at an IPv4 address; None if nothing."""
+    """What a session gives a client at this IPv4 address access to; None if nothing."""
     row = cloud.store.get(SESSION, session_id)
-    if row is None or row.gone_at is not None or row.state != "ACTIVE" or row.hidden["expires_at"] <= time.time():
+    if (
+        row is None
+        or row.gone_at is not None
+        or row.state != LifecycleState.ACTIVE
+        or row.hidden["expires_at"] <= time.time()
+    ):
         return None
     bastion = cloud.store.get(BASTION, row.body["bastionId"])
     if bastion is None or not _allowed(bastion.body["clientCidrBlockAllowList"], client):

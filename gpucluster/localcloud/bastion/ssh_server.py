@@ -1,7 +1,7 @@
-"""The ssh server of all bastions of a home: one port of 127.0.0.1, where a session's OCID is the user.
+"""The ssh server of all bastions of a home: one port of 127.0.0.1, where the user name is a session's OCID.
 
-A client is let in with the session's key alone, and may forward to the session's target and to nothing else: no shell,
-no other address, no port of ours. Everything here runs in the server's event loop; bastion_endpoint.py opens it.
+A client logs in with the session's key only, and may forward to the session's target only: no shell, no other address,
+no remote forwarding. Everything here runs in the server's event loop; endpoint.py starts it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _BUFFER = 256 * 1024  # bytes
 
 
 def public_key(text: str) -> asyncssh.SSHKey:
-    """A key as ssh writes it. Raises asyncssh.KeyImportError."""
+    """Parse a key in OpenSSH format. Raises asyncssh.KeyImportError."""
     return asyncssh.import_public_key(text)
 
 
 class SshServer:
-    """Listens, and knows the connections of each session."""
+    """Listens, and keeps the connections of each session."""
 
     def __init__(self, cloud: CloudState) -> None:
         self._cloud = cloud
@@ -41,13 +41,13 @@ class SshServer:
         self._connections: defaultdict[str, set[asyncssh.SSHServerConnection]] = defaultdict(set)
 
     async def listen(self) -> SshEndpoint:
-        """At the port of the first time, or at another one if somebody else has taken that."""
+        """Listen at the same port as the last time, or at another one if that is in use."""
         key = await asyncio.to_thread(self._host_key)
         wanted = int(self._cloud.store.setting(_PORT_SETTING) or 0)
         try:
             self._acceptor = await self._accept(key, wanted)
         except OSError as error:
-            log.warning("port %d is taken (%s); the bastions get another", wanted, error.strerror)
+            log.warning("port %d is in use (%s); the bastions get another one", wanted, error.strerror)
             self._acceptor = await self._accept(key, 0)
         port = self._acceptor.get_port()
         self._cloud.store.set_setting(_PORT_SETTING, str(port))
@@ -68,7 +68,7 @@ class SshServer:
         )
 
     def _host_key(self) -> asyncssh.SSHKey:
-        """It stays, so that clients meet no changed host."""
+        """The host key, created once: a changed key would look like another host to clients."""
         file = self._cloud.home / "credentials" / "bastion_host_key"
         if not file.exists():
             write_private(file, asyncssh.generate_private_key("ssh-ed25519").export_private_key().decode())
@@ -89,54 +89,54 @@ class SshServer:
 
 
 class _Client(asyncssh.SSHServer):
-    """One connection."""
+    """One connection of a client."""
 
     def __init__(self, cloud: CloudState, connections: defaultdict[str, set[asyncssh.SSHServerConnection]]) -> None:
         self._cloud = cloud
         self._connections = connections
         self._connection: asyncssh.SSHServerConnection | None = None
         self._address = ""
-        self._pass: SessionAccess | None = None
-        self._ends: asyncio.TimerHandle | None = None
+        self._access: SessionAccess | None = None
+        self._expiry: asyncio.TimerHandle | None = None
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
-        """Remember where it comes from."""
+        """Store the client's address."""
         self._connection = conn
         self._address = str(conn.get_extra_info("peername")[0])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
-        if self._ends is not None:
-            self._ends.cancel()
-        if self._pass is not None and self._connection is not None:
-            self._connections[self._pass.session_id].discard(self._connection)
+        """Remove the connection from its session."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if self._access is not None and self._connection is not None:
+            self._connections[self._access.session_id].discard(self._connection)
 
     async def begin_auth(self, username: str) -> bool:
-        """Look the session up. Who has none gets as far as a refused key, and learns nothing."""
-        self._pass = await asyncio.to_thread(sessions.access_of, self._cloud, username, self._address)
-        if self._pass is None:
+        """Look the session up. A client without a session continues and gets a rejected key, so it learns nothing."""
+        self._access = await asyncio.to_thread(sessions.access_of, self._cloud, username, self._address)
+        if self._access is None:
             log.warning("ssh from %s: %r is no active session that this client may use", self._address, username)
         return True
 
     def public_key_auth_supported(self) -> bool:
-        """The only way in."""
+        """Public keys are the only authentication."""
         return True
 
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        """Only the session's."""
-        return self._pass is not None and key.public_data == public_key(self._pass.public_key).public_data
+        """Accept the session's key only."""
+        return self._access is not None and key.public_data == public_key(self._access.public_key).public_data
 
     def auth_completed(self) -> None:
-        """The connection ends with the session."""
-        if self._pass is None or self._connection is None:
+        """Close the connection when the session ends."""
+        if self._access is None or self._connection is None:
             return
-        self._connections[self._pass.session_id].add(self._connection)
-        left = max(0.0, self._pass.expires_at - time.time())
-        self._ends = asyncio.get_running_loop().call_later(left, self._connection.close)
+        self._connections[self._access.session_id].add(self._connection)
+        left = max(0.0, self._access.expires_at - time.time())
+        self._expiry = asyncio.get_running_loop().call_later(left, self._connection.close)
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
-        """Forward to the target and to nothing else."""
-        if self._pass is not None and (dest_host, dest_port) == (self._pass.address, self._pass.port):
+        """Forward to the session's target only."""
+        if self._access is not None and (dest_host, dest_port) == (self._access.address, self._access.port):
             return _tunnel(dest_host, dest_port)
         log.warning("ssh from %s: %s:%d is not the target of the session", self._address, dest_host, dest_port)
         raise asyncssh.ChannelOpenError(
@@ -153,7 +153,10 @@ async def _tunnel(host: str, port: int) -> _Tunnel:
 
 
 class _Tunnel(asyncssh.SSHTCPSession[bytes]):
-    """A channel and a connection to the target. The library's own loses the end of a target that is quick to close."""
+    """A channel and a connection to the target.
+
+    The library's own class loses the last data of a target that closes quickly.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -163,27 +166,27 @@ class _Tunnel(asyncssh.SSHTCPSession[bytes]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def connection_made(self, chan: asyncssh.SSHTCPChannel[bytes]) -> None:
-        """Remember the channel."""
+        """Store the channel."""
         self._channel = chan
 
     def session_started(self) -> None:
-        """What the target says goes to the client."""
+        """Copy the target's data to the client."""
         self._start(self._to_client())
 
     def data_received(self, data: bytes, datatype: int | None) -> None:
-        """What the client says goes to the target, no faster than that reads."""
+        """Copy the client's data to the target, no faster than the target reads."""
         self._writer.write(data)
         if self._writer.transport.get_write_buffer_size() > _BUFFER:
             self._channel.pause_reading()
             self._start(self._drain())
 
     def eof_received(self) -> bool:
-        """The client has said all, and may still listen."""
+        """The client sends no more data, and may still receive."""
         self._writer.write_eof()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """The client has closed the channel."""
         for task in self._tasks:
             task.cancel()
         self._writer.close()
@@ -193,7 +196,7 @@ class _Tunnel(asyncssh.SSHTCPSession[bytes]):
         self._may_write.clear()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """The client reads again."""
         self._may_write.set()
 
     def _start(self, job: Coroutine[Any, Any, None]) -> None:

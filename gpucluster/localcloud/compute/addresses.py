@@ -1,4 +1,4 @@
-"""Which addresses of a subnet are free."""
+"""Addresses of subnets and VCNs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.store import Resource
 from gpucluster.localcloud.state.wire import ApiError, invalid
 
-# OCI keeps the first two addresses of a subnet and the last one for itself (docs: Reserved IP Addresses).
+# OCI reserves the first two addresses of a subnet and the last one (docs: Reserved IP Addresses).
 _RESERVED_LOW = 2
 
 
@@ -25,7 +25,7 @@ def take_private(cloud: CloudState, subnet: Resource, owner: str, wanted: str | 
     taken = cloud.store.taken_addresses(subnet.id)
     first = int(block.network_address)
     for number in range(first + _RESERVED_LOW, first + block.num_addresses - 1):
-        address = socket.inet_ntoa(number.to_bytes(4, "big"))  # ipaddress takes seconds for a large subnet
+        address = socket.inet_ntoa(number.to_bytes(4, "big"))  # the module ipaddress needs seconds for a large subnet
         if address not in taken and cloud.store.take_address(subnet.id, address, owner):
             return address
     raise ApiError(400, "LimitExceeded", f"Subnet {subnet.id} has no free private IP address")
@@ -42,7 +42,7 @@ def _check_wanted(block: ipaddress.IPv4Network, wanted: str) -> None:
 
 
 def release(cloud: CloudState, owner: str) -> None:
-    """Give back what a mount target or a bastion holds, its VNIC with it."""
+    """Release the addresses of a mount target or a bastion, and its VNIC."""
     with cloud.store.transaction():
         for row in cloud.store.find("privateip"):
             if row.hidden.get("owner") == owner:
@@ -52,5 +52,5 @@ def release(cloud: CloudState, owner: str) -> None:
 
 
 def gateway_address(vcn: Resource) -> str:
-    """Where the host stands in a VCN: the first address of its CIDR."""
+    """The address of the host in a VCN: the first one of its CIDR block."""
     return str(ipaddress.IPv4Network(vcn.body["cidrBlock"])[1])

@@ -1,4 +1,4 @@
-"""How many hosts of a shape are free: as many as anybody wants, unless a fault limits them."""
+"""Free hosts of a shape (unlimited, unless a fault limits them), and capacity reservations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from gpucluster.localcloud.state.wire import ApiError, invalid
 RESERVATION = "capacityreservation"
 
 
-def free(cloud: CloudState, shape: str, domain: str) -> int | None:
-    """The free hosts of a shape in an availability domain; None is no limit. One that ends still counts."""
+def free_hosts(cloud: CloudState, shape: str, domain: str) -> int | None:
+    """The number of free hosts of a shape in an availability domain; None if there is no limit.
+
+    An instance uses its host until it is TERMINATED.
+    """
     left = []
     for number, in_domain in cloud.faults.hosts(shape, domain):
         where: dict[str, object] = {"shape": shape, **({"availabilityDomain": domain} if in_domain else {})}
@@ -19,18 +22,19 @@ def free(cloud: CloudState, shape: str, domain: str) -> int | None:
     return min(left, default=None)
 
 
-def take(cloud: CloudState, shape: str, domain: str) -> None:
-    """Refuse a launch that finds no host, as OCI does; call it in the transaction of the launch."""
-    if free(cloud, shape, domain) == 0:
+def check_host_free(cloud: CloudState, shape: str, domain: str) -> None:
+    """Raise OCI's error if no host is free for a launch; call this in the transaction of the launch."""
+    if free_hosts(cloud, shape, domain) == 0:
         raise ApiError(500, "InternalError", OUT_OF_CAPACITY)
 
 
 def reserved_in_use(cloud: CloudState, reservation: str, shape: str) -> int:
+    """The number of instances of a shape in a reservation."""
     return cloud.store.count("instance", {"capacityReservationId": reservation, "shape": shape})
 
 
 def check_reserved(cloud: CloudState, details: Json) -> None:
-    """Refuse a launch that names a reservation which is not there, is elsewhere, or has no room for the shape."""
+    """Check the reservation of a launch: it must exist, be in the same domain, and have capacity for the shape."""
     wanted = details.get("capacityReservationId")
     if not wanted:
         return

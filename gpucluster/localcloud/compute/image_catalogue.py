@@ -1,4 +1,4 @@
-"""The images that there are (images.toml), and which shapes an image runs on."""
+"""The images of the catalogue (image_catalogue.toml), and the shapes that an image runs on."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gpucluster import shapes
 from gpucluster.localcloud.state.store import Resource
 from gpucluster.localcloud.state.wire import invalid
 
-BASE_USER = "debian"  # what the base image itself calls its login user
+BASE_USER = "debian"  # the login user of the base image itself
 
 
 @dataclass(frozen=True)
 class ImageOffer:
-    """One image of the catalogue; images.toml explains the members. `versions` is empty for a platform image."""
+    """One image of the catalogue; image_catalogue.toml explains the members. A platform image has no `versions`."""
 
     name: str
     operating_system: str
@@ -36,12 +36,12 @@ class ImageOffer:
 
     @property
     def listing_id(self) -> str:
-        """OCID of the app catalog listing: the same in every home, as OCI's are in every tenancy."""
+        """OCID of the app catalog listing: the same in every home, as OCI's are the same in every tenancy."""
         digest = base64.b32encode(hashlib.sha256(self.name.encode()).digest()).decode().lower().rstrip("=")
         return f"ocid1.appcataloglisting.local..aaaaaaaa{digest}"
 
-    def fitting(self) -> list[str]:
-        """Names of the shapes that it runs on."""
+    def compatible_shapes(self) -> list[str]:
+        """Names of the shapes that the image runs on."""
         return [name for name, shape in shapes.catalogue().items() if self._fits(name, shape.architecture)]
 
     def _fits(self, name: str, architecture: str) -> bool:
@@ -75,16 +75,16 @@ def _image_offer(entry: Mapping[str, Any]) -> ImageOffer:
 
 
 def shapes_of(image: Resource) -> list[str]:
-    """The shapes that an image runs on; a home of an earlier release has images without a list, which run on all."""
+    """The shapes that an image runs on. Images of an earlier release have no list and run on all shapes."""
     listed = image.hidden.get("shapes")
     return list(shapes.catalogue()) if listed is None else list(listed)
 
 
 def check_fits(image: Resource, shape: str, *, wording: str = "is not valid for") -> None:
-    """Refuse a shape that an image does not run on.
+    """Raise 400 if an image does not run on a shape.
 
     Args:
-        wording: OCI's for a launch; an instance configuration's is "is incompatible with".
+        wording: part of OCI's message; for an instance configuration it is "is incompatible with".
     """
     if shape not in shapes_of(image):
         raise invalid(f"Shape {shape} {wording} image {image.id}")

@@ -6,6 +6,7 @@ from gpucluster.localcloud.compute import image_catalogue
 from gpucluster.localcloud.compute.image_catalogue import ImageOffer
 from gpucluster.localcloud.compute.shape_config import known_shape
 from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import incorrect_state, invalid, related_not_found
 
@@ -13,6 +14,7 @@ SUBSCRIPTION = "appcatalogsubscription"
 
 
 def image_body(name: str, compartment: str | None, base: str | None, system: str, version: str) -> Json:
+    """The body of an image row; `base` is the OCID of the image that a custom image was made from."""
     return {
         "displayName": name,
         "compartmentId": compartment,
@@ -37,10 +39,10 @@ def image_body(name: str, compartment: str | None, base: str | None, system: str
 
 
 def publish_images(cloud: CloudState) -> None:
-    """Have rows for the images of the catalogue.
+    """Add rows for the images of the catalogue that have none.
 
-    A rebuilt base image gives new platform images, as on OCI; the old ones stay. The image of a listing's version is
-    always the same one. Neither has a compartment (docs: Image.compartmentId).
+    A rebuilt base image gives new platform images, as on OCI, and the old ones stay. The version of a listing always
+    keeps its image. Neither has a compartment (docs: Image.compartmentId).
     """
     engine_image = cloud.engine.platform_image()
     with cloud.store.transaction():
@@ -64,11 +66,11 @@ def _publish(cloud: CloudState, offer: ImageOffer, name: str, engine_image: str,
     hidden = {
         "engine_image": engine_image,
         "platform": True,
-        "shapes": offer.fitting(),
+        "shapes": offer.compatible_shapes(),
         "login_user": offer.login_user,
         **hidden,
     }
-    cloud.new("image", {**body, "lifecycleState": "AVAILABLE"}, hidden)
+    cloud.new("image", {**body, "lifecycleState": LifecycleState.AVAILABLE}, hidden)
 
 
 def _publish_version(
@@ -82,9 +84,9 @@ def _publish_version(
 
 
 def choose_image(cloud: CloudState, details: Json) -> Resource:
-    """The image of a launch: by OCID, or the newest that instanceSourceImageFilterDetails describes.
+    """The image of a launch: by OCID, or the newest one that matches instanceSourceImageFilterDetails.
 
-    It must run on the shape; that of a listing needs a subscription in the compartment.
+    It must run on the shape. The image of a listing needs a subscription of the compartment.
     """
     source: Json = details.get("sourceDetails") or {}
     if source.get("sourceType", "image") != "image":
@@ -94,7 +96,7 @@ def choose_image(cloud: CloudState, details: Json) -> Resource:
         asked: Json = source["instanceSourceImageFilterDetails"]
         fitting = [
             row
-            for row in cloud.store.find("image", lifecycleState="AVAILABLE")
+            for row in cloud.store.find("image", lifecycleState=LifecycleState.AVAILABLE)
             if details["shape"] in image_catalogue.shapes_of(row)
             and not row.hidden.get("listing")
             and all(asked.get(name) in (None, row.body[name]) for name in ("operatingSystem", "operatingSystemVersion"))
@@ -103,7 +105,7 @@ def choose_image(cloud: CloudState, details: Json) -> Resource:
             raise invalid("No image fits instanceSourceImageFilterDetails")
         return fitting[-1]
     image = cloud.related("image", wanted)
-    if image.state != "AVAILABLE":
+    if image.state != LifecycleState.AVAILABLE:
         raise incorrect_state(f"Image {image.id} is {image.state}")
     known_shape(details["shape"])
     if image.hidden.get("listing"):
@@ -113,7 +115,7 @@ def choose_image(cloud: CloudState, details: Json) -> Resource:
 
 
 def check_subscribed(cloud: CloudState, image: Resource, compartment: str) -> None:
-    """Refuse the image of a listing to a compartment that has not subscribed to it."""
+    """Raise 400 if the compartment has no subscription to the listing of an image."""
     wanted = {"listingId": image.hidden["listing"], "listingResourceVersion": image.hidden["version"]}
     if not cloud.store.count(SUBSCRIPTION, {**wanted, "compartmentId": compartment}):
         raise related_not_found(

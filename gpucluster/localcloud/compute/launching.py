@@ -1,6 +1,6 @@
-"""From the wish of a LaunchInstance request to rows: instance, VNIC, addresses, boot volume and their attachments.
+"""The rows of a launch: instance, VNIC, addresses, boot volume and their attachments.
 
-All rows are written in the transaction of the request, before anything is started.
+All rows are written in the transaction of the request, before the engine starts anything.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from gpucluster.localcloud.compute.launch_images import choose_image
 from gpucluster.localcloud.compute.shape_config import check_platform, known_shape, shape_config
 from gpucluster.localcloud.engine.protocol import mac_address
 from gpucluster.localcloud.state.cloud import CloudState, note_state
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.names import short, slug
 from gpucluster.localcloud.state.region import FAULT_DOMAINS, REGION, check_domain
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import invalid, required
 
-# Members of LaunchInstanceDetails that the instance shows again as they were sent (SDK: models.Instance).
+# Members of LaunchInstanceDetails that are copied to the instance (SDK: models.Instance).
 _ECHOED = (
     "compartmentId", "availabilityDomain", "displayName", "shape", "metadata", "extendedMetadata", "ipxeScript",
     "platformConfig", "preemptibleInstanceConfig", "capacityReservationId", "dedicatedVmHostId", "freeformTags",
@@ -44,12 +45,12 @@ _LABEL = re.compile(r"[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
 def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluster: str = "") -> tuple[Resource, str]:
-    """Check a launch and write its rows. Returns the instance (PROVISIONING) and its work request's id.
+    """Check a launch and write its rows. Returns the instance (PROVISIONING) and the id of its work request.
 
     Args:
-        details: LaunchInstanceDetails as they were sent.
-        pool: the instance pool that launches it, if one does.
-        compute_cluster: the compute cluster of the header opc-compute-cluster-id; the body's wins.
+        details: LaunchInstanceDetails of the request.
+        pool: the instance pool that launches it, if any.
+        compute_cluster: the value of the header opc-compute-cluster-id; a compute cluster in the body wins.
     """
     required(details, "compartmentId", "availabilityDomain", "shape")
     cloud.compartment(details["compartmentId"])
@@ -59,11 +60,11 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
     check_platform(details["shape"], details.get("platformConfig"))
     body = _body(cloud, details, image)
     cluster = _compute_cluster(cloud, details, compute_cluster)
-    vnic_wish: Json = {"subnetId": details.get("subnetId"), **(details.get("createVnicDetails") or {})}
-    subnet = cloud.related("subnet", vnic_wish["subnetId"])
-    _check_room(cloud, details, body)
+    vnic_details: Json = {"subnetId": details.get("subnetId"), **(details.get("createVnicDetails") or {})}
+    subnet = cloud.related("subnet", vnic_details["subnetId"])
+    _check_admission(cloud, details, body)
     instance = cloud.new("instance", body)
-    hidden = _network_rows(cloud, instance, subnet, vnic_wish, details.get("hostnameLabel"))
+    hidden = _network_rows(cloud, instance, subnet, vnic_details, details.get("hostnameLabel"))
     hidden |= _boot_rows(cloud, instance, details, image)
     hidden |= {
         "name": f"gpucluster-{slug(instance.body['displayName'])}-{short(instance.id)}",
@@ -74,23 +75,23 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
         "pool": pool,
         "compute_cluster": cluster,
     }
-    hidden["work_request"] = cloud.begin_work("LaunchInstance", "instance", instance, "IN_PROGRESS")
+    hidden["work_request"] = cloud.begin_work("LaunchInstance", "instance", instance)
     instance.hidden = hidden
     note_state(instance)
     cloud.store.save(instance)
     return instance, hidden["work_request"]
 
 
-def _check_room(cloud: CloudState, details: Json, body: Json) -> None:
-    """Limits come before capacity, as on OCI."""
-    wanted = service_limits.wanted_by(known_shape(body["shape"]), body["shapeConfig"], _boot_gb(body["sourceDetails"]))
-    service_limits.take(cloud, wanted, body["availabilityDomain"])
+def _check_admission(cloud: CloudState, details: Json, body: Json) -> None:
+    """Check limits first, then capacity, in the order of OCI."""
+    wanted = service_limits.usage_of(known_shape(body["shape"]), body["shapeConfig"], _boot_gb(body["sourceDetails"]))
+    service_limits.check(cloud, wanted, body["availabilityDomain"])
     check_reserved(cloud, details)
-    capacity.take(cloud, body["shape"], body["availabilityDomain"])
+    capacity.check_host_free(cloud, body["shape"], body["availabilityDomain"])
 
 
 def _check_user_data(metadata: Json) -> None:
-    """metadata.user_data is base64 (docs: LaunchInstanceDetails.metadata)."""
+    """Check that metadata.user_data is base64 (docs: LaunchInstanceDetails.metadata)."""
     try:
         base64.b64decode(str(metadata.get("user_data") or ""), validate=True)
     except binascii.Error as error:
@@ -121,12 +122,12 @@ def _body(cloud: CloudState, details: Json, image: Resource) -> Json:
         "agentConfig": agent,
         "shapeConfig": shape_config(details["shape"], details.get("shapeConfig") or {}),
         "isCrossNumaNode": False,
-        "lifecycleState": "PROVISIONING",
+        "lifecycleState": LifecycleState.PROVISIONING,
     }
 
 
 def _compute_cluster(cloud: CloudState, details: Json, header: str) -> str:
-    """A compute cluster is named in the body, in the header, or in placementConstraintDetails."""
+    """The compute cluster that the body, placementConstraintDetails or the header names; empty if none."""
     placement: Json = details.get("placementConstraintDetails") or {}
     wanted = details.get("computeClusterId") or placement.get("computeClusterId") or header
     if not wanted:
@@ -140,41 +141,41 @@ def _compute_cluster(cloud: CloudState, details: Json, header: str) -> str:
 
 
 def _network_rows(
-    cloud: CloudState, instance: Resource, subnet: Resource, wish: Json, old_label: str | None
+    cloud: CloudState, instance: Resource, subnet: Resource, vnic_details: Json, instance_label: str | None
 ) -> dict[str, Any]:
-    label = wish.get("hostnameLabel") or old_label
+    label = vnic_details.get("hostnameLabel") or instance_label
     if label is not None:
         _check_label(cloud, subnet, label)
-    public = bool(wish.get("assignPublicIp", not subnet.body["prohibitPublicIpOnVnic"]))
+    public = bool(vnic_details.get("assignPublicIp", not subnet.body["prohibitPublicIpOnVnic"]))
     if public and subnet.body["prohibitPublicIpOnVnic"]:
         raise invalid(f"Public IPs are prohibited in subnet {subnet.id}")
-    for group in wish.get("nsgIds") or []:
+    for group in vnic_details.get("nsgIds") or []:
         if cloud.related("networksecuritygroup", group).body["vcnId"] != subnet.body["vcnId"]:
             raise invalid(f"Network security group {group} is not in the VCN of subnet {subnet.id}")
     common = {
         "compartmentId": instance.body["compartmentId"],
         "availabilityDomain": instance.body["availabilityDomain"],
     }
-    ip = addresses.take_private(cloud, subnet, instance.id, wish.get("privateIp"))
-    # This machine is on the VCN's bridge and reaches an instance by its private address. An address of the host would
-    # need a port of the host, and port 22 is most often taken by the host's own ssh daemon.
+    ip = addresses.take_private(cloud, subnet, instance.id, vnic_details.get("privateIp"))
+    # The public address is the private one: this machine is on the VCN's bridge and reaches the instance there. An
+    # address of the host would need a port of the host, and the host's own ssh daemon usually uses port 22.
     public_ip = ip if public else None
     vnic = cloud.new(
         "vnic",
         {
             **common,
-            "displayName": wish.get("displayName") or instance.body["displayName"],
-            "freeformTags": wish.get("freeformTags") or {},
-            "definedTags": wish.get("definedTags") or {},
-            "securityAttributes": wish.get("securityAttributes") or {},
+            "displayName": vnic_details.get("displayName") or instance.body["displayName"],
+            "freeformTags": vnic_details.get("freeformTags") or {},
+            "definedTags": vnic_details.get("definedTags") or {},
+            "securityAttributes": vnic_details.get("securityAttributes") or {},
             "hostnameLabel": label,
             "isPrimary": True,
-            "lifecycleState": "PROVISIONING",
+            "lifecycleState": LifecycleState.PROVISIONING,
             "macAddress": mac_address(ip),
-            "nsgIds": wish.get("nsgIds") or [],
+            "nsgIds": vnic_details.get("nsgIds") or [],
             "privateIp": ip,
             "publicIp": public_ip,
-            "skipSourceDestCheck": bool(wish.get("skipSourceDestCheck", False)),
+            "skipSourceDestCheck": bool(vnic_details.get("skipSourceDestCheck", False)),
             "subnetId": subnet.id,
             "ipv6Addresses": [],
         },
@@ -198,7 +199,7 @@ def _network_rows(
         {
             **common,
             "instanceId": instance.id,
-            "lifecycleState": "ATTACHING",
+            "lifecycleState": LifecycleState.ATTACHING,
             "nicIndex": 0,
             "subnetId": subnet.id,
             "vnicId": vnic.id,
@@ -220,7 +221,7 @@ def _network_rows(
                 "assignedEntityId": private.id,
                 "assignedEntityType": "PRIVATE_IP",
                 "ipAddress": public_ip,
-                "lifecycleState": "ASSIGNED",
+                "lifecycleState": LifecycleState.ASSIGNED,
                 "lifetime": "EPHEMERAL",
                 "privateIpId": private.id,
                 "scope": "AVAILABILITY_DOMAIN",
@@ -234,7 +235,7 @@ def _check_label(cloud: CloudState, subnet: Resource, label: str) -> None:
         raise invalid(f"hostnameLabel {label} is not a valid host name (RFC 952 and 1123)")
     if not subnet.body.get("dnsLabel"):
         raise invalid(f"hostnameLabel {label} needs a subnet with a dnsLabel; {subnet.id} has none")
-    # Also while the instance that had it is ending.
+    # The label stays in use while its instance is being terminated.
     for vnic in cloud.store.labelled(subnet.id, label):
         raise invalid(f"hostnameLabel {label} is already in use by VNIC {vnic.id} in subnet {subnet.id}")
 
@@ -272,7 +273,7 @@ def _boot_rows(cloud: CloudState, instance: Resource, details: Json, image: Reso
             "vpusPerGB": _vpus(source),
             "sizeInGBs": size,
             "sizeInMBs": size * 1024,
-            "lifecycleState": "PROVISIONING",
+            "lifecycleState": LifecycleState.PROVISIONING,
         },
     )
     attachment = cloud.new(
@@ -282,7 +283,7 @@ def _boot_rows(cloud: CloudState, instance: Resource, details: Json, image: Reso
             "displayName": name,
             "bootVolumeId": volume.id,
             "instanceId": instance.id,
-            "lifecycleState": "ATTACHING",
+            "lifecycleState": LifecycleState.ATTACHING,
             "isPvEncryptionInTransitEnabled": bool(details.get("isPvEncryptionInTransitEnabled", False)),
         },
     )

@@ -1,6 +1,6 @@
-"""What happens to an instance after the API has said yes: it boots, stops, starts, ends.
+"""The life cycle of an accepted instance: boot, stop, start, termination.
 
-Every step can be run again: a job that was killed is taken up at the next start of the server, from the row's state.
+Every step can be repeated: the next start of the server continues a killed job from the state of the row.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from gpucluster.errors import GpuClusterError
-from gpucluster.localcloud.compute.custom_images import sweep
-from gpucluster.localcloud.engine.protocol import Engine, LaunchRequest
+from gpucluster.localcloud.compute.custom_images import remove_unused
+from gpucluster.localcloud.engine.protocol import Engine, LaunchRequest, RunState
 from gpucluster.localcloud.state.cloud import CloudState, launch_facts, log
 from gpucluster.localcloud.state.faults import Effect
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAction
 from gpucluster.localcloud.state.names import network_name
 from gpucluster.localcloud.state.store import Resource
 from gpucluster.localcloud.state.wire import ApiError
 
-# action -> the state that it needs, the state while it runs, what the engine does (docs: InstanceAction)
-ACTIONS: dict[str, tuple[str, str, Callable[[Engine, str], None]]] = {}
+# action -> the required state, the state during the action, what the engine does (docs: InstanceAction)
+ACTIONS: dict[str, tuple[LifecycleState, LifecycleState, Callable[[Engine, str], None]]] = {}
 
 
 def _restart(engine: Engine, name: str) -> None:
@@ -30,33 +31,33 @@ def _restart(engine: Engine, name: str) -> None:
 
 
 ACTIONS.update(
-    STOP=("RUNNING", "STOPPING", lambda engine, name: engine.stop(name)),
-    SOFTSTOP=("RUNNING", "STOPPING", lambda engine, name: engine.stop(name)),
-    START=("STOPPED", "STARTING", lambda engine, name: engine.start(name)),
-    RESET=("RUNNING", "STARTING", _restart),
-    SOFTRESET=("RUNNING", "STARTING", _restart),
+    STOP=(LifecycleState.RUNNING, LifecycleState.STOPPING, lambda engine, name: engine.stop(name)),
+    SOFTSTOP=(LifecycleState.RUNNING, LifecycleState.STOPPING, lambda engine, name: engine.stop(name)),
+    START=(LifecycleState.STOPPED, LifecycleState.STARTING, lambda engine, name: engine.start(name)),
+    RESET=(LifecycleState.RUNNING, LifecycleState.STARTING, _restart),
+    SOFTRESET=(LifecycleState.RUNNING, LifecycleState.STARTING, _restart),
 )
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """The rows that live and die with an instance, and their states when it runs and when it is gone."""
+    """Rows that are created and removed with an instance, and their states when it runs and when it is gone."""
 
     kind: str
     member: str
-    running: str
-    gone: str
+    running: LifecycleState
+    gone: LifecycleState
 
 
 _PARTS = (
-    _Parts("vnic", "vnic", "AVAILABLE", "TERMINATED"),
-    _Parts("vnicattachment", "vnic_attachment", "ATTACHED", "DETACHED"),
-    _Parts("bootvolumeattachment", "boot_volume_attachment", "ATTACHED", "DETACHED"),
-    _Parts("bootvolume", "boot_volume", "AVAILABLE", "TERMINATED"),
+    _Parts("vnic", "vnic", LifecycleState.AVAILABLE, LifecycleState.TERMINATED),
+    _Parts("vnicattachment", "vnic_attachment", LifecycleState.ATTACHED, LifecycleState.DETACHED),
+    _Parts("bootvolumeattachment", "boot_volume_attachment", LifecycleState.ATTACHED, LifecycleState.DETACHED),
+    _Parts("bootvolume", "boot_volume", LifecycleState.AVAILABLE, LifecycleState.TERMINATED),
 )
 
 
-def begin_launch(cloud: CloudState, ocid: str) -> Future[None]:
+def start_launch(cloud: CloudState, ocid: str) -> Future[None]:
     """Boot a PROVISIONING instance in the background; the future is done when it runs or has failed."""
     instance = cloud.get("instance", ocid)
     try:
@@ -67,41 +68,41 @@ def begin_launch(cloud: CloudState, ocid: str) -> Future[None]:
     try:
         delay += cloud.engine.boot_seconds()
     except GpuClusterError as error:
-        log.error("%s", error)  # the launch itself will fail with it
+        log.error("%s", error)  # the launch fails with the same error
     return cloud.submit(f"launch {ocid}", lambda: launch(cloud, ocid, effect), delay)
 
 
 def launch(cloud: CloudState, ocid: str, effect: Effect) -> bool:
-    """Boot a PROVISIONING instance. True if it runs; False if it failed and is TERMINATED."""
-    with cloud.alone(ocid):
+    """Boot a PROVISIONING instance. True if it runs; False if the boot failed and it is TERMINATED."""
+    with cloud.locked(ocid):
         instance = cloud.get("instance", ocid)
-        if instance.state != "PROVISIONING":
-            return instance.state == "RUNNING"
+        if instance.state != LifecycleState.PROVISIONING:
+            return instance.state == LifecycleState.RUNNING
         try:
             if effect.error is not None:
                 raise effect.error
             if not effect.dead:
                 cloud.engine.launch(_request(cloud, instance))
         except Exception as error:
-            # Whatever goes wrong ends this instance and no other; OCI answers a late failure like this.
+            # Any error terminates this instance and no other; OCI reports a late failure in the same way.
             known = isinstance(error, (GpuClusterError, ApiError))
             log.error("launch of %s (%s) failed: %s", instance.body["displayName"], ocid, error, exc_info=not known)
             code, message = (
                 (error.code, error.message) if isinstance(error, ApiError) else ("InternalError", str(error))
             )
             cloud.end_work(instance.hidden["work_request"], errors=((code, message),))
-            cloud.set_state("instance", ocid, "TERMINATING")
+            cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
             finish_termination(cloud, ocid)
             return False
         with cloud.store.transaction():
             fresh = cloud.get("instance", ocid)
-            if fresh.state == "PROVISIONING":
+            if fresh.state == LifecycleState.PROVISIONING:
                 fresh.hidden["dead"] = effect.dead
                 cloud.store.save(fresh)
-                cloud.set_state("instance", ocid, "RUNNING")
+                cloud.set_state("instance", ocid, LifecycleState.RUNNING)
                 for part in _PARTS:
                     cloud.set_state(part.kind, instance.hidden[part.member], part.running)
-            cloud.end_work(instance.hidden["work_request"], action="CREATED")
+            cloud.end_work(instance.hidden["work_request"], action=WorkAction.CREATED)
         return True
 
 
@@ -123,17 +124,17 @@ def _request(cloud: CloudState, instance: Resource) -> LaunchRequest:
     )
 
 
-def begin_termination(cloud: CloudState, instance: Resource, *, preserve_boot_volume: bool = False) -> str:
-    """Mark an instance TERMINATING, in the caller's transaction. Returns the id of the work request."""
+def mark_terminating(cloud: CloudState, instance: Resource, *, preserve_boot_volume: bool = False) -> str:
+    """Set an instance to TERMINATING, in the caller's transaction. Returns the id of the work request."""
     instance.hidden["preserve_boot_volume"] = preserve_boot_volume
-    instance.hidden["end_work_request"] = cloud.begin_work("TerminateInstance", "instance", instance, "IN_PROGRESS")
+    instance.hidden["end_work_request"] = cloud.begin_work("TerminateInstance", "instance", instance)
     cloud.store.save(instance)
-    cloud.set_state("instance", instance.id, "TERMINATING")
+    cloud.set_state("instance", instance.id, LifecycleState.TERMINATING)
     return str(instance.hidden["end_work_request"])
 
 
-def end_in_background(cloud: CloudState, ocid: str) -> Future[None]:
-    """End a TERMINATING instance on a worker."""
+def start_termination(cloud: CloudState, ocid: str) -> Future[None]:
+    """Finish the termination of a TERMINATING instance on a worker."""
     instance = cloud.get("instance", ocid)
     try:
         delay = cloud.faults.end(launch_facts(cloud, instance.body)).delay
@@ -144,21 +145,21 @@ def end_in_background(cloud: CloudState, ocid: str) -> Future[None]:
 
 
 def terminate(cloud: CloudState, ocid: str) -> None:
-    """End a TERMINATING instance: its container, addresses and attachments."""
-    with cloud.alone(ocid):
-        if cloud.get("instance", ocid).state == "TERMINATING":
+    """Finish the termination of an instance, if it is TERMINATING."""
+    with cloud.locked(ocid):
+        if cloud.get("instance", ocid).state == LifecycleState.TERMINATING:
             finish_termination(cloud, ocid)
 
 
 def finish_termination(cloud: CloudState, ocid: str) -> None:
-    """Remove the container and mark all rows of an instance gone; the instance is TERMINATED at the end.
+    """Remove the container, addresses and attachments of an instance, and set it to TERMINATED.
 
-    If the engine can't remove the container the instance stays TERMINATING: another DELETE, or the next start of the
+    If the engine can't remove the container, the instance stays TERMINATING: another DELETE, or the next start of the
     server, tries again.
     """
     instance = cloud.get("instance", ocid)
     cloud.engine.terminate(instance.hidden["name"])
-    sweep(cloud, without=ocid)
+    remove_unused(cloud, without=ocid)
     keep = instance.hidden.get("preserve_boot_volume", False)
     with cloud.store.transaction():
         for part in _PARTS:
@@ -170,16 +171,16 @@ def finish_termination(cloud: CloudState, ocid: str) -> None:
                 row.gone_at = time.time()
                 cloud.store.save(row)
         cloud.store.release_addresses(ocid)
-        cloud.set_state("instance", ocid, "TERMINATED", gone=True)
+        cloud.set_state("instance", ocid, LifecycleState.TERMINATED, gone=True)
         cloud.end_work(instance.hidden["work_request"], errors=(("Terminated", "The instance was terminated"),))
-        cloud.end_work(instance.hidden.get("end_work_request", ""), action="DELETED")
+        cloud.end_work(instance.hidden.get("end_work_request", ""), action=WorkAction.DELETED)
     if instance.hidden["pool"]:
         cloud.member_lost(instance.hidden["pool"])
 
 
-def act(cloud: CloudState, ocid: str, work_request: str) -> None:
-    """Do the power action that the row names."""
-    with cloud.alone(ocid):
+def run_action(cloud: CloudState, ocid: str, work_request: str) -> None:
+    """Run the power action that the row names."""
+    with cloud.locked(ocid):
         instance = cloud.get("instance", ocid)
         action = instance.hidden.get("action")
         if action is None or instance.state != ACTIONS[action][1]:
@@ -191,24 +192,26 @@ def act(cloud: CloudState, ocid: str, work_request: str) -> None:
             log.error("%s of %s failed: %s", action, ocid, error)
         else:
             cloud.end_work(work_request)
-        settle(cloud, ocid)
+        sync_state(cloud, ocid)
 
 
-def settle(cloud: CloudState, ocid: str) -> None:
-    """Let the row of an instance say what its container is: RUNNING, STOPPED, or TERMINATED if there is none."""
+def sync_state(cloud: CloudState, ocid: str) -> None:
+    """Set the row of an instance to the state of its container: RUNNING, STOPPED, or TERMINATED if there is none."""
     instance = cloud.get("instance", ocid)
     found = cloud.engine.state(instance.hidden["name"])
-    if found == "absent" and instance.hidden.get("dead"):
-        found = "running"  # as far as anybody can see from outside
-    if found == "absent":
+    if found == RunState.ABSENT and instance.hidden.get("dead"):
+        found = RunState.RUNNING  # a dead instance looks like a running one
+    if found == RunState.ABSENT:
         log.error("the container of %s (%s) is gone", instance.body["displayName"], ocid)
-        cloud.set_state("instance", ocid, "TERMINATING")
+        cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
         finish_termination(cloud, ocid)
         return
     with cloud.store.transaction():
         fresh = cloud.get("instance", ocid)
-        if fresh.state == "TERMINATING":
+        if fresh.state == LifecycleState.TERMINATING:
             return
         fresh.hidden.pop("action", None)
         cloud.store.save(fresh)
-        cloud.set_state("instance", ocid, "RUNNING" if found == "running" else "STOPPED")
+        cloud.set_state(
+            "instance", ocid, LifecycleState.RUNNING if found == RunState.RUNNING else LifecycleState.STOPPED
+        )

@@ -1,11 +1,11 @@
-"""Service limits and compartment quotas: large by default, and what `<home>/limits.json` says.
+"""Service limits and compartment quotas: large by default, else the values of `<home>/limits.json`.
 
     {"limits": {"gpu4-count": 16, "standard-e5-core-count": {"local:LOCAL-1-AD-1": 4}},
      "quotas": {"gpu4-count": 8}}
 
-A value is a number, or numbers by availability domain. Names are OCI's; one that is not known fails every request that
-asks, as a test must not pass by a typo. A quota holds for the whole tenancy, each availability domain by itself. The
-file is read at every request, so it may change while the server runs.
+A value is a number, or numbers by availability domain. The names are OCI's. With an unknown name every request that
+reads the limits fails, because else a test could pass by a typo. A quota is for the whole tenancy, and for each
+availability domain separately. The file is read at every request, so it may change while the server runs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpucluster.localcloud.state.wire import ApiError
 LARGE = 100_000
 COMPUTE = "compute"
 _FILE = "limits.json"
-# The limits on a number of things: service, limit, kind of the rows, whether each availability domain has its own.
+# Limits on a number of resources: service, limit, kind of the rows, whether it is per availability domain.
 _COUNTS = (
     ("vcn", "vcn-count", "vcn", False),
     ("filesystem", "file-system-count", "filesystem", True),
@@ -44,7 +44,7 @@ _VOLUMES = "total-storage-gb"
 
 @dataclass(frozen=True)
 class ServiceLimit:
-    """One limit. `used` counts what uses it, in an availability domain ("" for the whole region)."""
+    """One limit. `used` returns the usage in an availability domain ("" for the whole region)."""
 
     service: str
     name: str
@@ -54,16 +54,16 @@ class ServiceLimit:
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """The availability domains that it has a value for, or "" alone."""
+        """The availability domains that it has values for; only "" for a limit of the region."""
         return AVAILABILITY_DOMAINS if self.by_domain else ("",)
 
 
 @cache
-def known() -> Mapping[str, ServiceLimit]:
+def all_limits() -> Mapping[str, ServiceLimit]:
     """Every limit by its name."""
     found = [
         ServiceLimit(COMPUTE, name, f"Compute limit {name}", True, partial(_used_by_instances, name=name))
-        for name in dict.fromkeys(name for shape in shapes.catalogue().values() for name in names_of(shape))
+        for name in dict.fromkeys(name for shape in shapes.catalogue().values() for name in limit_names(shape))
     ]
     found += [
         ServiceLimit(service, name, f"Number of {kind}s", by_domain, partial(_number, kind=kind))
@@ -73,8 +73,8 @@ def known() -> Mapping[str, ServiceLimit]:
     return {limit.name: limit for limit in found}
 
 
-def names_of(shape: shapes.Shape) -> list[str]:
-    """The limits that an instance of a shape uses."""
+def limit_names(shape: shapes.Shape) -> list[str]:
+    """The names of the limits that apply to an instance of a shape."""
     return [name for name in (shape.limit_name, shape.memory_limit_name) if name]
 
 
@@ -85,23 +85,23 @@ def value(cloud: CloudState, limit: ServiceLimit, domain: str) -> int:
 
 def quota(cloud: CloudState, limit: ServiceLimit, domain: str) -> int | None:
     """The quota's value; None if there is none."""
-    wish = _read(cloud)["quotas"].get(limit.name)
-    return None if wish is None else _value(wish, domain, LARGE)
+    setting = _read(cloud)["quotas"].get(limit.name)
+    return None if setting is None else _value(setting, domain, LARGE)
 
 
 def quotas(cloud: CloudState) -> Mapping[str, Any]:
-    """The quotas as they are in the file."""
+    """The quotas of the file, unchanged."""
     quotas: Mapping[str, Any] = _read(cloud)["quotas"]
     return quotas
 
 
-def take(cloud: CloudState, wanted: Mapping[str, float], domain: str) -> None:
-    """Refuse what would go beyond a limit or a quota; call it in the transaction of the create.
+def check(cloud: CloudState, wanted: Mapping[str, float], domain: str) -> None:
+    """Raise 400 if a create would exceed a limit or a quota; call this in the transaction of the create.
 
     Args:
-        wanted: how much more of each limit is wanted, by its name.
+        wanted: the additional usage, by name of the limit.
     """
-    over = [name for name, more in wanted.items() if _beyond(cloud, name, more, domain, value)]
+    over = [name for name, more in wanted.items() if _exceeds(cloud, name, more, domain, value)]
     if over:
         raise ApiError(
             400,
@@ -109,18 +109,18 @@ def take(cloud: CloudState, wanted: Mapping[str, float], domain: str) -> None:
             f"The following service limits were exceeded: {', '.join(over)}."
             " Request a service limit increase from the service limits page in the console.",
         )
-    over = [name for name, more in wanted.items() if _beyond(cloud, name, more, domain, quota)]
+    over = [name for name, more in wanted.items() if _exceeds(cloud, name, more, domain, quota)]
     if over:
         raise ApiError(400, "QuotaExceeded", f"The following compartment quotas were exceeded: {', '.join(over)}.")
 
 
-def take_one(cloud: CloudState, kind: str, domain: str) -> None:
-    """The same for one more thing of a kind."""
-    take(cloud, {name: 1 for _, name, counted, _ in _COUNTS if counted == kind}, domain)
+def check_one_more(cloud: CloudState, kind: str, domain: str) -> None:
+    """The same for one more resource of a kind."""
+    check(cloud, {name: 1 for _, name, counted, _ in _COUNTS if counted == kind}, domain)
 
 
-def wanted_by(shape: shapes.Shape, config: Json, boot_gb: int) -> dict[str, float]:
-    """How much of each limit one instance uses.
+def usage_of(shape: shapes.Shape, config: Json, boot_gb: int) -> dict[str, float]:
+    """The usage of one instance by name of the limit.
 
     Args:
         config: its shapeConfig, with ocpus and memoryInGBs.
@@ -131,13 +131,13 @@ def wanted_by(shape: shapes.Shape, config: Json, boot_gb: int) -> dict[str, floa
     return wanted
 
 
-def _beyond(
+def _exceeds(
     cloud: CloudState, name: str, more: float, domain: str, bound: Callable[[CloudState, ServiceLimit, str], int | None]
 ) -> bool:
-    limit = known()[name]
+    limit = all_limits()[name]
     where = domain if limit.by_domain else ""
     most = bound(cloud, limit, where)
-    # Counting is the dear part, and nobody comes near what is large.
+    # Counting is expensive, so it is skipped for limits that no test reaches.
     return most is not None and most < LARGE and limit.used(cloud, where) + more > most
 
 
@@ -159,28 +159,28 @@ def _read(cloud: CloudState) -> dict[str, dict[str, Any]]:
 def _problems(content: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield from (f"unknown: {name}" for name in content if name not in ("limits", "quotas"))
     for part in ("limits", "quotas"):
-        for name, wish in content[part].items():
-            if name not in known():
+        for name, setting in content[part].items():
+            if name not in all_limits():
                 yield f"there is no limit {name}"
-            values = wish.values() if isinstance(wish, Mapping) else [wish]
+            values = setting.values() if isinstance(setting, Mapping) else [setting]
             if not all(isinstance(one, int) and not isinstance(one, bool) for one in values):
                 yield f"{name} is not a number, nor numbers by availability domain"
-            if isinstance(wish, Mapping) and not set(wish) <= set(known()[name].domains):
-                yield f"{name} has no availability domain {', '.join(set(wish) - set(known()[name].domains))}"
+            if isinstance(setting, Mapping) and not set(setting) <= set(all_limits()[name].domains):
+                yield f"{name} has no availability domain {', '.join(set(setting) - set(all_limits()[name].domains))}"
 
 
-def _value(wish: Any, domain: str, otherwise: int) -> int:
-    if isinstance(wish, Mapping):
-        return int(wish.get(domain, otherwise))
-    return otherwise if wish is None else int(wish)
+def _value(setting: Any, domain: str, otherwise: int) -> int:
+    if isinstance(setting, Mapping):
+        return int(setting.get(domain, otherwise))
+    return otherwise if setting is None else int(setting)
 
 
 def _used_by_instances(cloud: CloudState, domain: str, *, name: str) -> float:
     used = 0.0
     for row in cloud.store.find("instance", availabilityDomain=domain):
         shape = shapes.catalogue().get(row.body["shape"])
-        if shape is not None and name in names_of(shape):
-            used += wanted_by(shape, row.body["shapeConfig"], 0)[name]
+        if shape is not None and name in limit_names(shape):
+            used += usage_of(shape, row.body["shapeConfig"], 0)[name]
     return used
 
 

@@ -11,11 +11,11 @@ from gpucluster.localcloud.state.wire import ApiError, invalid
 
 NUMA_SETTINGS = ("NPS0", "NPS1", "NPS2", "NPS4")
 _VM_PLATFORMS = ("AMD_VM", "INTEL_VM")
-FLEX_GB_PER_OCPU = 16  # what OCI gives a flexible shape for each OCPU when no memory is asked for
+FLEX_GB_PER_OCPU = 16  # OCI's default for each OCPU of a flexible shape
 
 
 def known_shape(name: object) -> shapes.Shape:
-    """The shape of that name; 404 as OCI answers for one that the tenancy does not have."""
+    """The shape of this name. Raises 404, as OCI does for a shape that the tenancy does not have."""
     shape = shapes.catalogue().get(str(name))
     if shape is None:
         raise ApiError(
@@ -24,14 +24,14 @@ def known_shape(name: object) -> shapes.Shape:
     return shape
 
 
-def shape_config(name: str, wish: Json) -> Json:
-    """The shapeConfig that an instance shows: the wish for flexible shapes, the hardware for fixed ones."""
+def shape_config(name: str, wanted: Json) -> Json:
+    """The shapeConfig of an instance: as requested for a flexible shape, from the hardware for a fixed one."""
     shape = known_shape(name)
     if shape.flex:
-        if "ocpus" not in wish:
+        if "ocpus" not in wanted:
             raise invalid(f"shapeConfig.ocpus is required for the flexible shape {name}")
-        ocpus = float(wish["ocpus"])
-        memory = float(wish.get("memoryInGBs") or ocpus * FLEX_GB_PER_OCPU)
+        ocpus = float(wanted["ocpus"])
+        memory = float(wanted.get("memoryInGBs") or ocpus * FLEX_GB_PER_OCPU)
         limits = shape.flex_limits
         if limits and not (1 <= ocpus <= limits.ocpus_max and ocpus <= memory <= limits.memory_gb_max):
             raise invalid(
@@ -48,25 +48,27 @@ def shape_config(name: str, wish: Json) -> Json:
     }
 
 
-def check_platform(name: str, wish: Json | None) -> None:
-    """Refuse a platformConfig that is not one of the shape's (docs: LaunchInstancePlatformConfig)."""
-    if wish is None:
+def check_platform(name: str, wanted: Json | None) -> None:
+    """Raise 400 if the shape does not support a platformConfig (docs: LaunchInstancePlatformConfig)."""
+    if wanted is None:
         return
     shape = known_shape(name)
     types = (shape.platform_config_type,) if shape.platform_config_type else _VM_PLATFORMS
-    if wish.get("type") not in types or (not shape.platform_config_type and name.startswith("BM.")):
-        raise invalid(f"platformConfig.type {wish.get('type')} is not supported by shape {name}")
-    numa = wish.get("numaNodesPerSocket")
+    if wanted.get("type") not in types or (not shape.platform_config_type and name.startswith("BM.")):
+        raise invalid(f"platformConfig.type {wanted.get('type')} is not supported by shape {name}")
+    numa = wanted.get("numaNodesPerSocket")
     if numa is not None and (numa not in NUMA_SETTINGS or not shape.platform_config_type):
         raise invalid(f"platformConfig.numaNodesPerSocket {numa} is not supported by shape {name}")
 
 
 def fixed_size(shape: shapes.Shape) -> tuple[float, float]:
+    """OCPUs and memory in GB of a shape that is not flexible."""
     cores = (shape.sockets or 1) * (shape.cores_per_socket or 1)
     return float(cores), float(shape.memory_gib or 0)
 
 
 def hardware_facts(shape: shapes.Shape) -> Json:
+    """The members of ListShapes and shapeConfig that follow from the hardware."""
     return {
         "gpus": shape.gpus,
         "gpuDescription": f"{shape.gpus} x {shape.gres_type} (emulated)" if shape.gpus else None,

@@ -1,3 +1,4 @@
-"""What runs instances: the protocol, and three engines (Podman containers, plain processes, nothing at all). May import `image` and
-`podman`.
+"""What runs instances: the protocol, and engines with Podman containers, with plain processes, and with nothing.
+
+May import `image` and `podman`.
 """

@@ -1,4 +1,4 @@
-"""An engine that runs nothing: it writes down what it was asked for. For tests of the API."""
+"""An engine that runs nothing: it records what it was asked for in files. For tests of the API."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest
+from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest, RunState
 
 
 @dataclass
 class NullEngine:
-    """A test double that launches nothing: it keeps one small file per machine and network under `root`.
+    """A test double that launches nothing: it keeps one small file per instance and network under `root`.
 
-    For tests of the API alone (`--engine null`); nothing answers at the addresses of its instances.
+    For tests of the API only (`--engine null`); nothing answers at the addresses of its instances.
     """
 
     root: Path
@@ -28,74 +28,79 @@ class NullEngine:
             (self.root / folder).mkdir(parents=True, exist_ok=True)
 
     def boot_seconds(self) -> float:
-        """At once."""
+        """No time."""
         return 0.0
 
     def problems(self) -> list[str]:
-        """Never any."""
+        """None."""
         return []
 
     def platform_image(self) -> str:
-        """A name that stands for nothing."""
+        """The name of an image that does not exist."""
         return self.image
 
     def create_network(self, name: str, cidr: str, labels: Mapping[str, str]) -> None:
-        """Write it down."""
+        """Record it."""
         _write(self.root / "networks" / name, {"cidr": cidr, **labels})
 
     def remove_network(self, name: str) -> None:
-        """Forget it."""
+        """Remove the record."""
         (self.root / "networks" / name).unlink(missing_ok=True)
 
     def networks(self) -> list[str]:
-        """Those written down."""
+        """The recorded ones."""
         return sorted(path.name for path in _records(self.root / "networks"))
 
     def launch(self, request: LaunchRequest) -> None:
-        """Write it down as running."""
+        """Record it as running."""
         _write(
             self.root / "machines" / request.name,
-            {"state": "running", "ocid": request.labels[LABEL_OCID], "ip": request.ip, "hostname": request.hostname},
+            {
+                "state": RunState.RUNNING,
+                "ocid": request.labels[LABEL_OCID],
+                "ip": request.ip,
+                "hostname": request.hostname,
+            },
         )
 
     def start(self, name: str) -> None:
-        """Write it down as running."""
-        self._set(name, "running")
+        """Record it as running."""
+        self._set(name, RunState.RUNNING)
 
     def stop(self, name: str) -> None:
-        """Write it down as stopped."""
-        self._set(name, "stopped")
+        """Record it as stopped."""
+        self._set(name, RunState.STOPPED)
 
     def terminate(self, name: str) -> None:
-        """Forget it."""
+        """Remove the record."""
         (self.root / "machines" / name).unlink(missing_ok=True)
 
-    def state(self, name: str) -> str:
-        """What was written down."""
+    def state(self, name: str) -> RunState:
+        """The recorded state."""
         path = self.root / "machines" / name
-        return str(json.loads(path.read_text())["state"]) if path.exists() else "absent"
+        return RunState(json.loads(path.read_text())["state"]) if path.exists() else RunState.ABSENT
 
     def instances(self) -> list[EngineInstance]:
-        """Those written down."""
+        """The recorded ones."""
         found = []
         for path in _records(self.root / "machines"):
             record = json.loads(path.read_text())
-            found.append(EngineInstance(path.name, record["state"], record["ocid"]))
+            found.append(EngineInstance(path.name, RunState(record["state"]), record["ocid"]))
         return found
 
     def commit(self, name: str, image: str) -> None:
-        """Write it down."""
+        """Record it."""
         _write(self.root / "images" / image.replace("/", "_"), {"of": name})
 
     def remove_image(self, image: str) -> None:
-        """Forget it."""
+        """Remove the record."""
         (self.root / "images" / image.replace("/", "_")).unlink(missing_ok=True)
 
     def console(self, name: str) -> bytes:
-        """One line."""
+        """One line of text."""
         return f"{name} is {self.state(name)}\n".encode()
 
-    def _set(self, name: str, state: str) -> None:
+    def _set(self, name: str, state: RunState) -> None:
         path = self.root / "machines" / name
         _write(path, {**json.loads(path.read_text()), "state": state})
 

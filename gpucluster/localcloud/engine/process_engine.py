@@ -1,15 +1,15 @@
 """Instances as plain processes of this machine, for clusters of thousands of nodes: no container, no boot.
 
-`<home>/process-engine.json`, which whoever starts the server writes, says what runs:
+`<home>/process-engine.json` says what runs; it is written before the server starts:
 
     {"argv": ["slurmd", "-D", "-N", "{hostname}"], "boot_seconds": 2.5, "stop_argv": ["./stop", "{hostname}"]}
 
-`{hostname}`, `{ocid}` and `{ip}` are replaced. A launch waits `boot_seconds` (default 0) and starts `argv` in a session
-of its own with a log file; nothing listens at the address of the instance. A termination runs `stop_argv`, where there
-is one, and kills the process group at once, as a host that is switched off would end; what has left the group is found
-by a mark in its environment and killed within a second. The file is read at each launch and each termination.
+`{hostname}`, `{ocid}` and `{ip}` are replaced. A launch waits `boot_seconds` (default 0) and starts `argv` in its own
+session with a log file; nothing listens at the address of the instance. A termination runs `stop_argv`, if there is
+one, and kills the process group at once, as if the host were switched off. Processes that left the group are found by
+a marker in their environment and killed within a second. The file is read at each launch and each termination.
 
-What runs is in `<home>/processes/machines/<name>`: pid and start time, so a server that was restarted knows its own.
+`<home>/processes/machines/<name>` has the pid and start time, by which a restarted server finds its processes.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from typing import Any
 from gpucluster import process
 from gpucluster.errors import CloudError, GpuClusterError, InputError
 from gpucluster.localcloud.engine.null_engine import NullEngine
-from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest
+from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest, RunState
 
 CONFIG = "process-engine.json"
-_HOME_MARK, _NAME_MARK = "GPUCLUSTER_PROCESS_HOME", "GPUCLUSTER_PROCESS_NAME"
-_PATIENCE = 5.0  # seconds for a killed process to be gone
+_HOME_MARKER, _NAME_MARKER = "GPUCLUSTER_PROCESS_HOME", "GPUCLUSTER_PROCESS_NAME"
+_KILL_DEADLINE = 5.0  # seconds until a killed process is gone
 _STOP_TIMEOUT = 30.0
 _SWEEP_AFTER = 0.5
 _POLL = 0.005
 
 
 class ProcessEngine(NullEngine):
-    """Runs one process for each instance; networks and images are only written down."""
+    """Runs one process for each instance; networks and images are only recorded."""
 
     workers = 4
 
@@ -49,36 +49,36 @@ class ProcessEngine(NullEngine):
         self._sweep_is_due = False
 
     def boot_seconds(self) -> float:
-        """From the launch to the start of the process."""
+        """The time from the launch to the start of the process."""
         return float(self._config().get("boot_seconds", 0))
 
     def launch(self, request: LaunchRequest) -> None:
-        """Start the process; one that is left of the same name is ended first."""
-        if self.state(request.name) == "running":
+        """Start the process. A leftover process of the same name is killed first."""
+        if self.state(request.name) == RunState.RUNNING:
             self._kill(request.name)
         record = {
-            "state": "running",
+            "state": RunState.RUNNING,
             "ocid": request.labels[LABEL_OCID],
             "ip": request.ip,
             "hostname": request.hostname,
         }
-        # Known before it runs: whatever is marked and not known is killed.
+        # Recorded before it runs: a process that has the marker and no record is killed.
         self._write(request.name, record)
         self._spawn(request.name, record)
 
     def start(self, name: str) -> None:
-        """Start the process again; one that runs is fine."""
-        if self.state(name) != "running":
+        """Start the process again, unless it runs."""
+        if self.state(name) != RunState.RUNNING:
             record = {key: value for key, value in self._record(name).items() if key not in ("pid", "identity")}
             self._write(name, record)
             self._spawn(name, record)
 
     def stop(self, name: str) -> None:
-        """End the process; the instance stays."""
+        """Kill the process; the instance stays."""
         self._kill(name)
 
     def terminate(self, name: str) -> None:
-        """End the process and forget the instance; one that is gone is fine."""
+        """Kill the process and remove the record; does nothing for an unknown name."""
         if not self._path(name).exists():
             return
         self._kill(name)
@@ -86,30 +86,30 @@ class ProcessEngine(NullEngine):
         self._log(name).unlink(missing_ok=True)
         self._sweep_soon()
 
-    def state(self, name: str) -> str:
-        """By pid and start time."""
+    def state(self, name: str) -> RunState:
+        """Decided by pid and start time."""
         if not self._path(name).exists():
-            return "absent"
-        return "running" if self._pid(self._record(name)) else "stopped"
+            return RunState.ABSENT
+        return RunState.RUNNING if self._pid(self._record(name)) else RunState.STOPPED
 
     def instances(self) -> list[EngineInstance]:
-        """Those written down; what is marked as ours and belongs to none of them is killed.
+        """The recorded instances. Processes with the marker of this home and without a record are killed.
 
-        For the start of a server, when nothing is being launched: a process whose pid came into no record, because the
-        server before was killed between the two, goes as well.
+        For the start of a server, while nothing is being launched: it also kills a process whose pid is in no record
+        because the earlier server was killed after the start of the process and before it wrote the pid.
         """
         self._sweep(unrecorded=True)
         names = sorted(path.name for path in (self.root / "machines").iterdir() if not path.name.startswith("."))
         return [EngineInstance(name, self.state(name), self._record(name)["ocid"]) for name in names]
 
     def console(self, name: str) -> bytes:
-        """What the process has written."""
+        """The output of the process."""
         with contextlib.suppress(FileNotFoundError):
             return self._log(name).read_bytes()
         return b""
 
     def end_all(self) -> None:
-        """End every process of this home; for tests, which leave nothing behind."""
+        """Kill every process of this home; for tests, which must leave nothing behind."""
         for name in [machine.name for machine in self.instances()]:
             self.terminate(name)
         self._sweep()
@@ -118,8 +118,8 @@ class ProcessEngine(NullEngine):
 
     def _spawn(self, name: str, record: Mapping[str, Any]) -> None:
         config = self._config()
-        env = {**os.environ, _HOME_MARK: str(self._home), _NAME_MARK: name}
-        pid = process.spawn_daemon(_filled(config["argv"], record), log=self._log(name), env=env)
+        env = {**os.environ, _HOME_MARKER: str(self._home), _NAME_MARKER: name}
+        pid = process.spawn_daemon(_fill_in(config["argv"], record), log=self._log(name), env=env)
         self._write(name, {**record, "pid": pid, "identity": process.identity(pid)})
 
     def _kill(self, name: str) -> None:
@@ -127,10 +127,10 @@ class ProcessEngine(NullEngine):
         self._ask_to_stop(record)
         pid = self._pid(record)
         if pid is not None:
-            # Its pid is that of its group, and the group keeps it from being given to another process.
+            # The pid is also the id of the process group, so the kernel does not reuse it while the group exists.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-            until = time.monotonic() + _PATIENCE
+            until = time.monotonic() + _KILL_DEADLINE
             while self._pid(record) is not None:
                 if time.monotonic() > until:
                     raise CloudError(f"the process {pid} of {name} does not end", where=str(self._path(name)))
@@ -139,21 +139,21 @@ class ProcessEngine(NullEngine):
             _reap(int(record["pid"]))
 
     def _ask_to_stop(self, record: Mapping[str, Any]) -> None:
-        # It is killed afterwards anyway.
+        # Errors do not matter: the process is killed afterwards.
         with contextlib.suppress(GpuClusterError):
             argv = self._config().get("stop_argv")
             if argv and record.get("pid"):
-                process.run(_filled(argv, record), check=False, timeout=_STOP_TIMEOUT)
+                process.run(_fill_in(argv, record), check=False, timeout=_STOP_TIMEOUT)
 
     def _pid(self, record: Mapping[str, Any]) -> int | None:
-        """The pid of an instance's process if that very process lives."""
+        """The pid of an instance's process, if it is still the same process; else None."""
         pid = record.get("pid")
         return int(pid) if pid and process.identity(int(pid)) == record["identity"] else None
 
-    # those that left their group
+    # processes that left their group
 
     def _sweep_soon(self) -> None:
-        """One look at all processes serves many terminations."""
+        """Schedule a sweep: one search through all processes serves many terminations."""
         with self._sweeping:
             if self._sweep_is_due:
                 return
@@ -165,8 +165,8 @@ class ProcessEngine(NullEngine):
     def _sweep(self, *, unrecorded: bool = False) -> None:
         with self._sweeping:
             self._sweep_is_due = False
-        for pid in process.marked(_HOME_MARK, str(self._home)):
-            name = _mark(pid)
+        for pid in process.marked(_HOME_MARKER, str(self._home)):
+            name = _marker_name(pid)
             if name and self._is_stray(name, unrecorded):
                 for one in (pid, *_descendants(pid)):
                     with contextlib.suppress(ProcessLookupError):
@@ -193,7 +193,9 @@ class ProcessEngine(NullEngine):
         except OSError as error:
             raise InputError(f"can't be read: {error.strerror}", where=str(file), hint=hint) from error
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"is not what the process engine needs: {error!r}", where=str(file), hint=hint) from error
+            raise InputError(
+                f"is not a valid configuration of the process engine: {error!r}", where=str(file), hint=hint
+            ) from error
         return dict(config)
 
     def _path(self, name: str) -> Path:
@@ -211,7 +213,7 @@ class ProcessEngine(NullEngine):
         os.replace(part, self._path(name))
 
 
-def _filled(argv: list[str], record: Mapping[str, Any]) -> list[str]:
+def _fill_in(argv: list[str], record: Mapping[str, Any]) -> list[str]:
     def fill(word: str) -> str:
         for name in ("hostname", "ocid", "ip"):
             word = word.replace(f"{{{name}}}", str(record[name]))
@@ -220,8 +222,8 @@ def _filled(argv: list[str], record: Mapping[str, Any]) -> list[str]:
     return [fill(str(word)) for word in argv]
 
 
-def _mark(pid: int) -> str:
-    prefix = f"{_NAME_MARK}=".encode()
+def _marker_name(pid: int) -> str:
+    prefix = f"{_NAME_MARKER}=".encode()
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -230,7 +232,7 @@ def _mark(pid: int) -> str:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Children and theirs: those of a node's daemons need not carry the mark."""
+    """All descendants: those of a node's daemons may not have the marker."""
     found = []
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -240,6 +242,6 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _reap(pid: int) -> None:
-    """Take note of the end of a child of ours; one that a server before us started is not ours."""
+    """Reap an ended child. A process that an earlier server started is not a child of this one."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

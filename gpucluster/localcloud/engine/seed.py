@@ -1,7 +1,4 @@
-"""What an instance finds at its first boot: a NoCloud seed.
-
-These are the files that cloud-init reads instead of asking a metadata service.
-"""
+"""The NoCloud seed of an instance: files that cloud-init reads at the first boot instead of a metadata service."""
 
 from __future__ import annotations
 
@@ -16,15 +13,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Seed:
-    """The first boot of one instance.
+    """The input of one instance's first boot.
 
     Args:
-        instance_id: a new one makes cloud-init treat the disk as a new instance.
+        instance_id: with a new id cloud-init treats the disk as a new instance.
         hostname: short name, without a domain.
         address: IPv4 address, for /etc/hosts.
-        user_data: as the user gave it: cloud-config, a script, MIME parts or gzip; None for none.
+        user_data: unchanged: cloud-config, a script, MIME parts or gzip; None for none.
         public_keys: for the default user.
-        login_user: name of the default user; empty for the one that the image knows.
+        login_user: name of the default user; empty for the image's own.
         metadata: what `cloud-init query ds.meta_data.metadata` shows.
     """
 
@@ -37,7 +34,7 @@ class Seed:
     login_user: str = ""
 
     def write(self, folder: Path) -> None:
-        """Write the files, readable by us alone: user data often holds secrets. What was there before goes."""
+        """Write the files, readable by root only: user data often holds secrets. Replaces the folder."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
         meta_data = {
@@ -53,10 +50,10 @@ class Seed:
         _write(folder / "hosts", hosts.encode())
 
     def _vendor_data(self) -> bytes:
-        """What OCI's images have in their own configuration: the name of the default user."""
+        """The name of the default user, which OCI's images have in their own configuration."""
         if not self.login_user:
             return b""
-        # Of the `user` here and the image's default_user cloud-init makes one: this name, the groups and rights there.
+        # cloud-init merges this `user` with the image's default_user: the name from here, the groups and rights there.
         return f"#cloud-config\n{json.dumps({'user': {'name': self.login_user}})}\n".encode()
 
 

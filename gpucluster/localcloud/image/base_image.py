@@ -1,4 +1,4 @@
-"""The base image: Debian 13 with everything that the roles install, made once and kept."""
+"""The base image: Debian 13 with everything that the roles install. Built once, then cached."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gpucluster.errors import CloudError, EnvironmentFault
 from gpucluster.events import Event, Sink, ignore
 from gpucluster.localcloud.image import debian_mirror
 from gpucluster.localcloud.image.debian_mirror import DebianMirror
-from gpucluster.localcloud.podman.command import podman, said
+from gpucluster.localcloud.podman.command import error_text, podman
 
 SUITE = "trixie"
 REPOSITORY = "localhost/gpucluster/debian13"
-# To be raised when the same files must give another image, because of a change in this module.
+# Raise this when a change of this module makes another image from the same files.
 _RECIPE = 1
 _EVENT = "image:debian13"
 # One lock for all homes: they share Podman's storage.
@@ -36,12 +36,12 @@ _FILES = _HERE / "image_files"
 # The tar file, the directory that it is made from, and the image in Podman's storage take 1.3 GB each.
 _BUILD_BYTES = 3_500_000_000
 _STORE_BYTES = 1_800_000_000
-# Whatever kills us, the build ends as well: the shell gets a signal, then `unshare`, then every process of its
-# namespace, and with the last of them the mounts in the new root are gone, so that what is left is safe to remove.
+# The build also ends when this process is killed: the shell gets a signal, then `unshare`, then every process of its
+# namespace. With the last process the mounts in the new root are gone, so the leftover folder is safe to remove.
 _SHELL = ("sh", "-c", 'trap "exit 130" INT TERM; "$@" 2>&1 & wait $!', "sh")
 _NAMESPACE = ("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc")
-_DIES_WITH_US = ("setpriv", "--pdeathsig=TERM", "--", *_SHELL, "setpriv", "--pdeathsig=KILL", "--", *_NAMESPACE)
-# The lines of mmdebstrap that mean something to who waits.
+_ENDS_WITH_PARENT = ("setpriv", "--pdeathsig=TERM", "--", *_SHELL, "setpriv", "--pdeathsig=KILL", "--", *_NAMESPACE)
+# The lines of mmdebstrap that are shown as progress.
 _STEPS = ("I: running apt-get", "I: downloading", "I: extracting", "I: installing", "I: creating tarball")
 _NO_SPACE = "No space left on device"
 _NO_NETWORK = (
@@ -59,7 +59,7 @@ _NO_KEY = ("NO_PUBKEY", "is not signed", "Missing key")
 
 @dataclass(frozen=True)
 class BaseImage:
-    """The base image as Podman has it; `cached` is False for who had to make or import it, in `seconds`."""
+    """The base image in Podman's storage. `cached`: it was there before; else it was built or imported in `seconds`."""
 
     reference: str
     id: str
@@ -70,7 +70,7 @@ class BaseImage:
 
 @cache
 def reference() -> str:
-    """The image's name: its tag is a digest of all that it is made from."""
+    """The image's name. Its tag is a digest of everything that the image is made from."""
     digest = hashlib.sha256(f"{_RECIPE} {SUITE} {platform.machine()}\n".encode())
     for file in [_PACKAGES, *sorted(path for path in _FILES.rglob("*") if path.is_file())]:
         content = file.read_bytes()
@@ -79,21 +79,21 @@ def reference() -> str:
 
 
 def packages() -> list[str]:
-    """Names of the Debian packages in the image, besides what they depend on."""
+    """Names of the Debian packages in the image, without their dependencies."""
     lines = (line.partition("#")[0].strip() for line in _PACKAGES.read_text().splitlines())
     return [line for line in lines if line]
 
 
 def ensure_image(home: Path, on_event: Sink = ignore) -> BaseImage:
-    """Have the base image in Podman's storage; make it if it is nowhere, which takes about a minute.
+    """Make sure that Podman's storage has the base image. To build it takes about a minute.
 
-    Safe against a second caller (one makes it, the other waits) and against being killed (nothing half made is used).
+    Safe with several callers (one builds, the others wait) and when it is killed (an incomplete image is never used).
 
     Args:
-        home: the local cloud's home; the image's tar file is kept in `images/`.
+        home: the local cloud's home; its folder `images/` keeps the image's tar file.
 
     Raises:
-        EnvironmentFault: no network, no mirror, no space, or a program is missing; the hint says what to do.
+        EnvironmentFault: network, mirror, disk space or a program is missing; the hint says what to do.
     """
     began = time.monotonic()
     present = _inspect(began, cached=True)
@@ -119,7 +119,7 @@ def _inspect(began: float, *, cached: bool) -> BaseImage | None:
 
 @contextmanager
 def _lock(on_event: Sink) -> Iterator[None]:
-    """One builder at a time; the kernel lets go of the lock of a builder that was killed."""
+    """Allow one builder at a time. The kernel releases the lock of a killed builder."""
     with _LOCK.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,13 +140,13 @@ def _make(folder: Path, on_event: Sink, began: float) -> BaseImage:
     if made is None:
         raise CloudError(
             f"Podman imported {tar} but does not have {reference()}",
-            hint="Another program removes images here? Run the command again",
+            hint="Another program may have removed it. Run the command again",
         )
     return made
 
 
 def _remove_leftovers(folder: Path, tar: Path) -> None:
-    """What killed builds left, and tar files of earlier recipes. We hold the lock: nobody else works here."""
+    """Remove the folders of killed builds and tar files of earlier recipes. The caller holds the lock."""
     for path in folder.iterdir():
         if path.is_dir() and path.name.startswith("build-"):
             shutil.rmtree(path, ignore_errors=True)
@@ -155,13 +155,13 @@ def _remove_leftovers(folder: Path, tar: Path) -> None:
 
 
 def _bootstrap(tar: Path, on_event: Sink) -> None:
-    """Make the tar file under another name, and give it its own when it is whole."""
+    """Build the tar file under another name, and rename it when it is complete."""
     mirror = debian_mirror.find(tar.parent / "debian.sources")
     _check_space(tar.parent, _BUILD_BYTES)
-    said_by_it: list[str] = []
+    output: list[str] = []
 
     def progress(line: str) -> None:
-        said_by_it.append(line)
+        output.append(line)
         if line.startswith(_STEPS):
             on_event(Event("resource", _EVENT, "creating", line.removeprefix("I: ")))
 
@@ -171,7 +171,7 @@ def _bootstrap(tar: Path, on_event: Sink) -> None:
         env = {**os.environ, "TMPDIR": scratch, "LC_ALL": "C"}
         done = process.stream(_bootstrap_command(mirror, part), env=env, on_line=progress)
         if done.returncode != 0:
-            raise _bootstrap_fault(said_by_it, mirror, tar)
+            raise _bootstrap_fault(output, mirror, tar)
         part.replace(tar)
 
 
@@ -192,7 +192,7 @@ def _bootstrap_command(mirror: DebianMirror, target: Path) -> list[str]:
         f'--customize-hook=sh {shlex.quote(str(_FILES / "customize.sh"))} "$1"',
     ]
     command = ["mmdebstrap", *options, SUITE, str(target), *mirror.lines(SUITE)]
-    return [*_DIES_WITH_US, *command]
+    return [*_ENDS_WITH_PARENT, *command]
 
 
 def _bootstrap_fault(lines: list[str], mirror: DebianMirror, tar: Path) -> EnvironmentFault:
@@ -223,9 +223,9 @@ def _import(tar: Path) -> None:
     if _NO_SPACE.lower() in done.stderr.lower():
         raise EnvironmentFault("the disk became full while the image was imported", where=root, hint="Free 1 GB there")
     raise CloudError(
-        f"Podman did not import the base image: {said(done)}",
+        f"Podman did not import the base image: {error_text(done)}",
         where=str(tar),
-        hint="Remove this file if it is damaged; it is then made again",
+        hint="Remove this file if it is damaged, then run the command again",
     )
 
 

@@ -1,4 +1,4 @@
-"""Where Debian's packages come from: the same mirror, keys and proxies that apt uses on this host."""
+"""The source of Debian's packages: the mirror, keys and proxies that apt uses on this host."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from gpucluster import process
 from gpucluster.errors import EnvironmentFault
 
-# Suites by which the archives of Debian itself are known; Ubuntu's and others' have names of their own.
+# Names of the suites of Debian itself; Ubuntu and others have different names.
 _RELEASES = frozenset({"bullseye", "bookworm", "trixie", "forky", "sid", "oldstable", "stable", "testing", "unstable"})
 _KEYRINGS = ("/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp")
 _ONE_LINE = re.compile(r"^deb\s+(?:\[(?P<options>[^]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<components>.*)$")
 _FIELD = re.compile(r"^(\S+?):(.*(?:\n[ \t]+.*)*)", re.MULTILINE)
-# What apt was told here about reaching the mirror; the rest of its settings is none of an instance's business.
+# Settings of apt about the connection to the mirror; an instance does not get the others.
 _APT_SETTINGS = re.compile(r"^Acquire::(https?::|Check-Valid-Until |Check-Date |Retries |ForceIPv[46] )", re.IGNORECASE)
 
 
@@ -32,12 +32,12 @@ class AptSource:
 
 @dataclass(frozen=True)
 class DebianMirror:
-    """What a bootstrap of Debian needs.
+    """The input of a bootstrap of Debian.
 
     Args:
         uri: the main archive.
-        security_uri: the archive of security updates; None if this host knows none.
-        keyring: a file with the archive's public keys; None to leave it to apt.
+        security_uri: the archive of security updates; None if this host has none configured.
+        keyring: a file with the archive's public keys; None for apt's default.
         apt_options: lines of apt.conf.
         file: where the main archive was found.
     """
@@ -58,14 +58,14 @@ def find(own: Path, apt: Path = Path("/etc/apt")) -> DebianMirror:
     """The Debian mirror of this host.
 
     Args:
-        own: a file in the format of sources.list(5), "deb822" or one-line, that is asked before apt's configuration;
-            for hosts that are no Debian or have a nearer mirror.
+        own: a file in the format of sources.list(5), "deb822" or one-line, that is read before apt's configuration;
+            for hosts that are not Debian or have a nearer mirror.
     """
     found = [source for source in read_sources([own, *_source_files(apt)]) if "main" in source.components]
     main = next((source for source in found if _RELEASES & set(source.suites)), None)
     if main is None:
         raise EnvironmentFault(
-            "no Debian mirror is configured on this host, so that the base image can't be made",
+            "no Debian mirror is configured on this host, so the base image can't be made",
             where=str(apt),
             hint=f"Write one into {own}: deb <address of a Debian mirror> trixie main",
         )
@@ -80,7 +80,7 @@ def find(own: Path, apt: Path = Path("/etc/apt")) -> DebianMirror:
 
 
 def read_sources(files: list[Path]) -> Iterator[AptSource]:
-    """The enabled binary archives in these files, in their order; files that are not there are passed over."""
+    """The enabled binary archives in these files, in order; missing files are skipped."""
     for file in files:
         if file.is_file():
             text = file.read_text(errors="replace")
@@ -117,7 +117,7 @@ def _is_security(suite: str) -> bool:
 
 
 def _resolve(uri: str) -> str:
-    """A list of mirrors in a file of this host means nothing on an instance: take its first entry."""
+    """Replace a list of mirrors by its first entry: an instance does not have the file with the list."""
     scheme, _, path = uri.partition(":")
     if scheme != "mirror+file":
         return uri

@@ -1,1 +1,1 @@
-"""Calls of Podman, and what this host allows. Imports nothing else of the local cloud."""
+"""Calls of Podman, and what this host allows. Imports no other folder of the local cloud."""

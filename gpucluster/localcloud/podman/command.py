@@ -1,4 +1,4 @@
-"""The container engine: what this host allows, how Podman is called, and why it could not be."""
+"""Calls of Podman, its error texts, and a check whether it works on this host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def podman(*arguments: str, check: bool = True, timeout: float = 300) -> process
     """Call Podman.
 
     Args:
-        check: raise CloudError with Podman's words when it refuses.
+        check: raise CloudError with Podman's error text when it fails.
         timeout: seconds.
     """
     if shutil.which("podman") is None:
@@ -22,24 +22,24 @@ def podman(*arguments: str, check: bool = True, timeout: float = 300) -> process
     done = process.run(["podman", *arguments], check=False, timeout=timeout)
     if check and done.returncode != 0:
         raise CloudError(
-            f"podman {_verb(arguments)} failed: {said(done)}",
+            f"podman {_verb(arguments)} failed: {error_text(done)}",
             where=f"podman, status {done.returncode}",
             hint="; ".join(static_problems()),
         )
     return done
 
 
-def said(done: process.Completed) -> str:
-    """Podman's words about a failure, without its noise."""
+def error_text(done: process.Completed) -> str:
+    """Podman's error text, without lines that say nothing about the failure."""
     lines = [line for line in done.stderr.splitlines() if line.strip() and "failed to connect to syslog" not in line]
-    return "\n".join(lines[-5:]).removeprefix("Error: ") or "it said nothing"
+    return "\n".join(lines[-5:]).removeprefix("Error: ") or "no error text"
 
 
 def probe(image: str | None = None) -> list[str]:
-    """What keeps this host from running instances, each with its cure; empty if nothing does.
+    """What keeps this host from running instances, each with its fix; empty if nothing does.
 
     Args:
-        image: an image that is here; a program is then really started in it (0.4 s).
+        image: a local image; if given, a program is started in it as a test (0.4 s).
     """
     if sys.platform != "linux":
         return [f"the local cloud needs Linux; this is {sys.platform}. Run it in a Linux virtual machine"]
@@ -61,7 +61,7 @@ def _backend_problems() -> list[str]:
         ["podman", "info", "--format", "{{.Host.NetworkBackend}} {{.Store.GraphDriverName}}"], check=False, timeout=60
     )
     if done.returncode != 0:
-        return [f"podman does not work: {said(done)}. Try `podman info`"]
+        return [f"podman does not work: {error_text(done)}. Try `podman info`"]
     backend, driver = [*done.stdout.split(), "?", "?"][:2]
     problems = []
     if backend != "netavark":
@@ -81,4 +81,4 @@ def _trial_problems(image: str) -> list[str]:
     chosen = settings()
     argv = ["podman", "--runtime", chosen.runtime, "run", "--rm", "--network=none", "--label=gpucluster.trial=1"]
     done = process.run([*argv, *chosen.run_options(), image, "/bin/true"], check=False, timeout=60)
-    return [] if done.returncode == 0 else [f"a container does not start ({chosen.runtime}): {said(done)}"]
+    return [] if done.returncode == 0 else [f"a container does not start ({chosen.runtime}): {error_text(done)}"]

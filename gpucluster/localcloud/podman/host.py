@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-# Where distributions put what Podman starts for its networks (containers.conf(5), helper_binaries_dir).
+# Folders where distributions install Podman's network helpers (containers.conf(5), helper_binaries_dir).
 _HELPER_DIRECTORIES = ("/usr/lib/podman", "/usr/libexec/podman", "/usr/local/lib/podman", "/usr/local/libexec/podman")
-# Programs, and the Debian package of each.
+# Required programs, with the Debian package of each.
 _PROGRAMS = {
     "podman": "podman",
     "conmon": "conmon",
@@ -21,7 +21,7 @@ _PROGRAMS = {
 }
 _HELPERS = {"netavark": "netavark", "aardvark-dns": "aardvark-dns"}
 _NEEDED_CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21, "CAP_MKNOD": 27}
-# Enough for Slurm's and MariaDB's daemons; slapd reserves memory for every file that it might open.
+# Enough for Slurm's and MariaDB's daemons. Not more, because slapd reserves memory for every file that it may open.
 _WANTED_FILES = 8192
 _FEWEST_FILES = 1024
 _WANTED_PROCESSES = 32768
@@ -29,7 +29,7 @@ _WANTED_PROCESSES = 32768
 
 @dataclass(frozen=True)
 class HostSettings:
-    """What `podman run` must be told on this host.
+    """Settings of `podman run` on this host.
 
     Args:
         runtime: name of the OCI runtime.
@@ -45,8 +45,8 @@ class HostSettings:
     def run_options(self) -> list[str]:
         """Options of `podman run` for a container that boots systemd.
 
-        Not --privileged: that would show the disks of this host to whatever formats disks on an instance. For the same
-        reason an instance may not load kernel modules, set the clock or write to hardware.
+        Not --privileged: then a program that formats disks on an instance could see the disks of this host. For the
+        same reason an instance may not load kernel modules, set the clock or write to hardware.
         """
         return [
             "--systemd=always",
@@ -64,18 +64,18 @@ class HostSettings:
 
 @cache
 def settings() -> HostSettings:
-    """What this host allows, looked up once."""
+    """The settings for this host, determined once."""
     return HostSettings(
         runtime=_runtime(),
         files=_limit(resource.RLIMIT_NOFILE, _WANTED_FILES),
-        # Podman never grants more processes than the kernel has numbers for.
+        # Podman never allows more processes than the kernel has process ids.
         processes=min(_limit(resource.RLIMIT_NPROC, _WANTED_PROCESSES), _pid_max()),
         fuse=Path("/dev/fuse").exists(),
     )
 
 
 def _limit(kind: int, wanted: int) -> int:
-    """The hard limit can be lowered by anybody; raising it needs CAP_SYS_RESOURCE, which is not always there."""
+    """The wanted limit, or a lower hard limit: raising that needs CAP_SYS_RESOURCE, which may be missing."""
     hard = resource.getrlimit(kind)[1]
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
 
@@ -89,7 +89,7 @@ def _unified_cgroups() -> bool:
 
 
 def _runtime() -> str:
-    """Choose runc where it is: it works with every layout of control groups; crun refuses version 1 and hybrid ones."""
+    """Prefer runc: it works with every layout of control groups, while crun refuses version 1 and hybrid layouts."""
     if shutil.which("runc") or not (_unified_cgroups() and shutil.which("crun")):
         return "runc"
     return "crun"
@@ -103,6 +103,7 @@ def _capabilities() -> int:
 
 
 def static_problems() -> list[str]:
+    """What keeps this host from running instances, each with its fix, as far as it is known without a container."""
     return [*_user_problems(), *_program_problems(), *_kernel_problems()]
 
 

@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> int:
-    """Serve Terraform; refuse anyone else."""
+    """Serve Terraform; print a message for every other caller."""
     if "TF_PLUGIN_MAGIC_COOKIE" not in os.environ:
         sys.stderr.write("This is a provider plugin. Terraform starts it; there is nothing to do by hand.\n")
         return 1

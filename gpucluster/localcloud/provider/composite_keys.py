@@ -1,6 +1,6 @@
-"""Terraform's resources that have no OCID: what they are is in their id, which the provider makes of attributes.
+"""Create, read and delete of resources without an OCID: the provider makes their id from attributes.
 
-An agreement is only fetched, a subscription is found in a list, a shape of an image lies at its own path.
+An agreement is only fetched, a subscription is found in a list, a shape of an image has its own path.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from gpucluster.localcloud.provider.translation import from_wire, to_wire
 
 
 class CompositeKeyOperator:
-    """Does to the cloud what Terraform asks for."""
+    """Carries out Terraform's operations."""
 
     def __init__(self, client: RestClient) -> None:
         self.client = client
 
     def create(self, kind: ManagedResource, planned: Mapping[str, Any]) -> Json:
-        """Create, or fetch what only needs to be fetched; there is nothing to wait for."""
-        keyed = _keyed(kind)
-        body = to_wire(kind.schema, planned) if keyed.make == "POST" else {} if keyed.make == "PUT" else None
-        answer = self.client.call(keyed.make, filled(kind.path, planned), body=body).body or {}
-        state = from_wire(kind.schema, answer, planned)
-        state["id"] = filled(keyed.key, state)
+        """Create, or fetch if the resource is only fetched. These resources are ready at once."""
+        key = _key_of(kind)
+        body = {"POST": to_wire(kind.schema, planned), "PUT": {}}.get(key.create_method)
+        reply = self.client.call(key.create_method, filled(kind.path, planned), body=body).body or {}
+        state = from_wire(kind.schema, reply, planned)
+        state["id"] = filled(key.id_template, state)
         return state
 
     def read(self, kind: ManagedResource, state: Mapping[str, Any], *, everything: bool = False) -> Json | None:
-        """The state of now; None if it is gone."""
-        keyed = _keyed(kind)
-        if not keyed.look:
+        """The current state; None if the resource is gone."""
+        key = _key_of(kind)
+        if key.read == "none":
             return dict(state)
-        wanted = {**state, **_values(keyed.key, state["id"])}
-        body = self._listed(kind, wanted) if keyed.look == "list" else self._got(kind, wanted)
+        wanted = {**state, **_values(key.id_template, state["id"])}
+        body = self._listed(kind, wanted) if key.read == "list" else self._get(kind, wanted)
         if body is None:
             return None
         return {**from_wire(kind.schema, body, wanted, everything=everything), "id": state["id"]}
 
     def delete(self, kind: ManagedResource, state: Mapping[str, Any]) -> None:
-        """Delete; what is only in Terraform's state just goes from there."""
-        keyed = _keyed(kind)
-        if not keyed.look:
+        """Delete. Does nothing for a resource that is only in Terraform's state."""
+        key = _key_of(kind)
+        if key.read == "none":
             return
-        wanted = {**state, **_values(keyed.key, state["id"])}
+        wanted = {**state, **_values(key.id_template, state["id"])}
         try:
-            self.client.call("DELETE", filled(kind.path, wanted), query=_query(keyed, wanted) or None)
+            self.client.call("DELETE", filled(kind.path, wanted), query=_query(key, wanted) or None)
         except ServiceError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
 
-    def _got(self, kind: ManagedResource, wanted: Mapping[str, Any]) -> Json | None:
+    def _get(self, kind: ManagedResource, wanted: Mapping[str, Any]) -> Json | None:
         try:
             body: Json = self.client.call("GET", filled(kind.path, wanted)).body
         except ServiceError as error:
@@ -64,27 +64,27 @@ class CompositeKeyOperator:
         return body
 
     def _listed(self, kind: ManagedResource, wanted: Mapping[str, Any]) -> Json | None:
-        keyed = _keyed(kind)
-        for body in self.client.items(kind.path, _query(keyed, wanted)):
+        key = _key_of(kind)
+        for body in self.client.items(kind.path, _query(key, wanted)):
             shown = from_wire(kind.schema, body, {})
-            if all(shown[name] == wanted[name] for name in keyed.match):
+            if all(shown[name] == wanted[name] for name in key.match):
                 return dict(body)
         return None
 
 
-def _keyed(kind: ManagedResource) -> CompositeKey:
-    assert kind.keyed is not None, f"{kind.type_name} has an OCID"
-    return kind.keyed
+def _key_of(kind: ManagedResource) -> CompositeKey:
+    assert kind.composite_key is not None, f"{kind.type_name} has an OCID"
+    return kind.composite_key
 
 
-def _query(keyed: CompositeKey, values: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(values[attribute]) for name, attribute in keyed.query.items()}
+def _query(key: CompositeKey, values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(values[attribute]) for name, attribute in key.query.items()}
 
 
-def _values(key: str, text: str) -> dict[str, str]:
-    """The attributes that an id was made of."""
-    pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", key)
+def _values(id_template: str, text: str) -> dict[str, str]:
+    """The attributes in an id."""
+    pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", id_template)
     match = re.fullmatch(pattern, text)
     if match is None:
-        raise ServiceError(0, "IllegalId", f"{text!r} is not of the form {key}")
+        raise ServiceError(0, "IllegalId", f"{text!r} is not of the form {id_template}")
     return {name: unquote(value) for name, value in match.groupdict().items()}

@@ -1,8 +1,7 @@
-"""The stand-in for Terraform's provider oracle/oci: where it is installed, and its entry.
+"""The installation of the stand-in provider, and Terraform's configuration for it.
 
-Terraform gets it from a folder (`install`) that its configuration names (`cli_config`): `init` needs no network.
-A development override would do as well, but warns at every command. What it can do is in plugin.py.
-Run by Terraform as `python -m gpucluster.localcloud.provider`.
+Terraform takes the provider from a folder (`install`) that its configuration names (`cli_config`), so `init` needs no
+network. A development override would work as well, but Terraform warns about it at every command.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ import sys
 import tempfile
 from pathlib import Path
 
-# The release whose schema provider_schema.json has; the root asks for "oracle/oci" from 6.0.
+# The release that schema.json was taken from; the Terraform root requires "oracle/oci" from 6.0.
 VERSION = "8.28.0"
 _SOURCE = "oracle/oci"
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 _LAUNCHER = "launch"
 
-# Terraform links the package's folder into its own and remembers a checksum of it, so the package must never change.
-# What differs from machine to machine is in the launcher, which lies beside HOST/oracle/oci/VERSION/PLATFORM/program.
+# Terraform links the package's folder into its own and stores its checksum, so the package must never change. What
+# differs between machines is in the launcher, which is outside HOST/oracle/oci/VERSION/PLATFORM/program.
 _PROGRAM = f"""#!/bin/sh
 exec "$(dirname "$0")/../../../../../{_LAUNCHER}" "$@"
 """
 
 
 def install(plugin_dir: Path, provider_address: str) -> None:
-    """Put the provider where Terraform finds it. Writes only what is missing or has changed.
+    """Install the provider in a folder for Terraform. Writes only what is missing or has changed.
 
     Args:
         plugin_dir: folder of providers; several clusters may share it.
@@ -47,7 +46,7 @@ def install(plugin_dir: Path, provider_address: str) -> None:
 
 
 def cli_config(plugin_dir: Path) -> str:
-    """Text of a Terraform CLI configuration (TF_CLI_CONFIG_FILE): oracle/oci from `plugin_dir`, the rest as usual."""
+    """A Terraform CLI configuration (TF_CLI_CONFIG_FILE): oracle/oci from `plugin_dir`, other providers as usual."""
     path = str(plugin_dir.resolve()).replace("\\", "\\\\").replace('"', '\\"').replace("${", "$${").replace("%{", "%%{")
     return f"""disable_checkpoint = true
 
@@ -64,7 +63,7 @@ provider_installation {{
 
 
 def _write_program(path: Path, text: str) -> None:
-    """Replace as a whole, so that a Terraform that starts now sees the old file or the new one."""
+    """Replace a file atomically, so that a Terraform that starts now sees the old file or the new one."""
     if path.exists() and path.read_text() == text and os.access(path, os.X_OK):
         return
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

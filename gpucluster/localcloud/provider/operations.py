@@ -1,8 +1,4 @@
-"""Terraform's resources as the API knows them: names and types translated, and create, read, update and delete.
-
-What there is to know about a resource is data: provider_schema.json has the attributes (facts of oracle/oci), and
-provider_resources.toml how the API is spoken to.
-"""
+"""Create, read, update and delete of resources that have an OCID, and data sources, by calls of the API."""
 
 from __future__ import annotations
 
@@ -18,21 +14,21 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from gpucluster.localcloud.provider.rest import WORTH_RETRYING, RestClient, RestReply, ServiceError
+from gpucluster.localcloud.provider.rest import RETRYABLE, RestClient, RestReply, ServiceError
 from gpucluster.localcloud.provider.schema import DataSource, Json, ManagedResource, catalogue, filled
 from gpucluster.localcloud.provider.translation import from_wire, state_value, to_wire, wire_name
 
 GONE = frozenset({"TERMINATED", "DELETED"})
-_DOOMED = GONE | {"TERMINATING", "DELETING", "FAILED"}
-_TIMEOUT = 20 * 60.0  # seconds; the provider's default for all of these but instances, whose boot takes longer
+_ENDED = GONE | {"TERMINATING", "DELETING", "FAILED"}
+_TIMEOUT = 20 * 60.0  # seconds; the real provider's default, except for instances, which boot longer
 _TIMEOUTS = {("oci_core_instance", "create"): 45 * 60.0, ("oci_core_instance", "delete"): 75 * 60.0}
-_FIRST_LOOK, _SLOWER, _LONGEST = 0.1, 1.5, 1.0  # seconds between looks at a state, growing
-_UNSEEN = 5.0  # seconds that a list or a get may not know yet what was just created
-_IN_USE = 10.0  # seconds that a delete is repeated while something that is going away still uses it
+_FIRST_POLL, _POLL_GROWTH, _LONGEST_POLL = 0.1, 1.5, 1.0  # seconds between two reads of a state; the pause grows
+_EVENTUAL = 5.0  # seconds during which a get may not find what was just created
+_IN_USE = 10.0  # seconds to repeat a delete while another resource that is being deleted still uses this one
 
 
 class TaintedCreate(Exception):
-    """A create that left something behind: `state` is what stands, to be recorded as tainted."""
+    """A create that failed after the resource was created: Terraform records `state` as tainted."""
 
     def __init__(self, message: str, state: Json) -> None:
         super().__init__(message)
@@ -41,14 +37,14 @@ class TaintedCreate(Exception):
 
 @dataclass
 class ResourceOperator:
-    """Does to the cloud what Terraform asks for, and waits until it is done."""
+    """Carries out Terraform's operations, and waits until they are complete."""
 
     client: RestClient
     _used_tokens: Counter[str] = field(default_factory=Counter)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def create(self, kind: ManagedResource, planned: Mapping[str, Any]) -> Json:
-        """Create and wait until it can be used. Raises Unfinished if something was made that can't."""
+        """Create and wait until the resource is ready. Raises TaintedCreate if it exists but did not become ready."""
         body = to_wire(kind.schema, planned)
         reply = self._create_once(kind, body)
         ocid = reply.body["id"]
@@ -62,7 +58,7 @@ class ResourceOperator:
         return from_wire(kind.schema, fresh, planned)
 
     def _create_once(self, kind: ManagedResource, body: Json) -> RestReply:
-        """A create that was interrupted after the call is found again by its token, which is that of the same wish."""
+        """Create. After an interrupted run the same request has the same retry token, and so finds what it created."""
         token = self._token(kind, body) if kind.adopt else os.urandom(32).hex()
         try:
             reply = self.client.call("POST", kind.path, body=body, retry_token=token)
@@ -70,20 +66,20 @@ class ResourceOperator:
             if error.code != "InvalidatedRetryToken":
                 raise
         else:
-            if reply.body.get("lifecycleState") not in _DOOMED:
+            if reply.body.get("lifecycleState") not in _ENDED:
                 return reply
-        # What the token once made has been deleted since.
+        # The resource that was created with this token has been deleted since.
         return self.client.call("POST", kind.path, body=body, retry_token=os.urandom(32).hex())
 
     def _token(self, kind: ManagedResource, body: Json) -> str:
-        wish = json.dumps([os.getcwd(), kind.type_name, body], sort_keys=True)
+        request = json.dumps([os.getcwd(), kind.type_name, body], sort_keys=True)
         with self._guard:
-            self._used_tokens[wish] += 1
-            turn = self._used_tokens[wish]
-        return hashlib.sha256(f"{turn}{wish}".encode()).hexdigest()
+            self._used_tokens[request] += 1
+            turn = self._used_tokens[request]
+        return hashlib.sha256(f"{turn}{request}".encode()).hexdigest()
 
     def read(self, kind: ManagedResource, state: Mapping[str, Any], *, everything: bool = False) -> Json | None:
-        """The state of now; None if it is gone."""
+        """The current state; None if the resource is gone."""
         try:
             body = self._get(kind, state["id"])
         except ServiceError as error:
@@ -95,7 +91,7 @@ class ResourceOperator:
         return from_wire(kind.schema, body, state, everything=everything)
 
     def update(self, kind: ManagedResource, before: Mapping[str, Any], planned: Mapping[str, Any]) -> Json:
-        """Send what differs. Like the real provider, does not wait for a cluster network to have its new size."""
+        """Send the differences. Like the real provider, does not wait until a cluster network has its new size."""
         changed = {
             name for name in (*kind.schema.attributes, *kind.schema.blocks) if before.get(name) != planned.get(name)
         }
@@ -119,11 +115,11 @@ class ResourceOperator:
             self.client.call("PUT", f"/20160918/vnics/{self._primary_vnic(instance)['id']}", body=body)
 
     def delete(self, kind: ManagedResource, state: Mapping[str, Any]) -> None:
-        """Delete and wait until it is gone."""
+        """Delete and wait until the resource is gone."""
         ocid = state["id"]
         keep = state.get("preserve_boot_volume")
         query = None if keep is None else {"preserveBootVolume": str(keep).lower()}
-        patience = time.monotonic() + _IN_USE
+        deadline = time.monotonic() + _IN_USE
         while True:
             try:
                 self.client.call("DELETE", f"{kind.path}/{ocid}", query=query)
@@ -131,13 +127,13 @@ class ResourceOperator:
             except ServiceError as error:
                 if error.status == HTTPStatus.NOT_FOUND:
                     return
-                if error.status != HTTPStatus.CONFLICT or time.monotonic() > patience:
+                if error.status != HTTPStatus.CONFLICT or time.monotonic() > deadline:
                     raise
-            time.sleep(_LONGEST)
+            time.sleep(_LONGEST_POLL)
         self._wait(kind, ocid, tuple(GONE), _limit(kind, state, "delete"), None)
 
     def find(self, lookup: DataSource, config: Mapping[str, Any]) -> Json:
-        """Read a data source: get it, or list and then filter here as the real provider does."""
+        """Read a data source: get one resource, or list them and then filter here, as the real provider does."""
         path = filled(lookup.path, config)
         if not lookup.items:
             return from_wire(lookup.schema, self.client.call("GET", path).body, config, everything=True)
@@ -149,11 +145,11 @@ class ResourceOperator:
         digest = hashlib.sha256(json.dumps([lookup.type_name, path, query], sort_keys=True).encode()).hexdigest()
         return {**config, lookup.items: items, "id": f"{lookup.noun}-{digest[:16]}"}
 
-    # What an instance or a mount target shows only by way of others
+    # Attributes of an instance or a mount target that are members of other resources
 
     def _get(self, kind: ManagedResource, ocid: str) -> Json:
         body: Json = dict(self.client.call("GET", f"{kind.path}/{ocid}").body)
-        if body.get("lifecycleState") in _DOOMED:
+        if body.get("lifecycleState") in _ENDED:
             return body
         if kind.type_name == "oci_core_instance":
             self._add_vnic(body)
@@ -192,26 +188,26 @@ class ResourceOperator:
     def _wait(
         self, kind: ManagedResource, ocid: str, wanted: Iterable[str], limit: float, reply: RestReply | None
     ) -> None:
-        """Look until the state is a wanted one; growing pauses. `reply` is the create's or update's."""
+        """Wait until the state is a wanted one. `reply` is that of the create or update, for its work request."""
         targets = set(wanted)
         deleting = targets == GONE
         if not targets:
             return
-        begun = time.monotonic()
-        pause = _FIRST_LOOK
+        began = time.monotonic()
+        pause = _FIRST_POLL
         while True:
-            state = self._state(kind, ocid, unseen_ok=not deleting and time.monotonic() - begun < _UNSEEN)
+            state = self._state(kind, ocid, unseen_ok=not deleting and time.monotonic() - began < _EVENTUAL)
             if state in targets or (deleting and state is None):
                 return
-            if not deleting and state in _DOOMED:
+            if not deleting and state in _ENDED:
                 raise self._failure(kind, state, targets, reply)
-            if time.monotonic() - begun > limit:
+            if time.monotonic() - began > limit:
                 expected = " or ".join(sorted(targets))
                 raise ServiceError(
                     0, "Timeout", f"{kind.noun} {ocid} is {state} after {limit:.0f} s; expected {expected}"
                 )
             time.sleep(pause)
-            pause = min(pause * _SLOWER, _LONGEST)
+            pause = min(pause * _POLL_GROWTH, _LONGEST_POLL)
 
     def _state(self, kind: ManagedResource, ocid: str, *, unseen_ok: bool) -> str | None:
         try:
@@ -220,7 +216,7 @@ class ResourceOperator:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
             return "UNSEEN" if unseen_ok else None
-        # An instance configuration has no life cycle: while it is there, it is ready.
+        # An instance configuration has no life cycle: as long as it exists, it is ready.
         return str(body.get("lifecycleState", "PRESENT"))
 
     def _failure(
@@ -247,7 +243,7 @@ class ResourceOperator:
 
 
 def describe(error: ServiceError, service: str, operation: str) -> str:
-    """An error in the real provider's words: the lines that follow the first are `Name: value`."""
+    """An error in the format of the real provider: the lines after the first are `Name: value`."""
     first = f"{error.status}-{error.code}, {error.message}" if error.status else error.message
     if error.status == HTTPStatus.NOT_FOUND:
         advice = f"Either the resource has been deleted or service {service} need policy to access this resource."
@@ -255,7 +251,7 @@ def describe(error: ServiceError, service: str, operation: str) -> str:
         advice = "The key in OCI_PRIVATE_KEY_PATH is not the local cloud's. Its home has a file credentials/config."
     elif error.code == "Unreachable":
         advice = "Start the local cloud; its log says why it ended."
-    elif error.status in WORTH_RETRYING:
+    elif error.status in RETRYABLE:
         advice = f"The service for this resource encountered an error. Try again later: {service}."
     else:
         advice = f"Please update the parameter(s) in the Terraform config as per error message {error.message}"
@@ -272,7 +268,7 @@ def describe(error: ServiceError, service: str, operation: str) -> str:
 
 
 def _limit(kind: ManagedResource, state: Mapping[str, Any], verb: str) -> float:
-    """Seconds that an operation may take: the `timeouts` block, else the provider's default."""
+    """The timeout of an operation in seconds: from the `timeouts` block, else the provider's default."""
     text = (state.get("timeouts") or {}).get(verb)
     if not isinstance(text, str):
         return _TIMEOUTS.get((kind.type_name, verb), _TIMEOUT)

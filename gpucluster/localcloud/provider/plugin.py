@@ -2,9 +2,9 @@
 """Terraform's plugin protocol 6 for the stand-in provider.
 
 Terraform starts this process, reads one line from its standard output and then calls it by gRPC. The messages come from
-PyPI `tf`; its own servicer knows neither lists of blocks nor objects, so the calls are answered here.
-Like the real provider, which is built on Terraform's older SDK, we declare the legacy type system: Terraform then lets
-what an apply returns differ from what was planned for computed values.
+PyPI `tf`; its own servicer supports neither lists of blocks nor objects, so this module answers the calls.
+The provider declares the legacy type system, as the real one does, which is built on Terraform's older SDK: Terraform
+then accepts computed values after an apply that differ from the plan.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from gpucluster.localcloud.provider.rest import ApiCredentials, CredentialsError
 from gpucluster.localcloud.provider.schema import UNKNOWN, Attribute, Block, Json, ManagedResource, catalogue
 
 ENDPOINT_VARIABLE = "GPUCLUSTER_LOCAL_ENDPOINT"
-_WORKERS = 32  # Terraform runs 10 operations at a time unless told; each holds a worker while it waits
-_ORPHANED = 0.5  # seconds between looks whether Terraform is still there
+_WORKERS = 32  # Terraform runs 10 operations at a time by default; each occupies a worker while it waits
+_PARENT_CHECK = 0.5  # seconds between checks whether Terraform still runs
 _PROVIDER_ARGUMENTS = {
     "fingerprint": "OCI_FINGERPRINT",
     "private_key_path": "OCI_PRIVATE_KEY_PATH",
@@ -113,7 +113,7 @@ def _error(text: str) -> list[pb.Diagnostic]:
 
 
 def with_unknowns(block: Block, proposed: Mapping[str, Any]) -> Json:
-    """The plan of a create: what the cloud will fill in is not known yet."""
+    """The plan of a create: values that the cloud will set are unknown."""
     planned: Json = {}
     for name, attribute in block.attributes.items():
         value = proposed.get(name)
@@ -168,7 +168,7 @@ def _dotted(path: Path_) -> str:
 
 
 def _attribute_path(block: Block, path: Path_) -> pb.AttributePath:
-    """Ends at the attribute: Terraform compares a map as a whole."""
+    """The path up to the attribute: Terraform compares a map as a whole."""
     steps: list[pb.AttributePath.Step] = []
     for step in path:
         if isinstance(step, int):
@@ -185,7 +185,7 @@ Response = TypeVar("Response")
 
 
 def _answered(kind: Callable[..., Response]) -> Callable[[Callable[..., Response]], Callable[..., Response]]:
-    """Whatever goes wrong in a call becomes an error that Terraform shows; else it says only that we crashed."""
+    """Turn any exception of a call into an error that Terraform shows; else it only reports a crash."""
 
     def wrap(method: Callable[..., Response]) -> Callable[..., Response]:
         @functools.wraps(method)
@@ -198,7 +198,7 @@ def _answered(kind: Callable[..., Response]) -> Callable[[Callable[..., Response
                     diagnostics=_error(
                         f"the stand-in provider failed in {method.__name__}"
                         f" of {getattr(request, 'type_name', '') or 'the provider'}: {error!r}\n"
-                        "This is a fault of gpucluster; please report it with the output of TF_LOG=debug."
+                        "This is a bug of gpucluster; please report it with the output of TF_LOG=debug."
                     )
                 )
 
@@ -219,10 +219,10 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
         return self._operator
 
     def _operator_of(self, kind: ManagedResource) -> ResourceOperator | CompositeKeyOperator:
-        return CompositeKeyOperator(self._ready.client) if kind.keyed else self._ready
+        return CompositeKeyOperator(self._ready.client) if kind.composite_key else self._ready
 
     def GetMetadata(self, request: Any, context: grpc.ServicerContext) -> pb.GetMetadata.Response:
-        """What there is, without the schemas."""
+        """The names of resources and data sources, without schemas."""
         return pb.GetMetadata.Response(
             server_capabilities=pb.ServerCapabilities(get_provider_schema_optional=True),
             resources=[pb.GetMetadata.ResourceMetadata(type_name=name) for name in catalogue().resources],
@@ -235,7 +235,7 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
         argument = Attribute("string", required=False, optional=True, computed=False)
         arguments = {
             **dict.fromkeys(_PROVIDER_ARGUMENTS, argument),
-            # Nobody adds tags of his own here, so there are none to ignore.
+            # Accepted without effect: nothing else adds tags here.
             "ignore_defined_tags": Attribute(["list", "string"], required=False, optional=True, computed=False),
         }
         return pb.GetProviderSchema.Response(
@@ -247,22 +247,22 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
         )
 
     def ValidateProviderConfig(self, request: Any, context: grpc.ServicerContext) -> pb.ValidateProviderConfig.Response:
-        """Nothing beyond the schema."""
+        """No checks beyond the schema."""
         return pb.ValidateProviderConfig.Response()
 
     def ValidateResourceConfig(self, request: Any, context: grpc.ServicerContext) -> pb.ValidateResourceConfig.Response:
-        """Nothing beyond the schema."""
+        """No checks beyond the schema."""
         return pb.ValidateResourceConfig.Response()
 
     def ValidateDataResourceConfig(
         self, request: Any, context: grpc.ServicerContext
     ) -> pb.ValidateDataResourceConfig.Response:
-        """Nothing beyond the schema."""
+        """No checks beyond the schema."""
         return pb.ValidateDataResourceConfig.Response()
 
     @_answered(pb.ConfigureProvider.Response)
     def ConfigureProvider(self, request: Any, context: grpc.ServicerContext) -> pb.ConfigureProvider.Response:
-        """Credentials from the arguments, else from the environment; the endpoint only from there."""
+        """Read the credentials from the arguments or the environment, and the endpoint from the environment."""
         config = _decode(request.config) or {}
         values = {
             name: config.get(name) or os.environ.get(variable, "") for name, variable in _PROVIDER_ARGUMENTS.items()
@@ -293,7 +293,7 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
 
     @_answered(pb.UpgradeResourceState.Response)
     def UpgradeResourceState(self, request: Any, context: grpc.ServicerContext) -> pb.UpgradeResourceState.Response:
-        """Drop attributes that the schema has no more; all versions are 0 otherwise."""
+        """Drop attributes that the schema no longer has; all schema versions are 0."""
         state = json.loads(request.raw_state.json)
         return pb.UpgradeResourceState.Response(
             upgraded_state=_encode(_fitting(catalogue().resources[request.type_name].schema, state))
@@ -301,7 +301,7 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
 
     @_answered(pb.ReadResource.Response)
     def ReadResource(self, request: Any, context: grpc.ServicerContext) -> pb.ReadResource.Response:
-        """The state of now; nothing if the resource is gone."""
+        """The current state; empty if the resource is gone."""
         kind = catalogue().resources[request.type_name]
         try:
             state = self._operator_of(kind).read(kind, _decode(request.current_state))
@@ -314,7 +314,7 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
 
     @_answered(pb.PlanResourceChange.Response)
     def PlanResourceChange(self, request: Any, context: grpc.ServicerContext) -> pb.PlanResourceChange.Response:
-        """Terraform has merged the configuration into the earlier state; what is left is what the cloud decides."""
+        """Plan a change. Terraform has merged the configuration into the earlier state, without computed values."""
         kind = catalogue().resources[request.type_name]
         before, proposed = _decode(request.prior_state), _decode(request.proposed_new_state)
         if proposed is None:
@@ -363,7 +363,7 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
 
     @_answered(pb.ImportResourceState.Response)
     def ImportResourceState(self, request: Any, context: grpc.ServicerContext) -> pb.ImportResourceState.Response:
-        """Take over a resource by its OCID."""
+        """Import a resource by its OCID."""
         kind = catalogue().resources[request.type_name]
         try:
             state = self._operator_of(kind).read(kind, {"id": request.id}, everything=True)
@@ -380,14 +380,14 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
         return pb.ImportResourceState.Response(imported_resources=[imported])
 
     def MoveResourceState(self, request: Any, context: grpc.ServicerContext) -> pb.MoveResourceState.Response:
-        """Types are never changed into others."""
+        """Resource types can't be converted."""
         return pb.MoveResourceState.Response(
             diagnostics=_error(f"{request.source_type_name} can't be moved to {request.target_type_name}.")
         )
 
     @_answered(pb.ReadDataSource.Response)
     def ReadDataSource(self, request: Any, context: grpc.ServicerContext) -> pb.ReadDataSource.Response:
-        """Look things up."""
+        """Read a data source."""
         lookup = catalogue().data_sources[request.type_name]
         try:
             state = self._ready.find(lookup, _decode(request.config))
@@ -396,11 +396,11 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
         return pb.ReadDataSource.Response(state=_encode(state))
 
     def GetFunctions(self, request: Any, context: grpc.ServicerContext) -> pb.GetFunctions.Response:
-        """There are none."""
+        """The provider has no functions."""
         return pb.GetFunctions.Response()
 
     def StopProvider(self, request: Any, context: grpc.ServicerContext) -> pb.StopProvider.Response:
-        """Terraform was interrupted and waits. Running operations end by themselves, so that their state is kept."""
+        """Terraform was interrupted and waits. Running operations finish, so that their state is stored."""
         return pb.StopProvider.Response()
 
 
@@ -426,22 +426,22 @@ class _Controller(grpc_controller_pb2_grpc.GRPCControllerServicer):  # type: ign
         self._stop = stop
 
     def Shutdown(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Terraform has no more use for us."""
+        """Terraform does not need the process any more."""
         self._stop.set()
         return grpc_controller_pb2.Empty()
 
 
 class _Stdio(grpc_stdio_pb2_grpc.GRPCStdioServicer):  # type: ignore[misc]
     def StreamStdio(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-        """We print nothing but the first line."""
+        """An empty stream: the provider prints nothing but its first line."""
         return iter(())
 
 
 def serve() -> int:
-    """Answer Terraform until it says that it is done, or is gone."""
+    """Answer Terraform until it asks for the shutdown, or has ended."""
     parent = os.getppid()
     stop = threading.Event()
-    # Ctrl-C reaches the whole foreground group; Terraform then tells us what to do.
+    # Ctrl-C reaches the whole foreground process group; Terraform decides what happens then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     folder = Path(tempfile.mkdtemp(prefix="gpucluster-provider-", dir=os.environ.get("PLUGIN_UNIX_SOCKET_DIR") or None))
@@ -454,10 +454,10 @@ def serve() -> int:
         grpc_stdio_pb2_grpc.add_GRPCStdioServicer_to_server(_Stdio(), server)
         server.add_secure_port(f"unix:{socket}", credentials)
         server.start()
-        # Version of the handshake, of the protocol, address, kind, our certificate.
+        # Versions of handshake and protocol, network type, address, protocol kind, certificate.
         sys.stdout.write(f"1|6|unix|{socket}|grpc|{certificate}\n")
         sys.stdout.flush()
-        while not stop.wait(_ORPHANED) and os.getppid() == parent:
+        while not stop.wait(_PARENT_CHECK) and os.getppid() == parent:
             pass
         server.stop(grace=1.0).wait()
     finally:
@@ -466,10 +466,10 @@ def serve() -> int:
 
 
 def _credentials() -> tuple[str, grpc.ServerCredentials]:
-    """A fresh certificate for this process.
+    """A new certificate for this process.
 
-    Terraform offers one of its own on curve P-521, which gRPC's TLS library does not take of a client. Who may connect
-    is decided by the folder of the socket: only our user may enter it.
+    There is no client certificate: Terraform offers one on curve P-521, which gRPC's TLS library does not accept. The
+    folder of the socket restricts access: only the user of this process may enter it.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])

@@ -1,6 +1,6 @@
-"""Signed calls of the OCI REST API over plain HTTP, with nothing imported that makes a process start slowly.
+"""Signed calls of the OCI REST API over plain HTTP, without imports that are slow.
 
-The `oci` SDK costs 0.4 s at import; Terraform starts its provider several times in one run.
+The import of the `oci` SDK needs 0.4 s, and Terraform starts its provider several times in one run.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-_PATIENCE = (0.2, 0.4, 0.8, 1.6)  # seconds before each further attempt
-WORTH_RETRYING = frozenset({429, 500, 502, 503, 504})
-_TIMEOUT = 60.0  # seconds that one call may take
+_RETRY_PAUSES = (0.2, 0.4, 0.8, 1.6)  # seconds before each further attempt
+RETRYABLE = frozenset({429, 500, 502, 503, 504})
+_TIMEOUT = 60.0  # seconds for one call
 
 
 class ServiceError(Exception):
-    """The API refused a call, or could not be reached (status 0)."""
+    """An error response of the API, or status 0 if it could not be reached."""
 
     def __init__(self, status: int, code: str, message: str, *, target: str = "", request_id: str = "") -> None:
         super().__init__(f"{status}-{code}, {message}")
@@ -43,12 +43,12 @@ class ServiceError(Exception):
 
 
 class CredentialsError(Exception):
-    """The credentials can't be used: what is wrong and what to do."""
+    """The credentials can't be used. The message says why."""
 
 
 @dataclass(frozen=True)
 class ApiCredentials:
-    """Who calls."""
+    """The identity of the caller."""
 
     tenancy: str
     user: str
@@ -56,7 +56,7 @@ class ApiCredentials:
     key_file: Path
 
     def load_key(self) -> RSAPrivateKey:
-        """The private key."""
+        """Read the private key. Raises CredentialsError."""
         try:
             key = load_pem_private_key(self.key_file.read_bytes(), password=None)
         except OSError as error:
@@ -64,20 +64,20 @@ class ApiCredentials:
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise CredentialsError(f"{self.key_file} is no private key without a passphrase: {error}.") from error
         if not isinstance(key, RSAPrivateKey):
-            raise CredentialsError(f"{self.key_file} is no RSA key; API keys of OCI are.")
+            raise CredentialsError(f"{self.key_file} is not an RSA key; API keys of OCI are RSA keys.")
         return key
 
 
 @dataclass(frozen=True)
 class RestReply:
-    """What the API said: parsed JSON, and headers with names in lower case."""
+    """A response of the API: parsed JSON, and headers with names in lower case."""
 
     body: Any
     headers: Mapping[str, str]
 
 
 class RestClient:
-    """Calls one endpoint. May be used by several threads; each keeps a connection of its own.
+    """Calls one endpoint. Several threads may use it; each has its own connection.
 
     Args:
         endpoint: such as http://127.0.0.1:8000, for every service.
@@ -99,16 +99,16 @@ class RestClient:
         body: Any = None,
         retry_token: str = "",
     ) -> RestReply:
-        """One call, repeated while the service is busy, failing or away. Raises ServiceError."""
+        """One call, repeated while the service is busy, failing or unreachable. Raises ServiceError."""
         target = f"{path}?{urlencode(query)}" if query else path
         data = b"" if body is None else json.dumps(body).encode()
         extra = {"opc-retry-token": retry_token} if retry_token else {}
-        for pause in (*_PATIENCE, None):
+        for pause in (*_RETRY_PAUSES, None):
             try:
                 return self._once(method, target, data, extra)
             except ServiceError as error:
-                # A create without its token might be done twice; a service that is away has done nothing.
-                if pause is None or error.status not in WORTH_RETRYING | {0}:
+                # A retry is safe: a create has a retry token, and an unreachable service has done nothing.
+                if pause is None or error.status not in RETRYABLE | {0}:
                     raise
             time.sleep(pause)
         raise AssertionError("the last attempt either returns or raises")
@@ -153,7 +153,7 @@ class RestClient:
         try:
             return self._send(method, target, data, headers)
         except (OSError, http.client.HTTPException):
-            # The server may close a connection that was idle. A POST is safe to repeat: it carries its token.
+            # The server may close an idle connection. To repeat a POST is safe, because it has a retry token.
             if fresh:
                 raise
             self._drop_connection()

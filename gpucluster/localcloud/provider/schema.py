@@ -1,6 +1,6 @@
-"""What the stand-in knows of each resource and data source: its schema, and the calls of the API behind it.
+"""Resources and data sources of the stand-in: their schemas, and the API calls behind them.
 
-This is data: schema.json has the attributes (facts of oracle/oci), resources.toml the calls of the API.
+Both are data: schema.json has the attributes (facts of oracle/oci), resources.toml the API calls.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
 
-# A state, a body, a type: plain JSON, with `UNKNOWN` where a plan does not know yet.
+# A state, a body, or a type: plain JSON, with `UNKNOWN` for values that a plan does not know yet.
 Json = dict[str, Any]
 _ALWAYS_UPDATABLE = ("defined_tags", "display_name", "freeform_tags", "timeouts")
 _VERBS = ("create", "get", "update", "delete")
 
 
 class _Unknown:
-    """A value that is only known after apply."""
+    """A value that is known only after apply."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
@@ -32,7 +32,7 @@ UNKNOWN = _Unknown()
 
 
 def known(value: Any) -> Any:
-    """A value with null where it is not known yet."""
+    """A value with null in the place of unknown values."""
     if value is UNKNOWN:
         return None
     if isinstance(value, list):
@@ -54,7 +54,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Block:
-    """Attributes and nested blocks; for a nested one also how many and in which order."""
+    """Attributes and nested blocks; a nested block also has its nesting mode and number of items."""
 
     attributes: Mapping[str, Attribute]
     blocks: Mapping[str, Block]
@@ -65,26 +65,26 @@ class Block:
 
 @dataclass(frozen=True)
 class CompositeKey:
-    """A resource without an OCID of its own; provider_keyed.py does what there is to do.
+    """How to address a resource that has no OCID (see composite_keys.py).
 
     Attributes:
-        key: template of Terraform's id, of attributes.
-        make: the method of the create, on the kind's path.
-        look: how it is read: "one" at its path, "list" among what the path lists, "" never: the state is all there is.
-        query: name of a query parameter -> attribute; of the list and of the delete.
-        match: what tells one of the listed from the others.
+        id_template: Terraform's id, made from attributes.
+        create_method: HTTP method of the create, at the resource's path.
+        read: "get": at its path; "list": in the list at its path; "none": never, only Terraform's state has it.
+        query: name of a query parameter -> attribute; for the list and the delete.
+        match: attributes that identify the resource in the list.
     """
 
-    key: str
-    make: str
-    look: str
+    id_template: str
+    create_method: str
+    read: str
     query: Mapping[str, str]
     match: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class ManagedResource:
-    """A resource: its schema and how it is spoken to."""
+    """A resource: its schema and its API calls."""
 
     type_name: str
     schema: Block
@@ -97,7 +97,7 @@ class ManagedResource:
     operations: Mapping[str, str]
     update_waits: bool
     adopt: bool
-    keyed: CompositeKey | None = None
+    composite_key: CompositeKey | None = None
 
     def forces_replacement(self, path: str) -> bool:
         """Whether a change of `block.attribute` makes a new resource."""
@@ -108,10 +108,10 @@ class ManagedResource:
 
 @dataclass(frozen=True)
 class DataSource:
-    """A data source: its schema and how it is spoken to.
+    """A data source: its schema and its API call.
 
-    `path` may hold arguments, such as {vcn_id}. `items` is the attribute that holds what was listed; empty for a data
-    source that shows one resource.
+    `path` may have arguments, such as {vcn_id}. `items` is the attribute with the listed items; empty for a data source
+    of one resource.
     """
 
     type_name: str
@@ -124,13 +124,13 @@ class DataSource:
 
     @property
     def operation(self) -> str:
-        """The SDK's name of the call."""
+        """The SDK's name of the operation."""
         return f"{'List' if self.items else 'Get'}{self.noun}"
 
 
 @dataclass(frozen=True)
 class WireFormat:
-    """How names and types differ between Terraform and JSON."""
+    """Differences of names and types between Terraform and JSON."""
 
     names: Mapping[str, str]
     integers: frozenset[str]
@@ -141,7 +141,7 @@ class WireFormat:
 
 @dataclass(frozen=True)
 class ProviderCatalogue:
-    """All that the stand-in knows."""
+    """All resources and data sources of the stand-in."""
 
     version: str
     resources: Mapping[str, ManagedResource]
@@ -154,7 +154,7 @@ def catalogue() -> ProviderCatalogue:
     """Read the two data files of this package."""
     folder = files("gpucluster.localcloud.provider")
     schema = json.loads((folder / "schema.json").read_text())
-    spoken = tomllib.loads((folder / "resources.toml").read_text())
+    calls = tomllib.loads((folder / "resources.toml").read_text())
     resources = {
         name: ManagedResource(
             type_name=name,
@@ -168,9 +168,9 @@ def catalogue() -> ProviderCatalogue:
             operations={verb: _operation(verb, entry) for verb in _VERBS},
             update_waits=entry.get("update_waits", True),
             adopt=entry.get("adopt", True),
-            keyed=_keyed(entry),
+            composite_key=_composite_key(entry),
         )
-        for name, entry in spoken["resources"].items()
+        for name, entry in calls["resources"].items()
     }
     data_sources = {
         name: DataSource(
@@ -182,9 +182,9 @@ def catalogue() -> ProviderCatalogue:
             query=tuple(entry.get("query", ())),
             items=entry.get("items", ""),
         )
-        for name, entry in spoken["data_sources"].items()
+        for name, entry in calls["data_sources"].items()
     }
-    wire = spoken["wire"]
+    wire = calls["wire"]
     return ProviderCatalogue(
         version=schema["version"],
         resources=resources,
@@ -199,22 +199,22 @@ def catalogue() -> ProviderCatalogue:
     )
 
 
-def _keyed(entry: Mapping[str, Any]) -> CompositeKey | None:
+def _composite_key(entry: Mapping[str, Any]) -> CompositeKey | None:
     if "key" not in entry:
         return None
     match = tuple(entry.get("match", ()))
     return CompositeKey(
-        entry["key"], entry.get("make", "POST"), entry.get("look", "one"), entry.get("query", {}), match
+        entry["key"], entry.get("create_method", "POST"), entry.get("read", "get"), entry.get("query", {}), match
     )
 
 
 def filled(template: str, values: Mapping[str, Any]) -> str:
-    """A path or an id with its {attributes} filled in, each as one step of a path."""
+    """A path or an id with its {attributes} filled in; each is quoted as one segment of a path."""
     return re.sub(r"\{(\w+)\}", lambda match: quote(str(values[match[1]]), safe=":@&=+$"), template)
 
 
 def _operation(verb: str, entry: Mapping[str, Any]) -> str:
-    """The SDK's name of a call; under "update" stands what may be changed."""
+    """The SDK's name of an operation. The entry "update" is a list of attributes and not a name."""
     named = entry.get(verb)
     return named if isinstance(named, str) else f"{verb.title()}{entry['noun']}"
 

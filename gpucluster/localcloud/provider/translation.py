@@ -10,11 +10,11 @@ from gpucluster.localcloud.provider.schema import UNKNOWN, Block, Json, catalogu
 
 
 def to_wire(schema: Block, state: Mapping[str, Any], *, inside: str = "", update: bool = False) -> Json:
-    """A body for a create or an update: what is set and may be set.
+    """The body of a create or an update: attributes that have a value and may be set.
 
     Args:
         inside: name of the block that `schema` describes.
-        update: keep the ids of nested blocks, by which an update finds them, and blocks that were taken away.
+        update: keep the ids of nested blocks, by which an update finds them, and empty lists of removed blocks.
     """
     wire = catalogue().wire
     body: Json = {}
@@ -36,6 +36,7 @@ def to_wire(schema: Block, state: Mapping[str, Any], *, inside: str = "", update
 
 
 def wire_name(inside: str, name: str) -> str:
+    """The JSON name of an attribute of the block `inside` ("" for the resource itself)."""
     names = catalogue().wire.names
     first, *rest = name.split("_")
     return names.get(f"{inside}.{name}") or names.get(name) or first + "".join(word.capitalize() for word in rest)
@@ -68,12 +69,12 @@ def from_wire(
 ) -> Json:
     """The state after a read.
 
-    What the API does not show keeps its value of before. A block that was never configured stays out, though the API
-    may fill it with its own defaults: the real provider marks such blocks as computed. Sets are the API's in any case.
+    An attribute that the API does not show keeps its earlier value. A block that was never configured is left out, even
+    if the API fills it with defaults: the real provider marks such blocks as computed. Sets always come from the API.
 
     Args:
         before: the planned or earlier state.
-        everything: take all blocks, as an import must.
+        everything: include all blocks, as an import must.
     """
     spelled = {name.lower(): name for name in body}
     state: Json = {}
@@ -105,7 +106,7 @@ def from_wire(
 
 
 def _find(body: Mapping[str, Any], spelled: Mapping[str, str], path: str) -> tuple[bool, Any]:
-    """Look a member up, whatever its capitals (`isIpv6Enabled`, `memoryInGBs`)."""
+    """Find a member; upper and lower case are equal (`isIpv6Enabled`, `memoryInGBs`)."""
     first, _, rest = path.partition(".")
     name = spelled.get(first.lower())
     if name is None:
@@ -119,6 +120,7 @@ def _find(body: Mapping[str, Any], spelled: Mapping[str, str], path: str) -> tup
 
 
 def state_value(name: str, kind: Any, value: Any) -> Any:
+    """A JSON value as Terraform's state has it; `kind` is the attribute's type."""
     if value is None:
         return None
     if kind == "string":

@@ -17,7 +17,7 @@ from gpucluster.localcloud.state.cloud import log
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve one home; the exit status of the process."""
+    """Serve one home. Returns the exit status of the process."""
     parser = argparse.ArgumentParser(prog="gpucluster.localcloud.server")
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--engine", choices=("podman", "process", "null"), default="podman", help=argparse.SUPPRESS)
@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
         publish_images(cloud)
         listener = listen(cloud.store)
         asyncio.run(serve(cloud, listener, held))
-        log.info("stopping; instances go on running")
+        log.info("stopping; instances continue to run")
         cloud.close()
         os.close(held)
     except GpuClusterError as error:

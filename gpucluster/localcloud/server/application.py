@@ -1,4 +1,4 @@
-"""The web application: believe a request or not, find its operation, run it on a thread, answer as OCI does."""
+"""The web application: authenticate a request, find its operation, run it on a thread, reply as OCI does."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from gpucluster.localcloud.state.faults import Effect, Facts
 from gpucluster.localcloud.state.wire import CLIENT_ERROR, ApiError, Call, Reply, Route
 
 HEALTH = "/health"
-# Operations at the same time. Most are a few milliseconds of Python, which more threads make no faster; some wait for
-# the engine.
+# Operations at the same time. Most need a few milliseconds of Python, which more threads do not make faster; some wait
+# for the engine.
 _THREADS = 8
 _MAX_BODY = 2 * 1024 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9/_.\-]{1,98}")
@@ -49,7 +49,7 @@ _PARAM = re.compile(r"\{(\w+)\}")
 
 
 def all_routes(cloud: CloudState) -> list[Route]:
-    """Every operation that the local cloud knows."""
+    """All operations of the API."""
     services = (
         network, vnics, instances, console, images, app_catalog, shapes, capacity_reservations,
         instance_configurations, instance_pools, file_storage, identity, bastions, limits,
@@ -58,8 +58,8 @@ def all_routes(cloud: CloudState) -> list[Route]:
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What became of a request; `lost` means that the client is not told."""
+class _Outcome:
+    """The result of a request. `lost`: the connection is closed without a response (a fault)."""
 
     reply: Reply
     operation: str = "-"
@@ -67,7 +67,11 @@ class _Answer:
 
 
 class Application:
-    """An ASGI application over the routes of one cloud."""
+    """The ASGI application with the routes of one cloud.
+
+    It matches routes itself. Starlette's router decides between 404 and 405 only while it calls an endpoint, answers
+    with bodies of its own and adds HEAD to every GET; here the operation must be known before, for faults and policies.
+    """
 
     def __init__(self, cloud: CloudState) -> None:
         self._cloud = cloud
@@ -80,10 +84,12 @@ class Application:
             raise RuntimeError(f"unexpected ASGI scope {scope['type']}")
         began = time.monotonic()
         request = Request(scope, receive)
-        answer = await self._answer(request)
-        reply, operation = answer.reply, answer.operation
-        if answer.lost:
-            log.info("%s %r %s %d is not answered, on purpose", request.method, scope["path"], operation, reply.status)
+        outcome = await self._answer(request)
+        reply, operation = outcome.reply, outcome.operation
+        if outcome.lost:
+            log.info(
+                "%s %r %s %d is not answered because of a fault", request.method, scope["path"], operation, reply.status
+            )
             await _hang_up(receive, send)
             return
         request_id = _request_id(request.headers.get("opc-request-id", ""))
@@ -97,7 +103,7 @@ class Application:
         if scope["path"] != HEALTH:
             elapsed = (time.monotonic() - began) * 1000
             code = reply.body.get("code", "") if reply.status >= CLIENT_ERROR and isinstance(reply.body, dict) else ""
-            # The path is text of the client's; repr keeps it on one line.
+            # The client chooses the path; repr keeps it on one line of the log.
             log.info(
                 "%s %r %s %d %s %.0f ms %s",
                 request.method,
@@ -109,40 +115,40 @@ class Application:
                 request_id,
             )
 
-    async def _answer(self, request: Request) -> _Answer:
+    async def _answer(self, request: Request) -> _Outcome:
         if request.url.path == HEALTH:
-            return _Answer(Reply({"status": "ok"}), "Health")
+            return _Outcome(Reply({"status": "ok"}), "Health")
         operation = "-"
         try:
             body = await _read(request)
-            instance_id = self._believe(request, body)
+            instance_id = self._authenticate(request, body)
             route, path = self._match(request.method, request.url.path)
             operation = route.operation
             query = dict(parse_qsl(request.url.query, keep_blank_values=True))
             call = Call(operation, path, query, dict(request.headers), body)
             return await self._run(route, call, instance_id)
         except ApiError as error:
-            return _Answer(Reply({"code": error.code, "message": error.message}, error.status), operation)
+            return _Outcome(Reply({"code": error.code, "message": error.message}, error.status), operation)
         except GpuClusterError as error:
             log.error("%s: %s", operation, error)
-            return _Answer(Reply({"code": "InternalError", "message": str(error)}, 500), operation)
+            return _Outcome(Reply({"code": "InternalError", "message": str(error)}, 500), operation)
         except Exception:
             log.exception("%s failed", operation)
-            return _Answer(
+            return _Outcome(
                 Reply({"code": "InternalServerError", "message": "An internal server error occurred."}, 500), operation
             )
 
-    async def _run(self, route: Route, call: Call, instance_id: str | None) -> _Answer:
-        """Carry out an operation as far as policies and faults let it."""
+    async def _run(self, route: Route, call: Call, instance_id: str | None) -> _Outcome:
+        """Carry out an operation, if policies and faults permit."""
         outcome = await to_thread.run_sync(self._begin, route, call, instance_id, limiter=self._threads)
-        if isinstance(outcome, _Answer):
+        if isinstance(outcome, _Outcome):
             return outcome
-        # Not on a thread: a thousand clients may be waiting.
+        # Not on a thread: a thousand clients may wait at the same time.
         await asyncio.sleep(outcome.delay)
         return await to_thread.run_sync(_finish, route, call, outcome, limiter=self._threads)
 
-    def _begin(self, route: Route, call: Call, instance_id: str | None) -> _Answer | Effect:
-        """Carry out an operation, or say what it has to wait for. The operator may do everything."""
+    def _begin(self, route: Route, call: Call, instance_id: str | None) -> _Outcome | Effect:
+        """Carry out an operation, or return the fault that delays it. The operator may do everything."""
         if instance_id is not None:
             authorize(self._cloud, instance_id, route, call)
         effect = self._effect(route, call)
@@ -152,11 +158,11 @@ class Application:
         def facts() -> Facts:
             return launch_facts(self._cloud, route.details(call)) if route.details else {}
 
-        again = bool(call.retry_token) and self._cloud.store.retry(call.retry_token) is not None
-        return self._cloud.faults.on(route.operation, facts, again=again)
+        repeated = bool(call.retry_token) and self._cloud.store.retry(call.retry_token) is not None
+        return self._cloud.faults.effect_on(route.operation, facts, repeated=repeated)
 
-    def _believe(self, request: Request, body: bytes) -> str | None:
-        """The instance that a request is signed by; None if it is the operator's."""
+    def _authenticate(self, request: Request, body: bytes) -> str | None:
+        """Verify the signature. Returns the OCID of the instance that signed; None for the operator."""
         query = request.scope["query_string"].decode("latin-1")
         target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         try:
@@ -170,7 +176,7 @@ class Application:
             )
             return self._cloud.identity.instance(key_id)
         except SignatureRefused as error:
-            log.warning("refused %s %r: %s", request.method, request.url.path, error)
+            log.warning("rejected %s %r: %s", request.method, request.url.path, error)
             raise ApiError(
                 401,
                 "NotAuthenticated",
@@ -189,17 +195,17 @@ class Application:
         raise ApiError(404, "NotFound", f"There is no operation at {path} in the local cloud")
 
 
-def _finish(route: Route, call: Call, effect: Effect) -> _Answer:
+def _finish(route: Route, call: Call, effect: Effect) -> _Outcome:
     if effect.error is not None:
         raise effect.error
     reply = route.handler(replace(call, stale_seconds=effect.stale_seconds) if effect.stale_seconds else call)
-    return _Answer(reply, route.operation, effect.lost_response)
+    return _Outcome(reply, route.operation, effect.lost_response)
 
 
 async def _hang_up(receive: Receive, send: Send) -> None:
-    """Close the connection as a network that fails would.
+    """Close the connection without a response, like a failing network.
 
-    ASGI has no word for that; uvicorn's `send` belongs to the object that has the connection.
+    ASGI has no message for that; uvicorn's `send` is a method of the object that owns the connection.
     """
     send.__self__.transport.abort()  # type: ignore[attr-defined]
     while (await receive())["type"] != "http.disconnect":
@@ -217,6 +223,6 @@ async def _read(request: Request) -> bytes:
 
 
 def _request_id(sent: str) -> str:
-    """OCI answers with the caller's id and one of its own behind it."""
+    """The caller's id, followed by a new one, as OCI answers."""
     own = secrets.token_hex(16).upper()
     return f"{sent}/{own}" if _REQUEST_ID.fullmatch(sent) else own

@@ -1,4 +1,4 @@
-"""The API at the gateway of every VCN, so that the instances in it reach it at the port that the host knows."""
+"""Offers the API at the gateway of every VCN, so instances reach it there at the same port as on the host."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import socket
 
 from gpucluster.localcloud.compute.addresses import gateway_address
 from gpucluster.localcloud.state.cloud import CloudState, log
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 
-# linux/in.h: bind an address that no interface has yet. The bridge of a network appears with its first container.
+# linux/in.h: bind an address that no interface has yet. Podman creates the bridge with the first container.
 _IP_FREEBIND = 15
 _CHUNK = 65536
 
 
 class Forwarder:
-    """Listens on each VCN's gateway address and passes bytes on to 127.0.0.1. Lives in the server's event loop."""
+    """Listens at each VCN's gateway address and forwards bytes to 127.0.0.1. Runs in the server's event loop."""
 
     def __init__(self, cloud: CloudState, port: int) -> None:
         self._cloud = cloud
@@ -26,7 +27,7 @@ class Forwarder:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def changed(self) -> None:
-        """Networks have come or gone; may be called from any thread."""
+        """Update the listeners after a network was added or removed. May be called from any thread."""
         self._loop.call_soon_threadsafe(self._schedule)
 
     def _schedule(self) -> None:
@@ -35,9 +36,9 @@ class Forwarder:
         task.add_done_callback(self._tasks.discard)
 
     async def refresh(self) -> None:
-        """Listen where a VCN is, and nowhere else."""
+        """Listen at the gateways of all VCNs, and nowhere else."""
         async with self._lock:
-            vcns = [vcn for vcn in self._cloud.store.find("vcn") if vcn.state != "TERMINATING"]
+            vcns = [vcn for vcn in self._cloud.store.find("vcn") if vcn.state != LifecycleState.TERMINATING]
             wanted = {gateway_address(vcn) for vcn in vcns}
             for address in set(self._servers) - wanted:
                 self._servers.pop(address).close()
@@ -74,7 +75,7 @@ class Forwarder:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    # A peer that goes away ends both directions; there is nobody to tell.
+    # When one peer closes, both directions end; there is no client left to get an error.
     with contextlib.suppress(ConnectionError):
         while data := await reader.read(_CHUNK):
             writer.write(data)

@@ -31,7 +31,7 @@ def open_engine(name: str, home: Path) -> Engine:
 
 
 def open_cloud(home: Path, engine: Engine) -> CloudState:
-    """The cloud of a home, made at the first start."""
+    """The state of a home, created at the first start."""
     store = ResourceStore(home / "cloud.db")
     cloud = CloudState(home, store, engine, bootstrap(home, store), Faults(home))
     cloud.member_lost = lambda pool: pools.member_lost(cloud, pool)
@@ -39,7 +39,7 @@ def open_cloud(home: Path, engine: Engine) -> CloudState:
 
 
 def lock(home: Path) -> int:
-    """The lock that one server of a home holds while it lives."""
+    """Take the lock that the server of a home holds while it runs. Returns its file descriptor."""
     descriptor = os.open(home / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -51,7 +51,7 @@ def lock(home: Path) -> int:
 
 
 def announce(descriptor: int, endpoint: str) -> str:
-    """Write into the lock who holds it and where it answers; the same text as endpoint.json's."""
+    """Write the process and its endpoint into the lock file. Returns the text, which endpoint.json gets as well."""
     text = json.dumps({"endpoint": endpoint, "pid": os.getpid(), "identity": process.identity(os.getpid())}) + "\n"
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, text.encode(), 0)

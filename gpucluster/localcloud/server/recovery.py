@@ -1,7 +1,7 @@
-"""What the server does before it answers: it brings the rows and what is on this machine together again.
+"""Recovery at the start of the server, after kill -9, a reboot, or containers removed by hand.
 
-After kill -9, a reboot, or containers removed by hand. Rows are written before what stands behind them, so whatever
-no row knows is an orphan of ours and is removed.
+It makes the rows and the containers and networks of this machine consistent. A row is always written before its
+container, so a container of this home without a row is a leftover and is removed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from functools import partial
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.api import bastions, console, file_storage, identity, instance_configurations, kinds, network
 from gpucluster.localcloud.compute import addresses, custom_images, lifecycle, pools
+from gpucluster.localcloud.engine.protocol import RunState
 from gpucluster.localcloud.state.cloud import CloudState, log
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkStatus
 from gpucluster.localcloud.state.names import network_name
 from gpucluster.localcloud.state.store import Resource
 from gpucluster.localcloud.state.wire import ApiError
 
-# Gone rows are shown for half a day: OCI keeps terminated instances listed about as long.
+# Rows that are gone stay visible for half a day: OCI lists terminated instances about as long.
 RETENTION = 12 * 3600.0
 _KINDS = (
     *network.KINDS,
@@ -29,32 +31,32 @@ _KINDS = (
 
 
 def recover(cloud: CloudState) -> None:
-    """Finish or undo what was under way, start what should run, remove orphans."""
-    _finish_simple(cloud)
-    _networks(cloud)
+    """Finish or undo interrupted work, start what should run, remove leftovers."""
+    _finish_creates_and_deletes(cloud)
+    _recreate_networks(cloud)
     for vcn in cloud.store.find("vcn"):
         file_storage.publish(cloud, vcn.id)
     _close_lost_actions(cloud)
     states = _adopt_instances(cloud)
-    for image in cloud.store.find("image", lifecycleState="PROVISIONING"):
-        custom_images.begin_bake(cloud, image)
-    for history in cloud.store.find("consolehistory", lifecycleState="REQUESTED"):
+    for image in cloud.store.find("image", lifecycleState=LifecycleState.PROVISIONING):
+        custom_images.start_commit(cloud, image)
+    for history in cloud.store.find("consolehistory", lifecycleState=LifecycleState.REQUESTED):
         cloud.submit(f"console {history.id}", partial(console.capture, cloud, history.id))
     for target in cloud.store.find("mounttarget", gone=True):
         addresses.release(cloud, target.id)
     for bastion in cloud.store.find("bastion"):
-        cloud.submit(f"bastion {bastion.id}", partial(bastions.settle, cloud, bastion.id))
-    for session in cloud.store.find("bastionsession", lifecycleState="CREATING"):
+        cloud.submit(f"bastion {bastion.id}", partial(bastions.finish_change, cloud, bastion.id))
+    for session in cloud.store.find("bastionsession", lifecycleState=LifecycleState.CREATING):
         cloud.submit(f"session {session.id}", partial(bastions.activate, cloud, session.id))
     for instance in cloud.store.find("instance"):
-        _instance(cloud, instance, states.get(instance.hidden["name"], "absent"))
+        _recover_instance(cloud, instance, states.get(instance.hidden["name"], RunState.ABSENT))
     for pool in cloud.store.find("instancepool"):
         if pool.state in pools.BUSY:
             cloud.coordinate(f"pool {pool.id}", partial(pools.converge, cloud, pool.id))
 
 
-def _finish_simple(cloud: CloudState) -> None:
-    """Creates and deletes that stopped between their row and what stands behind it."""
+def _finish_creates_and_deletes(cloud: CloudState) -> None:
+    """Finish creates and deletes that were interrupted between the row and the resource behind it."""
     for kind in _KINDS:
         for row in cloud.store.find(kind.name):
             if kind.initial != kind.ready and row.state == kind.initial:
@@ -68,75 +70,79 @@ def _finish_simple(cloud: CloudState) -> None:
                 kinds.remove(cloud, kind, row.id)
 
 
-def _networks(cloud: CloudState) -> None:
+def _recreate_networks(cloud: CloudState) -> None:
     known = {network_name(vcn.id): vcn for vcn in cloud.store.find("vcn")}
     present = set(cloud.engine.networks())
     for name, vcn in known.items():
         if name not in present:
-            log.warning("the network of %s is gone and is made again", vcn.id)
+            log.warning("the network of %s is missing and is created again", vcn.id)
             cloud.engine.create_network(name, vcn.body["cidrBlock"], cloud.labels(vcn.id))
 
 
 def _close_lost_actions(cloud: CloudState) -> None:
-    for request in cloud.store.find("coreservicesworkrequest", status="IN_PROGRESS"):
+    for request in cloud.store.find("coreservicesworkrequest", status=WorkStatus.IN_PROGRESS):
         if request.body["operationType"] == "InstanceAction":
             cloud.end_work(request.id, errors=(("InternalError", "The server of the local cloud was restarted"),))
 
 
-def _adopt_instances(cloud: CloudState) -> dict[str, str]:
-    """State by name of our machines; those (and networks) that no row knows are removed and noted for `status`."""
+def _adopt_instances(cloud: CloudState) -> dict[str, RunState]:
+    """The states of this home's containers by name. Removes containers and networks without a row.
+
+    `control.status` reports the removed ones (setting "orphans").
+    """
     known = {row.hidden["name"] for row in cloud.store.find("instance")}
-    states, orphans = {}, []
+    states: dict[str, RunState] = {}
+    leftovers = []
     for machine in cloud.engine.instances():
         if machine.name in known:
             states[machine.name] = machine.state
             continue
-        log.warning("removing the orphaned container %s", machine.name)
-        orphans.append(machine.name)
+        log.warning("removing the container %s, which has no row", machine.name)
+        leftovers.append(machine.name)
         cloud.engine.terminate(machine.name)
     networks = {network_name(vcn.id) for vcn in cloud.store.find("vcn")}
     for name in cloud.engine.networks():
         if name not in networks:
-            log.warning("removing the orphaned network %s", name)
-            orphans.append(name)
+            log.warning("removing the network %s, which has no row", name)
+            leftovers.append(name)
             cloud.engine.remove_network(name)
-    cloud.store.set_setting("orphans", json.dumps(orphans))
+    cloud.store.set_setting("orphans", json.dumps(leftovers))
     return states
 
 
-def _instance(cloud: CloudState, instance: Resource, found: str) -> None:
+def _recover_instance(cloud: CloudState, instance: Resource, found: RunState) -> None:
     match instance.state:
-        case "PROVISIONING":
-            # A pool launches its own members. Starting over is safe: the engine replaces what is left.
+        case LifecycleState.PROVISIONING:
+            # A pool launches its own members. To launch again is safe: the engine replaces a leftover.
             if not instance.hidden["pool"]:
-                lifecycle.begin_launch(cloud, instance.id)
-        case "TERMINATING":
-            lifecycle.end_in_background(cloud, instance.id)
-        case "STOPPED" | "STOPPING":
-            cloud.submit(f"settle {instance.id}", partial(_rest, cloud, instance.id, found))
-        case "CREATING_IMAGE":
-            pass  # its image, which is taken up again as well, says when that is over
+                lifecycle.start_launch(cloud, instance.id)
+        case LifecycleState.TERMINATING:
+            lifecycle.start_termination(cloud, instance.id)
+        case LifecycleState.STOPPED | LifecycleState.STOPPING:
+            cloud.submit(f"settle {instance.id}", partial(_stop_running, cloud, instance.id, found))
+        case LifecycleState.CREATING_IMAGE:
+            pass  # the job of its image, which also continues, resets the state
         case _:
             if instance.hidden.get("dead"):
                 return
-            if found != "running" or instance.state != "RUNNING":
-                cloud.submit(f"wake {instance.id}", partial(_wake, cloud, instance.id, found))
+            if found != RunState.RUNNING or instance.state != LifecycleState.RUNNING:
+                cloud.submit(f"start {instance.id}", partial(_start_stopped, cloud, instance.id, found))
 
 
-def _wake(cloud: CloudState, ocid: str, found: str) -> None:
-    """An instance that should run: start its container if it is only stopped (the host was rebooted)."""
-    with cloud.alone(ocid):
-        if found == "stopped":
+def _start_stopped(cloud: CloudState, ocid: str, found: RunState) -> None:
+    """Start the stopped container of an instance that should run (after a reboot of the host)."""
+    with cloud.locked(ocid):
+        if found == RunState.STOPPED:
             try:
                 cloud.engine.start(cloud.get("instance", ocid).hidden["name"])
             except GpuClusterError as error:
-                log.error("can't start %s again: %s", ocid, error)
-        lifecycle.settle(cloud, ocid)
+                log.error("can't start %s: %s", ocid, error)
+        lifecycle.sync_state(cloud, ocid)
 
 
-def _rest(cloud: CloudState, ocid: str, found: str) -> None:
-    """An instance that should not run."""
-    with cloud.alone(ocid):
-        if found == "running":
+def _stop_running(cloud: CloudState, ocid: str, found: RunState) -> None:
+    """Stop the running container of an instance that should not run."""
+    with cloud.locked(ocid):
+        if found == RunState.RUNNING:
             cloud.engine.stop(cloud.get("instance", ocid).hidden["name"])
-        lifecycle.settle(cloud, ocid)
+        lifecycle.sync_state(cloud, ocid)

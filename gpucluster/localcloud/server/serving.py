@@ -24,32 +24,32 @@ _GRACE = 10  # seconds for open requests at a stop
 
 
 def listen(store: ResourceStore) -> socket.socket:
-    """The socket on 127.0.0.1, at the port of the first start; another one if somebody else has taken that."""
+    """A socket at 127.0.0.1 with the port of the last start, or another port if that is in use."""
     listener = _tcp_socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", int(store.setting("port") or 0)))
     except OSError as error:
-        log.warning("port %s is taken (%s); choosing another", store.setting("port"), error.strerror)
+        log.warning("port %s is in use (%s); choosing another one", store.setting("port"), error.strerror)
         listener.bind(("127.0.0.1", 0))
     store.set_setting("port", str(listener.getsockname()[1]))
     return listener
 
 
 def _tcp_socket() -> socket.socket:
-    # asyncio sets TCP_NODELAY only where the protocol is named; without it every answer waits 40 ms for an ACK.
+    # asyncio sets TCP_NODELAY only if the protocol is given. Without it every response waits 40 ms for an ACK.
     return socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
 
 
 async def serve(cloud: CloudState, listener: socket.socket, held: int) -> None:
-    """Answer until SIGTERM or SIGINT. `held` is the descriptor of the server's lock."""
+    """Serve until SIGTERM or SIGINT. `held` is the descriptor of the server's lock."""
     port = listener.getsockname()[1]
     forwarder = Forwarder(cloud, port)
     cloud.networks_changed = forwarder.changed
-    endpoint_of_bastions = BastionEndpoint(cloud)
-    cloud.open_ssh_endpoint, cloud.session_ended = endpoint_of_bastions.open, endpoint_of_bastions.session_ended
+    bastion_endpoint = BastionEndpoint(cloud)
+    cloud.open_ssh_endpoint, cloud.session_ended = bastion_endpoint.open, bastion_endpoint.session_ended
     await asyncio.to_thread(recovery.recover, cloud)
-    await asyncio.to_thread(endpoint_of_bastions.reopen)
+    await asyncio.to_thread(bastion_endpoint.reopen)
     await forwarder.refresh()
     config = uvicorn.Config(
         Application(cloud),
@@ -68,15 +68,15 @@ async def serve(cloud: CloudState, listener: socket.socket, held: int) -> None:
     await _Server(config).serve(sockets=[listener])
     sweeper.cancel()
     forwarder.close()
-    endpoint_of_bastions.close()
+    bastion_endpoint.close()
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn raises the signal again when it is done, which would end us before our jobs are."""
+    """Uvicorn raises the signal again when it is done, which would end the process before its background jobs."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at SIGTERM and SIGINT, and nothing more."""
+        """Stop the server at SIGTERM and SIGINT, and do nothing else."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.handle_exit, number, None)

@@ -1,3 +1,4 @@
-"""What the server of one home knows: rows in SQLite, the identity of the tenancy, faults, background work, and the shapes of requests
-and replies that every service shares. May import the protocol of `engine`; it starts nothing itself.
+"""The state of one home: rows in SQLite, the tenancy's identity, injected faults and background work.
+
+Also the requests and replies that every service shares. May import the protocol of `engine`, and starts nothing itself.
 """

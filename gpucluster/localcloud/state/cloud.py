@@ -1,4 +1,4 @@
-"""The local cloud as the services see it: its store, its engine, its workers, and the verbs that they share."""
+"""The state that all services share: the store, the engine, the workers, and operations on rows."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gpucluster.errors import CloudError
 from gpucluster.localcloud.engine.protocol import LABEL_HOME, LABEL_OCID, Engine
 from gpucluster.localcloud.state.faults import Facts, Faults
 from gpucluster.localcloud.state.identity import Identity
+from gpucluster.localcloud.state.lifecycle_states import ENDING, LifecycleState, WorkAction, WorkStatus
 from gpucluster.localcloud.state.names import new_ocid, short
 from gpucluster.localcloud.state.store import Json, Resource, ResourceStore, Retry
 from gpucluster.localcloud.state.timers import Timers
@@ -42,7 +43,7 @@ def timestamp(when: float | None = None) -> str:
 
 @dataclass(frozen=True)
 class SshEndpoint:
-    """Where ssh meets the sessions of bastions, and the fingerprint of the host key there."""
+    """The address of the ssh server for bastion sessions, and the fingerprint of its host key."""
 
     host: str
     port: int
@@ -55,7 +56,7 @@ def _no_ssh_endpoint() -> SshEndpoint:
 
 @dataclass
 class CloudState:
-    """One home. Handlers of the API and jobs of the life cycle get this and nothing else."""
+    """The state of one home. Handlers of the API and background jobs get this object and nothing else."""
 
     home: Path
     store: ResourceStore
@@ -67,7 +68,7 @@ class CloudState:
     session_ended: Callable[[str], None] = lambda _session: None
     open_ssh_endpoint: Callable[[], SshEndpoint] = _no_ssh_endpoint
     _pool: ThreadPoolExecutor = field(init=False)
-    # Pools wait for the launches of their members, so they must not stand in the same queue.
+    # A pool waits for the launches of its members, so pools need workers of their own.
     _coordinators: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(max_workers=8, thread_name_prefix="pool")
     )
@@ -78,16 +79,16 @@ class CloudState:
     closing: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        """Have as many workers as the engine can use."""
+        """Start as many workers as the engine can use."""
         self._pool = ThreadPoolExecutor(max_workers=self.engine.workers, thread_name_prefix="job")
 
     # work in the background
 
     def submit(self, what: str, job: Callable[[], object], delay: float = 0.0) -> Future[None]:
-        """Run a job on a worker, `delay` seconds from now at the earliest; no worker waits for that.
+        """Run a job on a worker after `delay` seconds; no worker is occupied during the delay.
 
-        Whatever it raises is in the log, and the job's own row says how it ended. The future is done when the job is,
-        or will not be in this process.
+        Exceptions go to the log; the row that the job works on tells how it ended. The future is done when the job has
+        ended, or when it is clear that it will not run in this process.
         """
         done: Future[None] = Future()
         with self._locks_guard:
@@ -97,16 +98,16 @@ class CloudState:
             _guarded(what, job)
             self._finish(done)
 
-        def hand_over() -> None:
+        def enqueue() -> None:
             try:
                 self._pool.submit(run)
-            except RuntimeError:  # we are closing: the next start takes it up
+            except RuntimeError:  # the server is closing; the next start continues this job
                 self._finish(done)
 
         if delay > 0:
-            self._timers.after(delay, hand_over)
+            self._timers.after(delay, enqueue)
         else:
-            hand_over()
+            enqueue()
         return done
 
     def _finish(self, done: Future[None]) -> None:
@@ -116,56 +117,56 @@ class CloudState:
                 done.set_result(None)
 
     def coordinate(self, what: str, job: Callable[[], object]) -> Future[None]:
-        """Run a job that itself submits jobs and waits for them."""
+        """Run a job that submits other jobs and waits for them."""
         return self._coordinators.submit(_guarded, what, job)
 
     @contextmanager
-    def alone(self, ocid: str) -> Iterator[None]:
-        """Hold the lock of one resource: launching, stopping and terminating it never overlap."""
+    def locked(self, ocid: str) -> Iterator[None]:
+        """Hold the lock of one resource: its launch, stop and termination never overlap."""
         with self._locks_guard:
             lock = self._locks[ocid]
         with lock:
             yield
 
     def close(self) -> None:
-        """Let running jobs end, start no more; what is left is taken up at the next start."""
+        """Wait for running jobs and start no others; the next start of the server continues what is left."""
         self.closing.set()
         self._timers.stop()
         self._pool.shutdown(wait=True, cancel_futures=True)
         with self._locks_guard:
-            waited_for = list(self._unfinished)
-        for done in waited_for:
+            unfinished = list(self._unfinished)
+        for done in unfinished:
             self._finish(done)
         self._coordinators.shutdown(wait=True, cancel_futures=True)
         self.store.close()
 
-    # finding things
+    # reading rows
 
     def get(self, kind: str, ocid: str) -> Resource:
-        """A thing named in the path; gone ones are still shown, in their last state."""
+        """A resource named in the path. One that is gone is still returned, in its last state."""
         resource = self.store.get(kind, ocid)
         if resource is None:
             raise not_found(kind, ocid)
         return resource
 
     def live(self, kind: str, ocid: str) -> Resource:
-        """A thing named in the path that must still exist."""
+        """A resource named in the path that must still exist."""
         resource = self.get(kind, ocid)
         if resource.gone_at is not None:
             raise not_found(kind, ocid)
         return resource
 
     def related(self, kind: str, ocid: object) -> Resource:
-        """A thing named in the body, which must exist."""
+        """A resource named in the body, which must exist."""
         resource = self.store.get(kind, ocid) if isinstance(ocid, str) else None
         if resource is None or resource.gone_at is not None:
             raise related_not_found(kind, str(ocid))
-        if resource.state in ("TERMINATING", "DELETING"):
+        if resource.state in ENDING:
             raise incorrect_state(f"{kind} {ocid} is {resource.state}")
         return resource
 
     def compartment(self, ocid: object, *, in_body: bool = True) -> str:
-        """Check that a compartment exists; the tenancy is the root one."""
+        """Check that a compartment exists; the tenancy is the root compartment."""
         known = ocid == self.identity.tenancy or (isinstance(ocid, str) and self._is_compartment(ocid))
         if not known:
             raise related_not_found("compartment", str(ocid)) if in_body else not_found("compartment", str(ocid))
@@ -175,12 +176,12 @@ class CloudState:
         found = self.store.get("compartment", ocid)
         return found is not None and found.gone_at is None
 
-    # changing things
+    # changing rows
 
     def new(self, kind: str, body: Mapping[str, object], hidden: Json | None = None) -> Resource:
-        """Add a row: id, times and the empty tag maps are filled in where they are missing.
+        """Add a row. Sets the id, the times and empty tag maps where they are missing.
 
-        The Terraform provider shows a permanent difference where a tag map is null, so they are always there.
+        Tag maps are always set: the Terraform provider shows a permanent difference where one is null.
         """
         ocid = str(body.get("id") or new_ocid(kind))
         full: Json = {
@@ -195,13 +196,13 @@ class CloudState:
         return self.store.add(Resource(ocid, kind, full, dict(hidden or {})))
 
     def update(self, kind: str, ocid: str, **members: object) -> Resource:
-        """Change members of a body; its freshest row is read first."""
+        """Change members of a body, starting from the current row."""
         with self.store.transaction():
             resource = self.get(kind, ocid)
             resource.body.update(members)
             return self.store.save(resource)
 
-    def set_state(self, kind: str, ocid: str, state: str, *, gone: bool = False) -> Resource:
+    def set_state(self, kind: str, ocid: str, state: LifecycleState, *, gone: bool = False) -> Resource:
         """Move a resource to a state; `gone` marks it as no longer existing."""
         with self.store.transaction():
             resource = self.get(kind, ocid)
@@ -212,22 +213,22 @@ class CloudState:
             return self.store.save(resource)
 
     def create_once(self, call: Call, make: Callable[[], tuple[Resource, str]]) -> tuple[Resource, str, bool]:
-        """Make a resource in one transaction, once per opc-retry-token (good for 24 h).
+        """Create a resource in one transaction, once per opc-retry-token (valid for 24 h).
 
-        `make` returns the row and the id of its work request ("" if none). Returns these and whether it is new.
+        `make` returns the row and the id of its work request ("" if none). Returns these and whether the row is new.
         """
         token = call.retry_token
         with self.store.transaction():
             if token:
                 earlier = self.store.retry(token)
                 if earlier is not None:
-                    return self._again(call, earlier)
+                    return self._repeat(call, earlier)
             resource, work_request = make()
             if token:
                 self.store.remember_retry(token, Retry(call.operation, call.digest, resource.id, work_request))
             return resource, work_request, True
 
-    def _again(self, call: Call, earlier: Retry) -> tuple[Resource, str, bool]:
+    def _repeat(self, call: Call, earlier: Retry) -> tuple[Resource, str, bool]:
         if (earlier.operation, earlier.digest) != (call.operation, call.digest):
             raise ApiError(409, "InvalidatedRetryToken", "The retry token was already used with a different request")
         resource = self.store.get(_kind_of(earlier.resource), earlier.resource)
@@ -242,14 +243,14 @@ class CloudState:
     # work requests
 
     def begin_work(
-        self, operation: str, entity: str, resource: Resource, action: str, *, kind: str = "coreservicesworkrequest"
+        self, operation: str, entity: str, resource: Resource, *, kind: str = "coreservicesworkrequest"
     ) -> str:
-        """Open a work request on a resource; its id goes out as opc-work-request-id. Each service has its own kind."""
+        """Open a work request on a resource. Returns its id, for opc-work-request-id. Each service has its own kind."""
         request = self.new(
             kind,
             {
                 "operationType": operation,
-                "status": "IN_PROGRESS",
+                "status": WorkStatus.IN_PROGRESS,
                 "compartmentId": resource.body.get("compartmentId"),
                 "percentComplete": 0.0,
                 "timeAccepted": timestamp(),
@@ -257,7 +258,7 @@ class CloudState:
                 "resources": [
                     {
                         "entityType": entity,
-                        "actionType": action,
+                        "actionType": WorkAction.IN_PROGRESS,
                         "identifier": resource.id,
                         "entityUri": f"/{entity}s/{resource.id}",
                     }
@@ -267,45 +268,49 @@ class CloudState:
         )
         return request.id
 
-    def end_work(self, ocid: str, *, action: str = "", errors: tuple[tuple[str, str], ...] = ()) -> None:
+    def end_work(
+        self, ocid: str, *, action: WorkAction | None = None, errors: tuple[tuple[str, str], ...] = ()
+    ) -> None:
         """Close a work request; `errors` are (code, message)."""
         if not ocid:
             return
         with self.store.transaction():
             request = self.store.get(_kind_of(ocid), ocid)
-            if request is None or request.body["status"] != "IN_PROGRESS":
+            if request is None or request.body["status"] != WorkStatus.IN_PROGRESS:
                 return
             request.body.update(
-                status="FAILED" if errors else "SUCCEEDED", percentComplete=100.0, timeFinished=timestamp()
+                status=WorkStatus.FAILED if errors else WorkStatus.SUCCEEDED,
+                percentComplete=100.0,
+                timeFinished=timestamp(),
             )
             for entry in request.body["resources"]:
-                entry["actionType"] = "FAILED" if errors else action or entry["actionType"]
+                entry["actionType"] = WorkAction.FAILED if errors else action or entry["actionType"]
             request.hidden["errors"] = [
                 {"code": code, "message": message, "timestamp": timestamp()} for code, message in errors
             ]
-            request.gone_at = time.time()  # it can be read until the sweeper drops it
+            request.gone_at = time.time()  # clients can read it until the row is deleted
             self.store.save(request)
 
     # names on this machine
 
     def exports_dir(self, vcn_id: str) -> Path:
-        """What the instances of a VCN see of our file systems: index.json and the exported directories."""
+        """The folder that the instances of a VCN see: index.json and the exported file systems."""
         return ensure_private(ensure_private(self.home / "exports") / short(vcn_id))
 
     def drop_exports_dir(self, vcn_id: str) -> None:
-        """Remove that folder with its VCN, unless the directory of a file system still lies in it."""
+        """Remove the folder of a deleted VCN, unless it still contains the directory of a file system."""
         folder = self.exports_dir(vcn_id)
         (folder / "index.json").unlink(missing_ok=True)
         if not any(folder.iterdir()):
             folder.rmdir()
 
     def labels(self, ocid: str) -> dict[str, str]:
-        """Labels that tie a container or network to this home and its row."""
+        """Labels of a container or network: its home and its row."""
         return {LABEL_HOME: str(self.home), LABEL_OCID: ocid}
 
 
 def launch_facts(cloud: CloudState, details: Json) -> Facts:
-    """What a fault may ask about an instance, or about the details that it is launched from."""
+    """The attributes of an instance, or of launch details, that a fault can filter by."""
     configuration = str(details.get("instanceConfigurationId") or "")
     row = cloud.store.get("instanceconfiguration", configuration)
     return {
@@ -317,7 +322,7 @@ def launch_facts(cloud: CloudState, details: Json) -> Facts:
 
 
 def note_state(resource: Resource) -> None:
-    """Remember when an instance came into its state, for listings that are late on purpose."""
+    """Record when an instance reached its state, for lists that are stale because of a fault."""
     if resource.kind == "instance":
         resource.hidden.setdefault("states", []).append([round(time.time(), 3), resource.state])
 
@@ -339,7 +344,7 @@ def _kind_of(ocid: str) -> str:
 
 
 def ensure_private(folder: Path) -> Path:
-    """Make a folder that only we may enter."""
+    """Make a folder that only the user of this process may enter."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.chmod(folder, 0o700)
     return folder

@@ -19,7 +19,7 @@ _INSTANCE = re.compile(r"ocid1\.instance\.[a-z0-9.-]*\.[a-z0-9]+")
 
 @dataclass(frozen=True)
 class ApiUser:
-    """A person, who may do everything."""
+    """A user of the API, who may do everything."""
 
     name: str
     description: str
@@ -28,7 +28,7 @@ class ApiUser:
 
 
 class Identity:
-    """The one tenancy, which is also its root compartment, its one user, and the keys of instances."""
+    """The tenancy, which is also the root compartment, its one user, and the keys of instances."""
 
     def __init__(self, tenancy: str, users: tuple[ApiUser, ...], instances: Path) -> None:
         self.tenancy = tenancy
@@ -38,7 +38,7 @@ class Identity:
         self._lock = threading.Lock()
 
     def key(self, wanted: str) -> RSAPublicKey | None:
-        """The public key that a keyId (`tenancy/user or instance/fingerprint`) names; None if there is none."""
+        """The public key of a keyId (`tenancy/user or instance/fingerprint`); None if it is unknown."""
         with self._lock:
             if wanted not in self._keys:
                 found = self._key_of_instance(wanted)
@@ -47,7 +47,7 @@ class Identity:
             return self._keys.get(wanted)
 
     def instance(self, wanted: str) -> str | None:
-        """The OCID of the instance that a keyId belongs to; None if it is a user's."""
+        """The OCID of the instance that a keyId belongs to; None if it belongs to a user."""
         owner = wanted.split("/")[1]
         return None if any(user.user == owner for user in self.users) else owner
 
@@ -67,14 +67,19 @@ def key_id(tenancy: str, owner: str, key: RSAPublicKey) -> str:
 
 
 def load_public_key(public: str, where: str) -> RSAPublicKey:
+    """The key of a PEM text; `where` goes into the error message."""
     loaded = load_pem_public_key(public.encode())
     if not isinstance(loaded, RSAPublicKey):
-        raise EnvironmentFault("a public key of the local cloud is no RSA key", where=where, hint="Purge this home")
+        raise EnvironmentFault(
+            "a public key of the local cloud is not an RSA key",
+            where=where,
+            hint="Remove the folder of this local cloud and start it again",
+        )
     return loaded
 
 
 def fingerprint(key: RSAPublicKey) -> str:
-    """MD5 of the public key's DER, in pairs with colons: how OCI names an API key."""
+    """The fingerprint of an API key as OCI writes it: MD5 of the DER encoding, as pairs with colons."""
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     digest = hashlib.md5(der, usedforsecurity=False).hexdigest()
     return ":".join(digest[i : i + 2] for i in range(0, len(digest), 2))

@@ -8,18 +8,18 @@ import secrets
 
 
 def new_ocid(kind: str) -> str:
-    """An OCID of our own realm: ocid1.<kind>.local..<60 random characters> (syntax as OCI documents it)."""
+    """An OCID of the local realm: ocid1.<kind>.local..<60 random characters> (OCI documents the syntax)."""
     random = base64.b32encode(secrets.token_bytes(33)).decode().lower()[:52]
     return f"ocid1.{kind}.local..aaaaaaaa{random}"
 
 
 def short(ocid: str) -> str:
-    """The last twelve characters of an OCID: unique enough for a name on one machine."""
+    """The last twelve characters of an OCID, which are unique enough for a name on one machine."""
     return ocid[-12:]
 
 
 def slug(text: str) -> str:
-    """Text as a part of a container's name."""
+    """Text made fit for a part of a container's name."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40]
 
 

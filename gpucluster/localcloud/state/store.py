@@ -1,7 +1,7 @@
-"""What the local cloud knows, in one SQLite file: resources, addresses, retry tokens and a few settings.
+"""The state of a local cloud in one SQLite file: resources, addresses, retry tokens and a few settings.
 
-A resource is the JSON that the API shows (`body`) and what only the server knows (`hidden`). Everything is committed
-before the container or directory behind it is made, so that a server killed at any line finds its work again.
+A resource has the JSON that the API shows (`body`) and what only the server needs (`hidden`). The server commits a row
+before it makes the container or directory behind it, so a server that is killed at any line can continue its work.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS setting (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 
 @dataclass
 class Resource:
-    """One row. `gone_at` (seconds since the epoch) is set once the thing is terminated or deleted."""
+    """One row. `gone_at` (seconds since the epoch) is set when the resource is terminated or deleted."""
 
     id: str
     kind: str
@@ -60,7 +60,7 @@ class Resource:
 
     @property
     def state(self) -> str:
-        """The lifecycle state; empty for kinds that have none."""
+        """The lifecycle state (a LifecycleState); empty for kinds that have none."""
         return str(self.body.get("lifecycleState", ""))
 
     @property
@@ -71,7 +71,7 @@ class Resource:
 
 @dataclass(frozen=True)
 class Retry:
-    """What an earlier request with the same opc-retry-token made."""
+    """What an earlier request with the same opc-retry-token created."""
 
     operation: str
     digest: str
@@ -80,7 +80,7 @@ class Retry:
 
 
 class ResourceStore:
-    """One connection behind one lock: the server is one process, and a statement takes microseconds."""
+    """One connection with one lock: the server is one process, and a statement takes microseconds."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.RLock()
@@ -94,13 +94,13 @@ class ResourceStore:
         self._db.executescript(_SCHEMA)
 
     def close(self) -> None:
-        """Close the file; the WAL is folded in."""
+        """Close the file. SQLite merges the write-ahead log into it."""
         with self._lock:
             self._db.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing, one at a time. May be nested: an inner one that fails undoes only itself."""
+        """All or nothing, one transaction at a time. May be nested: a failed inner transaction undoes only itself."""
         with self._lock:
             self._depth += 1
             mark = f"level{self._depth}"
@@ -140,22 +140,24 @@ class ResourceStore:
         return resource
 
     def get(self, kind: str, ocid: str) -> Resource | None:
-        """The resource, gone or not."""
+        """The resource, also if it is gone."""
         rows = self._select("kind = ? AND id = ?", (kind, ocid))
         return rows[0] if rows else None
 
     def newest(
         self, kind: str, fields: Mapping[str, object], hidden: Mapping[str, object], *, before: int | None, limit: int
     ) -> list[Resource]:
-        """Up to `limit` resources of a kind, gone or not, the newest first, from below the sequence number `before`.
+        """Up to `limit` resources of a kind, also those that are gone, newest first, with `seq` below `before`.
 
-        `fields` and `hidden` are what members of the body and of what is hidden must be.
+        Args:
+            fields: values that members of the body must have.
+            hidden: values that members of `Resource.hidden` must have.
         """
         where, values = _where(kind, None, fields)
         where += "".join(f" AND json_extract(hidden, '$.{name}') = ?" for name in hidden)
         where += " AND seq < ?" if before is not None else ""
-        edge = () if before is None else (before,)
-        return self._select(where, (*values, *hidden.values(), *edge, limit), "DESC LIMIT ?")
+        bound = () if before is None else (before,)
+        return self._select(where, (*values, *hidden.values(), *bound, limit), "DESC LIMIT ?")
 
     def find(self, kind: str, *, gone: bool | None = False, **fields: object) -> list[Resource]:
         """Resources of a kind in order of creation, where each named member of the body has that value.
@@ -165,15 +167,15 @@ class ResourceStore:
         return self._select(*_where(kind, gone, fields))
 
     def count(self, kind: str, fields: Mapping[str, object], *, gone: bool | None = False) -> int:
-        """How many `find` would return."""
+        """The number of resources that `find` would return."""
         where, values = _where(kind, gone, fields)
         with self._lock:
             row = self._db.execute(f"SELECT count(*) FROM resource WHERE {where}", values).fetchone()  # noqa: S608
         return int(row[0])
 
     def labelled(self, subnet: str, label: str) -> list[Resource]:
-        """The VNICs of a subnet that have this host name, in whatever case."""
-        # The plus signs keep SQLite from its index on kinds, which is the worse one here.
+        """The VNICs of a subnet that have this host name; upper and lower case are equal."""
+        # The plus signs stop SQLite from using its index on kinds, which is slower here.
         where = (
             "+kind = 'vnic' AND +gone_at IS NULL AND lower(json_extract(body, '$.hostnameLabel')) = ?"
             " AND json_extract(body, '$.hostnameLabel') IS NOT NULL AND json_extract(body, '$.subnetId') = ?"
@@ -181,21 +183,24 @@ class ResourceStore:
         return self._select(where, (label.lower(), subnet))
 
     def forget(self, *, gone_before: float) -> int:
-        """Drop resources that have been gone since before that time, and old retry tokens; how many of the former."""
+        """Delete the rows of resources that are gone since before that time, and old retry tokens.
+
+        Returns the number of deleted resources.
+        """
         with self._lock:
-            # Instances may outlive the row of their image by far, and still refer to it.
+            # Instances may exist much longer than their image, and still refer to its row.
             cursor = self._db.execute("DELETE FROM resource WHERE gone_at < ? AND kind <> 'image'", (gone_before,))
             self._db.execute("DELETE FROM retry WHERE made_at < ?", (time.time() - _RETRY_TOKEN_LIFE,))
             return cursor.rowcount
 
     def drop(self, ocid: str) -> None:
-        """Remove a row at once (a create that failed before anyone saw it)."""
+        """Delete a row at once (for a create that failed before a client saw it)."""
         with self._lock:
             self._db.execute("DELETE FROM resource WHERE id = ?", (ocid,))
             self._db.execute("DELETE FROM retry WHERE resource = ?", (ocid,))
 
     def _select(self, where: str, values: tuple[object, ...], order: str = "") -> list[Resource]:
-        # `where` is made of names in our own code; values go in as parameters.
+        # `where` contains only names from our own code; values are passed as parameters.
         sql = f"SELECT id, kind, body, hidden, seq, version, gone_at FROM resource WHERE {where}"  # noqa: S608
         with self._lock:
             rows = self._db.execute(f"{sql} ORDER BY seq {order}", values).fetchall()
@@ -218,14 +223,14 @@ class ResourceStore:
         return {str(row[0]) for row in rows}
 
     def release_addresses(self, owner: str) -> None:
-        """Give back all that an owner holds."""
+        """Release all addresses of an owner."""
         with self._lock:
             self._db.execute("DELETE FROM address WHERE owner = ?", (owner,))
 
     # retry tokens
 
     def retry(self, token: str) -> Retry | None:
-        """What was made under this opc-retry-token."""
+        """What was created with this opc-retry-token."""
         with self._lock:
             row = self._db.execute(
                 "SELECT operation, digest, resource, work_request FROM retry WHERE token = ?", (token,)
@@ -233,7 +238,7 @@ class ResourceStore:
         return None if row is None else Retry(*row)
 
     def remember_retry(self, token: str, retry: Retry) -> None:
-        """Keep what was made; call it in the transaction that made it."""
+        """Store what was created; call this in the transaction of the create."""
         with self._lock:
             self._db.execute(
                 "INSERT INTO retry (token, operation, digest, resource, work_request, made_at)"
@@ -244,13 +249,13 @@ class ResourceStore:
     # settings
 
     def setting(self, key: str) -> str | None:
-        """A setting made at the first start."""
+        """A stored setting; None if there is none."""
         with self._lock:
             row = self._db.execute("SELECT value FROM setting WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
     def set_setting(self, key: str, value: str) -> None:
-        """Keep a setting."""
+        """Store a setting."""
         with self._lock:
             self._db.execute("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)", (key, value))
 

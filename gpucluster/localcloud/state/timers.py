@@ -1,4 +1,4 @@
-"""Calling something later without a thread that waits for it: a thousand instances that boot cost one thread."""
+"""Delayed calls with one thread for all of them: a thousand booting instances need one thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 
 class Timers:
-    """One thread that calls functions when they are due. What it calls must be quick, and must not raise."""
+    """One thread that calls functions when they are due. The functions must be quick and must not raise."""
 
     def __init__(self) -> None:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -20,7 +20,7 @@ class Timers:
         self._thread: threading.Thread | None = None
 
     def after(self, seconds: float, function: Callable[[], None]) -> None:
-        """Call the function once, that many seconds from now; never, if `stop` comes first."""
+        """Call the function once, after that many seconds, unless `stop` is called before."""
         with self._changed:
             if self._stopped:
                 return
@@ -31,7 +31,7 @@ class Timers:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Call nothing any more. What is being called now comes to its end first."""
+        """Cancel all pending calls and wait for the call that is running."""
         with self._changed:
             self._stopped = True
             self._changed.notify()

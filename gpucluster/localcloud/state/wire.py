@@ -1,6 +1,6 @@
-"""The shapes of a request, a reply and an error of OCI's REST API; paging, filters and sorting of lists.
+"""Requests, replies and errors of OCI's REST API; paging, filters and sorting of lists.
 
-Codes and their statuses: Oracle's "API Errors" page; header names: as the SDK and the Terraform provider send them.
+Sources: Oracle's "API Errors" page for codes and statuses; the SDK and the Terraform provider for header names.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ FILE_STORAGE = "/20171215"
 BASTION = "/20210331"
 LIMITS = "/20190729"
 QUOTAS = "/20181025"
-# Low on purpose: a caller that forgets to follow opc-next-page is found out here and not on a large tenancy.
+# Small on purpose: a caller that does not follow opc-next-page fails in a test here, and not on a large tenancy.
 PAGE_SIZE = 100
 _MAX_PAGE_SIZE = 1000
 CLIENT_ERROR = 400
 
 
 class ApiError(Exception):
-    """A refusal, answered as {code, message}."""
+    """An error response of the API: {code, message}."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(f"{status} {code}: {message}")
@@ -37,14 +37,14 @@ class ApiError(Exception):
 
 
 def not_found(what: str, ocid: str) -> ApiError:
-    """A thing named in the path or the query does not exist (OCI does not say whether it may not be seen)."""
+    """A resource named in the path or the query is missing, or the caller may not see it: OCI does not say which."""
     return ApiError(
         404, "NotAuthorizedOrNotFound", f"Authorization failed or requested resource not found: {what} {ocid}"
     )
 
 
 def related_not_found(what: str, ocid: str) -> ApiError:
-    """A thing named in the body does not exist."""
+    """A resource named in the body does not exist."""
     return ApiError(
         400,
         "RelatedResourceNotAuthorizedOrNotFound",
@@ -53,25 +53,28 @@ def related_not_found(what: str, ocid: str) -> ApiError:
 
 
 def invalid(message: str) -> ApiError:
-    """A parameter is wrong."""
+    """A parameter is invalid."""
     return ApiError(400, "InvalidParameter", message)
 
 
 def conflict(message: str) -> ApiError:
-    """The state forbids it, and waiting does not help."""
+    """The request contradicts the current state, and waiting does not help."""
     return ApiError(409, "Conflict", message)
 
 
 def incorrect_state(message: str) -> ApiError:
-    """The state forbids it now."""
+    """The current lifecycle state does not allow the request; a later state may."""
     return ApiError(409, "IncorrectState", message)
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request that has been believed. `path` holds the variable parts of the path; `headers` are in lower case.
+    """One authenticated request.
 
-    `stale_seconds`: the answer is to be what it was so long ago (a fault).
+    Attributes:
+        path: the variable parts of the path.
+        headers: names in lower case.
+        stale_seconds: answer with the state of so many seconds ago (a fault).
     """
 
     operation: str
@@ -88,7 +91,7 @@ class Call:
 
     @property
     def digest(self) -> str:
-        """Tells two bodies apart."""
+        """A digest of the body, to compare two requests."""
         return hashlib.sha256(self.raw).hexdigest()
 
     def body(self) -> Json:
@@ -104,7 +107,7 @@ class Call:
         return {key: item for key, item in value.items() if item is not None}
 
     def need(self, name: str) -> str:
-        """A query parameter that must be there."""
+        """The value of a required query parameter."""
         value = self.query.get(name, "")
         if not value:
             raise ApiError(400, "MissingParameter", f"Query parameter {name} is required")
@@ -113,7 +116,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """What goes back. `body` None means an empty reply (204); bytes go as they are, all else as JSON."""
+    """A reply. `body` None is an empty reply (204); bytes are sent as they are, everything else as JSON."""
 
     body: Any = None
     status: int = 200
@@ -127,7 +130,7 @@ Handler = Callable[[Call], Reply]
 class Route:
     """One operation: `path` is a template such as /20160918/vcns/{vcnId}; `operation` the SDK's name for it.
 
-    `details`: of an operation on an instance, what a fault may ask about it.
+    `details`: for an operation on an instance, the attributes that a fault can filter by.
     """
 
     method: str
@@ -143,14 +146,14 @@ def show(resource: Resource, headers: Mapping[str, str] | None = None, status: i
 
 
 def check_etag(call: Call, resource: Resource) -> None:
-    """Honour if-match."""
+    """Raise 412 unless the if-match header, where there is one, matches the current etag."""
     wanted = call.headers.get("if-match", "")
     if wanted not in ("", "*", resource.etag):
         raise ApiError(412, "NoEtagMatch", "The if-match header does not match the current etag")
 
 
 def required(body: Json, *names: str) -> None:
-    """Raise unless the body has all of these."""
+    """Raise 400 MissingParameter unless the body has all of these members."""
     for name in names:
         if name not in body:
             raise ApiError(400, "MissingParameter", f"{name} is required")
@@ -168,9 +171,9 @@ def page(
     *,
     view: Callable[[Resource], Any] = lambda resource: resource.body,
 ) -> Reply:
-    """Sort (sortBy, sortOrder), cut a page (limit, page) and name the next one in opc-next-page.
+    """Sort (sortBy, sortOrder), take one page (limit, page) and name the next page in opc-next-page.
 
-    OCI sorts by creation, newest first, unless told; by name A to Z.
+    Without parameters OCI sorts by time of creation, newest first; by name it sorts from A to Z.
     """
     by_name = call.query.get("sortBy", "TIMECREATED").upper() in ("DISPLAYNAME", "NAME")
     order = call.query.get("sortOrder", "ASC" if by_name else "DESC").upper()
@@ -184,26 +187,26 @@ def page(
     ordered = sorted(items, key=key, reverse=order == "DESC")
     after = call.query.get("page")
     if after:
-        mark = _read_mark(after)
+        mark = _read_page_token(after)
         ordered = [item for item in ordered if (key(item) < mark if order == "DESC" else key(item) > mark)]
     limit = _limit(call)
     headers = {}
     if len(ordered) > limit:
         last = key(ordered[limit - 1])
-        headers["opc-next-page"] = _mark(last)
+        headers["opc-next-page"] = _page_token(last)
     return Reply([view(item) for item in ordered[:limit]], headers=headers)
 
 
 def newest_page(call: Call, find: Callable[[int | None, int], list[Resource]]) -> Reply:
-    """The same for rows that the store itself sorts, newest first, and cuts: find(before, limit)."""
+    """The same for rows that the store sorts (newest first) and limits itself: find(before, limit)."""
     mark, limit = call.query.get("page"), _limit(call)
-    rows = find(_read_mark(mark)[1] if mark else None, limit + 1)
-    headers = {"opc-next-page": _mark(("", rows[limit - 1].seq))} if len(rows) > limit else {}
+    rows = find(_read_page_token(mark)[1] if mark else None, limit + 1)
+    headers = {"opc-next-page": _page_token(("", rows[limit - 1].seq))} if len(rows) > limit else {}
     return Reply([row.body for row in rows[:limit]], headers=headers)
 
 
 def newest_first(call: Call) -> bool:
-    """Whether a list is wanted in the order that OCI has unless it is told."""
+    """Whether the request asks for the default order: by time of creation, newest first."""
     return (
         call.query.get("sortBy", "TIMECREATED").upper() == "TIMECREATED"
         and call.query.get("sortOrder", "DESC").upper() == "DESC"
@@ -217,11 +220,11 @@ def _limit(call: Call) -> int:
     return int(text)
 
 
-def _mark(last: tuple[str, int]) -> str:
+def _page_token(last: tuple[str, int]) -> str:
     return base64.urlsafe_b64encode(json.dumps(last).encode()).decode()
 
 
-def _read_mark(text: str) -> tuple[str, int]:
+def _read_page_token(text: str) -> tuple[str, int]:
     try:
         name, seq = json.loads(base64.urlsafe_b64decode(text.encode()))
         return (str(name), int(seq))
