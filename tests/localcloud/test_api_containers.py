@@ -1,4 +1,4 @@
-"""The API with real containers behind it: launch, log in, share files, scale, end, and leave nothing."""
+"""The API with real containers: launch, log in, share files, scale, terminate, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path) -> None:
 
     for size in (2, 1):
         pool = oci.core.models.UpdateClusterNetworkInstancePoolDetails(id=network.instance_pools[0].id, size=size)
-        wish = oci.core.models.UpdateClusterNetworkDetails(instance_pools=[pool])
-        api.management.update_cluster_network(network.id, wish)
+        details = oci.core.models.UpdateClusterNetworkDetails(instance_pools=[pool])
+        api.management.update_cluster_network(network.id, details)
         api.wait(api.management.get_cluster_network, network.id, "RUNNING", 120)
         assert len(ours(api)) == size + 1
 

@@ -1,4 +1,4 @@
-"""The base image: its recipe, the mirror that it comes from, and what is said when it can't be made."""
+"""The base image: its recipe, its mirror, and the messages when it can't be built."""
 
 from __future__ import annotations
 

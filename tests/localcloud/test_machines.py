@@ -1,4 +1,4 @@
-"""Real instances: they boot, cloud-init runs, ssh answers, shares are shared, and nothing stays behind."""
+"""Real instances: they boot, cloud-init runs, ssh answers, shares can be mounted, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class World:
         return process.run(argv, timeout=30).stdout.strip()
 
     def booted(self, short: str, address: str) -> str:
-        """Wait for sshd, then for cloud-init's word."""
+        """Wait for sshd, then for cloud-init's status."""
         until = time.monotonic() + 60
         while not _answers(address):
             assert time.monotonic() < until, f"no ssh at {address}"
             time.sleep(0.1)
-        # A dot for each look that was too early.
+        # cloud-init prints a dot for each check that was too early.
         return self.sh(short, "cloud-init status --wait").lstrip(".")
 
 
@@ -100,7 +100,7 @@ def _answers(address: str) -> bool:
 
 
 def _free_network(prefix: str, labels: dict[str, str]) -> str:
-    """A small network in a range that nobody uses here; returns its first three octets."""
+    """A small network in a range that is free on this host. Returns its first three octets."""
     for _ in range(20):
         subnet = f"10.{200 + secrets.randbelow(50)}.{secrets.randbelow(256)}"
         try:
@@ -257,7 +257,7 @@ def test_the_gateway_keeps_its_hardware_address(world: World) -> None:
     of_the_bridge = Path("/sys/class/net", bridge, "address")
     assert of_the_bridge.read_text().strip() == mac_address(gateway)
     ports = [entry.name for entry in Path("/sys/class/net", bridge, "brif").iterdir()]
-    # without the pin it would be the lowest of these
+    # by default it would be the lowest of these
     assert of_the_bridge.read_text() not in [Path("/sys/class/net", port, "address").read_text() for port in ports]
 
 

@@ -1,4 +1,4 @@
-"""The server process: `python -m gpucluster.localcloud.server --home DIR`. `control` starts and stops it."""
+"""The listening socket, the web server in its event loop, and its shutdown."""
 
 from __future__ import annotations
 
