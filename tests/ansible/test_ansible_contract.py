@@ -138,7 +138,7 @@ def test_facts_of_systems_have_one_form(system: str) -> None:
 
 def test_the_local_cloud_s_image_has_all_packages() -> None:
     lists = read("vars/packages.yml")["packages"]["Debian-13"]
-    text = (Path(__file__).parents[2] / "gpucluster" / "localcloud" / "packages.txt").read_text()
+    text = (Path(__file__).parents[2] / "gpucluster" / "localcloud" / "image" / "packages.txt").read_text()
     image = {line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")}
     # apt must have nothing to do there, or every apply of the local cloud needs the network.
     assert {name for names in lists.values() for name in names} <= image

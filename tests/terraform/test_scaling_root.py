@@ -21,7 +21,7 @@ from gpucluster.errors import CloudError, ReplacementError, ToolError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.resize import Scaling
 from gpucluster.lifecycle.toolbox import Toolbox
-from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS
+from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.operations.controller import Controller
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec, loads
