@@ -22,8 +22,8 @@ from gpucluster.cli import cli
 from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
 from gpucluster.events import Event
-from gpucluster.operations.accounts import printable
 from gpucluster.spec import load
+from gpucluster.text import printable
 from tests.unit.spec_texts import KEY, LOCAL, public_key
 
 OTHER_KEY = public_key("ssh-ed25519", bytes(range(1, 33)), comment="carol@desk")
@@ -199,9 +199,9 @@ def test_whoever_stands_in_the_file_is_warned_about(controller: Controller) -> N
     assert len(controller.warnings()) == 2
     users.remove("alice")
     *others, last = controller.warnings()
-    assert all("goes by what is written there" in text for text in others)
-    assert "alice stands in" in last
-    assert "brings them back" in last
+    assert all("uses what is written there" in text for text in others)
+    assert "alice is in" in last
+    assert "adds them again" in last
 
 
 def test_nothing_applied_and_no_directory(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_an_import_can_be_repeated_and_tells_of_each(controller: Controller, tmp
     assert controller.warnings() == []
     people.write_text("users:\n  - {name: alice, shell: /bin/sh}\n")
     assert [one.status for one in controller.cluster.users.import_file(people).users] == ["changed"]
-    assert "alice stands in" in controller.warnings()[0]
+    assert "alice is in" in controller.warnings()[0]
 
 
 def test_csv_says_the_same_as_yaml(controller: Controller, tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_the_commands_say_what_they_did(controller: Controller, tmp_path: Path) 
     assert controller.asked[-1] == ("user.edit", {"name": "carol", "groups": [], "gid": 9876})
     off = controller.run("user", "disable", "carol").stdout
     assert "ended: jobs 1, processes 3" in off
-    assert "no answer from compute-2: processes may still run there; do the same again when they answer" in off
+    assert "no answer from compute-2: processes may still run there; run the same command again when they answer" in off
     assert "! look with docker ps" in off
     assert "was enabled already" in controller.run("user", "enable", "dave").stdout
     assert "lab: members dave" in controller.run("group", "add-member", "lab", "dave").stdout
