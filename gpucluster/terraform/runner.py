@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import platform
 import shutil
@@ -40,6 +41,7 @@ DOWNLOAD_TIMEOUT = 60.0
 # How long Terraform waits for its own state lock: the terraform of an earlier run that was killed may still be saving.
 STATE_LOCK_TIMEOUT = "120s"
 KEPT_LOGS = 20
+_log = logging.getLogger(__name__)  # `--debug` shows it
 # Settings of an operator's own Terraform that would lead ours to another state.
 _NOT_OURS = ("TF_DATA_DIR", "TF_WORKSPACE")
 # The frame that Terraform draws around an error.
@@ -276,7 +278,7 @@ class Terraform:
             TerraformError: Terraform refused.
         """
         self._state.settle()
-        self._said(self._root, ("init", "-input=false", "-no-color", "-reconfigure"))
+        _log.debug("%s", self._said(self._root, ("init", "-input=false", "-no-color", "-reconfigure")))
         self._state.remember()
         self._state.save_what_was_left(self._root)
 
@@ -429,7 +431,19 @@ class Terraform:
     def _run(self, command: str, on_line: Any, *args: str, **options: Any) -> process.Completed:
         program = _program_class()(working_dir=str(self._root), terraform_bin_path=str(self._program))
         argv = program.generate_cmd_string(command, *args, **options)
-        return process.stream(argv, on_line=on_line, env=self._env, cwd=self._root, private=True)
+
+        def show_and_pass_on(line: str) -> None:
+            _log_message(line)
+            on_line(line)
+
+        return process.stream(argv, on_line=show_and_pass_on, env=self._env, cwd=self._root, private=True)
+
+
+def _log_message(line: str) -> None:
+    """Show `--debug` one line of `-json` output as Terraform prints it for people."""
+    message = _message(line)
+    detail = (message.get("diagnostic") or {}).get("detail")
+    _log.debug("%s", "\n".join(filter(None, [message.get("@message") or line, detail])))
 
 
 def _again(destroy: bool) -> str:
