@@ -466,6 +466,17 @@ def test_what_can_not_be_taken_is_refused_before_anybody_is_asked(
     assert controller.calls == []
 
 
+def test_no_secret_is_shown_by_debug(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_TOKEN", "in the environment")
+    done = controller.run("user", "add", "carol", "--password-stdin", "--debug", stdin=f"{SECRET}\n")
+    assert done.exit_code == 0
+    assert controller.asked == [("user.add", {"name": "carol", "password": SECRET})]
+    assert "run: ssh -F" in done.stderr
+    assert "sudo -n /usr/local/bin/cluster request" in done.stderr
+    for secret in (SECRET, "in the environment"):
+        assert secret not in done.output
+
+
 def test_an_edit_of_nothing_is_refused(controller: Controller) -> None:
     done = controller.run("user", "edit", "carol")
     assert done.exit_code == 2
