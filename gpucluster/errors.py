@@ -1,6 +1,6 @@
 """Every way in which gpucluster fails, and the exit code of each.
 
-The codes stand together here, so that each has one meaning::
+All codes are listed here, so that each has one meaning::
 
     0    success
     1    GpuClusterError         failed

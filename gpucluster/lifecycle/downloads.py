@@ -37,7 +37,7 @@ class Downloads:
         python = software.controller_python or self._cloud.python_of(image)
         if python is None:
             raise InputError(
-                "the Python version of the controller is not known: its image does not tell it",
+                "the Python version of the controller is not known: nothing is known about its image",
                 findings=[
                     finding(
                         self._spec,

@@ -117,7 +117,7 @@ class ContainerImages:
         if user is None:
             if not spec.users.people:
                 hint = "Name one: --user NAME. The job runs as this user, with their credentials for the registry"
-                raise InputError("nobody is named under users.people", where=str(spec.file), hint=hint)
+                raise InputError("there is no user under users.people", where=str(spec.file), hint=hint)
             user = spec.users.people[0].name
         given = {"uri": uri, "pool": pool, "user": user, "name": name}
         arguments = {key: value for key, value in given.items() if value is not None}

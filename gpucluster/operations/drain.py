@@ -68,7 +68,7 @@ class SlurmJob:
 
 
 def nodes_of(said: str) -> dict[str, SlurmNode]:
-    """Nodes by name, from lines `name|state|reason` of sinfo; a node of two partitions stands there twice."""
+    """Nodes by name, from lines `name|state|reason` of sinfo; a node of two partitions is there twice."""
     rows = [line.split("|", 2) for line in said.splitlines() if line.count("|") > 1]
     return {name: SlurmNode(state.lower().rstrip(_SIGNS), reason.strip()) for name, state, reason in rows}
 

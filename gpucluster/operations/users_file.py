@@ -100,7 +100,7 @@ def _good_header(found: Document, header: list[str], line: int) -> bool:
         message = f"the first line must name the columns, and one of them `name`; got {shown(','.join(header))}"
         found.findings.append(Finding(found.file, line, 1, "", message, f"Known columns: {', '.join(_KNOWN)}"))
     elif twice:
-        found.findings.append(Finding(found.file, line, 1, "", f"columns stand twice: {', '.join(twice)}"))
+        found.findings.append(Finding(found.file, line, 1, "", f"columns occur twice: {', '.join(twice)}"))
     return not found.findings
 
 
@@ -142,7 +142,7 @@ def _people(found: Document, directory: Path) -> list[dict[str, Any]]:
         root, entries = ("users",), entries.get("users")
     if not isinstance(entries, tuple) or not entries:
         if not found.findings:
-            found.fault(root, "there is nobody in it", "Write a list of people, each with a `name`")
+            found.fault(root, "there are no users in it", "Write a list of users, each with a `name`")
         return []
     people, seen = [], _Seen(found)
     for index, entry in enumerate(entries):
@@ -169,7 +169,7 @@ class _Seen:
                 first = self._where.setdefault((key, person[key]), path)
                 if first != path:
                     line = self._found.place((*first, key)).line
-                    self._found.fault((*path, key), f"{shown(person[key])} stands twice, first in line {line}")
+                    self._found.fault((*path, key), f"{shown(person[key])} occurs twice, first in line {line}")
 
 
 def _person(found: Document, path: Entry, entry: dict[str, Any], directory: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ KEPT_RUNS = 50
 
 
 class RunStatus(StrEnum):
-    """How a run stands; RUNNING in the log of a process that does not exist any more means that it was killed."""
+    """The state of a run. A log that says RUNNING although its process has ended belongs to a run that was killed."""
 
     RUNNING = "running"
     SUCCESS = "success"

@@ -1,6 +1,6 @@
-"""The operator's side of people: what is asked of the controller, how its answers are taken, and the command line.
+"""The operator's side of users: what is asked of the controller, how its answers are read, and the command line.
 
-The controller is `directory_double.py`. What the real program does is tried in tests/ansible.
+The controller is `directory_double.py`. What the real program does is tested in tests/ansible.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def test_two_answers_to_one_question_are_refused_without_a_call(controller: Cont
     assert controller.calls == []
 
 
-def test_whoever_stands_in_the_file_is_warned_about(controller: Controller) -> None:
+def test_a_change_of_a_user_in_the_file_is_warned_about(controller: Controller) -> None:
     users = controller.cluster.users
     users.add("alice")
     assert controller.warnings() == []
@@ -282,7 +282,7 @@ FAULTS = {
         "  - just words\n"
         "more: 1\n",
         [
-            (3, "must be a whole number"), (4, "unknown key"), (5, "has no name"), (6, "stands twice, first in line 2"),
+            (3, "must be a whole number"), (4, "unknown key"), (5, "has no name"), (6, "occurs twice, first in line 2"),
             (6, "gid and group"), (6, "must not lie in a file"), (7, "must be a list"), (7, "the key is damaged"),
             (7, "nowhere.pub"), (8, "must hold keys with values"), (9, "unknown key"),
         ],
@@ -291,7 +291,7 @@ FAULTS = {
         "people.csv",
         "name,uid,colour,password\ncarol,x1,,\n,5,,\ncarol,,red,hunter2\ndave,1,2,3,4,5\nev\x1b[2Je,,,\n",
         [
-            (2, "must be a whole number"), (3, "has no name"), (4, "stands twice, first in line 2"), (4, "unknown key"),
+            (2, "must be a whole number"), (3, "has no name"), (4, "occurs twice, first in line 2"), (4, "unknown key"),
             (4, "must not lie in a file"), (5, "has 6 cells"), (5, "unknown key"), (5, "must not lie in a file"),
             (6, "can't be seen"), (6, "has no name"),
         ],
@@ -299,11 +299,11 @@ FAULTS = {
     "csv without columns": ("people.csv", "carol,10500\ndave,10501\n", [(1, "must name the columns")]),
     "csv with a quote": ("people.csv", 'name\ncarol\n"dave\n', [(3, "not CSV")]),
     "latin": ("people.csv", "name\nren\udce9e\n", [(2, "not UTF-8")]),
-    "empty": ("people.yml", "", [(1, "there is nobody")]),
-    "empty list": ("people.yml", "users: []\n", [(1, "there is nobody")]),
-    "no list": ("people.yml", "users: {carol: 1}\n", [(1, "there is nobody")]),
+    "empty": ("people.yml", "", [(1, "there are no users")]),
+    "empty list": ("people.yml", "users: []\n", [(1, "there are no users")]),
+    "no list": ("people.yml", "users: {carol: 1}\n", [(1, "there are no users")]),
     "not yaml": ("people.yml", "- name: [carol\n", [(2, "list that is never closed")]),
-    "only columns": ("people.csv", "name,uid\n", [(1, "there is nobody")]),
+    "only columns": ("people.csv", "name,uid\n", [(1, "there are no users")]),
 }  # fmt: skip
 
 
