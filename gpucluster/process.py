@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -17,6 +19,9 @@ from typing import IO
 from gpucluster.errors import EnvironmentFault, ProcessError
 
 _TAIL = 2000
+_CREDENTIALS = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+# `--debug` shows it. Never an environment and never an input: secrets travel there, and only there.
+_log = logging.getLogger(__name__)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -33,6 +38,11 @@ class Completed:
 def without_colour(text: str) -> str:
     """The text without the escape sequences that colour it on a terminal."""
     return _COLOURS.sub("", text)
+
+
+def _shown(text: str) -> str:
+    """The text for the log: without colour, and without the password of a URL that somebody may have configured."""
+    return _CREDENTIALS.sub(r"\1:***@", without_colour(text))
 
 
 def _missing(program: str) -> EnvironmentFault:
@@ -68,6 +78,7 @@ def run(
         check: raise ProcessError on a status other than zero.
     """
     data = input.encode() if isinstance(input, str) else input
+    _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
         done = subprocess.run(
             list(argv),
@@ -92,6 +103,7 @@ def run(
         done.stdout.decode(errors="replace"),
         done.stderr.decode(errors="replace"),
     )
+    _log_end(result)
     if check:
         _raise_unless_ok(result)
     return result
@@ -104,6 +116,7 @@ def transfer(argv: Sequence[str], *, source: IO[bytes] | None = None, target: IO
         source: its standard input, from where the file stands; None gives it an empty one.
         target: where its standard output goes; None keeps it in the result.
     """
+    _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
         done = subprocess.run(
             list(argv),
@@ -115,7 +128,9 @@ def transfer(argv: Sequence[str], *, source: IO[bytes] | None = None, target: IO
     except FileNotFoundError as error:
         raise _missing(argv[0]) from error
     out = (done.stdout or b"").decode(errors="replace")
-    return Completed(tuple(argv), done.returncode, out, done.stderr.decode(errors="replace"))
+    result = Completed(tuple(argv), done.returncode, out, done.stderr.decode(errors="replace"))
+    _log_end(result)
+    return result
 
 
 def stream(
@@ -138,6 +153,7 @@ def stream(
         input: what it reads, a few kilobytes at most; then its standard input ends.
         private: what the program writes is for its owner only (umask 077).
     """
+    _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
         child = subprocess.Popen(
             list(argv),
@@ -168,7 +184,16 @@ def stream(
         reader.join(timeout=5)
         child.stdout.close()
         child.stderr.close()
-    return Completed(tuple(argv), child.returncode, "".join(out), "".join(errors))
+    result = Completed(tuple(argv), child.returncode, "".join(out), "".join(errors))
+    _log_end(result)
+    return result
+
+
+def _log_end(done: Completed) -> None:
+    """The status and what the program wrote for people; its standard output is data, and may be a whole backup."""
+    for line in done.stderr.splitlines():
+        _log.debug("%s: %s", done.argv[0], _shown(line))
+    _log.debug("%s ended with status %d", done.argv[0], done.returncode)
 
 
 def _drain(source: Iterable[bytes], lines: list[str], on_line: Callable[[str], None]) -> None:
@@ -206,6 +231,7 @@ def _pump(child: subprocess.Popen[bytes], out: list[str], on_line: Callable[[str
 
 def call(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
     """Run a program on our own terminal (ssh) and return its exit status."""
+    _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
         return subprocess.run(list(argv), env=None if env is None else dict(env), check=False).returncode
     except FileNotFoundError as error:
@@ -216,6 +242,7 @@ def spawn_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | Non
     """Start a program that outlives us, its output appended to `log` (0600). Returns its pid."""
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    _log.debug("start: %s, its output is in %s", _shown(shlex.join(argv)), log)
     try:
         child = subprocess.Popen(
             list(argv),

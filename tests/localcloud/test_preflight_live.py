@@ -400,7 +400,7 @@ def _command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_prints_findings_and_its_status_says_whether_there_are_errors(api: Api, tmp_path: Path) -> None:
     _spec(tmp_path)
     done = _command(tmp_path, "preflight", "--output", "text")
-    assert (done.returncode, done.stdout) == (0, "preflight: nothing stands in the way\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "preflight: no obstacle was found\n"), done.stderr
     _spec(tmp_path, ("{provider: local}", "{provider: local, availability_domain: AD-9}"))
     done = _command(tmp_path, "preflight", "--output", "json")
     assert done.returncode == 2, done.stderr

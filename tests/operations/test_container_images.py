@@ -1,6 +1,6 @@
 """The operator's side of container images: what is asked, how answers are taken, the command line.
 
-The double of ssh answers what a test says. What the program on the controller does is tried in tests/ansible.
+The double of ssh answers what a test says. What the program on the controller does is tested in tests/ansible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpucluster.spec import load
 from tests.unit.spec_texts import LOCAL
 
 _SSH = """#!{python} -S
-# A double of ssh: writes down what it was told, and says what it shall.
+# A double of ssh: writes down its call, and gives the answer of the test.
 import json, pathlib, sys
 here = pathlib.Path(sys.argv[0]).parent
 (here / "call.json").write_text(json.dumps({{"argv": sys.argv[1:], "stdin": sys.stdin.read()}}))
@@ -96,8 +96,8 @@ def test_an_import_is_one_question_and_its_progress_is_told(controller: Controll
     assert done.image.size == IMAGE["size"]
     call = controller.call
     assert call["argv"][-2:] == ["--", "sudo -n /usr/local/sbin/gpucluster-image request"]
-    wish = {"uri": URI, "pool": "cpu", "user": "alice", "name": NASTY, "force": True}
-    assert json.loads(call["stdin"]) == {"operation": "image.import", "arguments": wish}
+    given = {"uri": URI, "pool": "cpu", "user": "alice", "name": NASTY, "force": True}
+    assert json.loads(call["stdin"]) == {"operation": "image.import", "arguments": given}
     told = [(event.name, event.message) for event in controller.events if event.kind == "resource"]
     assert told == [("container image", "srun: job 7 queued"), ("container image", "\\x1b[2Jlayers")]
 
@@ -109,21 +109,25 @@ def test_the_controller_knows_the_default_pool_and_name(controller: Controller) 
 
 
 @pytest.mark.parametrize(
-    ("text", "wish", "message"),
+    ("text", "given", "message"),
     [
         (LOCAL, {}, "enroot is not among containers.runtimes"),
         (WITHOUT_SLURM, {}, "slurm.enabled is false"),
         (LOCAL + "containers: {runtimes: [enroot]}\n", {"pool": NASTY}, "there is no pool x'; reboot"),
-        (LOCAL.partition("users:")[0] + "containers: {runtimes: [enroot]}\n", {}, "nobody is named under users.people"),
+        (
+            LOCAL.partition("users:")[0] + "containers: {runtimes: [enroot]}\n",
+            {},
+            "there is no user under users.people",
+        ),
     ],
     ids=["no enroot", "no slurm", "no such pool", "nobody"],
 )
 def test_what_can_not_be_is_said_before_anybody_is_asked(
-    folder: Path, text: str, wish: dict[str, Any], message: str
+    folder: Path, text: str, given: dict[str, Any], message: str
 ) -> None:
     controller = Controller(folder, text)
     with pytest.raises(InputError) as caught:
-        controller.cluster.container_images.import_uri(URI, **wish)
+        controller.cluster.container_images.import_uri(URI, **given)
     assert message in str(caught.value)
     assert "\x1b" not in str(caught.value)
     assert caught.value.hint
@@ -134,11 +138,11 @@ def test_what_can_not_be_is_said_before_anybody_is_asked(
     ("answer", "stderr", "status", "kind", "message"),
     [
         (
-            {"error": {"message": "there is no user x\x1b", "hint": "Look"}},
+            {"error": {"message": "there is no user x\x1b", "hint": "NetworkStatus"}},
             "",
             2,
             InputError,
-            "there is no user x\\x1b. Look",
+            "there is no user x\\x1b. NetworkStatus",
         ),
         ({"error": {"message": "it failed", "hint": ""}}, "", 1, ToolError, "it failed"),
         ("", "sudo: /usr/local/sbin/gpucluster-image: command not found\n", 1, ToolError, "Run: gpucluster apply"),

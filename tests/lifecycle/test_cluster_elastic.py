@@ -1,10 +1,11 @@
-"""What `Cluster` and its rooms do with elastic nodes. Cloud, Terraform and ssh are doubles here; the real ones are met
+"""What `Cluster` and its phases do with elastic nodes. Cloud, Terraform and ssh are doubles here; the real ones are met
 in tests/terraform/test_tf_elastic.py and in tests/e2e."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,20 +15,21 @@ import pytest
 from gpucluster import handover, process
 from gpucluster.cloud.baked_images import BakedImage
 from gpucluster.cloud.elastic_instances import ElasticInstance
+from gpucluster.cloud.providers import open_cloud
 from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError, ProcessError, TerraformError, ToolError
-from gpucluster.events import Event, Sink, ignore
+from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.bake import Baking
-from gpucluster.lifecycle.elastic_teardown import Withdrawal
-from gpucluster.lifecycle.hosts import Hosts
-from gpucluster.lifecycle.provision import Provisioning
-from gpucluster.lifecycle.resize import Scaling
-from gpucluster.lifecycle.toolbox import Toolbox
+from gpucluster.lifecycle.downloads import Downloads
+from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
+from gpucluster.lifecycle.teardown import destroy_resources
 from gpucluster.operations.controller import Controller
+from gpucluster.paths import ClusterPaths
 from gpucluster.process import Completed
-from gpucluster.spec import load
+from gpucluster.spec import ClusterSpec, load
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.workspace.run import Run
+from gpucluster.workspace.saved_state import SavedState
 from tests.unit.spec_texts import KEY, LOCAL, OCI
 
 OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.json"
@@ -37,14 +39,14 @@ class ElasticDouble:
     """Stands for `ElasticInstances`: a list of instances. Says nothing about the cloud."""
 
     def __init__(self, *instances: ElasticInstance) -> None:
-        self.here = list(instances)
+        self.present = list(instances)
 
     def instances(self) -> tuple[ElasticInstance, ...]:
-        return tuple(self.here)
+        return tuple(self.present)
 
     def remove(self, wanted: Callable[[ElasticInstance], bool] = lambda _: True) -> int:
-        gone = [one for one in self.here if wanted(one)]
-        self.here = [one for one in self.here if one not in gone]
+        gone = [one for one in self.present if wanted(one)]
+        self.present = [one for one in self.present if one not in gone]
         return len(gone)
 
 
@@ -77,7 +79,7 @@ def events() -> list[Event]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """The file of a cluster with a fixed pool `compute` and an elastic one, `cpu`; a run has kept its hosts."""
+    """The file of a cluster with a fixed pool `compute` and an elastic one, `cpu`; a run has saved its hosts."""
     (tmp_path / ".gpucluster").mkdir()
     hosts = {"hosts": [{"name": "demo-controller", "address": "10.77.0.2", "booted": "i"}]}
     (tmp_path / ".gpucluster" / "hosts.json").write_text(json.dumps(hosts))
@@ -91,26 +93,32 @@ def cluster(file: Path) -> Cluster:
     return Cluster(load(file))
 
 
+@dataclass
+class Site:
+    """One cluster as its phases see it, with doubles where the cloud would be."""
+
+    spec: ClusterSpec
+    paths: ClusterPaths
+    events: list[Event]
+    elastic: ElasticDouble
+
+    @property
+    def teardown(self) -> ElasticTeardown:
+        saved = SavedState(self.paths)
+        controller = Controller(self.spec, self.paths, saved, lambda: pytest.fail("no bastion"), self.events.append)
+        return ElasticTeardown(self.spec, lambda: self.elastic, controller)  # type: ignore[arg-type, return-value]
+
+    def run(self) -> Run:
+        return Run("destroy", self.paths, ignore)
+
+
 @pytest.fixture
-def tools(file: Path, events: list[Event]) -> Toolbox:
-    """What its rooms work with."""
-    made = _tools(file, events.append)
+def site(file: Path, events: list[Event]) -> Site:
+    """Without any elastic node yet."""
+    spec = load(file)
+    made = Site(spec, ClusterPaths.of(spec.file), events, ElasticDouble())
     made.paths.create()
     return made
-
-
-def _tools(file: Path, on_event: Sink = ignore) -> Toolbox:
-    return Toolbox(load(file), on_event, provider="bundled", version="0")
-
-
-def _withdrawal(tools: Toolbox) -> Withdrawal:
-    return Withdrawal(tools, Controller(tools))
-
-
-def _with(tools: Toolbox, monkeypatch: pytest.MonkeyPatch, *instances: ElasticInstance) -> ElasticDouble:
-    double = ElasticDouble(*instances)
-    monkeypatch.setattr(tools, "elastic", lambda: double)
-    return double
 
 
 def _ssh(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Sequence[str]], Completed]) -> list[str]:
@@ -155,15 +163,17 @@ def test_the_status_of_an_autoscaler_that_does_not_answer(cluster: Cluster, monk
     assert cluster.autoscaler_status() == {"healthy": False}
 
 
-def test_jobs_on_nodes_that_go_are_told(tools: Toolbox, monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> None:
-    double = _with(tools, monkeypatch, _node("cpu-e1", "cpu"), _node("cpu-e2", "cpu"))
+def test_jobs_on_nodes_that_go_are_told(site: Site, monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> None:
+    double = site.elastic = ElasticDouble(_node("cpu-e1", "cpu"), _node("cpu-e2", "cpu"))
     said = _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 0, "7\n9\n", ""))
-    _withdrawal(tools).remove_all(Run("destroy", tools.paths, ignore))
-    assert double.here == []
+    site.teardown.remove_all(site.run())
+    assert double.present == []
     (command,) = said
     assert command.startswith("sudo systemctl stop gpucluster-autoscaler.service gpucluster-join.service && ")
     assert "--nodelist=cpu-e1,cpu-e2" in command
-    assert [event.message for event in events] == ["jobs run on nodes that go now, and were told: 7, 9"]
+    assert [event.message for event in events] == [
+        "jobs run on nodes that are removed now; their owners were notified: 7, 9"
+    ]
 
 
 def _times_out(_argv: Sequence[str]) -> Completed:
@@ -182,32 +192,27 @@ def _times_out(_argv: Sequence[str]) -> Completed:
     ],
 )
 def test_a_dead_controller_does_not_hinder(
-    tools: Toolbox,
+    site: Site,
     monkeypatch: pytest.MonkeyPatch,
     events: list[Event],
     answer: Callable[[Sequence[str]], Completed],
     warnings: list[str],
 ) -> None:
-    double = _with(tools, monkeypatch, _node("cpu-e1", "cpu"))
+    double = site.elastic = ElasticDouble(_node("cpu-e1", "cpu"))
     _ssh(monkeypatch, answer)
-    _withdrawal(tools).remove_all(Run("destroy", tools.paths, ignore))
-    assert double.here == []
+    site.teardown.remove_all(site.run())
+    assert double.present == []
     assert [event.message for event in events] == warnings
 
 
-def test_a_node_that_was_launched_meanwhile_does_not_hold_the_network(
-    tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    double = _with(tools, monkeypatch, _node("cpu-e3", "cpu"))
-    scaling = Scaling(tools, Controller(tools))
-    provisioning = Provisioning(tools, Baking(tools, Hosts(tools)), _withdrawal(tools), scaling)
-    run = Run("destroy", tools.paths, ignore)
+def test_a_node_that_was_launched_meanwhile_does_not_hold_the_network() -> None:
+    double = ElasticDouble(_node("cpu-e3", "cpu"))
     terraform = TerraformDouble(failures=1)
-    provisioning.tear_down(terraform, run)  # type: ignore[arg-type]
-    assert (terraform.applied, double.here) == (2, [])
+    destroy_resources(terraform, lambda: double)  # type: ignore[arg-type, return-value]
+    assert (terraform.applied, double.present) == (2, [])
     # Where there is none, the failure is Terraform's own.
     with pytest.raises(TerraformError):
-        provisioning.tear_down(TerraformDouble(failures=1), run)  # type: ignore[arg-type]
+        destroy_resources(TerraformDouble(failures=1), lambda: double)  # type: ignore[arg-type, return-value]
 
 
 def _lost(pool: str, kind: str) -> Plan:
@@ -225,19 +230,21 @@ def _lost(pool: str, kind: str) -> Plan:
     ],
 )
 def test_only_elastic_nodes_in_the_way_are_withdrawn(
-    tools: Toolbox, monkeypatch: pytest.MonkeyPatch, plan: Plan, left: list[str]
+    site: Site, monkeypatch: pytest.MonkeyPatch, plan: Plan, left: list[str]
 ) -> None:
     # `compute` is elastic no more, and `gone` is no pool of the file.
-    double = _with(tools, monkeypatch, _node("compute-e1", "compute"), _node("cpu-e1", "cpu"), _node("gone-e1", "gone"))
+    double = site.elastic = ElasticDouble(
+        _node("compute-e1", "compute"), _node("cpu-e1", "cpu"), _node("gone-e1", "gone")
+    )
     _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 0, "", ""))
-    _withdrawal(tools).make_way(plan)
-    assert [one.node for one in double.here] == left
+    site.teardown.remove_obstacles(plan)
+    assert [one.node for one in double.present] == left
 
 
-def test_nothing_in_the_way_disturbs_nobody(tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    _with(tools, monkeypatch, _node("cpu-e1", "cpu"))
+def test_nothing_in_the_way_disturbs_nobody(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.elastic = ElasticDouble(_node("cpu-e1", "cpu"))
     _ssh(monkeypatch, lambda _argv: pytest.fail("the autoscaler was stopped"))
-    _withdrawal(tools).make_way(Plan((), Path("none")))
+    site.teardown.remove_obstacles(Plan((), Path("none")))
 
 
 def test_a_controller_whose_python_is_unknown_is_refused_at_its_place(
@@ -252,18 +259,17 @@ def test_a_controller_whose_python_is_unknown_is_refused_at_its_place(
     profile = tmp_path / "config"
     profile.write_text("[DEFAULT]\ntenancy=t\nuser=u\nfingerprint=f\nkey_file=k\nregion=us-ashburn-1\n")
     monkeypatch.setenv("OCI_CONFIG_FILE", str(profile))
+    spec = load(tmp_path / "cluster.yml")
     with pytest.raises(InputError) as caught:
-        _tools(tmp_path / "cluster.yml").wheels()
+        Downloads(spec, open_cloud(spec, ClusterPaths.of(spec.file), ignore), "0", ignore).wheels()
     (found,) = caught.value.findings
     assert (found.line, found.path) == (15, "controller.image")
     assert 'Add `controller_python: "3.12"` under `software:`' in found.hint
 
 
-def test_the_image_that_fits_is_used_and_another_is_warned_of_once(
-    tools: Toolbox, monkeypatch: pytest.MonkeyPatch, events: list[Event]
-) -> None:
+def test_the_image_that_fits_is_used_and_another_is_warned_of_once(site: Site, events: list[Event]) -> None:
     outputs = json.loads(OUTPUTS.read_text())
-    fits = handover.node_fingerprint(tools.spec, handover.Outputs.parse(outputs), "cpu")
+    fits = handover.node_fingerprint(site.spec, handover.Outputs.parse(outputs), "cpu")
     listed: list[BakedImage] = []
 
     class ImagesDouble:
@@ -272,8 +278,20 @@ def test_the_image_that_fits_is_used_and_another_is_warned_of_once(
         def all(self) -> list[BakedImage]:
             return listed
 
-    monkeypatch.setattr(tools, "images", ImagesDouble)
-    baking = Baking(tools, Hosts(tools))
+    def unused(*_: object) -> Any:
+        pytest.fail("nothing but images is asked for")
+
+    baking = Baking(
+        site.spec,
+        site.paths,
+        images=ImagesDouble,  # type: ignore[arg-type]
+        elastic=unused,
+        instances=unused,
+        route=unused,
+        ansible=unused,
+        inventory=unused,
+        on_event=events.append,
+    )
     assert baking.fitting({}) == {}
     assert baking.fitting(outputs) == {}
     assert events == [], "a pool that was never baked is no reason to warn"

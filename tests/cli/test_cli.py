@@ -124,5 +124,6 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 def test_the_promise_is_kept() -> None:
     for name in gpucluster.__all__:
         assert getattr(gpucluster, name) is not None
+    assert {*gpucluster._HOMES, "__version__"} == set(gpucluster.__all__)
     with pytest.raises(AttributeError):
         _ = gpucluster.nonsense

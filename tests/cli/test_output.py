@@ -1,4 +1,4 @@
-"""What people and machines read."""
+"""The output for people and for programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_json_is_one_object_a_line_and_the_result_is_last() -> None:
 
 def test_a_json_error_carries_exit_code_and_findings() -> None:
     out = io.StringIO()
-    JsonLines(out).error(InputError("bad", findings=[Finding("c.yml", 3, 5, "name", "is wrong", "mend it")]))
+    JsonLines(out).error(InputError("bad", findings=[Finding("c.yml", 3, 5, "name", "is wrong", "fix it")]))
     data = json.loads(out.getvalue())["data"]
     assert data["exit_code"] == 2
     assert data["findings"][0]["line"] == 3

@@ -1,4 +1,4 @@
-"""The lock and the diary."""
+"""The lock and the run log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from gpucluster.errors import EnvironmentFault, LockedError
 from gpucluster.paths import ClusterPaths, write_private
-from gpucluster.workspace.run_log import KEPT_RUNS, Journal, last_run, lock
+from gpucluster.workspace.run_log import KEPT_RUNS, RunLog, RunStatus, last_run, lock
 
 HOLDER = """
 import sys, time
@@ -76,16 +76,16 @@ def test_a_write_that_fails_leaves_the_old_file(paths: ClusterPaths, monkeypatch
     assert [entry.name for entry in paths.root.iterdir() if entry.name.startswith(".x")] == []
 
 
-def test_the_diary_tells_of_a_run_that_died(paths: ClusterPaths) -> None:
-    Journal(paths, "apply")
-    page = last_run(paths)
-    assert page is not None
-    assert page["status"] == "running"
-    Journal(paths, "apply").close("success", elapsed=1.0)
+def test_the_run_log_tells_of_a_run_that_died(paths: ClusterPaths) -> None:
+    RunLog(paths, "apply")
+    record = last_run(paths)
+    assert record is not None
+    assert record["status"] == "running"
+    RunLog(paths, "apply").close(RunStatus.SUCCESS, elapsed=1.0)
 
 
-def test_the_diary_is_bounded(paths: ClusterPaths) -> None:
+def test_the_run_log_is_bounded(paths: ClusterPaths) -> None:
     for _ in range(KEPT_RUNS + 5):
-        Journal(paths, "status").close("success")
+        RunLog(paths, "status").close(RunStatus.SUCCESS)
     assert len(list(paths.runs.glob("*.json"))) == KEPT_RUNS
     assert json.loads(next(paths.runs.glob("*.json")).read_text())["command"] == "status"

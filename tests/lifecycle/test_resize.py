@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster import handover
-from gpucluster.lifecycle.resize import Standing, grow, replacements, shrink, wished_names
+from gpucluster.lifecycle.resize import Present, desired_names, grow, replacements, shrink
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.terraform.plan import Change
 from tests.unit.spec_texts import LOCAL
@@ -48,40 +48,40 @@ def outputs_of(**compute: Any) -> handover.Outputs:
 
 
 def test_the_named_node_goes_and_not_the_last_one() -> None:
-    wished = {"compute": ("compute-2", "compute-3")}
-    standing = {"compute": {"a": "compute-1", "b": "compute-2", "c": "compute-3"}}
-    assert shrink(wished, standing) == {"compute": {"a": "compute-1"}}
-    assert grow(wished, standing) == {}
+    desired = {"compute": ("compute-2", "compute-3")}
+    present = {"compute": {"a": "compute-1", "b": "compute-2", "c": "compute-3"}}
+    assert shrink(desired, present) == {"compute": {"a": "compute-1"}}
+    assert grow(desired, present) == {}
 
 
 def test_a_smaller_count_takes_the_last_ones() -> None:
     spec = spec_of("shape: BM.GPU4.8, count: 1")
-    assert shrink(wished_names(spec), {"compute": MEMBERS}) == {"compute": {"ocid1.b": "compute-2"}}
+    assert shrink(desired_names(spec), {"compute": MEMBERS}) == {"compute": {"ocid1.b": "compute-2"}}
 
 
 def test_a_removed_node_is_replaced_by_the_next_number_while_the_count_stays() -> None:
     spec = spec_of("shape: BM.GPU4.8, count: 2, removed_nodes: [compute-1]")
-    wished = wished_names(spec)
-    assert wished["compute"] == ("compute-2", "compute-3")
-    assert shrink(wished, {"compute": MEMBERS}) == {"compute": {"ocid1.a": "compute-1"}}
-    assert grow(wished, {"compute": MEMBERS}) == {"compute": ("compute-3",)}
+    desired = desired_names(spec)
+    assert desired["compute"] == ("compute-2", "compute-3")
+    assert shrink(desired, {"compute": MEMBERS}) == {"compute": {"ocid1.a": "compute-1"}}
+    assert grow(desired, {"compute": MEMBERS}) == {"compute": ("compute-3",)}
 
 
 def test_a_pool_that_is_gone_from_the_file_goes_whole_and_a_renamed_one_comes_anew() -> None:
-    wished = {"gpu": ("gpu-1", "gpu-2")}
-    assert shrink(wished, {"compute": MEMBERS}) == {"compute": MEMBERS}
-    assert grow(wished, {"compute": MEMBERS}) == {"gpu": ("gpu-1", "gpu-2")}
+    desired = {"gpu": ("gpu-1", "gpu-2")}
+    assert shrink(desired, {"compute": MEMBERS}) == {"compute": MEMBERS}
+    assert grow(desired, {"compute": MEMBERS}) == {"gpu": ("gpu-1", "gpu-2")}
 
 
 def test_the_last_permanent_node_of_a_pool_that_stays_elastic_goes() -> None:
     spec = spec_of("shape: BM.GPU4.8, count: 0, max_count: 4")
-    assert shrink(wished_names(spec), {"compute": {"a": "compute-1"}}) == {"compute": {"a": "compute-1"}}
+    assert shrink(desired_names(spec), {"compute": {"a": "compute-1"}}) == {"compute": {"a": "compute-1"}}
 
 
 def test_a_member_without_a_name_of_ours_counts_for_a_free_one_and_else_goes() -> None:
-    standing = {"compute": {"a": "compute-1", "b": "inst-x-compute", "c": "inst-y-compute"}}
-    assert shrink({"compute": ("compute-1", "compute-2")}, standing) == {"compute": {"c": "inst-y-compute"}}
-    assert grow({"compute": ("compute-1", "compute-2")}, standing) == {}
+    present = {"compute": {"a": "compute-1", "b": "inst-x-compute", "c": "inst-y-compute"}}
+    assert shrink({"compute": ("compute-1", "compute-2")}, present) == {"compute": {"c": "inst-y-compute"}}
+    assert grow({"compute": ("compute-1", "compute-2")}, present) == {}
 
 
 NAMES = [f"compute-{number}" for number in range(1, 8)]
@@ -89,23 +89,23 @@ OCIDS = st.text("abcdefgh", min_size=1, max_size=3)
 
 
 @given(
-    wished=st.lists(st.sampled_from(NAMES), unique=True),
-    standing=st.dictionaries(OCIDS, st.sampled_from([*NAMES, "inst-x-compute", "inst-y-compute"])),
+    desired=st.lists(st.sampled_from(NAMES), unique=True),
+    present=st.dictionaries(OCIDS, st.sampled_from([*NAMES, "inst-x-compute", "inst-y-compute"])),
     other=st.dictionaries(OCIDS, st.sampled_from(["cpu-1", "cpu-2"])),
 )
 def test_who_stays_and_who_comes_are_exactly_those_that_are_wished(
-    wished: list[str], standing: dict[str, str], other: dict[str, str]
+    desired: list[str], present: dict[str, str], other: dict[str, str]
 ) -> None:
-    pools: Standing = {"compute": standing, "cpu": other}
-    names: Mapping[str, list[str]] = {"compute": sorted(wished), "cpu": sorted(set(other.values()))}
+    pools: Present = {"compute": present, "cpu": other}
+    names: Mapping[str, list[str]] = {"compute": sorted(desired), "cpu": sorted(set(other.values()))}
     going, coming = shrink(names, pools), grow(names, pools)
-    left = {one: name for one, name in standing.items() if one not in going.get("compute", {})}
-    # Nobody else is touched: who has a wished name of his own stays, once for each name.
-    assert {name for name in standing.values() if name in wished} <= set(left.values())
-    assert all(standing[one] == name for one, name in going.get("compute", {}).items())
+    left = {one: name for one, name in present.items() if one not in going.get("compute", {})}
+    # Nobody else is touched: who has a desired name of his own stays, once for each name.
+    assert {name for name in present.values() if name in desired} <= set(left.values())
+    assert all(present[one] == name for one, name in going.get("compute", {}).items())
     # And with those that come there is one node for each name.
-    assert len(left) + len(coming.get("compute", ())) == len(wished)
-    assert set(coming.get("compute", ())) <= set(wished) - set(left.values())
+    assert len(left) + len(coming.get("compute", ())) == len(desired)
+    assert set(coming.get("compute", ())) <= set(desired) - set(left.values())
     assert coming.get("cpu") is None
 
 
@@ -113,10 +113,10 @@ def test_who_stays_and_who_comes_are_exactly_those_that_are_wished(
 
 
 def found(
-    spec: ClusterSpec, *changes: Change, outputs: handover.Outputs | None = None, standing: Standing | None = None
+    spec: ClusterSpec, *changes: Change, outputs: handover.Outputs | None = None, present: Present | None = None
 ) -> list[str]:
     made = outputs or outputs_of()
-    return [str(one) for one in replacements(changes, spec, made, standing or {"compute": MEMBERS})]
+    return [str(one) for one in replacements(changes, spec, made, present or {"compute": MEMBERS})]
 
 
 PLAIN = spec_of("shape: BM.GPU4.8, count: 2")
@@ -150,7 +150,7 @@ def test_a_cluster_network_with_wished_nodes_is_guarded() -> None:
 
 
 def test_an_empty_cluster_network_may_go() -> None:
-    assert found(PLAIN, Change(NETWORK, "delete"), standing={"compute": {}}) == []
+    assert found(PLAIN, Change(NETWORK, "delete"), present={"compute": {}}) == []
 
 
 def test_max_count_above_count_would_make_the_pool_anew() -> None:
@@ -177,7 +177,7 @@ def test_a_permanent_instance_that_is_wished_is_guarded() -> None:
 
 def test_the_controller_is_guarded() -> None:
     (words,) = found(PLAIN, Change(CONTROLLER, "replace", "cannot_update", ("shape",)))
-    assert words == "the controller, with Slurm's queue and the people's directory: shape can't be changed in place"
+    assert words == "the controller, with Slurm's queue and the user directory: shape can't be changed in place"
 
 
 def test_where_terraform_names_no_attribute_its_own_word_is_told() -> None:

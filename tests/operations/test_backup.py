@@ -45,13 +45,12 @@ class Controller:
         return [sys.executable, "-c", self.program]
 
 
-class Tools:
-    spec = loads(template(name="demo", provider="local"), "cluster.yml")
+SPEC = loads(template(name="demo", provider="local"), "cluster.yml")
 
 
 def backups(program: str) -> tuple[Backups, Controller]:
     controller = Controller(program)
-    return Backups(Tools(), controller), controller  # type: ignore[arg-type]
+    return Backups(SPEC, controller), controller  # type: ignore[arg-type]
 
 
 def writes(content: bytes, then: str = "") -> str:
@@ -79,7 +78,7 @@ def test_a_backup_is_private_from_the_first_byte_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "kind", "message"),
     [
-        (writes(packed()[:100], "sys.exit(1)"), ToolError, "ended without a word"),
+        (writes(packed()[:100], "sys.exit(1)"), ToolError, "ended without a reason"),
         (writes(packed(), "sys.exit(255)"), ToolError, "the controller can't be reached"),
         (writes(b"Welcome to the jungle\n"), ToolError, "no backup"),
         (writes(b""), ToolError, "no backup"),
@@ -183,4 +182,4 @@ def test_the_controller_s_reason_and_hint_reach_the_user(
 def test_a_manifest_s_words_can_not_move_the_cursor(tmp_path: Path) -> None:
     file = tmp_path / "x.tar.gz"
     file.write_bytes(packed({**MANIFEST, "cluster": "\x1b[2Jdemo"}))
-    assert backup.look(file).cluster == r"\x1b[2Jdemo"
+    assert backup.inspect(file).cluster == r"\x1b[2Jdemo"

@@ -1,19 +1,26 @@
-"""What commands say to people when they are done."""
+"""The text that commands end with: how a run ended, what to type next, what `status` found."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpucluster.cli.base import DEFAULT_FILES
 
 if TYPE_CHECKING:
-    from gpucluster.cluster import Cluster, Result
+    from gpucluster.cluster import Cluster
+    from gpucluster.lifecycle.result import Result
+
+
+def names(found: Sequence[str]) -> str:
+    """Names in one cell of a table."""
+    return ",".join(found) or "-"
 
 
 def summary(result: Result) -> str:
-    """How a run ended, and what took how long."""
+    """How a run ended, and how long its parts took."""
     from gpucluster.cli.output import seconds
 
     lines = [f"\n{result.command}: {result.status} in {seconds(result.elapsed)}"]
@@ -26,7 +33,7 @@ def summary(result: Result) -> str:
 
 
 def next_steps(cluster: Cluster, result: Result) -> str:
-    """What to type after an apply."""
+    """The commands to type after an apply."""
     spec = cluster.spec
     program = _program(cluster)
     if not result.login:
@@ -35,18 +42,18 @@ def next_steps(cluster: Cluster, result: Result) -> str:
     nodes = min(2, max((pool.max_count for pool in spec.pools.values()), default=0))
     lines = ["", "", f"Log in as {name}:", f"  {command}"]
     if nodes:
-        come = not any(pool.count for pool in spec.pools.values())
+        only_elastic = not any(pool.count for pool in spec.pools.values())
         lines += [
-            "Submit a job there, and its nodes come:" if come else "Submit a job there:",
+            "Submit a job there, and its nodes are launched:" if only_elastic else "Submit a job there:",
             f"  srun -N {nodes} hostname",
             f"  sbatch -N {nodes} --wrap 'srun hostname'",
         ]
-    lines += ["Log in as the administrator:", f"  {program} ssh", "Take it all away:", f"  {program} destroy"]
+    lines += ["Log in as the administrator:", f"  {program} ssh", "Remove the cluster:", f"  {program} destroy"]
     return "\n".join(lines)
 
 
 def _program(cluster: Cluster) -> str:
-    """How to call us again, here, about this cluster."""
+    """The command line that calls us again, in this folder, for this cluster."""
     import shlex
     import shutil
     from pathlib import Path
@@ -65,7 +72,7 @@ def status_text(found: dict[str, Any]) -> str:
     parts = [f"cluster {found['name']}: {found['state']}"]
     if found["hosts"]:
         parts.append(table([[host["name"], host["address"]] for host in found["hosts"]], ["HOST", "ADDRESS"]))
-    # Of the names that Slurm keeps for elastic nodes, those behind which nothing stands ("~") are no news.
+    # Slurm lists a name for each possible elastic node. Those without an instance ("~") are left out.
     rows = [[row["node"], row["state"], row["partition"]] for row in found["slurm"] if not row["state"].endswith("~")]
     if rows:
         parts.append(table(rows, ["NODE", "STATE", "PARTITION"]))
@@ -77,17 +84,17 @@ def status_text(found: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _autoscaler_text(told: dict[str, Any]) -> str:
-    """The elastic nodes of each pool, and what is wrong."""
-    if "error" in told:
-        return f"! {told['error']}"
+def _autoscaler_text(status: dict[str, Any]) -> str:
+    """The elastic nodes of each pool, and the problems."""
+    if "error" in status:
+        return f"! {status['error']}"
     lines = []
-    for name, pool in told.get("pools", {}).items():
-        states = ", ".join(f"{count} {state.lower()}" for state, count in pool["instances"].items()) or "none"
-        baked = "from a baked image" if pool["baked"] else "configured as they come"
-        rest = f"; left alone until {pool['cool_down']['until']}" if pool.get("cool_down") else ""
+    for name, pool in status.get("pools", {}).items():
+        states = ", ".join(f"{number} {state.lower()}" for state, number in pool["instances"].items()) or "none"
+        baked = "from a baked image" if pool["baked"] else "configured after they boot"
+        rest = f"; no launches until {pool['cool_down']['until']}" if pool.get("cool_down") else ""
         lines.append(f"elastic nodes of pool {name}: {states}, at most {pool['max_nodes']}, {baked}{rest}")
-    lines += [f"! {problem}" for problem in told.get("problems", ())]
-    if told.get("paused"):
-        lines.append(f"! the autoscaler is paused: {told['paused']}")
+    lines += [f"! {problem}" for problem in status.get("problems", ())]
+    if status.get("paused"):
+        lines.append(f"! the autoscaler is paused: {status['paused']}")
     return "\n".join(lines)

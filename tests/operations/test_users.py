@@ -1,6 +1,6 @@
-"""The operator's side of people: what is asked of the controller, how its answers are taken, and the command line.
+"""The operator's side of users: what is asked of the controller, how its answers are read, and the command line.
 
-The controller is `directory_double.py`. What the real program does is tried in tests/ansible.
+The controller is `directory_double.py`. What the real program does is tested in tests/ansible.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from gpucluster.cli import cli
 from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
 from gpucluster.events import Event
-from gpucluster.operations.accounts import printable
 from gpucluster.spec import load
+from gpucluster.text import printable
 from tests.unit.spec_texts import KEY, LOCAL, public_key
 
 OTHER_KEY = public_key("ssh-ed25519", bytes(range(1, 33)), comment="carol@desk")
@@ -189,7 +189,7 @@ def test_two_answers_to_one_question_are_refused_without_a_call(controller: Cont
     assert controller.calls == []
 
 
-def test_whoever_stands_in_the_file_is_warned_about(controller: Controller) -> None:
+def test_a_change_of_a_user_in_the_file_is_warned_about(controller: Controller) -> None:
     users = controller.cluster.users
     users.add("alice")
     assert controller.warnings() == []
@@ -199,9 +199,9 @@ def test_whoever_stands_in_the_file_is_warned_about(controller: Controller) -> N
     assert len(controller.warnings()) == 2
     users.remove("alice")
     *others, last = controller.warnings()
-    assert all("goes by what is written there" in text for text in others)
-    assert "alice stands in" in last
-    assert "brings them back" in last
+    assert all("uses what is written there" in text for text in others)
+    assert "alice is in" in last
+    assert "adds them again" in last
 
 
 def test_nothing_applied_and_no_directory(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_an_import_can_be_repeated_and_tells_of_each(controller: Controller, tmp
     assert controller.warnings() == []
     people.write_text("users:\n  - {name: alice, shell: /bin/sh}\n")
     assert [one.status for one in controller.cluster.users.import_file(people).users] == ["changed"]
-    assert "alice stands in" in controller.warnings()[0]
+    assert "alice is in" in controller.warnings()[0]
 
 
 def test_csv_says_the_same_as_yaml(controller: Controller, tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ FAULTS = {
         "  - just words\n"
         "more: 1\n",
         [
-            (3, "must be a whole number"), (4, "unknown key"), (5, "has no name"), (6, "stands twice, first in line 2"),
+            (3, "must be a whole number"), (4, "unknown key"), (5, "has no name"), (6, "occurs twice, first in line 2"),
             (6, "gid and group"), (6, "must not lie in a file"), (7, "must be a list"), (7, "the key is damaged"),
             (7, "nowhere.pub"), (8, "must hold keys with values"), (9, "unknown key"),
         ],
@@ -291,7 +291,7 @@ FAULTS = {
         "people.csv",
         "name,uid,colour,password\ncarol,x1,,\n,5,,\ncarol,,red,hunter2\ndave,1,2,3,4,5\nev\x1b[2Je,,,\n",
         [
-            (2, "must be a whole number"), (3, "has no name"), (4, "stands twice, first in line 2"), (4, "unknown key"),
+            (2, "must be a whole number"), (3, "has no name"), (4, "occurs twice, first in line 2"), (4, "unknown key"),
             (4, "must not lie in a file"), (5, "has 6 cells"), (5, "unknown key"), (5, "must not lie in a file"),
             (6, "can't be seen"), (6, "has no name"),
         ],
@@ -299,11 +299,11 @@ FAULTS = {
     "csv without columns": ("people.csv", "carol,10500\ndave,10501\n", [(1, "must name the columns")]),
     "csv with a quote": ("people.csv", 'name\ncarol\n"dave\n', [(3, "not CSV")]),
     "latin": ("people.csv", "name\nren\udce9e\n", [(2, "not UTF-8")]),
-    "empty": ("people.yml", "", [(1, "there is nobody")]),
-    "empty list": ("people.yml", "users: []\n", [(1, "there is nobody")]),
-    "no list": ("people.yml", "users: {carol: 1}\n", [(1, "there is nobody")]),
+    "empty": ("people.yml", "", [(1, "there are no users")]),
+    "empty list": ("people.yml", "users: []\n", [(1, "there are no users")]),
+    "no list": ("people.yml", "users: {carol: 1}\n", [(1, "there are no users")]),
     "not yaml": ("people.yml", "- name: [carol\n", [(2, "list that is never closed")]),
-    "only columns": ("people.csv", "name,uid\n", [(1, "there is nobody")]),
+    "only columns": ("people.csv", "name,uid\n", [(1, "there are no users")]),
 }  # fmt: skip
 
 
@@ -362,7 +362,7 @@ def test_the_commands_say_what_they_did(controller: Controller, tmp_path: Path) 
     assert controller.asked[-1] == ("user.edit", {"name": "carol", "groups": [], "gid": 9876})
     off = controller.run("user", "disable", "carol").stdout
     assert "ended: jobs 1, processes 3" in off
-    assert "no answer from compute-2: processes may still run there; do the same again when they answer" in off
+    assert "no answer from compute-2: processes may still run there; run the same command again when they answer" in off
     assert "! look with docker ps" in off
     assert "was enabled already" in controller.run("user", "enable", "dave").stdout
     assert "lab: members dave" in controller.run("group", "add-member", "lab", "dave").stdout
@@ -418,7 +418,7 @@ def test_a_refusal_ends_with_2_and_prints_nothing_that_moves_a_cursor(controller
     assert r"\x1b[2J\n\u202e" in done.stderr
     assert done.stderr.count("\n") == 1
     status, told = controller.json("user", "remove", "nobody")
-    assert (status, told["error"], told["hint"]) == (2, "InputError", "Look: gpucluster user list")
+    assert (status, told["error"], told["hint"]) == (2, "InputError", "NetworkStatus: gpucluster user list")
 
 
 def test_a_strange_full_name_stays_in_its_cell(controller: Controller) -> None:
@@ -464,6 +464,17 @@ def test_what_can_not_be_taken_is_refused_before_anybody_is_asked(
     assert done.exit_code == 2
     assert says in done.stderr
     assert controller.calls == []
+
+
+def test_no_secret_is_shown_by_debug(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_TOKEN", "in the environment")
+    done = controller.run("user", "add", "carol", "--password-stdin", "--debug", stdin=f"{SECRET}\n")
+    assert done.exit_code == 0
+    assert controller.asked == [("user.add", {"name": "carol", "password": SECRET})]
+    assert "run: ssh -F" in done.stderr
+    assert "sudo -n /usr/local/bin/cluster request" in done.stderr
+    for secret in (SECRET, "in the environment"):
+        assert secret not in done.output
 
 
 def test_an_edit_of_nothing_is_refused(controller: Controller) -> None:
