@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from description import cluster_yml  # type: ignore[import-not-found]  # beside this file
 
 from gpucluster import load
-from gpucluster.clouds import open_cloud
+from gpucluster.cloud.providers import open_cloud
 from gpucluster.events import ignore
 from gpucluster.paths import ClusterPaths
 

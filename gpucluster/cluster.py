@@ -13,27 +13,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpucluster import __version__, handover, iam, preflight, runs
-from gpucluster.ansible import PlaybookResult
-from gpucluster.backup import Backup, Backups, Restored
-from gpucluster.baking import Baking
-from gpucluster.container_images import ContainerImages
-from gpucluster.controller import Controller
-from gpucluster.directory import Door, Groups, Users
-from gpucluster.draining import DRAIN_TIMEOUT
+from gpucluster import __version__, handover, preflight
+from gpucluster.cloud.baked_images import BakedImage
+from gpucluster.configuration.runner import PlaybookResult
+from gpucluster.configuration.verify import Check
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.events import Sink, ignore, one_at_a_time
-from gpucluster.hosts import Hosts, Landscape
-from gpucluster.images import BakedImage
-from gpucluster.journal import last_run
-from gpucluster.provisioning import Consent, Provisioning, network_compartment
-from gpucluster.runs import Run
-from gpucluster.scaling import Scaling
+from gpucluster.handover import iam
+from gpucluster.lifecycle.bake import Baking
+from gpucluster.lifecycle.elastic_teardown import Withdrawal
+from gpucluster.lifecycle.hosts import Hosts, Landscape
+from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
+from gpucluster.lifecycle.resize import Scaling
+from gpucluster.lifecycle.toolbox import Toolbox
+from gpucluster.operations.backup import Backup, Backups, Restored
+from gpucluster.operations.container_images import ContainerImages
+from gpucluster.operations.controller import Controller
+from gpucluster.operations.drain import DRAIN_TIMEOUT
+from gpucluster.operations.users import Door, Groups, Users
 from gpucluster.spec import ClusterSpec
-from gpucluster.terraform import Plan
-from gpucluster.toolbox import Toolbox
-from gpucluster.verify import Check
-from gpucluster.withdrawal import Withdrawal
+from gpucluster.terraform.plan import Plan
+from gpucluster.workspace import run as runs
+from gpucluster.workspace.run import Run
+from gpucluster.workspace.run_log import last_run
 
 
 @dataclass(frozen=True)

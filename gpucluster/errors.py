@@ -185,10 +185,10 @@ class PartlyDone(ToolError):
 
 
 class TerraformError(ToolError):
-    """Terraform refused; the text names resource, cause and request id. `troubles` has one `diagnosis.Trouble` for
-    each refusal; it is empty where Terraform was not asked."""
+    """Terraform refused; the text names resource, cause and request id. `diagnoses` has one
+    `terraform.diagnosis.Diagnosis` for each error; it is empty if Terraform was not run."""
 
-    troubles: tuple[Any, ...] = ()
+    diagnoses: tuple[Any, ...] = ()
 
 
 class AnsibleError(ToolError):

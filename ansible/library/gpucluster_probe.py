@@ -51,7 +51,7 @@ facts:
   type: dict
 """
 
-# What user data wants of this host, and how its scripts ended: see gpucluster/cloudinit.py.
+# What user data wants of this host, and how its scripts ended: see gpucluster/handover/user_data.py.
 NODE_DATA = Path("/etc/gpucluster/node.conf")
 OUTCOMES = Path("/run/gpucluster")
 BLOCK_DEVICES = Path("/sys/class/block")

@@ -9,7 +9,7 @@ import click
 from gpucluster.cli.base import Context, cluster_of, command
 
 if TYPE_CHECKING:
-    from gpucluster.backup import Restored
+    from gpucluster.operations.backup import Restored
 
 
 @command("backup")
@@ -54,7 +54,7 @@ def _content(counts: dict[str, object]) -> str:
 
 
 def _consequences(done: Restored) -> list[str]:
-    from gpucluster.accounts import printable
+    from gpucluster.operations.accounts import printable
 
     lines = [f"What was there before is kept on the controller: {done.kept_aside}"]
     for names, then in (

@@ -18,8 +18,8 @@ from gpucluster.errors import EXIT_INTERRUPTED, GpuClusterError, InputError, Int
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpucluster.cli.output import Reporter
     from gpucluster.cluster import Cluster
-    from gpucluster.report import Reporter
     from gpucluster.spec import ClusterSpec
 
 DEFAULT_FILES = ("cluster.yml", "inventories/local/cluster.yml")
@@ -113,7 +113,7 @@ def cli(file: str | None, output: str | None) -> None:
 @contextlib.contextmanager
 def reporting(context: Context) -> Iterator[Reporter]:
     """A reporter, and the way from an error to text and exit code."""
-    from gpucluster.report import reporter
+    from gpucluster.cli.output import reporter
 
     shown = reporter(context.output)
     try:

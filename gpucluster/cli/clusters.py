@@ -65,7 +65,7 @@ def validate(context: Context) -> None:
 def preflight(context: Context, provider: str) -> None:
     """Ask the cloud first whether it would do what the file wishes."""
     with cluster_of(context, provider) as (cluster, shown):
-        from gpucluster.report import findings
+        from gpucluster.cli.output import findings
 
         report = cluster.preflight()
         verdict = "would fail" if report.errors else "nothing stands in the way"
@@ -79,7 +79,7 @@ def preflight(context: Context, provider: str) -> None:
 def policies(context: Context) -> None:
     """Print the rights that cluster and operator need, for an administrator."""
     with cluster_of(context) as (cluster, shown):
-        from gpucluster import iam
+        from gpucluster.handover import iam
 
         wanted = cluster.policies()
         shown.result({"command": "policies", **wanted.to_dict()}, iam.text(wanted))
@@ -121,7 +121,7 @@ def apply(
 ) -> None:
     """Make it so and prove it: resources, configuration, checks."""
     with cluster_of(context, provider) as (cluster, shown):
-        from gpucluster.draining import DRAIN_TIMEOUT
+        from gpucluster.operations.drain import DRAIN_TIMEOUT
 
         result = cluster.apply(
             delete_data=delete_data,

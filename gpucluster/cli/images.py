@@ -11,7 +11,7 @@ from gpucluster.cli.base import PROVIDER, Context, cli, cluster_of, command
 from gpucluster.cli.words import summary
 
 if TYPE_CHECKING:
-    from gpucluster.container_images import ContainerImage
+    from gpucluster.operations.container_images import ContainerImage
 
 
 @cli.group("image")
@@ -48,7 +48,7 @@ def image_import(context: Context, uri: str, pool: str | None, user: str | None,
 @command("list", parent=image)
 def image_list(context: Context) -> None:
     """List the baked images of this cluster, and its container images."""
-    from gpucluster.report import table
+    from gpucluster.cli.output import table
 
     with cluster_of(context) as (cluster, shown):
         images = cluster.images()
@@ -74,8 +74,8 @@ def image_remove(context: Context, name: str) -> None:
 def _container_table(images: Sequence[ContainerImage]) -> str:
     from datetime import UTC, datetime
 
-    from gpucluster.accounts import printable
-    from gpucluster.report import table
+    from gpucluster.cli.output import table
+    from gpucluster.operations.accounts import printable
 
     now = datetime.now(UTC)
     rows = [

@@ -13,8 +13,8 @@ from gpucluster.cli.base import Context, cli, cluster_of, command
 from gpucluster.errors import EXIT_FAILED, InputError, PartlyDone
 
 if TYPE_CHECKING:
-    from gpucluster.accounts import GroupChange, Removal, User, UserChange
-    from gpucluster.report import Reporter
+    from gpucluster.cli.output import Reporter
+    from gpucluster.operations.accounts import GroupChange, Removal, User, UserChange
 
 _MAX_STDIN = 64 * 1024
 _STDIN = "-"
@@ -310,13 +310,13 @@ def _telling(words: Callable[[Any], str]) -> Iterator[None]:
 
 def _plain(text: str) -> str:
     """Without what could move a terminal's cursor."""
-    from gpucluster.accounts import printable
+    from gpucluster.operations.accounts import printable
 
     return printable(text)
 
 
 def _table(rows: Sequence[Sequence[str]], header: Sequence[str], empty: str) -> str:
-    from gpucluster.report import table
+    from gpucluster.cli.output import table
 
     return table([[_plain(cell) for cell in row] for row in rows], header) if rows else empty
 

@@ -9,7 +9,7 @@ import click
 from gpucluster.cli.base import Context, cli, command, reporting
 
 if TYPE_CHECKING:
-    from gpucluster.artifacts import Artifact
+    from gpucluster.artifacts.catalogue import Artifact
     from gpucluster.spec import ClusterSpec
 
 
@@ -19,7 +19,7 @@ def software() -> None:
 
 
 def _wanted(spec: ClusterSpec) -> tuple[Artifact, ...]:
-    from gpucluster.artifacts import wanted_by
+    from gpucluster.artifacts.catalogue import wanted_by
 
     return wanted_by(spec, hardware_emulated=spec.cloud.provider == "local")
 
@@ -28,8 +28,8 @@ def _wanted(spec: ClusterSpec) -> tuple[Artifact, ...]:
 def software_list(context: Context) -> None:
     """List the release files that this cluster needs, and whether they can be had. Fetches nothing."""
     with reporting(context) as shown:
-        from gpucluster.report import table
-        from gpucluster.software import survey
+        from gpucluster.artifacts.releases import survey
+        from gpucluster.cli.output import table
 
         spec = context.spec()
         seen = survey(_wanted(spec), spec.software.mirror_location, shown)
@@ -51,7 +51,7 @@ def software_fetch(context: Context, directory: str, trust_download: bool) -> No
     with reporting(context) as shown:
         from pathlib import Path
 
-        from gpucluster.software import fetch
+        from gpucluster.artifacts.releases import fetch
 
         spec = context.spec()
         mirror = spec.software.mirror_location

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def summary(result: Result) -> str:
     """How a run ended, and what took how long."""
-    from gpucluster.report import seconds
+    from gpucluster.cli.output import seconds
 
     lines = [f"\n{result.command}: {result.status} in {seconds(result.elapsed)}"]
     lines += [f"  {name:<24}{seconds(took):>12}" for name, took in result.phases.items()]
@@ -60,7 +60,7 @@ def _program(cluster: Cluster) -> str:
 
 def status_text(found: dict[str, Any]) -> str:
     """What `Cluster.status` found."""
-    from gpucluster.report import table
+    from gpucluster.cli.output import table
 
     parts = [f"cluster {found['name']}: {found['state']}"]
     if found["hosts"]:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpucluster import shapes
+from gpucluster.artifacts.releases import Software
+from gpucluster.cloud.members import Member
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
 from gpucluster.handover.names import BUILDER_GROUP, elastic_names, elastic_prefix, pool_group
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
-from gpucluster.instances import Member
-from gpucluster.software import Software
 from gpucluster.spec import ClusterSpec, Pool
 from gpucluster.ssh import GATEWAY, Host
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from gpucluster import artifacts
+from gpucluster.artifacts import catalogue
 from gpucluster.handover.outputs import Outputs
 from gpucluster.spec import ClusterSpec, Image, Pool
 
@@ -44,7 +44,7 @@ def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
 
 def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
     """What roles install on a node, and how."""
-    wanted = artifacts.wanted_by(spec, hardware_emulated=False)
+    wanted = catalogue.wanted_by(spec, hardware_emulated=False)
     return {
         "configuration": _NODE_CONFIGURATION,
         "containers": spec.containers.model_dump(mode="json"),

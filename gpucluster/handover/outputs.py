@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpucluster.cloud.members import Member
 from gpucluster.errors import TerraformError
-from gpucluster.instances import Member
 
 CONTRACT_VERSION = 1
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpucluster import artifacts, software
-from gpucluster.clouds import Cloud
+from gpucluster.artifacts import catalogue, releases
+from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import PreflightError
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.events import Event, Sink
@@ -51,7 +51,7 @@ class Report:
         return tuple(finding for finding in self.findings if finding.level == level)
 
 
-def examine(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None = None) -> Report:
+def examine(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None = None) -> Report:
     """Look and judge. The cloud must have been started.
 
     Args:
@@ -60,13 +60,15 @@ def examine(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None =
     Raises:
         GpuClusterError: the cloud's configuration itself can't be read.
     """
-    wanted = artifacts.wanted_by(spec, hardware_emulated=cloud.hardware_emulated)
+    wanted = catalogue.wanted_by(spec, hardware_emulated=cloud.hardware_emulated)
     # What hosts can't be given is an error, which comes first as well.
-    missing = software.check(wanted, spec.software.mirror_location)
+    missing = releases.check(wanted, spec.software.mirror_location)
     return Report((*missing, *judge(spec, look(spec, cloud, outputs))))
 
 
-def check(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None, on_event: Sink) -> tuple[Finding, ...]:
+def check(
+    spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None, on_event: Sink
+) -> tuple[Finding, ...]:
     """Look, judge, and announce warnings and notes.
 
     Raises:

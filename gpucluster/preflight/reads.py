@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 from gpucluster import handover
-from gpucluster.elastic import BUILDER, NODE
-from gpucluster.images import ROLE as BAKED
+from gpucluster.cloud.baked_images import ROLE as BAKED
+from gpucluster.cloud.client import everything, model
+from gpucluster.cloud.elastic_instances import BUILDER, NODE
 from gpucluster.preflight.ask import Asker
 from gpucluster.preflight.facts import (
     Capacity,
@@ -28,7 +29,6 @@ from gpucluster.preflight.facts import (
     Vcn,
 )
 from gpucluster.preflight.needs import Machine
-from gpucluster.sdk import everything, model
 
 _GONE = ("TERMINATED", "TERMINATING", "DELETED")
 

@@ -38,7 +38,7 @@ def _environment(variable: str) -> str:
 _AWS_KEYS = "Delete the line, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment"
 
 #: From the schemas of Terraform's own backends; `namespace` of s3 is ours, for the endpoint of OCI's Object Storage.
-#: What has a default (gpucluster.backends), or may come from the environment, is not required.
+#: What has a default (gpucluster.terraform.backends), or may come from the environment, is not required.
 BACKENDS: Mapping[str, Backend] = {
     "local": Backend(frozenset()),
     "oci": Backend(

@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from gpucluster import draining
-from gpucluster.controller import Controller
-from gpucluster.draining import REASON, Draining, SlurmJob, SlurmNode, jobs_of, nodes_of
 from gpucluster.errors import ToolError
 from gpucluster.events import Event
+from gpucluster.operations import drain
+from gpucluster.operations.controller import Controller
+from gpucluster.operations.drain import REASON, Draining, SlurmJob, SlurmNode, jobs_of, nodes_of
 from tests.autoscaler.arena import Arena, ArenaPool
 
 NODES = ("c-1", "c-2", "c-3")
@@ -100,7 +100,7 @@ def arena() -> Iterator[Arena]:
 
 @pytest.fixture
 def slurm(arena: Arena, events: list[Event], monkeypatch: pytest.MonkeyPatch) -> Iterator[Draining]:
-    monkeypatch.setattr(draining, "_POLL", 0.2)
+    monkeypatch.setattr(drain, "_POLL", 0.2)
     yield draining_through(*arena.command_prefix, on_event=events.append)
     arena.run("sh", "-c", "scancel --user=root")
     arena.until("the jobs end", lambda: not arena.squeue())

@@ -17,10 +17,11 @@ import oci
 import pytest
 from oci.core import models
 
-from gpucluster import iam, rights
 from gpucluster.autoscaler.oci import Cloud, Refusal
 from gpucluster.autoscaler.policy import Authentication
 from gpucluster.autoscaler.world import Fault
+from gpucluster.handover import iam
+from gpucluster.oci import permissions as rights
 from gpucluster.spec import loads
 from tests.autoscaler.cloud_harness import CLUSTER, Site
 from tests.localcloud.api_harness import GPU_SHAPE, Api, refused, running

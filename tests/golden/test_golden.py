@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from gpucluster import handover
-from gpucluster.clouds import ControllerAccess
-from gpucluster.instances import Member
-from gpucluster.software import Software
+from gpucluster.artifacts.releases import Software
+from gpucluster.cloud.members import Member
+from gpucluster.cloud.providers import ControllerAccess
 from gpucluster.spec import load
 
 AUTOSCALING = handover.Autoscaling(

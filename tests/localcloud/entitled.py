@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gpucluster import iam
+from gpucluster.handover import iam
 from gpucluster.localcloud.auth.credentials import instance_credentials
 from gpucluster.spec import ClusterSpec, loads
 from tests.localcloud.api_harness import Api

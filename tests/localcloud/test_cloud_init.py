@@ -21,8 +21,8 @@ import pytest
 import yaml
 
 from gpucluster import process
-from gpucluster.cloudinit import LocalDisk, Machine, RdmaAddressing, user_data
 from gpucluster.errors import CloudError
+from gpucluster.handover.user_data import LocalDisk, Machine, RdmaAddressing, user_data
 from gpucluster.localcloud.engine import containers
 from gpucluster.localcloud.engine.containers import ContainerLaunch
 from gpucluster.localcloud.image.base_image import ensure_image

@@ -22,12 +22,12 @@ import oci
 import pytest
 
 from gpucluster import preflight
-from gpucluster.clouds import LocalCloud
+from gpucluster.cloud.client import Access, fingerprint
+from gpucluster.cloud.providers.local import LocalCloud
 from gpucluster.errors import PreflightError
 from gpucluster.events import Event, ignore
 from gpucluster.paths import ClusterPaths
 from gpucluster.preflight import Finding, ask
-from gpucluster.sdk import Access, fingerprint
 from gpucluster.spec import ClusterSpec, loads
 from tests.localcloud.api_harness import GPU_SHAPE, Api, running
 from tests.localcloud.relay import Answer, relaying

@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from gpucluster import handover
-from gpucluster.controller import Controller
-from gpucluster.elastic import Elastic
+from gpucluster.cloud.client import Access
+from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.members import PoolMembers
 from gpucluster.errors import CloudError, ReplacementError, ToolError
 from gpucluster.events import Event, ignore
-from gpucluster.instances import Instances
-from gpucluster.kept import Kept
+from gpucluster.lifecycle.resize import Scaling
+from gpucluster.lifecycle.toolbox import Toolbox
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
+from gpucluster.operations.controller import Controller
 from gpucluster.paths import ClusterPaths
-from gpucluster.scaling import Scaling
-from gpucluster.sdk import Access
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.ssh import Host
-from gpucluster.terraform import Change, Plan, Terraform
-from gpucluster.toolbox import Toolbox
+from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.runner import Terraform
+from gpucluster.workspace.saved_state import Kept
 from tests.unit.spec_texts import public_key
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ class Tools:
     def __post_init__(self) -> None:
         self.cloud = SimpleNamespace(access=lambda: self.access)
 
-    def elastic(self) -> Elastic:
-        return Elastic(self.access, (handover.CLUSTER_TAG, self.spec.name), ignore)
+    def elastic(self) -> ElasticInstances:
+        return ElasticInstances(self.access, (handover.CLUSTER_TAG, self.spec.name), ignore)
 
 
 class Cluster:
@@ -132,7 +133,7 @@ class Cluster:
     def members(self) -> dict[str, str]:
         """The permanent nodes: OCID by name."""
         outputs = handover.Outputs.parse(self.terraform.outputs())
-        instances = Instances(self._access, ignore)
+        instances = PoolMembers(self._access, ignore)
         found: dict[str, str] = {}
         for pool, made in outputs.pools.items():
             nodes = made.instances
@@ -161,9 +162,9 @@ def cluster(
 ) -> Iterator[Cluster]:
     """One cluster for all tests; each begins with a wish of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpucluster.instances._POLL", 0.1)
-        patch.setattr("gpucluster.instances._SETTLED", 0.5)
-        patch.setattr("gpucluster.cluster_network._POLL", 0.1)
+        patch.setattr("gpucluster.cloud.members._POLL", 0.1)
+        patch.setattr("gpucluster.cloud.members._SETTLED", 0.5)
+        patch.setattr("gpucluster.cloud.cluster_network._POLL", 0.1)
         made = Cluster(tmp_path_factory.mktemp("resize"), cloud, terraform, terraform_environment)
         try:
             yield made

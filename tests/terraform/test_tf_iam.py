@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpucluster import iam
+from gpucluster.handover import iam
 from tests.localcloud.entitled import elastic_cluster
 from tests.terraform.conftest import LocalCloud, Workspace
 

@@ -1,4 +1,4 @@
-"""gpucluster.backup: the file on this machine, and what becomes of the controller's words."""
+"""gpucluster.operations.backup: the file on this machine, and what becomes of the controller's words."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from gpucluster import backup
-from gpucluster.backup import Backups
 from gpucluster.errors import GpuClusterError, InputError, ToolError
+from gpucluster.operations import backup
+from gpucluster.operations.backup import Backups
 from gpucluster.spec import loads, template
 
 COUNTS = {"people": 3, "groups": 2, "accounting_jobs": 7}

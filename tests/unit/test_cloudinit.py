@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpucluster import shapes
-from gpucluster.cloudinit import MAX_BYTES, LocalDisk, Machine, RdmaAddressing, machine_of, user_data
 from gpucluster.errors import InputError
+from gpucluster.handover.user_data import MAX_BYTES, LocalDisk, Machine, RdmaAddressing, machine_of, user_data
 from gpucluster.spec import ClusterSpec, loads
 from tests.unit.spec_texts import LOCAL
 
-FILES = Path(str(resources.files("gpucluster").joinpath("cloudinit_files")))
+FILES = Path(str(resources.files("gpucluster").joinpath("handover", "user_data_files")))
 SCRIPTS = sorted(FILES.glob("*.sh"))
 INTERFACES = shapes.get("BM.GPU4.8").rdma_interfaces
 FULL = Machine(

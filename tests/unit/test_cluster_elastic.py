@@ -12,29 +12,29 @@ from typing import Any
 import pytest
 
 from gpucluster import handover, process
-from gpucluster.baking import Baking
+from gpucluster.cloud.baked_images import BakedImage
+from gpucluster.cloud.elastic_instances import ElasticInstance
 from gpucluster.cluster import Cluster
-from gpucluster.controller import Controller
-from gpucluster.elastic import ElasticInstance
 from gpucluster.errors import InputError, ProcessError, TerraformError, ToolError
 from gpucluster.events import Event, Sink, ignore
-from gpucluster.hosts import Hosts
-from gpucluster.images import BakedImage
+from gpucluster.lifecycle.bake import Baking
+from gpucluster.lifecycle.elastic_teardown import Withdrawal
+from gpucluster.lifecycle.hosts import Hosts
+from gpucluster.lifecycle.provision import Provisioning
+from gpucluster.lifecycle.resize import Scaling
+from gpucluster.lifecycle.toolbox import Toolbox
+from gpucluster.operations.controller import Controller
 from gpucluster.process import Completed
-from gpucluster.provisioning import Provisioning
-from gpucluster.runs import Run
-from gpucluster.scaling import Scaling
 from gpucluster.spec import load
-from gpucluster.terraform import Change, Plan
-from gpucluster.toolbox import Toolbox
-from gpucluster.withdrawal import Withdrawal
+from gpucluster.terraform.plan import Change, Plan
+from gpucluster.workspace.run import Run
 from tests.unit.spec_texts import KEY, LOCAL, OCI
 
 OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.json"
 
 
 class ElasticDouble:
-    """Stands for `Elastic`: a list of instances. Says nothing about the cloud."""
+    """Stands for `ElasticInstances`: a list of instances. Says nothing about the cloud."""
 
     def __init__(self, *instances: ElasticInstance) -> None:
         self.here = list(instances)
@@ -267,7 +267,7 @@ def test_the_image_that_fits_is_used_and_another_is_warned_of_once(
     listed: list[BakedImage] = []
 
     class ImagesDouble:
-        """Stands for `Images`: a list."""
+        """Stands for `BakedImages`: a list."""
 
         def all(self) -> list[BakedImage]:
             return listed

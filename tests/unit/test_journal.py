@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from gpucluster.errors import EnvironmentFault, LockedError
-from gpucluster.journal import KEPT_RUNS, Journal, last_run, lock
 from gpucluster.paths import ClusterPaths, write_private
+from gpucluster.workspace.run_log import KEPT_RUNS, Journal, last_run, lock
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from gpucluster.journal import lock
+from gpucluster.workspace.run_log import lock
 from gpucluster.paths import ClusterPaths
 with lock(ClusterPaths(Path(sys.argv[1])), "apply"):
     print("held", flush=True)

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpucluster import handover
+from gpucluster.cli.output import JsonLines, findings
 from gpucluster.errors import PreflightError, PreflightFinding
 from gpucluster.preflight import Report, needs
 from gpucluster.preflight.facts import (
@@ -34,7 +35,6 @@ from gpucluster.preflight.facts import (
     Vcn,
 )
 from gpucluster.preflight.judge import CHECKS, judge
-from gpucluster.report import JsonLines, findings
 from gpucluster.spec import ClusterSpec
 from tests.unit.preflight_facts import (
     AD1,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gpucluster.cloud.client import fingerprint
 from gpucluster.preflight import here
 from gpucluster.preflight.facts import SshPair
-from gpucluster.sdk import fingerprint
 from gpucluster.spec import ClusterSpec
 from tests.unit.preflight_facts import wish
 

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
+from gpucluster.cli.output import JsonLines, Plain, seconds, table
 from gpucluster.errors import Finding, InputError
 from gpucluster.events import Event
-from gpucluster.report import JsonLines, Plain, seconds, table
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.44, "0.4 s"), (12.4, "12 s"), (65, "1 min 05 s"), (59.7, "1 min 00 s")])

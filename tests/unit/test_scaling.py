@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster import handover
-from gpucluster.scaling import Standing, grow, replacements, shrink, wished_names
+from gpucluster.lifecycle.resize import Standing, grow, replacements, shrink, wished_names
 from gpucluster.spec import ClusterSpec, loads
-from gpucluster.terraform import Change
+from gpucluster.terraform.plan import Change
 from tests.unit.spec_texts import LOCAL
 
 NETWORK = 'module.pool["compute"].oci_core_cluster_network.this[0]'

@@ -18,11 +18,11 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpucluster.accounts import printable
 from gpucluster.cli import cli
 from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
 from gpucluster.events import Event
+from gpucluster.operations.accounts import printable
 from gpucluster.spec import load
 from tests.unit.spec_texts import KEY, LOCAL, public_key
 

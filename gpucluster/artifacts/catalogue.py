@@ -1,0 +1,169 @@
+"""Which release files a cluster needs: pure, from catalogue.toml and the wish. Nothing here looks for the files."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import PurePosixPath
+from typing import Literal
+from urllib.parse import quote, unquote, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpucluster import shapes
+from gpucluster.errors import InputError
+from gpucluster.spec import ClusterSpec
+
+Format = Literal["deb", "rpm", "any"]
+Architecture = Literal["x86_64", "aarch64", "any"]
+Checksum = Literal["software.checksums", "pinned", "unknown"]
+
+TOOLKIT = "nvidia-container-toolkit"
+# By runtime; the toolkit besides, where there are GPUs.
+_COMPONENTS: Mapping[str, tuple[str, ...]] = {"enroot": ("enroot", "pyxis"), "containerd": ("nerdctl",), "docker": ()}
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    format: Format
+    architecture: Architecture
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+
+
+class _Release(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: str
+    url: str = Field(pattern="^https://")
+    files: tuple[_File, ...] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One file of a release.
+
+    Args:
+        file: its name, as it is kept.
+        url: where its project publishes it.
+        sha256: in lower case; None if nobody has said it.
+        checksum: who said it.
+    """
+
+    component: str
+    version: str
+    file: str
+    format: Format
+    architecture: Architecture
+    url: str
+    sha256: str | None
+    checksum: Checksum
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the file may be called: as we keep it, and as the project's page does where that differs."""
+        return tuple(dict.fromkeys([self.file, PurePosixPath(unquote(urlsplit(self.url).path)).name]))
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where it may lie in a mirror: at its root, in a folder of its component, or as on the project's page."""
+        beside = [place for name in self.names for place in (name, f"{self.component}/{name}")]
+        return tuple(dict.fromkeys([*beside, unquote(urlsplit(self.url).path).lstrip("/")]))
+
+    def to_dict(self) -> dict[str, str | None]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+def wanted(
+    runtimes: Collection[str],
+    architectures: Collection[str],
+    *,
+    gpus_present: bool,
+    versions: Mapping[str, str],
+    checksums: Mapping[str, str],
+) -> tuple[Artifact, ...]:
+    """The files of everything that these runtimes need, in the order of catalogue.toml.
+
+    Args:
+        architectures: of the hosts: x86_64, aarch64.
+        gpus_present: whether a host has an NVIDIA GPU.
+        versions: by component, instead of the pinned ones.
+        checksums: by file name, over those that are pinned.
+
+    Raises:
+        InputError: a version of something that is not released by this file.
+    """
+    known = _releases()
+    for name in versions:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}"
+            raise InputError(f"software.versions names {name}, and there is no such release", hint=hint)
+    names = {component for runtime in runtimes for component in _COMPONENTS[runtime]}
+    names |= {TOOLKIT} if runtimes and gpus_present else set()
+    asked = {*architectures, "any"}
+    return tuple(
+        artifact
+        for name, release in known.items()
+        if name in names
+        for artifact in _artifacts(name, release, versions.get(name, release.version), checksums)
+        if artifact.architecture in asked
+    )
+
+
+def wanted_by(spec: ClusterSpec, *, hardware_emulated: bool) -> tuple[Artifact, ...]:
+    """The files that the hosts of a cluster need.
+
+    Args:
+        hardware_emulated: the GPUs of the shapes are not there (the local cloud).
+    """
+    pools = [shapes.get(pool.shape) for pool in spec.pools.values()]
+    hosts = [shapes.get(spec.controller.shape), *pools]
+    return wanted(
+        spec.containers.runtimes,
+        {shape.architecture for shape in hosts},
+        gpus_present=not hardware_emulated and any(_has_nvidia(shape) for shape in pools),
+        versions=spec.software.versions,
+        checksums=spec.software.checksums,
+    )
+
+
+def alternatives(artifacts: Iterable[Artifact]) -> dict[tuple[str, str], dict[Format, list[Artifact]]]:
+    """The files by component and architecture, and by format in there: of the formats, one is enough."""
+    found: dict[tuple[str, str], dict[Format, list[Artifact]]] = {}
+    for artifact in artifacts:
+        formats = found.setdefault((artifact.component, artifact.architecture), {})
+        formats.setdefault(artifact.format, []).append(artifact)
+    return found
+
+
+def _has_nvidia(shape: shapes.Shape) -> bool:
+    return bool(shape.gpus) and not (shape.gres_type or "").startswith("mi")  # AMD's
+
+
+@lru_cache
+def _releases() -> Mapping[str, _Release]:
+    text = resources.files("gpucluster.artifacts").joinpath("catalogue.toml").read_text(encoding="utf-8")
+    return {name: _Release.model_validate(table) for name, table in tomllib.loads(text).items()}
+
+
+def _artifacts(component: str, release: _Release, version: str, checksums: Mapping[str, str]) -> Iterator[Artifact]:
+    for file in release.files:
+        name = file.name.format(version=version)
+        given, pinned = checksums.get(name), file.sha256 if version == release.version else None
+        yield Artifact(
+            component=component,
+            version=version,
+            file=name,
+            format=file.format,
+            architecture=file.architecture,
+            url=release.url.format(version=quote(version, safe=""), name=quote(name, safe="+")),
+            sha256=(given or pinned or "").lower() or None,
+            checksum="software.checksums" if given else "pinned" if pinned else "unknown",
+        )

@@ -1,0 +1,165 @@
+"""Baked images: an elastic node that boots from one is ready to join.
+
+An image belongs to a cluster and a pool. It holds what a node must have in common with the cluster: keys, the
+controller's address, the share. Its tags hold a fingerprint of all that. An image with another fingerprint is of an
+earlier creation of the cluster and does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from gpucluster.cloud.client import Access, everything, model, refusals
+from gpucluster.errors import CloudError
+from gpucluster.events import Event, Sink
+from gpucluster.oci.states import LifecycleState
+from gpucluster.waiting import wait_until
+
+ROLE = "image"
+#: The number of images of a pool that are not deleted: the one in use, and one to go back to.
+KEPT = 2
+# To capture the boot volume of a bare metal host takes some minutes: the host is stopped and started again.
+_TIMEOUT = 60 * 60.0
+_POLL = 1.0
+
+
+@dataclass(frozen=True)
+class BakedImage:
+    """One custom image of this cluster. `state` is OCI's lifecycle state."""
+
+    id: str
+    name: str
+    pool: str
+    fingerprint: str
+    state: str
+    created_at: datetime
+
+    def to_dict(self) -> dict[str, str]:
+        """As a JSON object."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "pool": self.pool,
+            "fingerprint": self.fingerprint,
+            "state": self.state,
+            "created_at": self.created_at.isoformat(),
+        }
+
+
+def newest(images: Sequence[BakedImage], pool: str, fingerprint: str) -> BakedImage | None:
+    """The newest available image of a pool with this fingerprint; None if there is none."""
+    available = [one for one in images if one.pool == pool and one.state == LifecycleState.AVAILABLE]
+    fitting = [one for one in available if one.fingerprint == fingerprint]
+    return max(fitting, key=lambda image: (image.created_at, image.name), default=None)
+
+
+def superseded(images: Sequence[BakedImage], pool: str, present: str) -> tuple[BakedImage, ...]:
+    """The images of a pool that can be deleted: all but the one in use and the newest other one.
+
+    Args:
+        present: the OCID of the image that the pool's nodes boot from.
+    """
+    others = [image for image in images if image.pool == pool and image.id != present]
+    return tuple(sorted(others, key=lambda image: (image.created_at, image.name), reverse=True)[KEPT - 1 :])
+
+
+class BakedImages:
+    """The custom images of one cluster.
+
+    Args:
+        tag: the key and the value that mark this cluster's resources.
+    """
+
+    def __init__(self, access: Access, tag: tuple[str, str], on_event: Sink) -> None:
+        self._access = access
+        self._tag = tag
+        self._on_event = on_event
+
+    def all(self) -> tuple[BakedImage, ...]:
+        """Every image that has the cluster's tags, the newest first; unfinished ones included."""
+        key, value = self._tag
+        with refusals("listing the cluster's images"):
+            listed = everything(self._client().list_images, self._access.compartment_id)
+        mine = [
+            _baked(image)
+            for image in listed
+            if (image.freeform_tags or {}).get(key) == value
+            and image.freeform_tags.get("role") == ROLE
+            and image.lifecycle_state != LifecycleState.DELETED
+        ]
+        return tuple(sorted(mine, key=lambda image: (image.created_at, image.name), reverse=True))
+
+    def create(self, pool: str, fingerprint: str, instance_id: str) -> BakedImage:
+        """Create an image of an instance's boot volume, and wait until it can be used.
+
+        Raises:
+            CloudError: the cloud refused, or the image does not become available.
+        """
+        key, value = self._tag
+        tags = {key: value, "role": ROLE, "pool": pool, "fingerprint": fingerprint}
+        name = f"{value}-{pool}-{datetime.now(UTC):%Y%m%d%H%M%S}"
+        details = model(
+            "core",
+            "CreateImageDetails",
+            compartment_id=self._access.compartment_id,
+            display_name=name,
+            freeform_tags=tags,
+            instance_id=instance_id,
+        )
+        self._on_event(Event("resource", f"image {name}", "creating"))
+        with refusals(f"creating the image {name}"):
+            image = self._client().create_image(details).data
+            ready = self._await(image.id, name)
+        self._on_event(Event("resource", f"image {name}", "created", data={"id": image.id}))
+        return ready
+
+    def remove(self, images: Sequence[BakedImage]) -> None:
+        """Delete images and wait until they are gone."""
+        for image in images:
+            self._on_event(Event("resource", f"image {image.name}", "deleting"))
+            with refusals(f"deleting the image {image.name}"):
+                if image.state == LifecycleState.PROVISIONING:
+                    # OCI refuses to delete an image that is being created; a killed run may have left one.
+                    self._wait_created(image.id)
+                self._client().delete_image(image.id)
+            self._on_event(Event("resource", f"image {image.name}", "deleted"))
+
+    def _client(self) -> Any:
+        return self._access.client("core", "ComputeClient")
+
+    def _await(self, image_id: str, name: str) -> BakedImage:
+        image = self._wait_created(image_id)
+        if image.lifecycle_state != LifecycleState.AVAILABLE:
+            raise CloudError(
+                f"the image {name} is {image.lifecycle_state} and not AVAILABLE",
+                where=image_id,
+                hint="Run the same command again: it removes the unfinished image first",
+            )
+        return _baked(image)
+
+    def _wait_created(self, image_id: str) -> Any:
+        """The image as OCI has it, once its creation has ended or took too long."""
+        return wait_until(lambda: self._created(image_id), _TIMEOUT, _POLL) or self._read(image_id)
+
+    def _created(self, image_id: str) -> Any:
+        """The image as OCI has it once its creation has ended; None while it goes on."""
+        image = self._read(image_id)
+        return None if image.lifecycle_state in (LifecycleState.PROVISIONING, LifecycleState.IMPORTING) else image
+
+    def _read(self, image_id: str) -> Any:
+        return self._client().get_image(image_id).data
+
+
+def _baked(image: Any) -> BakedImage:
+    tags: Mapping[str, str] = image.freeform_tags or {}
+    return BakedImage(
+        image.id,
+        image.display_name or image.id,
+        tags.get("pool", ""),
+        tags.get("fingerprint", ""),
+        image.lifecycle_state,
+        image.time_created,
+    )

@@ -1,0 +1,187 @@
+"""Leaked resources: they have a cluster's tag and are not in Terraform's state.
+
+If Terraform is killed after a create request and before it writes its state, it leaves a resource that it does not
+know. A real cloud bills it until somebody removes it. `destroy` finds such resources by their tag and removes them.
+
+A subscription to a Marketplace listing has no tags, costs nothing and may serve others in the compartment. It is not
+removed.
+"""
+
+from __future__ import annotations
+
+import http
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from gpucluster.cloud.client import Access, everything, home_region, refusals
+from gpucluster.errors import CloudError
+from gpucluster.events import Event, Sink
+from gpucluster.oci.states import ENDED, GONE
+from gpucluster.waiting import wait_until
+
+_POLL = 0.5
+_TIMEOUT = 30 * 60.0
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How one kind of resource is listed, read and removed: the names of the SDK's methods.
+
+    Args:
+        needs_domain: it is listed by availability domain.
+        in_tenancy: it may also be in the tenancy's root compartment, and is only written in the home region. An
+            operator who is not allowed to list it has not created any.
+    """
+
+    name: str
+    service: str
+    client: str
+    needs_domain: bool = False
+    in_tenancy: bool = False
+
+    def method(self, verb: str, *, plural: bool = False) -> str:
+        if not plural:
+            return f"{verb}_{self.name}"
+        return f"{verb}_{'policies' if self.name == 'policy' else f'{self.name}s'}"
+
+
+# In the order in which they can be removed: a resource before those that it uses.
+_KINDS = (
+    _Kind("policy", "identity", "IdentityClient", in_tenancy=True),
+    _Kind("dynamic_group", "identity", "IdentityClient", in_tenancy=True),
+    _Kind("bastion", "bastion", "BastionClient"),
+    _Kind("cluster_network", "core", "ComputeManagementClient"),
+    _Kind("instance", "core", "ComputeClient"),
+    _Kind("instance_configuration", "core", "ComputeManagementClient"),
+    _Kind("compute_cluster", "core", "ComputeClient"),
+    _Kind("mount_target", "file_storage", "FileStorageClient", needs_domain=True),
+    _Kind("file_system", "file_storage", "FileStorageClient", needs_domain=True),
+    _Kind("subnet", "core", "VirtualNetworkClient"),
+    _Kind("route_table", "core", "VirtualNetworkClient"),
+    _Kind("security_list", "core", "VirtualNetworkClient"),
+    _Kind("network_security_group", "core", "VirtualNetworkClient"),
+    _Kind("internet_gateway", "core", "VirtualNetworkClient"),
+    _Kind("nat_gateway", "core", "VirtualNetworkClient"),
+    _Kind("service_gateway", "core", "VirtualNetworkClient"),
+    _Kind("vcn", "core", "VirtualNetworkClient"),
+)
+_TERMINATED_KINDS = frozenset({"cluster_network", "instance"})
+
+
+@dataclass(frozen=True)
+class LeakedResource:
+    """A resource with the cluster's tag: its kind, OCID and display name."""
+
+    kind: str
+    id: str
+    name: str
+
+
+class LeakedResources:
+    """Finds and removes resources with a free-form tag.
+
+    Args:
+        tag: the key and the value that mark this cluster's resources.
+        keep: OCIDs of resources that cluster.yml names and gpucluster did not create. They are never removed, whatever
+            tags they have.
+    """
+
+    def __init__(
+        self, access: Access, tag: tuple[str, str], on_event: Sink, *, keep: AbstractSet[str] = frozenset()
+    ) -> None:
+        self._access = access
+        self._tag = tag
+        self._on_event = on_event
+        self._keep = keep
+
+    def find(self) -> tuple[LeakedResource, ...]:
+        """Every resource that has the tag and is not gone."""
+        with refusals("listing the resources that an earlier run left"):
+            domains = self._domains()
+            return tuple(
+                LeakedResource(kind.name, found.id, _name(found))
+                for kind in _KINDS
+                for found in self._list(kind, domains)
+                if self._ours(found)
+            )
+
+    def remove(self, resources: Sequence[LeakedResource]) -> None:
+        """Remove these in the order of their dependencies, and wait until each is gone."""
+        kinds: Mapping[str, _Kind] = {kind.name: kind for kind in _KINDS}
+        for one in sorted(resources, key=lambda resource: [kind.name for kind in _KINDS].index(resource.kind)):
+            kind = kinds[one.kind]
+            client = self._client(kind)
+            verb = "terminate" if kind.name in _TERMINATED_KINDS else "delete"
+            self._on_event(Event("resource", f"{one.kind} {one.name}", "deleting"))
+            with refusals(f"removing the {one.kind} {one.name} that an earlier run left"):
+                getattr(client, kind.method(verb))(one.id)
+                self._wait_until_gone(getattr(client, kind.method("get")), one)
+            self._on_event(Event("resource", f"{one.kind} {one.name}", "deleted", "left by a killed run"))
+
+    def _domains(self) -> tuple[str, ...]:
+        identity = self._access.client("identity", "IdentityClient")
+        listed = identity.list_availability_domains(self._access.compartment_id).data
+        return tuple(domain.name for domain in listed)
+
+    @cached_property
+    def _home(self) -> Access:
+        """The access to the home region: groups and policies are only written there."""
+        if self._access.endpoint:
+            return self._access
+        return replace(self._access, config={**self._access.config, "region": home_region(self._access)})
+
+    def _client(self, kind: _Kind) -> Any:
+        return (self._home if kind.in_tenancy else self._access).client(kind.service, kind.client)
+
+    def _list(self, kind: _Kind, domains: Sequence[str]) -> list[Any]:
+        call: Callable[..., Any] = getattr(self._client(kind), kind.method("list", plural=True))
+        compartment = self._access.compartment_id
+        if kind.in_tenancy:
+            places = dict.fromkeys((compartment, self._access.config["tenancy"]))
+            return [found for place in places for found in _allowed(call, place)]
+        if kind.needs_domain:
+            return [found for domain in domains for found in everything(call, compartment, domain)]
+        if kind.service == "core" and kind.client == "VirtualNetworkClient":
+            return everything(call, compartment_id=compartment)
+        return everything(call, compartment)
+
+    def _ours(self, thing: Any) -> bool:
+        key, value = self._tag
+        tags = getattr(thing, "freeform_tags", None) or {}
+        gone = str(getattr(thing, "lifecycle_state", "")).upper() in GONE
+        return tags.get(key) == value and not gone and thing.id not in self._keep
+
+    def _wait_until_gone(self, get: Callable[[str], Any], one: LeakedResource) -> None:
+        def gone() -> bool:
+            try:
+                state = getattr(get(one.id).data, "lifecycle_state", None)
+            except Exception as error:
+                if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
+                    return True
+                raise
+            return state is None or str(state).upper() in ENDED
+
+        if not wait_until(gone, _TIMEOUT, _POLL):
+            raise CloudError(
+                f"the {one.kind} {one.name} is not gone after {_TIMEOUT / 60:.0f} min",
+                where=one.id,
+                hint="Run: gpucluster destroy",
+            )
+
+
+def _name(thing: Any) -> str:
+    """Most resources have a display name, some a name, a few neither."""
+    return str(getattr(thing, "display_name", None) or getattr(thing, "name", None) or thing.id)
+
+
+def _allowed(call: Callable[..., Any], place: str) -> list[Any]:
+    """A listing; empty if the operator may not list there. OCI answers a missing compartment in the same way."""
+    try:
+        return everything(call, place)
+    except Exception as error:
+        if getattr(error, "status", None) in (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.FORBIDDEN):
+            return []
+        raise

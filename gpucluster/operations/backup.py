@@ -1,0 +1,235 @@
+"""A cluster's directory and accounting as one file on this machine, and the way back.
+
+The program on the controller writes and reads the file; here it only passes through, never as a whole in memory. It
+holds the hashes of people's passwords: only its owner may read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked
+
+from gpucluster import process
+from gpucluster.errors import EnvironmentFault, InputError, ToolError
+from gpucluster.lifecycle.toolbox import Toolbox
+from gpucluster.operations.accounts import printable
+from gpucluster.operations.controller import Controller
+from gpucluster.operations.rpc import Program
+from gpucluster.operations.users import demand_directory
+
+_PROGRAM = Program(
+    "sudo -n /usr/local/sbin/gpucluster-backup",
+    absent="the controller has no program for backups yet",
+    silent=("the controller's program ended without a word of why", "Run the same command again"),
+)
+_MANIFEST = "manifest.json"
+# A manifest is some hundred bytes.
+_LARGEST_MANIFEST = 1 << 16
+
+
+@checked(frozen=True)
+class Counts:
+    """What a backup holds. `accounting_jobs` is None where there is no accounting."""
+
+    people: int
+    groups: int
+    accounting_jobs: int | None
+
+
+@checked(frozen=True)
+class _Manifest:
+    version: int
+    cluster: str
+    time: str
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A backup on this machine.
+
+    Args:
+        size: bytes.
+        cluster: the name of the cluster that it is of.
+        time: when it was made, as the controller's clock has it (UTC, ISO 8601).
+    """
+
+    file: Path
+    size: int
+    cluster: str
+    time: str
+    counts: Counts
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        found = {"file": str(self.file), "bytes": self.size, "cluster": self.cluster, "time": self.time}
+        return {**found, **asdict(self.counts)}
+
+
+@checked(frozen=True)
+class Restored:
+    """What the cluster has after a restore.
+
+    Args:
+        kept_aside: a file of the controller: what was there before.
+        returned: who was removed or disabled since the backup, and can log in again.
+        dropped: who came after the backup, and is not in the directory any more. Nobody else gets their uid.
+        unfinished: whose home or Slurm account is not yet as the directory has it, or what else is left, and why.
+        ended_jobs: jobs that ran at the time of the backup and that Slurm does not know any more; they count as ended.
+    """
+
+    people: int
+    groups: int
+    accounting_jobs: int | None
+    kept_aside: str
+    returned: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = ()
+    ended_jobs: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+class Backups:
+    """Backups of one cluster."""
+
+    def __init__(self, tools: Toolbox, controller: Controller) -> None:
+        self._tools = tools
+        self._controller = controller
+
+    def create(self, file: Path) -> Backup:
+        """Write a backup of what is there now. The cluster works on meanwhile.
+
+        Raises:
+            InputError: the file is there already, or can't be written there.
+            ToolError: the controller could not make one, or can't be reached; there is no file then.
+        """
+        self._needs_directory()
+        with _new_file(file) as part:
+            argv = self._controller.ssh_argv(None, [f"{_PROGRAM.command} create"])
+            with part.open("wb") as target:
+                done = process.transfer(argv, target=target)
+                os.fsync(target.fileno())
+            if done.returncode != 0:
+                raise _error(done)
+            try:
+                made = look(part)
+            except InputError:
+                raise ToolError("what the controller sent is no backup", hint="Run: gpucluster apply") from None
+        return Backup(file, made.size, made.cluster, made.time, made.counts)
+
+    def restore(self, file: Path, *, force: bool = False) -> Restored:
+        """Replace directory and accounting by those of a backup.
+
+        Args:
+            force: also by those of another cluster, and while jobs run.
+
+        Raises:
+            InputError: the file is no backup, or does not fit; nothing was changed.
+            ToolError: it failed, and everything is as it was before, or the controller can't be reached.
+        """
+        self._needs_directory()
+        look(file)
+        words = "restore --force" if force else "restore"
+        argv = self._controller.ssh_argv(None, [f"{_PROGRAM.command} {words}"])
+        with _opened(file) as source:
+            done = process.transfer(argv, source=source)
+        if done.returncode != 0:
+            raise _error(done)
+        try:
+            return TypeAdapter(Restored).validate_json(done.stdout)
+        except ValidationError:
+            raise ToolError(
+                "the controller's answer can't be read",
+                hint="Its program may be of another version than this one. Run: gpucluster apply",
+            ) from None
+
+    def _needs_directory(self) -> None:
+        demand_directory(self._tools.spec, "There is nothing to back up but this file")
+
+
+def look(file: Path) -> Backup:
+    """What a file says of itself. Whether the rest of it is whole is found out on the controller.
+
+    Raises:
+        InputError: it is not there, or no backup.
+    """
+    with _opened(file) as stream:
+        try:
+            with tarfile.open(fileobj=stream, mode="r|gz") as archive:
+                first = archive.next()
+                content = archive.extractfile(first) if first and first.name == _MANIFEST else None
+                text = content.read(_LARGEST_MANIFEST) if content else b""
+            manifest = TypeAdapter(_Manifest).validate_json(text)
+        except (tarfile.TarError, zlib.error, EOFError, OSError, ValidationError):
+            raise InputError(
+                "this is no backup of a cluster", where=str(file), hint="Name one that `gpucluster backup` made"
+            ) from None
+        size = os.fstat(stream.fileno()).st_size
+    return Backup(file, size, printable(manifest.cluster), printable(manifest.time), manifest.counts)
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[IO[bytes]]:
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise InputError(f"the backup can't be read: {error.strerror}", where=str(file)) from error
+    with stream:
+        yield stream
+
+
+@contextlib.contextmanager
+def _new_file(file: Path) -> Iterator[Path]:
+    """A private file beside `file` that becomes it at the end, or is gone; one that is there is never touched."""
+    taken = InputError("the file is there already", where=str(file), hint="Name another one, or move it away")
+    if os.path.lexists(file):
+        raise taken
+    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    try:
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except OSError as error:
+        raise InputError(f"the backup can't be written there: {error.strerror}", where=str(file)) from error
+    try:
+        yield part
+        try:
+            _give_name(part, file)
+        except FileExistsError:
+            raise taken from None
+    except OSError as error:
+        what = f"the backup can't be written: {error.strerror}"
+        raise EnvironmentFault(what, where=str(file), hint="Free some space, or name another place") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _give_name(part: Path, file: Path) -> None:
+    """Unlike a rename this does not replace what came in the meantime."""
+    try:
+        os.link(part, file)
+    except FileExistsError:
+        raise
+    except OSError:  # not every file system has links
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        part.replace(file)
+
+
+def _error(done: process.Completed) -> InputError | ToolError:
+    """What the controller's program said; its last line counts."""
+    try:
+        return _PROGRAM.failure(json.loads(done.stderr.strip().rpartition("\n")[2])["error"], done)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _PROGRAM.no_answer(done)

@@ -1,0 +1,224 @@
+"""Nodes that are to go, in Slurm: they take no new jobs, and we wait until the jobs on them have ended.
+
+Slurm itself remembers it, by the reason that we give: a later run resumes nodes with this reason, and leaves alone what
+an administrator has drained.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpucluster import process
+from gpucluster.errors import GpuClusterError, ToolError
+from gpucluster.events import Event, Sink
+from gpucluster.operations.controller import Controller
+
+REASON = "gpucluster: removed from cluster.yml"
+# Seconds that jobs are given to end, unless somebody says otherwise.
+DRAIN_TIMEOUT = 3600.0
+_POLL = 2.0
+_PATIENCE = 60.0
+_TRIES = 5
+_NOT_FOUND = 127
+_JOB_STATES = "RUNNING,CONFIGURING,SUSPENDED,STOPPED,COMPLETING"
+# Of the states that sinfo prints: a node in one of these takes no new job ...
+_OUT = frozenset({"drained", "draining", "down", "error", "fail", "failed", "failing", "inval", "unknown"})
+# ... and in one of these it has one.
+_BUSY = frozenset({"allocated", "completing", "draining", "failing", "mixed"})
+_SIGNS = "*~#%!$@^-+"
+
+
+@dataclass(frozen=True)
+class SlurmNode:
+    """A node in Slurm's words: its state without the signs behind it, and why it is out of service."""
+
+    state: str
+    reason: str
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether a new job may start there."""
+        return self.state not in _OUT
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job runs there or is being cleaned up."""
+        return self.state in _BUSY
+
+    @property
+    def drained_by_us(self) -> bool:
+        """Whether an earlier run has taken it out of service."""
+        return not self.takes_jobs and self.reason == REASON
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """A job that has nodes. `left` is the time that it may still run, `nodes` a list of hosts, as Slurm prints them."""
+
+    id: str
+    user: str
+    left: str
+    nodes: str
+
+    def __str__(self) -> str:
+        return f"job {self.id} of {self.user} on {self.nodes} ({self.left} left)"
+
+
+def nodes_of(said: str) -> dict[str, SlurmNode]:
+    """Nodes by name, from lines `name|state|reason` of sinfo; a node of two partitions stands there twice."""
+    rows = [line.split("|", 2) for line in said.splitlines() if line.count("|") > 1]
+    return {name: SlurmNode(state.lower().rstrip(_SIGNS), reason.strip()) for name, state, reason in rows}
+
+
+def jobs_of(said: str) -> tuple[SlurmJob, ...]:
+    """Jobs, from lines `id|user|time left|nodes` of squeue."""
+    rows = [line.split("|", 3) for line in said.splitlines() if line.count("|") > 2]  # noqa: PLR2004
+    return tuple(SlurmJob(*row) for row in rows)
+
+
+class Draining:
+    """Takes nodes out of Slurm's service and brings them back, on the controller."""
+
+    def __init__(self, controller: Controller, on_event: Sink) -> None:
+        self._controller = controller
+        self._on_event = on_event
+
+    def drain(self, names: Collection[str], timeout: float) -> None:
+        """Let these nodes take no new jobs, and wait until no job is on them. Names that Slurm does not know are free.
+
+        Args:
+            timeout: seconds to wait. With 0 nobody waits: jobs are requeued, or ended where they can't be, and a Slurm
+                that gives no answer is no hindrance.
+
+        Raises:
+            ToolError: jobs still run there, which are named; or Slurm gives no answer. The nodes stay drained.
+        """
+        try:
+            known = self._nodes()
+            going = [name for name in names if name in known]
+            if going and timeout > 0:
+                self._wait(going, timeout)
+            elif going:
+                self._clear(going, known)
+        except GpuClusterError as error:
+            if timeout > 0:
+                raise
+            self._warn(f"nodes go without a word to Slurm: {error.what}")
+
+    def welcome_back(self, names: Collection[str]) -> None:
+        """Resume those of these nodes that we drained ourselves. A Slurm that gives no answer has nothing to resume."""
+        try:
+            known = self._nodes()
+            back = [name for name in names if name in known and known[name].drained_by_us]
+            if back:
+                self._update(back, "state=resume")
+        except GpuClusterError:
+            return
+        for name in back:
+            self._on_event(Event("resource", f"node {name}", "resumed", "cluster.yml wishes for it again"))
+
+    def _wait(self, going: Sequence[str], timeout: float) -> None:
+        until = time.monotonic() + timeout
+        told: tuple[str, ...] = ()
+        while True:
+            known, jobs = self._patient_look(going)
+            if not jobs and not any(node.busy or node.takes_jobs for node in known):
+                break
+            if time.monotonic() > until:
+                raise _unfinished(going, jobs, timeout)
+            ids = tuple(job.id for job in jobs)
+            if ids != told:
+                told = ids
+                words = "; ".join(map(str, jobs)) or "a job is being cleaned up"
+                self._on_event(Event("log", "slurm", "waiting", f"before nodes are removed: {words}"))
+            time.sleep(_POLL)
+        for name in going:
+            self._on_event(Event("resource", f"node {name}", "drained"))
+
+    def _patient_look(self, going: Sequence[str]) -> tuple[list[SlurmNode], tuple[SlurmJob, ...]]:
+        """The nodes, all of them closed, and their jobs. A moment of silence spoils no long wait."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._look(going)
+            except GpuClusterError:
+                time.sleep(_POLL)
+        return self._look(going)
+
+    def _look(self, going: Sequence[str]) -> tuple[list[SlurmNode], tuple[SlurmJob, ...]]:
+        known = self._nodes()
+        if self._close(going, known):
+            known = self._nodes()
+        here = [name for name in going if name in known]
+        return [known[name] for name in here], self._jobs(here)
+
+    def _close(self, going: Sequence[str], known: Mapping[str, SlurmNode]) -> bool:
+        """Let them take no new jobs; True if that was news to some. A node that is out of service for another reason
+        keeps that reason."""
+        opened = [name for name in going if name in known and known[name].takes_jobs]
+        if opened:
+            self._update(opened, "state=drain")
+            for name in opened:
+                self._on_event(Event("resource", f"node {name}", "draining", REASON))
+        return bool(opened)
+
+    def _clear(self, going: Sequence[str], known: Mapping[str, SlurmNode]) -> None:
+        """End what runs there: Slurm requeues the jobs of a node that goes down, as far as they can be."""
+        self._close(going, known)
+        jobs = self._jobs(going)
+        if jobs:
+            words = shlex.quote(REASON)
+            ids = " ".join(shlex.quote(job.id) for job in jobs)
+            # Whoever waits at a terminal may have gone; then nobody needs the words.
+            self._ask(f"for job in {ids}; do sudo scontrol notify $job {words} || true; done")
+            self._update(going, "state=down")
+            self._warn(f"jobs were requeued, or ended where that can't be: {'; '.join(map(str, jobs))}")
+
+    def _nodes(self) -> dict[str, SlurmNode]:
+        return nodes_of(self._ask("sinfo --noheader --Node --format='%N|%T|%E'"))
+
+    def _jobs(self, names: Sequence[str]) -> tuple[SlurmJob, ...]:
+        if not names:
+            return ()
+        nodes = shlex.quote(",".join(names))
+        shape = "--noheader --all --format='%A|%u|%L|%N'"
+        return jobs_of(self._ask(f"squeue {shape} --states={_JOB_STATES} --nodelist={nodes}"))
+
+    def _update(self, names: Sequence[str], state: str) -> None:
+        nodes = shlex.quote(",".join(names))
+        reason = "" if state == "state=resume" else f" reason={shlex.quote(REASON)}"
+        self._ask(f"sudo scontrol update nodename={nodes} {state}{reason}")
+
+    def _ask(self, command: str) -> str:
+        try:
+            done = process.run(self._controller.ssh_argv(None, [command]), check=False, timeout=_PATIENCE)
+        except GpuClusterError as error:
+            raise _silent(error.what) from error
+        if done.returncode == _NOT_FOUND:
+            return ""  # Slurm was never installed there, and no job ever ran.
+        if done.returncode != 0:
+            raise _silent(done.stderr.strip().rpartition("\n")[2] or f"status {done.returncode}")
+        return done.stdout
+
+    def _warn(self, words: str) -> None:
+        self._on_event(Event("log", "slurm", "warning", words))
+
+
+def _silent(said: str) -> ToolError:
+    return ToolError(
+        f"Slurm on the controller gives no answer, and jobs may run on nodes that are to go: {said}",
+        hint="Nothing was removed. Look at it (gpucluster ssh -- sudo systemctl status slurmctld) and run apply again, "
+        "or say --drain-timeout 0 to remove the nodes without asking",
+    )
+
+
+def _unfinished(going: Sequence[str], jobs: Sequence[SlurmJob], timeout: float) -> ToolError:
+    running = "; ".join(map(str, jobs)) or "jobs that are being cleaned up"
+    return ToolError(
+        f"{', '.join(going)} can't be removed, for after {timeout:.0f} s there is still {running}",
+        hint="Nothing was removed, and these nodes take no new jobs. Run apply again when the jobs have ended, end "
+        "them with scancel, or say --drain-timeout 0 to have them requeued or ended. To keep the nodes, write them "
+        "into cluster.yml again and apply",
+    )

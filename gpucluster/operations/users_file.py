@@ -1,0 +1,228 @@
+"""A file of many people, read strictly: YAML (a list, or a list under `users`) or CSV (a header line, then one each).
+
+Every fault is told at once, with its line. What a person may be is for the directory to say; here is only whether the
+file says something.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpucluster.errors import Finding, InputError
+from gpucluster.operations.accounts import printable
+from gpucluster.spec import document, keys
+from gpucluster.spec.document import Document, Place
+from gpucluster.spec.fields import located
+from gpucluster.spec.wording import alike, shown
+
+MAX_CSV_BYTES = 4 * 1024 * 1024
+
+_TEXTS = ("name", "full_name", "group", "shell", "slurm_account")
+_NUMBERS = ("uid", "gid")
+_LISTS = ("groups", "ssh_keys", "ssh_key_files")
+_KNOWN = (*_TEXTS, *_NUMBERS, *_LISTS)
+_NO_PASSWORDS = "Give one later: gpucluster user edit NAME --password-stdin"
+_BETWEEN = ";"
+# Can't be seen, and some languages can't be written without them.
+_JOINERS = re.compile("[\u200c\u200d]")
+
+Entry = tuple[str | int, ...]
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """The people of a file, as the directory takes them: keys from files are read.
+
+    Raises:
+        InputError: it can't be read or is wrong; `findings` has every fault.
+    """
+    is_csv = file.suffix.lower() == ".csv"
+    most = MAX_CSV_BYTES if is_csv else document.MAX_BYTES
+    try:
+        with file.open("rb") as stream:
+            raw = stream.read(most + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(f"the file can't be read: {reason}", where=str(file)) from error
+    if len(raw) > most:
+        hint = "Import it in parts" if is_csv else "Import it in parts, or write it as CSV"
+        raise InputError(f"the file is too large: at most {most} bytes are read", where=str(file), hint=hint)
+    found = _csv(raw, str(file)) if is_csv else document.read_any(raw, str(file))
+    people = _people(found, file.absolute().parent)
+    if found.findings:
+        readable = {replace(one, path=printable(one.path), message=printable(one.message)) for one in found.findings}
+        faults = sorted(readable, key=lambda one: (one.line, one.column, one.path, one.message))
+        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+        raise InputError(f"{file}: {count}; nobody was imported", findings=faults)
+    return people
+
+
+# --- CSV: as if it were YAML -----
+
+
+def _csv(raw: bytes, name: str) -> Document:
+    """The rows under `users`, with the line of each; empty cells are left out."""
+    found = Document(name)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        found.findings.append(Finding(name, line, 1, "", "not UTF-8", "Save the file as UTF-8"))
+        return found
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    people: list[dict[str, Any]] = []
+    header: list[str] = []
+    line = 1
+    try:
+        for cells in rows:
+            if not any(cell.strip() for cell in cells):
+                pass
+            elif not header:
+                header = [cell.strip() for cell in cells]
+                if not _good_header(found, header, line):
+                    return found
+            else:
+                people.append(_row(found, header, cells, line, ("users", len(people))))
+            line = rows.line_num + 1
+    except csv.Error as error:
+        found.findings.append(Finding(name, line, 1, "", f"not CSV: {error}", "Look at the quotes in this line"))
+    found.data = {"users": tuple(people)}
+    return found
+
+
+def _good_header(found: Document, header: list[str], line: int) -> bool:
+    twice = sorted({column for column in header if column and header.count(column) > 1})
+    if "name" not in header:
+        message = f"the first line must name the columns, and one of them `name`; got {shown(','.join(header))}"
+        found.findings.append(Finding(found.file, line, 1, "", message, f"Known columns: {', '.join(_KNOWN)}"))
+    elif twice:
+        found.findings.append(Finding(found.file, line, 1, "", f"columns stand twice: {', '.join(twice)}"))
+    return not found.findings
+
+
+def _row(found: Document, header: list[str], cells: list[str], line: int, path: Entry) -> dict[str, Any]:
+    found.values[path] = Place(line, 1)
+    if len(cells) > len(header):
+        found.fault(
+            path, f"has {len(cells)} cells, and there are {len(header)} columns", "Quote what has a comma in it"
+        )
+    person: dict[str, Any] = {}
+    for column, cell in zip(header, cells, strict=False):
+        text = cell.strip()
+        if not text:
+            continue
+        found.values[*path, column] = Place(line, 1)
+        if not _JOINERS.sub("", text).isprintable():
+            found.fault(
+                (*path, column), f"has a character that can't be seen: {shown(text.encode('unicode_escape').decode())}"
+            )
+        elif column in _LISTS:
+            person[column] = tuple(part.strip() for part in text.split(_BETWEEN) if part.strip())
+        else:
+            whole = column in _NUMBERS and re.fullmatch(r"[0-9]{1,18}", text)
+            person[column] = int(text) if whole else text
+    return person
+
+
+# --- what a person is -----
+
+
+def _people(found: Document, directory: Path) -> list[dict[str, Any]]:
+    """Everybody; each fault is noted."""
+    root: Entry = ()
+    entries = found.data
+    if isinstance(entries, dict):
+        for key in entries:
+            if key != "users":
+                found.fault((key,), "unknown key", "A file of people has one: users", key=True)
+        root, entries = ("users",), entries.get("users")
+    if not isinstance(entries, tuple) or not entries:
+        if not found.findings:
+            found.fault(root, "there is nobody in it", "Write a list of people, each with a `name`")
+        return []
+    people, seen = [], _Seen(found)
+    for index, entry in enumerate(entries):
+        path = (*root, index)
+        if isinstance(entry, dict):
+            people.append(_person(found, path, entry, directory))
+            seen.note(path, people[-1])
+        else:
+            found.fault(path, f"must hold keys with values; got {shown(entry)}", "Such as `- name: alice`")
+    return people
+
+
+class _Seen:
+    """Names and numbers, of which each may stand once."""
+
+    def __init__(self, found: Document) -> None:
+        self._found = found
+        self._where: dict[tuple[str, Any], Entry] = {}
+
+    def note(self, path: Entry, person: dict[str, Any]) -> None:
+        """Note those of one person."""
+        for key in ("name", "uid"):
+            if key in person:
+                first = self._where.setdefault((key, person[key]), path)
+                if first != path:
+                    line = self._found.place((*first, key)).line
+                    self._found.fault((*path, key), f"{shown(person[key])} stands twice, first in line {line}")
+
+
+def _person(found: Document, path: Entry, entry: dict[str, Any], directory: Path) -> dict[str, Any]:
+    person: dict[str, Any] = {}
+    for key, value in entry.items():
+        where = (*path, key)
+        if where in found.unfit or value is None:
+            continue
+        if key == "password":
+            found.fault(where, "a password must not lie in a file", _NO_PASSWORDS, key=True)
+        elif key not in _KNOWN:
+            found.fault(where, "unknown key", alike(key, _KNOWN) or f"Known: {', '.join(_KNOWN)}", key=True)
+        elif _fits(found, where, key, value):
+            person[key] = list(value) if key in _LISTS else value
+    if "name" not in entry or entry["name"] is None:
+        found.fault(path, "has no name")
+    if "gid" in person and "group" in person:
+        found.fault((*path, "gid"), "gid and group both name the primary group", "Write one of them")
+    has_keys = "ssh_keys" in person or "ssh_key_files" in person
+    files = person.pop("ssh_key_files", ())
+    texts = person.pop("ssh_keys", ())
+    checked = [*_texts(found, (*path, "ssh_keys"), texts), *_files(found, (*path, "ssh_key_files"), files, directory)]
+    return {**person, "ssh_keys": checked} if has_keys else person
+
+
+def _fits(found: Document, where: Entry, key: str, value: Any) -> bool:
+    """Whether a value is of the right kind; notes the fault if not."""
+    if key in _NUMBERS:
+        good, wanted = type(value) is int, "a whole number"
+    elif key in _LISTS:
+        good = isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+        wanted = "a list of texts"
+    else:
+        good, wanted = isinstance(value, str), "text"
+    if not good:
+        found.fault(where, f"must be {wanted}; got {found.texts.get(where) or shown(value)}")
+    return good
+
+
+def _texts(found: Document, where: Entry, texts: list[str]) -> Iterator[str]:
+    for index, text in enumerate(texts):
+        try:
+            yield keys.check(text)
+        except keys.BadKey as bad:
+            found.fault((*where, index), f"the key is {bad.message}", bad.hint)
+
+
+def _files(found: Document, where: Entry, names: list[str], directory: Path) -> Iterator[str]:
+    for index, name in enumerate(names):
+        try:
+            yield from keys.read(located(name, directory))
+        except keys.BadKey as bad:
+            found.fault((*where, index), bad.message, bad.hint)
+        except (RuntimeError, ValueError):
+            found.fault((*where, index), f"can't be the name of a file: {shown(name)}")

@@ -1,0 +1,303 @@
+"""The commands of Terraform on one cluster's root module, driven through python-terraform.
+
+python-terraform 0.10.1 builds command lines well and runs them badly (no streaming, a broken destroy, an output() that
+raises). `_program_class` keeps the first and replaces the second. docs/adr/0004 has the details.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpucluster import process
+from gpucluster.errors import EnvironmentFault, GpuClusterError, LockedError, TerraformError
+from gpucluster.events import Event, Sink
+from gpucluster.paths import ClusterPaths, terraform_dir, write_private
+from gpucluster.terraform import diagnosis, messages, summary
+from gpucluster.terraform.backends import BackendConfig
+from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock
+from gpucluster.terraform.plan import Plan, PlanReader, forcing_attributes
+from gpucluster.terraform.program import environment, version_of
+from gpucluster.terraform.state import INIT, TerraformState
+
+# How long Terraform waits for the state lock: the terraform of a run that was killed may still write its state.
+STATE_LOCK_TIMEOUT = "120s"
+SAVED_LOGS = 20
+
+
+class Terraform:
+    """The root module `terraform/cluster` in the working copy of one cluster.
+
+    Args:
+        program: as `find_program` returns it.
+        env: what is added to the environment: credentials, the CLI configuration of the provider.
+        backend: where the state is; by default a file in this cluster's folder.
+        lock_timeout: how long to wait for another run that holds the state, in Terraform's notation ("120s").
+    """
+
+    def __init__(
+        self,
+        paths: ClusterPaths,
+        program: Path,
+        env: Mapping[str, str],
+        on_event: Sink,
+        *,
+        backend: BackendConfig | None = None,
+        lock_timeout: str = STATE_LOCK_TIMEOUT,
+    ) -> None:
+        self._paths = paths
+        self._root = paths.terraform / "cluster"
+        self._backend = backend or BackendConfig("local", {"path": str(paths.terraform_state)})
+        ours = {"TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1", **self._backend.environment()}
+        self._env = {**environment(), **ours, **env}
+        self._program = program
+        self._on_event = on_event
+        self._lock_timeout = lock_timeout
+        self._state = TerraformState(paths, self._backend, self._output_of, self._check_backend, on_event)
+
+    def prepare(self) -> None:
+        """Update the working copy: our files and the backend.
+
+        Raises:
+            EnvironmentFault: the folder can't be written.
+        """
+        try:
+            self._copy_root()
+        except OSError as error:
+            raise EnvironmentFault(
+                f"can't write the working copy of Terraform's files: {error.strerror}",
+                where=str(self._paths.terraform),
+                hint="Make the folder writable for you, or free some space, and run the same command again",
+            ) from error
+        self._state.write_backend(self._root)
+
+    @property
+    def has_variables(self) -> bool:
+        """Whether an earlier run has written the variables. A destroy must use those of the apply."""
+        return self._variables_file.exists()
+
+    @property
+    def _variables_file(self) -> Path:
+        return self._root / "terraform.tfvars.json"
+
+    def set_variables(self, variables: Mapping[str, Any]) -> bool:
+        """Write the variables. Returns whether they differ from the ones that were there."""
+        text = json.dumps(variables, indent=2, sort_keys=True) + "\n"
+        if self.has_variables and self._variables_file.read_text() == text:
+            return False
+        write_private(self._variables_file, text)
+        return True
+
+    def _copy_root(self) -> None:
+        for old in self._paths.terraform.glob("*/**/*.tf"):
+            if ".terraform" not in old.relative_to(self._paths.terraform).parts:
+                old.unlink()
+        shutil.copytree(
+            terraform_dir(),
+            self._paths.terraform,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns(".terraform*", "*.tfstate*", "*.tfvars*", "backend.tf.json"),
+        )
+
+    def provider_address(self) -> str:
+        """The full address of the provider `oracle/oci`. Its host differs between terraform and tofu.
+
+        Terraform only prints it for a folder that has no uninitialized backend and no modules to fetch.
+        """
+        scratch = self._paths.root / "provider-question"
+        scratch.mkdir(exist_ok=True)
+        shutil.copy(self._root / "versions.tf", scratch)
+        done = process.run([str(self._program), "providers"], env=self._env, cwd=scratch, timeout=60)
+        shutil.rmtree(scratch)
+        for line in done.stdout.splitlines():
+            address = line.partition("provider[")[2].partition("]")[0]
+            if address.endswith("/oracle/oci"):
+                return address
+        raise TerraformError(
+            "the root module does not require the provider oracle/oci",
+            where=str(self._root),
+            hint="Install gpucluster again: its Terraform files are damaged",
+        )
+
+    def init(self) -> None:
+        """`terraform init`: the backend and the provider. Upgrades nothing that is locked.
+
+        A state that is not where cluster.yml says is moved there first, and a copy of it is saved.
+
+        Raises:
+            EnvironmentFault: this terraform does not have the backend.
+            InputError: the state can't be moved, or the one found belongs to another cluster.
+            LockedError: another run holds the state.
+            TerraformError: Terraform refused.
+        """
+        self._state.settle()
+        self._output_of(self._root, INIT)
+        self._state.remember()
+        self._state.push_unsaved(self._root)
+
+    def plan(self, *, destroy: bool = False) -> Plan:
+        """Compare the configuration with the cloud. Nothing in the cloud is changed.
+
+        Args:
+            destroy: plan to remove everything.
+
+        Raises:
+            LockedError: another run holds the state.
+            TerraformError: Terraform refused.
+        """
+        file = self._paths.root / "plan.tfplan"
+        reader = PlanReader()
+        extra = {"destroy": _flag()} if destroy else {}
+        retry = _retry_command(destroy)
+        self._stream("plan", reader, retry, input=False, out=str(file), lock_timeout=self._lock_timeout, **extra)
+        file.chmod(0o600)
+        return reader.plan(file, destroy=destroy, forced_by=self._forced_by(file) if reader.replaces else {})
+
+    def _forced_by(self, file: Path) -> dict[str, tuple[str, ...]]:
+        return forcing_attributes(json.loads(self._output_of(self._root, ("show", "-json", "-no-color", str(file)))))
+
+    def apply(self, plan: Plan) -> None:
+        """Apply a plan. Each resource is announced when its change begins and ends.
+
+        Raises:
+            LockedError: another run holds the state.
+            TerraformError: Terraform refused; what was created stays, and is in the state.
+        """
+        try:
+            self._stream(
+                "apply",
+                self._announce,
+                _retry_command(plan.destroy),
+                str(plan.file),
+                input=False,
+                lock_timeout=self._lock_timeout,
+            )
+        finally:
+            plan.file.unlink(missing_ok=True)
+            self._state.protect()
+
+    def outputs(self) -> Mapping[str, Any]:
+        """The output values by name; empty if nothing was applied yet."""
+        return self._state.outputs()
+
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of everything in the state, data sources left out."""
+        return self._state.addresses()
+
+    def forget(self) -> None:
+        """Remove the state and the working copy from this machine: the cluster does not exist any more."""
+        self._state.forget()
+        shutil.rmtree(self._paths.terraform, ignore_errors=True)
+
+    def _announce(self, message: Mapping[str, Any]) -> None:
+        event = messages.resource_event(message)
+        if event is not None:
+            self._on_event(event)
+
+    def _check_backend(self, backend: BackendConfig) -> None:
+        if backend.kind in ("oci", "s3"):
+            backend.check_program(self._program, version_of(self._program))
+
+    def _output_of(self, folder: Path, words: Sequence[str]) -> str:
+        """Run a command that has no stream of JSON messages, and return its standard output."""
+        lines: list[str] = []
+        argv = [str(self._program), *words]
+        done = process.stream(argv, on_line=lines.append, env=self._env, cwd=folder, private=True)
+        if done.returncode != 0:
+            found = messages.plain_diagnostics(process.without_colour(done.stderr.strip() or "\n".join(lines)))
+            raise self._failed(words[0], [diagnosis.diagnose(one, _retry_command(destroy=False)) for one in found])
+        return "\n".join(lines)
+
+    def _stream(
+        self, command: str, on_message: Callable[[Mapping[str, Any]], None], retry: str, *args: str, **options: Any
+    ) -> None:
+        """Run a command with -json, and pass on each of its messages.
+
+        Args:
+            retry: the command that a message about a failure names.
+        """
+        errors = messages.ErrorReader()
+
+        def on_line(line: str) -> None:
+            message = messages.parse(line)
+            errors(message)
+            warning = messages.warning_of(message)
+            if warning:
+                self._on_event(Event("log", "terraform", "warning", warning))
+            on_message(message)
+
+        done = self._run(command, on_line, *args, json=_flag(), **options)
+        if done.returncode != 0:
+            found = diagnosis.located(errors.diagnostics, errors.failed) or [{"summary": _ended_without_reason(done)}]
+            raise self._failed(command, list(dict.fromkeys(diagnosis.diagnose(one, retry) for one in found)))
+
+    def _failed(self, command: str, diagnoses: Sequence[Diagnosis]) -> GpuClusterError:
+        """The error for a command that failed. Its full output is written to a log of the run."""
+        log = self._log(command, diagnoses)
+        locked = next((one for one in diagnoses if one.cause is Cause.STATE_LOCK), None)
+        lock = diagnosis.lock_of(locked.detail) if locked else None
+        if lock is not None:
+            return self._locked(lock)
+        what, where, hint = summary.of(diagnoses, f"terraform {command}")
+        error = TerraformError(what, where=where, hint=f"{hint}. The full output: {log}")
+        error.diagnoses = tuple(diagnoses)
+        return error
+
+    def _locked(self, lock: Lock) -> LockedError:
+        who = f" by {lock.who}" if lock.who else " by a run (this backend does not say whose)"
+        since = f" since {lock.since}" if lock.since else ""
+        unlock = f"{self._program} -chdir={self._root} force-unlock {lock.id}"
+        dead = (
+            f"If you are sure that it does not run any more, remove the lock: {unlock}" if self._backend.remote else ""
+        )
+        return LockedError(
+            f"Terraform's state is held{who}{since} (lock {lock.id})",
+            where=str(self._backend),
+            hint=f"Wait until it ends. {dead or 'The lock ends with the process that holds it'}",
+        )
+
+    def _log(self, command: str, diagnoses: Sequence[Diagnosis]) -> Path:
+        file = self._paths.runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S-%f}-terraform-{command}.log"
+        write_private(file, "\n\n".join(one.detail for one in diagnoses) + "\n")
+        for old in sorted(self._paths.runs.glob("*-terraform-*.log"))[:-SAVED_LOGS]:
+            old.unlink(missing_ok=True)
+        return file
+
+    def _run(self, command: str, on_line: Any, *args: str, **options: Any) -> process.Completed:
+        program = _program_class()(working_dir=str(self._root), terraform_bin_path=str(self._program))
+        argv = program.generate_cmd_string(command, *args, **options)
+        return process.stream(argv, on_line=on_line, env=self._env, cwd=self._root, private=True)
+
+
+def _retry_command(destroy: bool) -> str:
+    """The command that continues after a failure."""
+    return "gpucluster destroy" if destroy else "gpucluster apply"
+
+
+def _ended_without_reason(done: process.Completed) -> str:
+    """The reason of a terraform that ended without a diagnostic: it was killed, or it crashed."""
+    printed = process.without_colour(done.stderr.strip())[-2000:]
+    if done.returncode < 0:
+        return f"it was ended by signal {-done.returncode}. {printed}".strip()
+    return printed or "it gave no reason"
+
+
+def _flag() -> Any:
+    from python_terraform import IsFlagged
+
+    return IsFlagged
+
+
+def _program_class() -> Any:
+    """python-terraform's class, changed so that it does not read a state file (and fail on it) at every command."""
+    from python_terraform import Terraform as PythonTerraform
+
+    class _Program(PythonTerraform):  # type: ignore[misc]
+        def read_state_file(self, file_path: str | None = None) -> None:
+            """Do nothing: only terraform reads the state. A damaged file must not keep us from running it."""
+
+    return _Program

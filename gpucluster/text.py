@@ -1,0 +1,12 @@
+"""Small pieces of text that messages share."""
+
+from __future__ import annotations
+
+
+def count(number: int, singular: str, plural: str | None = None) -> str:
+    """A number with its noun: "1 node", "2 nodes", "0 nodes".
+
+    Args:
+        plural: the noun for any other number than one, where adding an `s` is not enough.
+    """
+    return f"{number} {singular if number == 1 else plural or f'{singular}s'}"

@@ -1,0 +1,111 @@
+"""One run at a time: it holds the cluster's lock, ends what a killed run left behind, and keeps the time of its phases.
+
+Programs that a run starts carry a mark in their environment. By it the next run finds those that outlived a killed one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gpucluster import process
+from gpucluster.errors import GpuClusterError, Interrupted, ToolError
+from gpucluster.events import Event, Sink
+from gpucluster.paths import ClusterPaths
+from gpucluster.workspace.run_log import Journal, lock
+
+LEFTOVER_PATIENCE = 120.0
+_MARK = "GPUCLUSTER_CLUSTER"
+
+
+def mark(paths: ClusterPaths) -> dict[str, str]:
+    """What a run adds to the environment of each program that it starts."""
+    return {_MARK: str(paths.root)}
+
+
+class Run:
+    """The phases of one run: announced, timed, and written into the diary whichever way it ends.
+
+    `phases` holds the seconds of each, in order.
+    """
+
+    def __init__(self, command: str, paths: ClusterPaths, on_event: Sink) -> None:
+        self.command = command
+        self.phases: dict[str, float] = {}
+        self._journal = Journal(paths, command)
+        self._on_event = on_event
+        self._started = time.monotonic()
+
+    @property
+    def id(self) -> str:
+        """Its name in the diary."""
+        return self._journal.run_id
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self._started
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """One named part of the run."""
+        begin = time.monotonic()
+        self._on_event(Event("phase", name, "started"))
+        status = "failed"
+        try:
+            yield
+            status = "done"
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
+        finally:
+            self.phases[name] = time.monotonic() - begin
+            self._on_event(Event("phase", name, status, elapsed=self.phases[name]))
+
+    def close(self, status: str, error: str = "") -> None:
+        """Write into the diary how it ended."""
+        phases = {name: round(seconds, 2) for name, seconds in self.phases.items()}
+        self._journal.close(status, elapsed=round(self.elapsed, 2), phases=phases, error=error)
+
+
+@contextmanager
+def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
+    """Hold the cluster for one run.
+
+    Raises:
+        LockedError: another run holds it.
+        ToolError: programs of an earlier run do not end.
+        Interrupted: a signal stopped it.
+    """
+    paths.create()
+    with lock(paths, command):
+        this = Run(command, paths, on_event)
+        try:
+            _end_leftovers(paths, on_event)
+            yield this
+        except KeyboardInterrupt:
+            this.close("interrupted", "stopped by a signal")
+            raise Interrupted(
+                f"{command} was interrupted", hint="Nothing is lost: run the same command again to go on"
+            ) from None
+        except GpuClusterError as error:
+            this.close("failed", str(error))
+            raise
+        except BaseException as error:
+            this.close("failed", repr(error))
+            raise
+        this.close("success")
+
+
+def _end_leftovers(paths: ClusterPaths, on_event: Sink) -> None:
+    left = process.marked(_MARK, str(paths.root))
+    if not left:
+        return
+    on_event(Event("log", "leftovers", "warning", f"ending {len(left)} programs of an earlier run that was killed"))
+    stuck = process.end(left, LEFTOVER_PATIENCE)
+    if stuck:
+        raise ToolError(
+            f"programs of an earlier run do not end: pids {', '.join(map(str, stuck))}",
+            hint="Wait for them or end them, then run the same command again",
+        )
