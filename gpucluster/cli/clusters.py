@@ -107,7 +107,7 @@ def plan(context: Context, provider: str, detailed_exitcode: bool, skip_prefligh
 @PROVIDER
 @DELETE_DATA
 @click.option(
-    "--replace-nodes", is_flag=True, help="Allow to recreate nodes that the file still asks for, or the controller."
+    "--replace-nodes", is_flag=True, help="Allow recreating nodes that the file still asks for, or the controller."
 )
 @click.option(
     "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
