@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from gpucluster.operations.users import Groups, Users
     from gpucluster.preflight import Report
     from gpucluster.spec import ClusterSpec, load
-    from gpucluster.terraform.runner import Change, Plan
+    from gpucluster.terraform.plan import Change, Plan
     from gpucluster.workspace.run_log import RunStatus
 
 __all__ = [
@@ -150,7 +150,7 @@ _MODULES = {
     "gpucluster.operations.users": ("Groups", "Users"),
     "gpucluster.preflight": ("Report",),
     "gpucluster.spec": ("ClusterSpec", "load"),
-    "gpucluster.terraform.runner": ("Change", "Plan"),
+    "gpucluster.terraform.plan": ("Change", "Plan"),
     "gpucluster.workspace.run_log": ("RunStatus",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

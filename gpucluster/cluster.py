@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster import __version__, handover, preflight
-from gpucluster.cloud.baked_images import BakedImage, Images
+from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
-from gpucluster.cloud.elastic_instances import Elastic
-from gpucluster.cloud.leaked_resources import Orphans
-from gpucluster.cloud.members import Instances
+from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.leaked_resources import LeakedResources
+from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
 from gpucluster.configuration.runner import Ansible, PlaybookResult
 from gpucluster.configuration.verify import Check
@@ -42,10 +42,12 @@ from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.operations.users import DirectoryClient, Groups, Users
 from gpucluster.paths import ClusterPaths, cache_dir
 from gpucluster.spec import ClusterSpec
-from gpucluster.ssh import Route
+from gpucluster.ssh import SshClient
 from gpucluster.terraform import backends
-from gpucluster.terraform.backends import Backend
-from gpucluster.terraform.runner import Plan, Terraform, find_program
+from gpucluster.terraform.backends import BackendConfig
+from gpucluster.terraform.plan import Plan
+from gpucluster.terraform.program import find_program
+from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
@@ -76,9 +78,9 @@ class Cluster:
             self._cloud,
             self._saved,
             outputs=self.outputs,
-            instances=self._instances,
+            pool_members=self._pool_members,
             bastion=self._bastion,
-            route=self._route,
+            ssh_client=self._ssh_client,
         )
         self._configuration = Configuration(
             spec,
@@ -96,8 +98,8 @@ class Cluster:
             self.paths,
             images=self._images,
             elastic=self._elastic,
-            instances=self._instances,
-            route=self._route,
+            pool_members=self._pool_members,
+            ssh_client=self._ssh_client,
             ansible=self._ansible,
             inventory=self._configuration.inventory,
             on_event=report,
@@ -125,7 +127,7 @@ class Cluster:
             terraform=self._terraform,
             elastic=self._elastic,
             leaked=self._leaked,
-            route=self._route,
+            ssh_client=self._ssh_client,
             bastion=self._bastion,
         )
 
@@ -389,9 +391,9 @@ class Cluster:
         return find_program(cache_dir())
 
     @cached_property
-    def _backend(self) -> Backend:
+    def _backend(self) -> BackendConfig:
         state, cloud = self.spec.state, self.spec.cloud
-        return backends.wished(
+        return backends.desired(
             state.backend,
             state.config,
             cluster=self.spec.name,
@@ -401,27 +403,27 @@ class Cluster:
         )
 
     def _ansible(self) -> Ansible:
-        return Ansible(self.paths, self._route().config, runs.mark(self.paths), self._on_event)
+        return Ansible(self.paths, self._ssh_client().config, runs.mark(self.paths), self._on_event)
 
-    def _route(self) -> Route:
-        return Route(self.paths, self._cloud.ssh_key())
+    def _ssh_client(self) -> SshClient:
+        return SshClient(self.paths, self._cloud.ssh_key())
 
     def _bastion(self) -> Bastion:
         return Bastion(self._cloud.access(), self.paths, self._on_event)
 
-    def _instances(self) -> Instances:
-        return Instances(self._cloud.access(), self._on_event)
+    def _pool_members(self) -> PoolMembers:
+        return PoolMembers(self._cloud.access(), self._on_event)
 
-    def _elastic(self) -> Elastic:
-        return Elastic(self._cloud.access(), self._tag, self._on_event)
+    def _elastic(self) -> ElasticInstances:
+        return ElasticInstances(self._cloud.access(), self._tag, self._on_event)
 
-    def _images(self) -> Images:
-        return Images(self._cloud.access(), self._tag, self._on_event)
+    def _images(self) -> BakedImages:
+        return BakedImages(self._cloud.access(), self._tag, self._on_event)
 
-    def _leaked(self) -> Orphans:
+    def _leaked(self) -> LeakedResources:
         network, home = self.spec.network, self.spec.storage.home
         named = (network.vcn_id, network.public_subnet_id, network.private_subnet_id, home.file_system_id)
-        return Orphans(self._cloud.access(), self._tag, self._on_event, keep={one for one in named if one})
+        return LeakedResources(self._cloud.access(), self._tag, self._on_event, keep={one for one in named if one})
 
     @property
     def _tag(self) -> tuple[str, str]:

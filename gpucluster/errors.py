@@ -185,10 +185,10 @@ class PartlyDone(ToolError):
 
 
 class TerraformError(ToolError):
-    """Terraform failed; the text names resource, cause and request id. `troubles` has one `diagnosis.Trouble` for
-    each error; it is empty if Terraform itself was not run."""
+    """Terraform failed; the text names resource, cause and request id. `diagnoses` has one
+    `terraform.diagnosis.Diagnosis` for each error; it is empty if Terraform itself was not run."""
 
-    troubles: tuple[Any, ...] = ()
+    diagnoses: tuple[Any, ...] = ()
 
 
 class AnsibleError(ToolError):

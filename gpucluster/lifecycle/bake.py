@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpucluster import handover
-from gpucluster.cloud.baked_images import BakedImage, Images, newest, superseded
-from gpucluster.cloud.elastic_instances import Elastic
-from gpucluster.cloud.members import Instances, Member
+from gpucluster.cloud.baked_images import BakedImage, BakedImages, newest, superseded
+from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.members import Member, PoolMembers
 from gpucluster.configuration.runner import Ansible, write_inventory
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Sink, warn
 from gpucluster.lifecycle.hosts import BOOT_DEADLINE, Deployment
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
-from gpucluster.ssh import Host, Route
+from gpucluster.ssh import Host, SshClient
 from gpucluster.workspace.run import Run
 
 
@@ -26,7 +26,7 @@ class Baking:
     """The baked images of the elastic pools of one cluster: which fit, how new ones are made, when old ones go.
 
     Args:
-        images, elastic, instances, route: make the clients of the started cloud.
+        images, elastic, pool_members, ssh_client: make the clients of the started cloud.
         ansible: makes the runner of our playbooks.
         inventory: the Ansible inventory of the whole cluster.
     """
@@ -36,10 +36,10 @@ class Baking:
         spec: ClusterSpec,
         paths: ClusterPaths,
         *,
-        images: Callable[[], Images],
-        elastic: Callable[[], Elastic],
-        instances: Callable[[], Instances],
-        route: Callable[[], Route],
+        images: Callable[[], BakedImages],
+        elastic: Callable[[], ElasticInstances],
+        pool_members: Callable[[], PoolMembers],
+        ssh_client: Callable[[], SshClient],
         ansible: Callable[[], Ansible],
         inventory: Callable[[Deployment], dict[str, Any]],
         on_event: Sink,
@@ -48,8 +48,8 @@ class Baking:
         self._paths = paths
         self._images = images
         self._elastic = elastic
-        self._instances = instances
-        self._route = route
+        self._pool_members = pool_members
+        self._ssh_client = ssh_client
         self._ansible = ansible
         self._inventory = inventory
         self._on_event = on_event
@@ -149,10 +149,10 @@ class Baking:
     def _launched(self, pool: str, instance_configuration_id: str, image_id: str, deployment: Deployment) -> Member:
         name = handover.builder_name(pool)
         launched = self._elastic().launch_builder(pool, name, instance_configuration_id, image_id)
-        builder = self._instances().member(launched)
+        builder = self._pool_members().member(launched)
         user = self._spec.pools[pool].image.login_user
         host = Host(name, builder.private_ip, user, builder.id, jump=deployment.controller.name)
-        route = self._route()
-        route.write([*deployment.hosts, host])
-        route.wait([host], BOOT_DEADLINE)
+        ssh_client = self._ssh_client()
+        ssh_client.write([*deployment.hosts, host])
+        ssh_client.wait([host], BOOT_DEADLINE)
         return builder

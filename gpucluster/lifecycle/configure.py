@@ -7,7 +7,7 @@ from typing import Any
 
 from gpucluster import handover
 from gpucluster.cloud.bastion import Bastion
-from gpucluster.cloud.providers import Cloud
+from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration.runner import Ansible, PlaybookResult, write_inventory
 from gpucluster.configuration.verify import Check, Expectation, faults, judge, passed
 from gpucluster.errors import VerifyError
@@ -35,7 +35,7 @@ class Configuration:
         spec: ClusterSpec,
         paths: ClusterPaths,
         saved: SavedState,
-        cloud: Cloud,
+        cloud: CloudProvider,
         login_keys: LoginKeys,
         downloads: Downloads,
         *,

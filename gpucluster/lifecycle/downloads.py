@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpucluster import shapes
 from gpucluster.artifacts import catalogue, releases, wheels
-from gpucluster.cloud.providers import Cloud
+from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import InputError
 from gpucluster.events import Sink
 from gpucluster.spec import ClusterSpec, finding
@@ -20,7 +20,7 @@ class Downloads:
         version: of the package that runs; its own wheel is among the packages.
     """
 
-    def __init__(self, spec: ClusterSpec, cloud: Cloud, version: str, on_event: Sink) -> None:
+    def __init__(self, spec: ClusterSpec, cloud: CloudProvider, version: str, on_event: Sink) -> None:
         self._spec = spec
         self._cloud = cloud
         self._version = version

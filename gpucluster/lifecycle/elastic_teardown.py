@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from gpucluster.cloud.elastic_instances import Elastic
+from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.operations.controller import Controller
 from gpucluster.spec import ClusterSpec
-from gpucluster.terraform.runner import Plan
+from gpucluster.terraform.plan import Plan
 from gpucluster.workspace.run import Run
 
 
@@ -23,7 +23,7 @@ class ElasticTeardown:
         elastic: makes the client of elastic instances; only called after the cloud was started.
     """
 
-    def __init__(self, spec: ClusterSpec, elastic: Callable[[], Elastic], controller: Controller) -> None:
+    def __init__(self, spec: ClusterSpec, elastic: Callable[[], ElasticInstances], controller: Controller) -> None:
         self._spec = spec
         self._elastic = elastic
         self._controller = controller

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from gpucluster import handover
 from gpucluster import preflight as preflights
 from gpucluster.cloud.client import Access, home_region, refusals
-from gpucluster.cloud.providers import Cloud
+from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import DataGuardError
 from gpucluster.events import Sink
 from gpucluster.handover import iam, user_data
@@ -20,7 +20,8 @@ from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.resize import Replacement, Resizing
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.spec import ClusterSpec
-from gpucluster.terraform.runner import Plan, Terraform
+from gpucluster.terraform.plan import Plan
+from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 
@@ -66,7 +67,7 @@ class Provisioning:
     def __init__(
         self,
         spec: ClusterSpec,
-        cloud: Cloud,
+        cloud: CloudProvider,
         saved: SavedState,
         terraform: TerraformFactory,
         downloads: Downloads,

@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpucluster import handover
-from gpucluster.cloud.cluster_network import ClusterNetwork, Look
-from gpucluster.cloud.elastic_instances import Elastic
+from gpucluster.cloud.cluster_network import ClusterNetwork, NetworkStatus
+from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.members import numbered_names
-from gpucluster.cloud.providers import Cloud
+from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import ReplacementError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.operations.controller import Controller
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.spec import ClusterSpec, Pool
-from gpucluster.terraform.runner import Change, Plan, Terraform
+from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.saved_state import SavedState
 
 Names = Mapping[str, Sequence[str]]
@@ -147,9 +148,9 @@ class Resizing:
     def __init__(
         self,
         spec: ClusterSpec,
-        cloud: Cloud,
+        cloud: CloudProvider,
         saved: SavedState,
-        elastic: Callable[[], Elastic],
+        elastic: Callable[[], ElasticInstances],
         controller: Controller,
         on_event: Sink,
     ) -> None:
@@ -203,7 +204,7 @@ class Resizing:
             CloudError: the cloud refused.
         """
         outputs = self._outputs(terraform)
-        observed = {pool: network.look() for pool, network in self._networks(outputs).items()}
+        observed = {pool: network.status() for pool, network in self._networks(outputs).items()}
         return replacements(plan.changes, self._spec, outputs, _present(self._spec, outputs, observed))
 
     @staticmethod
@@ -248,16 +249,18 @@ class Resizing:
         return [one.node for one in self._elastic().instances() if one.pool not in elastic and not one.builder]
 
     @staticmethod
-    def _resize(network: ClusterNetwork, look: Look, count: int, going: Mapping[str, str], plan: Plan) -> None:
+    def _resize(
+        network: ClusterNetwork, status: NetworkStatus, count: int, going: Mapping[str, str], plan: Plan
+    ) -> None:
         if going:
             network.remove(going, count)
             return
         touched = any(_NETWORK in change.address for change in plan.changes)
-        if len(look.members) < look.size == count and not touched:
+        if len(status.members) < status.size == count and not touched:
             network.refill(count)
 
 
-def _present(spec: ClusterSpec, outputs: handover.Outputs | None, observed: Mapping[str, Look]) -> Present:
+def _present(spec: ClusterSpec, outputs: handover.Outputs | None, observed: Mapping[str, NetworkStatus]) -> Present:
     """The present nodes, by pool. A member that has no name of ours yet has the one here that it would get."""
     present: dict[str, Mapping[str, str]] = {}
     desired = desired_names(spec)

@@ -6,16 +6,16 @@ import shutil
 from collections.abc import Callable, Sequence
 
 from gpucluster.cloud.bastion import Bastion
-from gpucluster.cloud.elastic_instances import Elastic
-from gpucluster.cloud.leaked_resources import Orphans
-from gpucluster.cloud.providers import Cloud
+from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.leaked_resources import LeakedResources
+from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import DataGuardError, GpuClusterError, TerraformError
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
-from gpucluster.ssh import Route
+from gpucluster.ssh import SshClient
 from gpucluster.terraform.runner import Terraform
 from gpucluster.text import count
 from gpucluster.workspace.run import Run
@@ -78,7 +78,7 @@ class DataGuard:
             raise DataGuardError(f"the share {share} holds {files} of users: {each}", hint=hint)
 
 
-def destroy_resources(terraform: Terraform, elastic: Callable[[], Elastic]) -> None:
+def destroy_resources(terraform: Terraform, elastic: Callable[[], ElasticInstances]) -> None:
     """Let Terraform remove what it made. An autoscaler that could not be stopped may have launched a node meanwhile,
     which keeps its network from being deleted. The controller is gone by then, so that it launches no more.
 
@@ -98,7 +98,7 @@ class Teardown:
 
     Args:
         terraform: makes a Terraform that can read the state.
-        elastic, leaked, route, bastion: make the clients of the started cloud.
+        elastic, leaked, ssh_client, bastion: make the clients of the started cloud.
     """
 
     def __init__(
@@ -106,15 +106,15 @@ class Teardown:
         spec: ClusterSpec,
         paths: ClusterPaths,
         saved: SavedState,
-        cloud: Cloud,
+        cloud: CloudProvider,
         guard: DataGuard,
         elastic_teardown: ElasticTeardown,
         baking: Baking,
         *,
         terraform: Callable[[], Terraform],
-        elastic: Callable[[], Elastic],
-        leaked: Callable[[], Orphans],
-        route: Callable[[], Route],
+        elastic: Callable[[], ElasticInstances],
+        leaked: Callable[[], LeakedResources],
+        ssh_client: Callable[[], SshClient],
         bastion: Callable[[], Bastion],
     ) -> None:
         self._spec = spec
@@ -127,7 +127,7 @@ class Teardown:
         self._terraform = terraform
         self._elastic = elastic
         self._leaked = leaked
-        self._route = route
+        self._ssh_client = ssh_client
         self._bastion = bastion
 
     def run(self, terraform: Terraform, run: Run, *, delete_data: bool) -> int:
@@ -162,7 +162,7 @@ class Teardown:
 
     def _forget(self) -> None:
         """Delete what this machine stores of the cluster: keys, connections, working copies. The run log stays."""
-        self._route().close()
+        self._ssh_client().close()
         self._bastion().forget()
         for folder in (self._paths.ssh, self._paths.ansible):
             shutil.rmtree(folder, ignore_errors=True)

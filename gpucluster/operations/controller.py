@@ -17,7 +17,7 @@ from gpucluster.errors import GpuClusterError, InputError, ToolError
 from gpucluster.events import Sink, warn
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
-from gpucluster.ssh import Route
+from gpucluster.ssh import SshClient
 from gpucluster.workspace.saved_state import SavedState
 
 AUTOSCALER = "gpucluster-autoscaler"
@@ -65,7 +65,7 @@ class Controller:
         if self._spec.network.access == "bastion":
             self._bastion().renew()
         # The ssh configuration exists and names the key: the key itself is not needed here.
-        return Route(self._paths, None).argv(target, command)
+        return SshClient(self._paths, None).argv(target, command)
 
     def slurm_nodes(self) -> list[dict[str, str]]:
         """What Slurm reports of its nodes: [{node, state, partition}]; empty if it does not answer.

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpucluster.artifacts import catalogue, releases
-from gpucluster.cloud.providers import Cloud
+from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import PreflightError
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.events import Event, Sink
@@ -51,7 +51,7 @@ class Report:
         return tuple(finding for finding in self.findings if finding.level == level)
 
 
-def examine(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None = None) -> Report:
+def examine(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None = None) -> Report:
     """Look and judge. The cloud must have been started.
 
     Args:
@@ -66,7 +66,9 @@ def examine(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None =
     return Report((*missing, *judge(spec, look(spec, cloud, outputs))))
 
 
-def check(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None, on_event: Sink) -> tuple[Finding, ...]:
+def check(
+    spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None, on_event: Sink
+) -> tuple[Finding, ...]:
     """Look, judge, and announce warnings and notes.
 
     Raises:

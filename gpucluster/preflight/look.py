@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from gpucluster.cloud.client import Access, refusals
-from gpucluster.cloud.providers import Cloud
+from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import CloudError
 from gpucluster.preflight import here, needs
 from gpucluster.preflight.ask import PATIENCE, Asker
@@ -29,7 +29,7 @@ _FIRST = PATIENCE + 2.0
 _TOGETHER = 40.0
 
 
-def look(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None = None) -> Facts:
+def look(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None = None) -> Facts:
     """Ask everything that `judge` wants to know. Never raises for what can't be asked.
 
     Args:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
-from gpucluster.ssh import Host, Route, ensure_key, public_key
+from gpucluster.ssh import Host, SshClient, ensure_key, public_key
 
 _THROUGH_BASTION = ", through a session of the bastion (docs/how-to/private-cluster.md)"
 
@@ -35,7 +35,7 @@ class LoginKeys:
 
     def login_commands(self, controller: Host) -> dict[str, str]:
         """The command line with which each user logs in."""
-        config = Route(self._paths, None).config
+        config = SshClient(self._paths, None).config
         commands = {}
         for person in self._spec.users.people:
             # Our configuration tells ssh the host's key. A user with a key of their own logs in from another machine.

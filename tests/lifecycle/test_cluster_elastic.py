@@ -27,7 +27,7 @@ from gpucluster.operations.controller import Controller
 from gpucluster.paths import ClusterPaths
 from gpucluster.process import Completed
 from gpucluster.spec import ClusterSpec, load
-from gpucluster.terraform.runner import Change, Plan
+from gpucluster.terraform.plan import Change, Plan
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 from tests.unit.spec_texts import KEY, LOCAL, OCI
@@ -36,7 +36,7 @@ OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.js
 
 
 class ElasticDouble:
-    """Stands for `Elastic`: a list of instances. Says nothing about the cloud."""
+    """Stands for `ElasticInstances`: a list of instances. Says nothing about the cloud."""
 
     def __init__(self, *instances: ElasticInstance) -> None:
         self.present = list(instances)
@@ -273,7 +273,7 @@ def test_the_image_that_fits_is_used_and_another_is_warned_of_once(site: Site, e
     listed: list[BakedImage] = []
 
     class ImagesDouble:
-        """Stands for `Images`: a list."""
+        """Stands for `BakedImages`: a list."""
 
         def all(self) -> list[BakedImage]:
             return listed
@@ -286,8 +286,8 @@ def test_the_image_that_fits_is_used_and_another_is_warned_of_once(site: Site, e
         site.paths,
         images=ImagesDouble,  # type: ignore[arg-type]
         elastic=unused,
-        instances=unused,
-        route=unused,
+        pool_members=unused,
+        ssh_client=unused,
         ansible=unused,
         inventory=unused,
         on_event=events.append,

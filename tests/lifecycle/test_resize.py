@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gpucluster import handover
 from gpucluster.lifecycle.resize import Present, desired_names, grow, replacements, shrink
 from gpucluster.spec import ClusterSpec, loads
-from gpucluster.terraform.runner import Change
+from gpucluster.terraform.plan import Change
 from tests.unit.spec_texts import LOCAL
 
 NETWORK = 'module.pool["compute"].oci_core_cluster_network.this[0]'

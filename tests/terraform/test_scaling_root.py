@@ -14,18 +14,19 @@ import pytest
 
 from gpucluster import handover
 from gpucluster.cloud.client import Access
-from gpucluster.cloud.elastic_instances import Elastic
-from gpucluster.cloud.members import Instances
-from gpucluster.cloud.providers import Cloud
+from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.members import PoolMembers
+from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import CloudError, ReplacementError, ToolError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.resize import Resizing
-from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS
+from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.operations.controller import Controller
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
 from gpucluster.ssh import Host
-from gpucluster.terraform.runner import Change, Plan, Terraform
+from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.saved_state import SavedState
 from tests.unit.spec_texts import public_key
 
@@ -95,9 +96,9 @@ class Cluster:
         saved.save_hosts([Host("resize-controller", "", "", "")] if silent_controller else [], set())
         silent = SimpleNamespace(ssh_argv=lambda *_: ["false"])
         cloud = SimpleNamespace(access=lambda: self._access)
-        elastic = Elastic(self._access, (handover.CLUSTER_TAG, self.spec.name), ignore)
+        elastic = ElasticInstances(self._access, (handover.CLUSTER_TAG, self.spec.name), ignore)
         return Resizing(
-            self.spec, cast(Cloud, cloud), saved, lambda: elastic, cast(Controller, silent), self.events.append
+            self.spec, cast(CloudProvider, cloud), saved, lambda: elastic, cast(Controller, silent), self.events.append
         )
 
     def apply(self, plan: Plan, **options: Any) -> tuple[Change, ...]:
@@ -117,7 +118,7 @@ class Cluster:
     def members(self) -> dict[str, str]:
         """The permanent nodes: OCID by name."""
         outputs = handover.Outputs.parse(self.terraform.outputs())
-        instances = Instances(self._access, ignore)
+        instances = PoolMembers(self._access, ignore)
         found: dict[str, str] = {}
         for pool, made in outputs.pools.items():
             nodes = made.instances
