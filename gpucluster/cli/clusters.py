@@ -47,7 +47,7 @@ def init(context: Context, path: str, name: str, cloud: Literal["local", "oci"],
 
 @command("validate")
 def validate(context: Context) -> None:
-    """Check the cluster file and report every fault at once, each with its line."""
+    """Check the cluster file and report every error at once, each with its line."""
     with reporting(context) as shown:
         spec = context.spec()
         counts = {
