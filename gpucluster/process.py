@@ -1,4 +1,4 @@
-"""The one door to other programs: an argument list in, never a shell."""
+"""The only module that starts other programs: an argument list in, never a shell."""
 
 from __future__ import annotations
 

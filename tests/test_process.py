@@ -1,4 +1,4 @@
-"""The door to other programs."""
+"""Starting other programs."""
 
 from __future__ import annotations
 

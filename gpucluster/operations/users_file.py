@@ -57,7 +57,7 @@ def read(file: Path) -> list[dict[str, Any]]:
     if found.findings:
         readable = {replace(one, path=printable(one.path), message=printable(one.message)) for one in found.findings}
         faults = sorted(readable, key=lambda one: (one.line, one.column, one.path, one.message))
-        raise InputError(f"{file}: {count(len(faults), 'fault')}; no user was imported", findings=faults)
+        raise InputError(f"{file}: {count(len(faults), 'error')}; no user was imported", findings=faults)
     return people
 
 

@@ -1,6 +1,6 @@
-"""The waist, as files: cluster.yml and Terraform's outputs in, variables and inventory out.
+"""The handover, as files: cluster.yml and Terraform's outputs in, variables and inventory out.
 
-Each folder beside this file is a case. UPDATE_GOLDEN=1 writes the expected files anew.
+Each folder beside this file is a case. UPDATE_GOLDEN=1 writes the expected files again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _compare(file: Path, found: Any) -> None:
     text = json.dumps(found, indent=2, sort_keys=True) + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(text)
-    assert json.loads(file.read_text()) == json.loads(text), f"{file} differs; UPDATE_GOLDEN=1 writes it anew"
+    assert json.loads(file.read_text()) == json.loads(text), f"{file} differs; UPDATE_GOLDEN=1 writes it again"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -286,8 +286,8 @@ def test_the_image_that_fits_is_used_and_another_is_warned_of_once(site: Site, e
         site.paths,
         images=ImagesDouble,  # type: ignore[arg-type]
         elastic=unused,
-        instances=unused,
-        route=unused,
+        pool_members=unused,
+        ssh_client=unused,
         ansible=unused,
         inventory=unused,
         on_event=events.append,
