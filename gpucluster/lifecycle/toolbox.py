@@ -136,7 +136,7 @@ class Toolbox:
         target = wheels.Target(python, shapes.get(self.spec.controller.shape).architecture)
         return wheels.ensure(target, wish.wheels_directory, self._version, self.on_event)
 
-    def software(self) -> releases.Software:
+    def software(self) -> releases.ReleaseSet:
         """The release files that hosts get: they need not reach their projects' pages.
 
         Raises:
@@ -146,7 +146,7 @@ class Toolbox:
         return self._software
 
     @cached_property
-    def _software(self) -> releases.Software:
+    def _software(self) -> releases.ReleaseSet:
         # Once: a mirror that does not answer would make every look wait, and warn of it.
         wanted = catalogue.wanted_by(self.spec, hardware_emulated=self.cloud.hardware_emulated)
         return releases.ensure(wanted, self.spec.software.mirror_location, self.on_event)
