@@ -13,7 +13,7 @@ from gpucluster import handover
 from gpucluster.cloud.bastion import LEFT_FOR_A_RUN
 from gpucluster.cloud.members import Member
 from gpucluster.configuration.runner import PlaybookResult, write_inventory
-from gpucluster.configuration.verify import Check, Expectation, faults, judge, passed
+from gpucluster.configuration.verify import Check, Expectation, evaluate, faults, passed
 from gpucluster.errors import DataGuardError, GpuClusterError, VerifyError
 from gpucluster.events import Event
 from gpucluster.handover import user_data
@@ -91,7 +91,7 @@ class Hosts:
             VerifyError: a check failed or could not run.
         """
         with run.phase("verify"):
-            checks = judge(self._expectation(landscape), self._facts(run))
+            checks = evaluate(self._expectation(landscape), self._facts(run))
             for check in checks:
                 self._tools.on_event(Event("check", check.name, check.status, check.message))
             if not passed(checks):
