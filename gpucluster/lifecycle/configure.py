@@ -9,7 +9,7 @@ from gpucluster import handover
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration.runner import Ansible, PlaybookResult, write_inventory
-from gpucluster.configuration.verify import Check, Expectation, faults, judge, passed
+from gpucluster.configuration.verify import Check, Expectation, faults, evaluate, passed
 from gpucluster.errors import VerifyError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
@@ -83,7 +83,7 @@ class Configuration:
             VerifyError: a check failed or could not run.
         """
         with run.phase("verify"):
-            checks = judge(self._expectation(deployment), self._facts(run))
+            checks = evaluate(self._expectation(deployment), self._facts(run))
             for check in checks:
                 self._on_event(Event(EventKind.CHECK, check.name, check.status, check.message))
             if not passed(checks):

@@ -50,7 +50,7 @@ class Downloads:
         target = wheels.Target(python, shapes.get(self._spec.controller.shape).architecture)
         return wheels.ensure(target, software.wheels_directory, self._version, self._on_event)
 
-    def release_files(self) -> releases.Software:
+    def release_files(self) -> releases.ReleaseSet:
         """The release files for the hosts: they need not reach the projects' download pages.
 
         Raises:
@@ -60,7 +60,7 @@ class Downloads:
         return self._release_files
 
     @cached_property
-    def _release_files(self) -> releases.Software:
+    def _release_files(self) -> releases.ReleaseSet:
         # Only once: a mirror that does not answer would delay each caller, and warn each time.
         wanted = catalogue.wanted_by(self._spec, hardware_emulated=self._cloud.hardware_emulated)
         return releases.ensure(wanted, self._spec.software.mirror_location, self._on_event)

@@ -239,14 +239,14 @@ class Terraform:
             raise self._failed(command, list(dict.fromkeys(diagnosis.diagnose(one, retry) for one in found)))
 
     def _failed(self, command: str, diagnoses: Sequence[Diagnosis]) -> GpuClusterError:
-        """The error for a command that failed. Its full output is written to a log of the run."""
+        """The error for a command that failed. The full text of the errors is written to a log."""
         log = self._log(command, diagnoses)
         locked = next((one for one in diagnoses if one.cause is Cause.STATE_LOCK), None)
         lock = diagnosis.lock_of(locked.detail) if locked else None
         if lock is not None:
             return self._locked(lock)
         what, where, hint = summary.of(diagnoses, f"terraform {command}")
-        error = TerraformError(what, where=where, hint=f"{hint}. The full output: {log}")
+        error = TerraformError(what, where=where, hint=f"{hint}. The full text of the errors: {log}")
         error.diagnoses = tuple(diagnoses)
         return error
 

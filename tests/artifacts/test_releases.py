@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.artifacts import catalogue, releases, sources, store
+from gpucluster.artifacts import catalogue, http_client, releases, sources, store
 from gpucluster.artifacts.catalogue import Artifact
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Event, ignore
@@ -42,7 +42,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in list(os.environ):
         if name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(sources, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(http_client, "PAUSES", (0.01, 0.01))
     monkeypatch.setattr(store, "PAUSES", (0.01, 0.01))
     return tmp_path / "cache" / "gpucluster" / "software"
 
@@ -62,7 +62,7 @@ def server(mirror: Mirror) -> Iterator[Server]:
         yield running
 
 
-def files(found: releases.Software) -> list[str]:
+def files(found: releases.ReleaseSet) -> list[str]:
     return [file["file"] for file in found.files]
 
 
@@ -115,7 +115,7 @@ def test_where_a_file_may_lie() -> None:
 
 
 def test_nothing_wanted_touches_nothing(cache: Path) -> None:
-    assert releases.ensure((), "http://127.0.0.1:9", ignore) == releases.Software(None, ())
+    assert releases.ensure((), "http://127.0.0.1:9", ignore) == releases.ReleaseSet(None, ())
     assert releases.check((), "http://127.0.0.1:9") == ()
     assert releases.survey((), "http://127.0.0.1:9", ignore) == ()
     assert not cache.exists()
@@ -127,7 +127,7 @@ def test_files_come_once_and_one_format_is_enough(kind: str, mirror: Mirror, ser
     said: list[Event] = []
     found = releases.ensure(wanted("enroot"), location, said.append)
     assert files(found) == [*DEBS, PYXIS]
-    assert len([event for event in said if "fetching" in event.message]) == 3
+    assert len([event for event in said if "downloading" in event.message]) == 3
     assert found.directory is not None
     for file in found.files:
         path = found.directory / file["file"]
@@ -312,7 +312,7 @@ def test_a_list_that_does_not_name_a_file_is_named(kind: str, mirror: Mirror, se
     location = str(mirror.folder) if kind == "directory" else server.url
     (mirror.folder / "SHA256SUMS").write_text(f"{'0' * 64}  another.deb\n")
     why = refused(location)
-    silent = f"nobody says what its checksum must be; {location}/SHA256SUMS was read, and does not name it. "
+    silent = f"no checksum is known for it; {location}/SHA256SUMS was read, and does not name it. "
     assert all(why[name].startswith(silent) for name in (*DEBS, PYXIS))
     assert f"sha256sum {PYXIS} >> SHA256SUMS" in why[PYXIS]
     (mirror.folder / "SHA256SUMS").unlink()
@@ -330,7 +330,7 @@ def test_a_list_with_two_checksums_for_a_file_is_refused(listed: str, mirror: Mi
     (mirror.folder / "SHA256SUMS").write_text(f"{text}{'4' * 64}  {listed.format(name=PYXIS)}\n")
     why = refused(str(mirror.folder))
     assert why[PYXIS].startswith(
-        f"{mirror.folder}/SHA256SUMS says more than one checksum for it: {sums[0]}, {sums[1]}. "
+        f"{mirror.folder}/SHA256SUMS has more than one checksum for it: {sums[0]}, {sums[1]}. "
     )
     assert "software.checksums" in why[PYXIS]
     # Nor is it taken on trust: somebody has said what it must be.
@@ -382,7 +382,7 @@ def test_endless_and_slow_answers_come_to_an_end(server: Server, monkeypatch: py
     with pytest.raises(EnvironmentFault, match="larger than 100000 bytes"):
         releases.ensure(wanted("enroot"), server.url, ignore)
     server.faults[PYXIS] = "slow"
-    with pytest.raises(EnvironmentFault, match=r"did not come within 0\.2 s"):
+    with pytest.raises(EnvironmentFault, match=r"did not arrive within 0\.2 s"):
         releases.ensure(wanted("enroot"), server.url, ignore)
 
 
@@ -393,7 +393,7 @@ def test_no_mirror_answers(tmp_path: Path) -> None:
     assert "software.mirror" in caught.value.hint
     (finding,) = releases.check(wanted("enroot"), "http://127.0.0.1:9/mirror")
     assert (finding.level, finding.check) == ("error", "software")
-    with pytest.raises(InputError, match="no directory"):
+    with pytest.raises(InputError, match="not a directory"):
         releases.ensure(wanted("enroot"), str(tmp_path / "none"), ignore)
     with pytest.raises(InputError, match="password") as refusal:
         releases.ensure(wanted("enroot"), "http://me:geheim@127.0.0.1:9/", ignore)
@@ -422,14 +422,14 @@ def test_who_is_on_the_way_can_forge_plain_http(
     sums = {name: mirror.sha256(name) for name in (*DEBS, PYXIS)}
     assert releases.check(wanted("enroot", checksums=sums), server.url) == ()
     asked = server.asked.copy()
-    with pytest.raises(InputError, match="nothing that came by plain http"):
+    with pytest.raises(InputError, match="nothing that comes by plain http"):
         releases.fetch(wanted("enroot"), server.url, tmp_path / "own", trust_download=True, on_event=ignore)
     assert server.asked == asked
     assert not (tmp_path / "own").exists()
 
 
 def test_https_never_leads_to_http() -> None:
-    handler = sources._Redirects(("https",))
+    handler = http_client.Redirects(("https",))
     request = urllib.request.Request("https://registry.example/x")
     with pytest.raises(EnvironmentFault, match="leads to http"):
         handler.redirect_request(request, None, 302, "", {}, "http://registry.example/x")  # type: ignore[arg-type]
@@ -482,7 +482,7 @@ def test_who_is_stopped_half_way_leaves_a_cache_that_works(number: int, server: 
 
 
 def test_two_at_once_fetch_once(server: Server) -> None:
-    results: list[releases.Software] = []
+    results: list[releases.ReleaseSet] = []
     runs = [
         threading.Thread(target=lambda: results.append(releases.ensure(wanted("enroot"), server.url, ignore)))
         for _ in range(4)

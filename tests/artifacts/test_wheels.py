@@ -180,7 +180,7 @@ def test_no_way_to_an_index_is_told_with_what_to_do(packages: Path, monkeypatch:
     monkeypatch.setenv("PIP_RETRIES", "0")
     with pytest.raises(EnvironmentFault) as caught:
         _ensure(None)
-    assert "can't be had" in caught.value.what
+    assert "are not available" in caught.value.what
     assert "software.wheels" in caught.value.hint
     assert "\n" not in caught.value.what
 

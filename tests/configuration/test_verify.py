@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.configuration.verify import Check, Expectation, faults, judge, passed
+from gpucluster.configuration.verify import Check, CheckStatus, Expectation, evaluate, faults, passed
 
 EXPECTED = Expectation(
     hosts=["demo-controller", "compute-1", "compute-2"],
@@ -42,7 +42,7 @@ def _facts() -> dict[str, dict[str, Any]]:
 
 
 def test_a_sound_cluster_passes() -> None:
-    checks = judge(EXPECTED, _facts())
+    checks = evaluate(EXPECTED, _facts())
     assert passed(checks), checks
     assert len(checks) == 6
 
@@ -74,15 +74,15 @@ SPOILED: list[tuple[str, Spoil, str, str]] = [
 def test_each_fault_is_found_and_named(spoil: Spoil, name: str, status: str) -> None:
     facts = copy.deepcopy(_facts())
     spoil(facts)
-    checks = judge(EXPECTED, facts)
+    checks = evaluate(EXPECTED, facts)
     assert not passed(checks)
     assert {check.name: check.status for check in checks}[name] == status
 
 
 def test_nothing_seen_is_no_pass() -> None:
-    assert not passed(judge(EXPECTED, {}))
+    assert not passed(evaluate(EXPECTED, {}))
     assert not passed([])
-    assert not passed([Check("x", "not_run", "")])
+    assert not passed([Check("x", CheckStatus.NOT_RUN, "")])
 
 
 ELASTIC = dataclasses.replace(
@@ -112,15 +112,15 @@ def _elastic_facts(told: Any) -> dict[str, dict[str, Any]]:
     ],
 )
 def test_the_autoscaler_must_be_healthy_where_a_pool_is_elastic(told: Any, status: str, words: str) -> None:
-    checks = {check.name: check for check in judge(ELASTIC, _elastic_facts(told))}
+    checks = {check.name: check for check in evaluate(ELASTIC, _elastic_facts(told))}
     check = checks["the autoscaler is healthy"]
     assert (check.status, check.message) == (status, words)
-    assert checks["pool compute is ready in Slurm"].message == "its nodes come when jobs need them"
+    assert checks["pool compute is ready in Slurm"].message == "its nodes are launched when jobs need them"
     assert checks["pool big is ready in Slurm"].status == "pass"
 
 
 def test_without_elastic_pools_nobody_asks_for_an_autoscaler() -> None:
-    assert "the autoscaler is healthy" not in {check.name for check in judge(EXPECTED, _facts())}
+    assert "the autoscaler is healthy" not in {check.name for check in evaluate(EXPECTED, _facts())}
 
 
 HARDWARE = dataclasses.replace(
@@ -140,10 +140,10 @@ def _hardware_facts() -> dict[str, dict[str, Any]]:
 
 
 def test_drives_and_rdma_interfaces_pass_where_they_are_as_promised() -> None:
-    checks = judge(HARDWARE, _hardware_facts())
+    checks = evaluate(HARDWARE, _hardware_facts())
     assert passed(checks), checks
     assert {DISKS, RDMA} <= {check.name for check in checks}
-    assert not {DISKS, RDMA} & {check.name for check in judge(EXPECTED, _facts())}
+    assert not {DISKS, RDMA} & {check.name for check in evaluate(EXPECTED, _facts())}
 
 
 @pytest.mark.parametrize(
@@ -156,14 +156,14 @@ def test_drives_and_rdma_interfaces_pass_where_they_are_as_promised() -> None:
             "compute-2: not blank: /dev/nvme0n1",
         ),
         ({"mounted": False, "state": ""}, "compute-2: nothing is mounted at /mnt/localdisk"),
-        (None, "compute-2: nothing is known of its drives"),
+        (None, "compute-2: nothing is known about its drives"),
     ],
 )
 @pytest.mark.parametrize("emulated", [False, True])
 def test_a_local_disk_that_is_not_as_promised_is_told(changes: Any, words: str, emulated: bool) -> None:
     facts = _hardware_facts()
     facts["compute-2"]["local_disk"] = None if changes is None else {**facts["compute-2"]["local_disk"], **changes}
-    checks = judge(dataclasses.replace(HARDWARE, hardware_emulated=emulated), facts)
+    checks = evaluate(dataclasses.replace(HARDWARE, hardware_emulated=emulated), facts)
     assert [(check.name, check.status) for check in faults(checks)] == [(DISKS, "fail")]
     assert faults(checks)[0].message.startswith(words)
 
@@ -172,8 +172,8 @@ def test_rdma_interfaces_without_addresses_are_told() -> None:
     facts = _hardware_facts()
     facts["compute-1"]["rdma_addresses"] = {"state": "failed", "words": "these are not there: enp12s0f0"}
     facts["compute-2"]["rdma_addresses"] = None
-    (fault,) = faults(judge(HARDWARE, facts))
-    assert fault.message == "compute-1: these are not there: enp12s0f0; compute-2: its user data was not run"
+    (fault,) = faults(evaluate(HARDWARE, facts))
+    assert fault.message == "compute-1: these are not there: enp12s0f0; compute-2: its user data did not run"
 
 
 def test_hardware_that_is_not_there_is_excused_only_where_it_is_emulated() -> None:
@@ -181,10 +181,10 @@ def test_hardware_that_is_not_there_is_excused_only_where_it_is_emulated() -> No
     for node in ("compute-1", "compute-2"):
         facts[node]["local_disk"] |= {"mounted": False, "state": "absent", "words": "no drive"}
         facts[node]["rdma_addresses"] = {"state": "absent", "words": "none"}
-    emulated = judge(dataclasses.replace(HARDWARE, hardware_emulated=True), facts)
+    emulated = evaluate(dataclasses.replace(HARDWARE, hardware_emulated=True), facts)
     assert passed(emulated)
     assert {check.name: check.status for check in emulated if check.status != "pass"} == {DISKS: "skip", RDMA: "skip"}
-    assert {check.name for check in faults(judge(HARDWARE, facts))} == {DISKS, RDMA}
+    assert {check.name for check in faults(evaluate(HARDWARE, facts))} == {DISKS, RDMA}
 
 
 CONTAINERS = dataclasses.replace(EXPECTED, containers=True)
@@ -217,21 +217,21 @@ def _container_facts(seen: list[str], missed: dict[str, str], states: tuple[str,
             {"compute-2": "Plugin initialization failed"},
             ("idle", "idle"),
             "fail",
-            "compute-2: Plugin initialization failed; gpucluster apply puts right what is missing",
+            "compute-2: Plugin initialization failed; to install what is missing, run: gpucluster apply",
         ),
         (
             [],
             {"compute-1": "execve(): Exec format error", "compute-2": "execve(): Exec format error"},
             ("idle", "idle"),
             "skip",
-            "its nodes are other machines than the controller, whose shell would be in the container",
+            "its nodes have another architecture than the controller, whose shell would run in the container",
         ),
     ],
 )
 def test_a_container_step_must_run_on_every_free_node(
     seen: list[str], missed: dict[str, str], states: tuple[str, str], status: str, words: str
 ) -> None:
-    checks = {check.name: check for check in judge(CONTAINERS, _container_facts(seen, missed, states))}
+    checks = {check.name: check for check in evaluate(CONTAINERS, _container_facts(seen, missed, states))}
     assert (checks[STEPS].status, checks[STEPS].message) == (status, words)
 
 
@@ -241,13 +241,13 @@ def test_a_container_step_must_run_on_every_free_node(
         (["compute-e1"], {}, ("idle", "idle~"), "pass", "on 1 of 1 nodes"),
         (["compute-e1"], {}, ("idle", "allocated"), "pass", "on 1 of 2 nodes; not tried: compute-e2 (allocated)"),
         ([], {}, ("allocated", "idle~"), "skip", "no node is free; not tried: compute-e1 (allocated)"),
-        ([], {}, ("idle~", "idle%"), "skip", "its nodes come when jobs need them"),
+        ([], {}, ("idle~", "idle%"), "skip", "its nodes are launched when jobs need them"),
         (
             ["compute-e2"],
             {"compute-e1": "boom"},
             ("idle", "idle"),
             "fail",
-            "compute-e1: boom; elastic nodes come anew after: "
+            "compute-e1: boom; to replace elastic nodes, run: "
             "scontrol update nodename=compute-e1 state=power_down_asap",
         ),
     ],
@@ -260,21 +260,21 @@ def test_elastic_nodes_that_are_up_count(
         {"node": f"compute-e{number}", "state": state, "partition": "compute"} for number, state in enumerate(states, 1)
     ]
     elastic = dataclasses.replace(CONTAINERS, pools={"compute": []})
-    check = {check.name: check for check in judge(elastic, facts)}[STEPS]
+    check = {check.name: check for check in evaluate(elastic, facts)}[STEPS]
     assert (check.status, check.message) == (status, words)
 
 
 def test_container_steps_that_nobody_tried_are_no_pass() -> None:
-    assert {check.name: check.status for check in judge(CONTAINERS, _facts())}[STEPS] == "not_run"
+    assert {check.name: check.status for check in evaluate(CONTAINERS, _facts())}[STEPS] == "not_run"
     nobody = dataclasses.replace(CONTAINERS, people={})
-    assert {check.name: check.status for check in judge(nobody, _facts())}[STEPS] == "skip"
+    assert {check.name: check.status for check in evaluate(nobody, _facts())}[STEPS] == "skip"
     elastic = dataclasses.replace(CONTAINERS, pools={"compute": []})
-    assert {check.name: check.status for check in judge(elastic, _facts())}[STEPS] == "skip"
-    assert STEPS not in {check.name for check in judge(EXPECTED, _facts())}
+    assert {check.name: check.status for check in evaluate(elastic, _facts())}[STEPS] == "skip"
+    assert STEPS not in {check.name for check in evaluate(EXPECTED, _facts())}
 
 
 def test_skips_alone_are_no_pass() -> None:
-    assert not passed([Check("x", "skip", "")])
+    assert not passed([Check("x", CheckStatus.SKIP, "")])
 
 
 ALONE = dataclasses.replace(EXPECTED, home_mount_path=None, scheduler=False, accounting=False)
@@ -289,7 +289,7 @@ def _facts_of_a_mesh() -> dict[str, dict[str, Any]]:
 
 
 def test_without_a_scheduler_accounts_and_ssh_are_judged_and_nothing_of_slurm() -> None:
-    checks = judge(ALONE, _facts_of_a_mesh())
+    checks = evaluate(ALONE, _facts_of_a_mesh())
     assert passed(checks), checks
     assert [check.name for check in checks] == ["hosts answer", "users have accounts", MESH]
 
@@ -305,5 +305,5 @@ def test_without_a_scheduler_accounts_and_ssh_are_judged_and_nothing_of_slurm() 
 def test_a_node_that_does_not_reach_the_next_is_named(spoil: Spoil, words: str) -> None:
     facts = _facts_of_a_mesh()
     spoil(facts)
-    check = {check.name: check for check in judge(ALONE, facts)}[MESH]
+    check = {check.name: check for check in evaluate(ALONE, facts)}[MESH]
     assert (check.status, check.message) == ("fail", words)
