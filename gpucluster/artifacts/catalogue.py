@@ -128,7 +128,7 @@ def wanted_by(spec: ClusterSpec, *, hardware_emulated: bool) -> tuple[Artifact, 
     return wanted(
         spec.containers.runtimes,
         {shape.architecture for shape in hosts},
-        gpus_present=not hardware_emulated and any(_has_nvidia(shape) for shape in pools),
+        gpus_present=not hardware_emulated and any(shape.has_nvidia_gpus for shape in pools),
         versions=spec.software.versions,
         checksums=spec.software.checksums,
     )
@@ -141,10 +141,6 @@ def alternatives(artifacts: Iterable[Artifact]) -> dict[tuple[str, str], dict[Fo
         formats = found.setdefault((artifact.component, artifact.architecture), {})
         formats.setdefault(artifact.format, []).append(artifact)
     return found
-
-
-def _has_nvidia(shape: shapes.Shape) -> bool:
-    return bool(shape.gpus) and not (shape.gres_type or "").startswith("mi")  # AMD's
 
 
 @lru_cache

@@ -18,8 +18,7 @@ from gpucluster.cloud.client import Access
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Sink
 from gpucluster.paths import ClusterPaths, local_cloud_home, write_private
-from gpucluster.spec import ClusterSpec, Image, finding, overlapping_routes
-from gpucluster.spec.derive import LOCAL_IMAGE
+from gpucluster.spec import LOCAL_IMAGE, ClusterSpec, Image, finding, overlapping_routes
 from gpucluster.ssh import ensure_key, public_key
 
 # Where a release of the real provider is wanted on the local cloud too, its clients are pointed at it one by one.

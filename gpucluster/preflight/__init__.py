@@ -17,9 +17,9 @@ from gpucluster.cloud.providers import Cloud
 from gpucluster.errors import PreflightError
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.events import Event, Sink
+from gpucluster.preflight.collect import look
+from gpucluster.preflight.evaluate import judge
 from gpucluster.preflight.facts import Facts
-from gpucluster.preflight.judge import judge
-from gpucluster.preflight.look import look
 from gpucluster.spec import ClusterSpec
 
 __all__ = ["Facts", "Finding", "Report", "check", "examine", "judge", "look"]

@@ -27,7 +27,8 @@ from gpucluster.cloud.providers import LocalCloud
 from gpucluster.errors import PreflightError
 from gpucluster.events import Event, ignore
 from gpucluster.paths import ClusterPaths
-from gpucluster.preflight import Finding, ask
+from gpucluster.preflight import Finding
+from gpucluster.preflight.queries import client
 from gpucluster.spec import ClusterSpec, loads
 from tests.localcloud.api_harness import GPU_SHAPE, Api, running
 from tests.localcloud.relay import Answer, relaying
@@ -292,14 +293,14 @@ def test_a_busy_cloud_is_asked_again(api: Api, tmp_path: Path, status: int) -> N
 
 
 def test_a_cloud_that_is_down_is_one_error(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask, "_PAUSES", (0.05, 0.05))
+    monkeypatch.setattr(client, "_PAUSES", (0.05, 0.05))
     api.faults({"operation": "*", "status": 503})
     (found,) = _findings(tmp_path)
     assert "answers nothing: the cloud answered 503" in found.reason
 
 
 def test_a_slow_answer_is_not_waited_for(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask, "PATIENCE", SLOW)
+    monkeypatch.setattr(client, "PATIENCE", SLOW)
     api.faults({"operation": "ListVcns", "delay": 4})
     began = time.monotonic()
     found = _findings(tmp_path)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from gpucluster import handover
 from gpucluster.cli.output import JsonLines, findings
 from gpucluster.errors import PreflightError, PreflightFinding
-from gpucluster.preflight import Report, needs
+from gpucluster.preflight import Report, requirements
+from gpucluster.preflight.evaluate import CHECKS, judge
 from gpucluster.preflight.facts import (
     Answer,
     Capacity,
@@ -34,7 +35,6 @@ from gpucluster.preflight.facts import (
     Unknown,
     Vcn,
 )
-from gpucluster.preflight.judge import CHECKS, judge
 from gpucluster.spec import ClusterSpec
 from tests.unit.preflight_facts import (
     AD1,
@@ -549,15 +549,15 @@ def test_every_check_is_in_the_table_and_has_a_case() -> None:
 def test_demands_add_up_pools_of_one_limit(tmp_path: Path) -> None:
     second = ("pools:\n", "pools:\n  more:\n    shape: BM.GPU.H100.8\n    count: 1\n"
               "    image: {ocid: ocid1.image.oc1.iad.example, login_user: ubuntu}\n")  # fmt: skip
-    wanted = needs.machines(wish(tmp_path, second), (AD1,))
-    demand = needs.demands(wanted, ())[GPUS]
+    wanted = requirements.machines(wish(tmp_path, second), (AD1,))
+    demand = requirements.demands(wanted, ())[GPUS]
     assert (demand.permanent, demand.most, demand.takers) == (24, 72, ("pools.more", "pools.h100"))
 
 
 def test_the_names_of_hosts_are_those_of_the_handover(tmp_path: Path) -> None:
     spec = wish(tmp_path)
-    assert needs.host_names(spec, "private") == set(handover.permanent_names("h100", spec.pools["h100"]))
-    assert needs.host_names(spec, "public") == {"controller"}
+    assert requirements.host_names(spec, "private") == set(handover.permanent_names("h100", spec.pools["h100"]))
+    assert requirements.host_names(spec, "public") == {"controller"}
 
 
 # --- anything at all -----

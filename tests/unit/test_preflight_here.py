@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpucluster.cloud.client import fingerprint
-from gpucluster.preflight import here
 from gpucluster.preflight.facts import SshPair
+from gpucluster.preflight.queries import local
 from gpucluster.spec import ClusterSpec
 from tests.unit.preflight_facts import wish
 
@@ -34,7 +34,7 @@ def test_a_key_that_can_be_used(key: bytes, tmp_path: Path) -> None:
     file = tmp_path / "key.pem"
     file.write_bytes(key)
     file.chmod(0o640)
-    found = here.key_file({"key_file": str(file), "fingerprint": "aa"})
+    found = local.key_file({"key_file": str(file), "fingerprint": "aa"})
     assert (found.problem, found.mode, found.fingerprint) == ("", 0o640, fingerprint(key))
 
 
@@ -45,7 +45,7 @@ def test_keys_that_can_not(key: bytes, tmp_path: Path) -> None:
         file = tmp_path / "key.pem"
         if content is not None:
             file.write_bytes(content)
-        problems.append(here.key_file({"key_file": str(file), "fingerprint": "aa"}).problem)
+        problems.append(local.key_file({"key_file": str(file), "fingerprint": "aa"}).problem)
     assert problems[0].startswith("it can't be read: No such file")
     assert problems[1:3] == ["it is no private key in PEM format"] * 2
     assert problems[3] == "it has a passphrase"
@@ -66,7 +66,7 @@ def _wish_with(pair: Path) -> ClusterSpec:
 
 
 def _asked(spec: ClusterSpec) -> SshPair:
-    found = here.ssh_pair(spec)
+    found = local.ssh_pair(spec)
     assert isinstance(found, SshPair)
     return found
 
@@ -113,7 +113,7 @@ def test_terraform_must_know_the_backend(
     program.write_text(f'#!/bin/sh\necho \'{{"terraform_version": "{version}"}}\'\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/bin:/usr/bin")
-    found = here.terraform(wish(tmp_path, STATE))
+    found = local.terraform(wish(tmp_path, STATE))
     assert found is not None
     assert problem in found.problem
     assert bool(found.problem) == bool(found.action) == bool(problem)
@@ -123,14 +123,14 @@ def test_the_terraform_that_would_be_downloaded_counts_where_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    found = here.terraform(wish(tmp_path, STATE))
+    found = local.terraform(wish(tmp_path, STATE))
     assert found is not None
     assert "has no backend oci" in found.problem
 
 
 def test_a_local_state_takes_every_terraform(tmp_path: Path) -> None:
-    assert here.terraform(wish(tmp_path)) is None
+    assert local.terraform(wish(tmp_path)) is None
 
 
 def test_the_operating_systems_of_the_roles_are_known() -> None:
-    assert {"Ubuntu-24", "OracleLinux-8", "Debian-13"} <= here.systems()
+    assert {"Ubuntu-24", "OracleLinux-8", "Debian-13"} <= local.systems()

@@ -351,7 +351,7 @@ def test_what_a_cluster_without_a_scheduler_can_not_have(more: str, path: str, w
 
 
 def test_without_a_scheduler_no_pool_is_elastic() -> None:
-    with pytest.raises(InputError, match="without Slurm nobody asks for nodes"):
+    with pytest.raises(InputError, match="elastic nodes need Slurm"):
         loads(WITHOUT_SLURM.replace("count: 1", "count: 1, max_count: 2"))
 
 
@@ -369,5 +369,5 @@ def test_a_mirror_is_a_url_or_a_directory_beside_the_file(tmp_path: Path) -> Non
 def test_a_vcn_and_the_networks_of_containers_are_apart() -> None:
     inside = MINIMAL.replace("10.77.", "198.18.")
     assert loads(inside).network.vcn_cidr == "198.18.0.0/16"
-    with pytest.raises(InputError, match=r"198\.18\.0\.0/15, where the networks of containers lie"):
+    with pytest.raises(InputError, match=r"198\.18\.0\.0/15, the range of the container networks"):
         loads(inside + "containers: {runtimes: [docker]}\n")

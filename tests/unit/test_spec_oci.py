@@ -11,7 +11,7 @@ import pytest
 from gpucluster import handover, shapes
 from gpucluster.errors import InputError
 from gpucluster.spec import ClusterSpec, loads
-from gpucluster.spec.state import BACKENDS
+from gpucluster.spec.rules.state import BACKENDS
 from tests.unit.spec_texts import LOCAL, MARK, marked
 from tests.unit.test_spec_faults import findings
 
@@ -44,9 +44,9 @@ def home(*lines: str) -> str:
 # id: (what stands in LOCAL, what stands there instead with § at the fault, path, words)
 ROWS: dict[str, tuple[str, str, str, str]] = {
     # --- tags
-    "own tag": (TAGS, tags("freeform_tags", "{§role: x}"), "cloud.freeform_tags.role", "the tag role is set by gpucluster itself. Choose another key; taken are gpucluster, role, pool"),
+    "own tag": (TAGS, tags("freeform_tags", "{§role: x}"), "cloud.freeform_tags.role", "the tag role is set by gpucluster itself. Choose another key; reserved are gpucluster, role, pool"),
     "own tag in capitals": (TAGS, tags("freeform_tags", "{§Pool: x}"), "cloud.freeform_tags.Pool", "is set by gpucluster"),
-    "space in a tag": (TAGS, tags("freeform_tags", "{§a b: x}"), "cloud.freeform_tags.a b", "can't be the key of a tag"),
+    "space in a tag": (TAGS, tags("freeform_tags", "{§a b: x}"), "cloud.freeform_tags.a b", "is not a valid key of a tag"),
     "period in a tag": (TAGS, tags("freeform_tags", "{§a.b: x}"), "cloud.freeform_tags.a.b", "no spaces and no periods"),
     "number as tag": (TAGS, tags("freeform_tags", "{team: §7}"), "cloud.freeform_tags.team", 'Write it in quotes: "7"'),
     "long tag": (TAGS, tags("freeform_tags", f"{{team: §{'x' * 257}}}"), "cloud.freeform_tags.team", "at most 256 characters"),
@@ -54,60 +54,60 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "defined tag without namespace": (TAGS, tags("defined_tags", "{§CostCenter: '42'}"), "cloud.defined_tags.CostCenter", "must be a namespace and a key with a period between them; got \"CostCenter\". Such as `Operations.CostCenter`"),
     "defined tag with two periods": (TAGS, tags("defined_tags", "{§a.b.c: x}"), "cloud.defined_tags.a.b.c", "must be a namespace and a key"),
     # --- network
-    "no public subnet": (NETWORK, "", "network.public_subnet_cidr", "is missing: with access public the controller stands there. Add it, such as `public_subnet_cidr: 10.0.0.0/24`, or write `access: bastion`"),
+    "no public subnet": (NETWORK, "", "network.public_subnet_cidr", "is missing: with access public it is the subnet of the controller. Add it, such as `public_subnet_cidr: 10.0.0.0/24`, or write `access: bastion`"),
     "public subnet of a private cluster": (NETWORK, f"  access: bastion\n  §{NETWORK.strip()}\n", "network.public_subnet_cidr", "has no meaning with access bastion"),
     "unknown access": (NETWORK, f"{NETWORK}  access: §bastian\n", "network.access", "must be public or bastion; got \"bastian\". Did you mean bastion?"),
     "bastion needs an address": ("10.77.1.0/24", "§10.77.1.0/29", "network.private_subnet_cidr", "14 are needed"),
     "no OCID of a network": (NETWORK, f"{EXISTING}".replace(VCN, f"§{PUBLIC}"), "network.vcn_id", "must be the OCID of a virtual cloud network"),
     "no OCID of a subnet": (NETWORK, f"{EXISTING}".replace(PUBLIC, f"§{VCN}"), "network.public_subnet_id", "must be the OCID of a subnet"),
-    "subnet without its network": (NETWORK, f"{NETWORK}  §private_subnet_id: {PRIVATE}\n", "network.private_subnet_id", "needs vcn_id, the network that it is in. Add `vcn_id:"),
-    "network without a subnet": (NETWORK, f"{NETWORK}  vcn_id: {VCN}\n  public_subnet_id: {PUBLIC}\n", "network.private_subnet_id", "is missing: in an existing network the subnets exist, too. Add `private_subnet_id: ocid1.subnet"),
+    "subnet without its network": (NETWORK, f"{NETWORK}  §private_subnet_id: {PRIVATE}\n", "network.private_subnet_id", "needs vcn_id, the network that contains it. Add `vcn_id:"),
+    "network without a subnet": (NETWORK, f"{NETWORK}  vcn_id: {VCN}\n  public_subnet_id: {PUBLIC}\n", "network.private_subnet_id", "is missing: with an existing network, its subnets must be named, too. Add `private_subnet_id: ocid1.subnet"),
     "network without public subnet": (NETWORK, f"{NETWORK}  vcn_id: {VCN}\n  private_subnet_id: {PRIVATE}\n", "network.public_subnet_id", "is missing"),
-    "one subnet for both": (NETWORK, EXISTING.replace(PRIVATE, f"§{PUBLIC}"), "network.private_subnet_id", "is that of public_subnet_id"),
+    "one subnet for both": (NETWORK, EXISTING.replace(PRIVATE, f"§{PUBLIC}"), "network.private_subnet_id", "is the same as public_subnet_id"),
     "public subnet behind a bastion": (NETWORK, EXISTING.replace(NETWORK, "  access: bastion\n").replace("  public", "  §public"), "network.public_subnet_id", "has no meaning with access bastion"),
-    "RDMA in the network": (NETWORK, f"{NETWORK}  rdma_cidr: §10.77.128.0/17\n", "network.rdma_cidr", "10.77.128.0/17 overlaps vcn_cidr 10.77.0.0/16. Take another range"),
+    "RDMA in the network": (NETWORK, f"{NETWORK}  rdma_cidr: §10.77.128.0/17\n", "network.rdma_cidr", "10.77.128.0/17 overlaps vcn_cidr 10.77.0.0/16. Use another range"),
     "RDMA on no network": (NETWORK, f"{NETWORK}  rdma_cidr: §192.168.0.0\n", "network.rdma_cidr", "with its prefix"),
     "RDMA on the cloud's own": (NETWORK, f"{NETWORK}  rdma_cidr: §169.254.0.0/16\n", "network.rdma_cidr", "link-local"),
     "RDMA range too small": (POOL, pool("rdma_addressing: cloud-init", "§"), "", ""),
     # --- storage
-    "two homes": (HOME, home(f"file_system_id: {FILE_SYSTEM}", "§server: 10.77.1.9"), "storage.home.server", "stands beside file_system_id. Keep"),
+    "two homes": (HOME, home(f"file_system_id: {FILE_SYSTEM}", "§server: 10.77.1.9"), "storage.home.server", "conflicts with file_system_id. Keep"),
     "mount target as home": (HOME, home("file_system_id: §ocid1.mounttarget.oc1.iad.m"), "storage.home.file_system_id", "must be the OCID of a file system"),
     "name of a server": (HOME, home("server: §nfs.example.com"), "storage.home.server", "must be an IPv4 address; got \"nfs.example.com\""),
     "server of IPv6": (HOME, home("server: §'fd00::1'"), "storage.home.server", "must be an IPv4 address"),
-    "server on this machine": (HOME, home("server: §127.0.0.1"), "storage.home.server", "no other machine can reach 127.0.0.1"),
-    "disk over the home": (HOME, f"{HOME}\n  local_disk: {{mount_path: §/mnt/home/scratch}}", "storage.local_disk.mount_path", "would hide one another"),
+    "server on this machine": (HOME, home("server: §127.0.0.1"), "storage.home.server", "other machines can't reach 127.0.0.1"),
+    "disk over the home": (HOME, f"{HOME}\n  local_disk: {{mount_path: §/mnt/home/scratch}}", "storage.local_disk.mount_path", "would hide each other"),
     "disk in a directory of the system": (HOME, f"{HOME}\n  local_disk: {{mount_path: §/usr/scratch}}", "storage.local_disk.mount_path", "belongs to the system"),
-    "disk with dots": (HOME, f"{HOME}\n  local_disk: {{mount_path: §/mnt/../x}}", "storage.local_disk.mount_path", "must not have . or .."),
+    "disk with dots": (HOME, f"{HOME}\n  local_disk: {{mount_path: §/mnt/../x}}", "storage.local_disk.mount_path", "must not contain . or .."),
     # --- machines
     "volume of odd speed": (POOL, pool("boot_volume_vpus_per_gb: §15"), "pools.compute.boot_volume_vpus_per_gb", "must be a multiple of 10; got 15"),
     "slow volume": (POOL, pool("boot_volume_vpus_per_gb: §0"), "pools.compute.boot_volume_vpus_per_gb", "at least 10"),
     "fast volume": ("memory_gb: 32", "memory_gb: 32\n  boot_volume_vpus_per_gb: §130", "controller.boot_volume_vpus_per_gb", "at most 120"),
-    "no RDMA": ("    max_count: 4", "    max_count: 4\n    rdma: §true", "pools.cpu.rdma", "VM.Standard.E5.Flex has no RDMA. Delete the line, or take a shape with RDMA"),
+    "no RDMA": ("    max_count: 4", "    max_count: 4\n    rdma: §true", "pools.cpu.rdma", "VM.Standard.E5.Flex has no RDMA. Delete the line, or use a shape with RDMA"),
     "addresses without RDMA": ("    max_count: 4", "    max_count: 4\n    §rdma_addressing: cloud-init", "pools.cpu.rdma_addressing", "has no meaning for VM.Standard.E5.Flex"),
     "addresses with RDMA off": (POOL, pool("rdma: false", "§rdma_addressing: cloud-init"), "pools.compute.rdma_addressing", "has no meaning with rdma false"),
     "unknown addressing": (POOL, pool("rdma_addressing: §cloudinit"), "pools.compute.rdma_addressing", "must be plugin or cloud-init; got \"cloudinit\". Did you mean cloud-init?"),
     "NPS": (POOL, pool("platform: {numa_nodes_per_socket: §NPS3}"), "pools.compute.platform.numa_nodes_per_socket", "must be NPS0 or NPS1 or NPS2 or NPS4"),
     "NPS as number": (POOL, pool("platform: {numa_nodes_per_socket: §4}"), "pools.compute.platform.numa_nodes_per_socket", "must be NPS0 or"),
-    "firmware of a virtual machine": ("    max_count: 4", "    max_count: 4\n    platform: {§smt: false}", "pools.cpu.platform.smt", "VM.Standard.E5.Flex has no settings of its firmware"),
-    "two threads of one": ("shape: BM.GPU4.8", "shape: BM.GPU.GB200.4\n    platform: {smt: §true}", "pools.compute.platform.smt", "one thread for each core"),
+    "firmware of a virtual machine": ("    max_count: 4", "    max_count: 4\n    platform: {§smt: false}", "pools.cpu.platform.smt", "VM.Standard.E5.Flex has no firmware settings"),
+    "two threads of one": ("shape: BM.GPU4.8", "shape: BM.GPU.GB200.4\n    platform: {smt: §true}", "pools.compute.platform.smt", "one thread per core"),
     "firmware elsewhere": (POOL, pool("§smt: false"), "pools.compute.smt", "unknown key. It belongs under pools.<name>.platform"),
     "reservation": (POOL, pool("capacity_reservation_id: §mine"), "pools.compute.capacity_reservation_id", "must be the OCID of a capacity reservation"),
-    "node of another pool": (POOL, pool("removed_nodes: [§cpu-1]"), "pools.compute.removed_nodes[0]", "is no permanent node of the pool compute: \"cpu-1\". The pool has compute-1, compute-2"),
+    "node of another pool": (POOL, pool("removed_nodes: [§cpu-1]"), "pools.compute.removed_nodes[0]", "is not a permanent node of the pool compute: \"cpu-1\". The pool has compute-1, compute-2"),
     "elastic node": (POOL, pool("removed_nodes: [compute-1, §compute-e1]"), "pools.compute.removed_nodes[1]", "The pool has compute-2, compute-3"),
-    "node 0": (POOL, pool("removed_nodes: [§compute-0]"), "pools.compute.removed_nodes[0]", "is no permanent node"),
-    "node with a zero in front": (POOL, pool("removed_nodes: [§compute-01]"), "pools.compute.removed_nodes[0]", "is no permanent node"),
-    "node twice": (POOL, pool("removed_nodes: [compute-2, §compute-2]"), "pools.compute.removed_nodes[1]", "stands twice: \"compute-2\". Keep one"),
+    "node 0": (POOL, pool("removed_nodes: [§compute-0]"), "pools.compute.removed_nodes[0]", "is not a permanent node"),
+    "node with a zero in front": (POOL, pool("removed_nodes: [§compute-01]"), "pools.compute.removed_nodes[0]", "is not a permanent node"),
+    "node twice": (POOL, pool("removed_nodes: [compute-2, §compute-2]"), "pools.compute.removed_nodes[1]", "appears twice: \"compute-2\". Keep one"),
     "node of a pool on demand": ("    max_count: 4", "    max_count: 4\n    removed_nodes: [§compute-1]", "pools.cpu.removed_nodes[0]", "Their names are cpu-1, cpu-2 and so on"),
     "number for a node": (POOL, pool("removed_nodes: [§2]"), "pools.compute.removed_nodes[0]", "must be text; got 2"),
     # --- images
-    "name alone": (POOL, pool("§image: {name: Oracle-Linux-8.10}"), "pools.compute.image.login_user", "which user does this image let in?. Add `login_user:`; known by itself where operating_system is Oracle Linux, Canonical Ubuntu or Debian"),
-    "name and version": (POOL, pool("image: §{name: x, version: '8'}"), "pools.compute.image", "does not say its operating_system"),
-    "name beside OCID": (POOL, pool("image: {name: x, §ocid: ocid1.image.oc1..x, login_user: me}"), "pools.compute.image.ocid", "stands beside name. Keep one of the two"),
-    "listing beside system": (POOL, pool("image: {operating_system: Debian, version: '13', §listing: x}"), "pools.compute.image.listing", "stands beside operating_system"),
-    "listing beside name": (POOL, pool("image: {name: x, §listing: y, login_user: me}"), "pools.compute.image.listing", "stands beside name"),
+    "name alone": (POOL, pool("§image: {name: Oracle-Linux-8.10}"), "pools.compute.image.login_user", "as which user does ssh log in to this image?. Add `login_user:`; it has a default if operating_system is Oracle Linux, Canonical Ubuntu or Debian"),
+    "name and version": (POOL, pool("image: §{name: x, version: '8'}"), "pools.compute.image", "lacks operating_system"),
+    "name beside OCID": (POOL, pool("image: {name: x, §ocid: ocid1.image.oc1..x, login_user: me}"), "pools.compute.image.ocid", "conflicts with name. Keep one of the two"),
+    "listing beside system": (POOL, pool("image: {operating_system: Debian, version: '13', §listing: x}"), "pools.compute.image.listing", "conflicts with operating_system"),
+    "listing beside name": (POOL, pool("image: {name: x, §listing: y, login_user: me}"), "pools.compute.image.listing", "conflicts with name"),
     "listing without user": (POOL, pool("§image: {listing: GPU}"), "pools.compute.image.login_user", "is missing"),
-    "listing of an image": (POOL, pool("image: {listing: §ocid1.image.oc1..x, login_user: me}"), "pools.compute.image.listing", "is an OCID, but not that of a listing"),
-    "blank listing": (POOL, pool("image: {listing: §' x', login_user: me}"), "pools.compute.image.listing", "must be one line, without a space at its ends"),
+    "listing of an image": (POOL, pool("image: {listing: §ocid1.image.oc1..x, login_user: me}"), "pools.compute.image.listing", "is an OCID, but not the OCID of a listing"),
+    "blank listing": (POOL, pool("image: {listing: §' x', login_user: me}"), "pools.compute.image.listing", "must be one line, without spaces at its start or end"),
     "version of no listing": (POOL, pool("image: {operating_system: Debian, version: '13', §listing_version: '1'}"), "pools.compute.image.listing_version", "has no meaning without listing"),
     "made to fit by force": (POOL, pool("image: {operating_system: Debian, version: '13', §make_compatible: true}"), "pools.compute.image.make_compatible", "has no meaning without ocid"),
     # --- iam
@@ -115,17 +115,17 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "rights in a word": (END, f"iam: {{create: §no}}\n{END}", "iam.create", "Write false, without quotes"),
     # --- state
     "unknown backend": (END, state("{backend: §gcs}"), "state.backend", "must be local or oci or s3 or http"),
-    "settings of the local backend": (END, state("{config: {§path: x}}"), "state.config.path", "unknown setting of the backend local. It has none"),
+    "settings of the local backend": (END, state("{config: {§path: x}}"), "state.config.path", "unknown setting of the backend local. It has no settings"),
     "no bucket": (END, state("{backend: oci, config: {namespace: x}}"), "state.config.bucket", "is missing: the backend oci needs it. Add `config: {bucket: terraform}`"),
     "empty namespace": (END, state("{backend: oci, config: {bucket: x, namespace: §''}}"), "state.config.namespace", "is missing"),
     "no bucket for S3": (END, state("{backend: s3}"), "state.config.bucket", "is missing"),
     "misspelled setting": (END, state("{backend: oci, config: {bucket: x, namespace: y, §regoin: z}}"), "state.config.regoin", "unknown setting of the backend oci. Did you mean region?"),
     "list as setting": (END, state("{backend: oci, config: {bucket: x, namespace: y, key: §[z]}}"), "state.config.key", "must be text, a whole number, true or false; got a list"),
     "null as setting": (END, state("{backend: oci, config: {bucket: x, namespace: §null}}"), "state.config.namespace", ""),
-    "password in an address": (END, state("{backend: http, config: {address: §'https://me:hunter2@example.com/x'}}"), "state.config.address", "holds a user's password"),
-    "token in an address": (END, state("{backend: http, config: {lock_address: §'https://hunter2@example.com/x'}}"), "state.config.lock_address", "holds a user's password"),
-    "password in an endpoint": (END, state("{backend: s3, config: {bucket: x, endpoint: §'https://me:hunter2@example.com'}}"), "state.config.endpoint", "holds a user's password"),
-    "pre-authenticated request": (END, state("{backend: http, config: {address: §'https://objectstorage.example.com/p/hunter2/n/x/b/y/o/z'}}"), "state.config.address", "pre-authenticated request, a secret, which has no place in this file. Delete the line, and set the environment variable TF_HTTP_ADDRESS"),
+    "password in an address": (END, state("{backend: http, config: {address: §'https://me:hunter2@example.com/x'}}"), "state.config.address", "contains a user's password"),
+    "token in an address": (END, state("{backend: http, config: {lock_address: §'https://hunter2@example.com/x'}}"), "state.config.lock_address", "contains a user's password"),
+    "password in an endpoint": (END, state("{backend: s3, config: {bucket: x, endpoint: §'https://me:hunter2@example.com'}}"), "state.config.endpoint", "contains a user's password"),
+    "pre-authenticated request": (END, state("{backend: http, config: {address: §'https://objectstorage.example.com/p/hunter2/n/x/b/y/o/z'}}"), "state.config.address", "pre-authenticated request, a secret, which this file must not contain. Delete the line, and set the environment variable TF_HTTP_ADDRESS"),
     "no URL": (END, state("{backend: http, config: {address: §'ftp://example.com'}}"), "state.config.address", "must be a URL"),
     "unlock alone": (END, state("{backend: http, config: {§unlock_address: 'https://example.com/l'}}"), "state.config.unlock_address", "has no meaning without lock_address"),
 }  # fmt: skip
@@ -160,7 +160,7 @@ def test_no_secret_may_stand_among_the_settings_of_a_backend(backend: str, secre
     text, line, column = marked(LOCAL + f"state: {{backend: {backend}, config: {{{needed}{MARK}{secret}: hunter2}}}}\n")
     ((found_line, found_column, path, words),) = findings(text)
     assert (found_line, found_column, path) == (line, column, f"state.config.{secret}")
-    assert words.startswith("is a secret, which has no place in this file. Delete the line, and ")
+    assert words.startswith("is a secret, which this file must not contain. Delete the line, and ")
     assert "hunter2" not in words
 
 
@@ -181,7 +181,7 @@ def test_the_rdma_range_holds_a_block_for_each_interface() -> None:
     ((found_line, found_column, path, words),) = findings(text)
     assert (found_line, found_column, path) == (line, column, "network.rdma_cidr")
     assert "192.168.0.0/21 has 2048 addresses, 4096 are needed: pool compute has 16 RDMA interfaces" in words
-    assert "Take a /20 or larger" in words
+    assert "Use a /20 or larger" in words
     assert loads(with_rdma("192.168.0.0/20")).network.rdma_cidr == "192.168.0.0/20"
     assert loads(with_rdma("192.168.0.0/21", "10.77.1.0/25")).pools["compute"].rdma_addressing == "cloud-init"
 
