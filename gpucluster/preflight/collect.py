@@ -1,11 +1,11 @@
-"""Looks at this machine and at the cloud, everything at once. Nothing here judges, and nothing changes anything."""
+"""Collects the facts from this machine and from the cloud, concurrently. It decides and changes nothing."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotInTime
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -14,41 +14,41 @@ from gpucluster.cloud.client import Access, refusals
 from gpucluster.cloud.providers import Cloud
 from gpucluster.errors import CloudError
 from gpucluster.preflight import requirements
-from gpucluster.preflight.facts import Answer, Facts, Image, Unknown
+from gpucluster.preflight.facts import Facts, FirstCall, FoundImage, Unknown
 from gpucluster.preflight.queries import local
-from gpucluster.preflight.queries.client import PATIENCE, Asker
-from gpucluster.preflight.queries.cloud import Reads
+from gpucluster.preflight.queries.client import TIMEOUT, QueryClient
+from gpucluster.preflight.queries.cloud import CloudQueries
 from gpucluster.spec import LOCAL_IMAGE, ClusterSpec
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 _WORKERS = 8
-# Seconds for the first call, the search for the cloud's name included, and for all that follows.
-_FIRST = PATIENCE + 2.0
-_TOGETHER = 40.0
+# Timeouts in seconds: of the first call, name resolution included, and of all queries after it together.
+_FIRST_TIMEOUT = TIMEOUT + 2.0
+_TOTAL_TIMEOUT = 40.0
 
 
-def look(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None = None) -> Facts:
-    """Ask everything that `judge` wants to know. Never raises for what can't be asked.
+def collect(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None = None) -> Facts:
+    """Read every fact that `evaluate` needs. It never raises because a fact can't be read.
 
     Args:
-        outputs: Terraform's, where something of this cluster stands: `{"cluster": {...}}`.
+        outputs: Terraform's outputs, if a part of this cluster exists: `{"cluster": {...}}`.
 
     Raises:
-        GpuClusterError: the cloud's configuration itself can't be read.
+        GpuClusterError: the cloud's configuration can't be read.
     """
     access = cloud.access()
     workers = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="preflight")
     try:
-        facts = _Look(spec, access, workers, outputs or {}).everything()
+        facts = _Collector(spec, access, workers, outputs or {}).facts()
         return replace(facts, images=_stand_ins(facts.images)) if cloud.hardware_emulated else facts
     finally:
-        # Whoever still waits for an answer is not waited for.
+        # Queries that ran out of time end by themselves; nothing waits for them.
         workers.shutdown(wait=False, cancel_futures=True)
 
 
-class _Look:
+class _Collector:
     def __init__(
         self, spec: ClusterSpec, access: Access, workers: ThreadPoolExecutor, outputs: Mapping[str, Any]
     ) -> None:
@@ -56,145 +56,149 @@ class _Look:
         self._access = access
         self._workers = workers
         self._outputs = outputs
-        self._asker = Asker(access)
-        self._reads = Reads(self._asker, spec.name)
-        self._until = time.monotonic() + _FIRST + _TOGETHER
+        self._client = QueryClient(access)
+        self._queries = CloudQueries(self._client, spec.name)
+        self._until = time.monotonic() + _FIRST_TIMEOUT + _TOTAL_TIMEOUT
 
-    def everything(self) -> Facts:
-        """First what needs no network, and one call; if that is believed, all the rest."""
+    def facts(self) -> Facts:
+        """The local facts and the first call; if that is authenticated, all the others."""
         ssh = self._begin(local.ssh_pair, self._spec)
         terraform = self._begin(local.terraform, self._spec)
         key = local.key_file(self._access.config)
-        answer, regions, home = (None, None, "") if key.problem else self._knock()
+        call, regions, home = (None, None, "") if key.problem else self._first_call()
         facts = Facts(
-            key_file=key, answer=answer, regions=regions, home_region=home, systems=local.systems(),
+            key_file=key, first_call=call, regions=regions, home_region=home, systems=local.systems(),
             mount_target=_mount_target(self._outputs),
         )  # fmt: skip
-        if answer is not None and answer.believed:
-            facts = self._surroundings(facts)
+        if call is not None and call.authenticated:
+            facts = self._cloud_facts(facts)
         return replace(facts, ssh=self._end(ssh, "ssh"), terraform=terraform.result())
 
-    def _knock(self) -> _Knock:
-        """The first signed call. Where the region of the cluster does not know us, that of the profile may say why."""
-        answer, regions, home = self._subscriptions(self._asker)
-        other = self._access.profile_region
-        if not answer.believed and self._access.endpoint is None and other not in ("", self._access.config["region"]):
+    def _first_call(self) -> _Subscriptions:
+        """The first signed call. If the cluster's region refuses it, the profile's region may say why."""
+        call, regions, home = self._subscriptions(self._client)
+        other, region = self._access.profile_region, self._access.config["region"]
+        if not call.authenticated and self._access.endpoint is None and other not in ("", region):
             elsewhere = replace(self._access, config={**self._access.config, "region": other})
-            said, regions, home = self._subscriptions(Asker(elsewhere))
-            answer = replace(answer, skew=answer.skew if answer.skew is not None else said.skew)
-        return answer, regions, home
+            second, regions, home = self._subscriptions(QueryClient(elsewhere))
+            call = replace(call, skew=call.skew if call.skew is not None else second.skew)
+        return call, regions, home
 
-    def _subscriptions(self, asker: Asker) -> _Knock:
-        waited = self._workers.submit(_subscriptions, asker)
+    def _subscriptions(self, client: QueryClient) -> _Subscriptions:
+        future = self._workers.submit(_subscriptions, client)
         try:
-            return waited.result(timeout=_FIRST)
-        except NotInTime:
-            return Answer(_place(asker.access), 0, f"no answer within {_FIRST:.0f} s"), None, ""
+            return future.result(timeout=_FIRST_TIMEOUT)
+        except FutureTimeout:
+            return FirstCall(_place(client.access), 0, f"no answer within {_FIRST_TIMEOUT:.0f} s"), None, ""
 
-    def _surroundings(self, facts: Facts) -> Facts:
-        spec, reads = self._spec, self._reads
+    def _cloud_facts(self, facts: Facts) -> Facts:
+        spec, queries = self._spec, self._queries
         network, home = spec.network, spec.storage.home
-        subnets = {"public": network.public_subnet_id, "private": network.private_subnet_id}
-        asked_domains = self._begin(reads.domains)
-        compartment = self._begin(reads.compartment)
-        standing = self._begin(reads.standing)
-        vcns = self._begin(reads.vcns)
-        vcn = self._begin(reads.vcn, network.vcn_id) if network.vcn_id else None
-        found = {name: self._begin(reads.subnet, ocid) for name, ocid in subnets.items() if ocid}
-        files = self._begin(reads.file_system, home.file_system_id) if home.file_system_id else None
+        subnet_ids = {"public": network.public_subnet_id, "private": network.private_subnet_id}
+        domains_future = self._begin(queries.domains)
+        compartment = self._begin(queries.compartment)
+        instances = self._begin(queries.instances)
+        vcns = self._begin(queries.vcns)
+        vcn = self._begin(queries.vcn, network.vcn_id) if network.vcn_id else None
+        subnets = {name: self._begin(queries.subnet, ocid) for name, ocid in subnet_ids.items() if ocid}
+        file_system = self._begin(queries.file_system, home.file_system_id) if home.file_system_id else None
         images = self._images()
-        domains = self._end(asked_domains, "domains")
-        offered = () if isinstance(domains, Unknown) else domains
-        wanted = [one for one in requirements.machines(spec, offered) if one.domain in offered]
-        shapes = {domain: self._begin(reads.shapes, domain) for domain in offered}
-        reserved = {one.name: one.reservation for one in wanted if one.reservation}
-        reservations = {name: self._begin(reads.reservation, ocid) for name, ocid in reserved.items()}
-        limits = {key: self._begin(reads.limit, key) for key in self._limits(wanted)}
-        made = self._begin(reads.made, wanted[0].domain, bastions=network.access == "bastion") if wanted else None
-        largest = {(one.domain, one.shape): one for one in sorted(wanted, key=lambda one: one.ocpus)}
+        # The queries below need the names of the availability domains.
+        domains = self._end(domains_future, "domains")
+        known = () if isinstance(domains, Unknown) else domains
+        machines = [one for one in requirements.machines(spec, known) if one.domain in known]
+        shapes = {domain: self._begin(queries.shapes, domain) for domain in known}
+        reserved = {one.name: one.reservation for one in machines if one.reservation}
+        reservations = {name: self._begin(queries.reservation, ocid) for name, ocid in reserved.items()}
+        limits = {key: self._begin(queries.limit, key) for key in self._limits(machines)}
+        bastions = network.access == "bastion"
+        created = self._begin(queries.created, machines[0].domain, bastions=bastions) if machines else None
+        largest = {(one.domain, one.shape): one for one in sorted(machines, key=lambda one: one.ocpus)}
         tenancy = str(self._access.config["tenancy"])
         capacity = {
-            key: self._begin(reads.capacity, one, tenancy) for key, one in largest.items() if not one.reservation
+            key: self._begin(queries.capacity, one, tenancy) for key, one in largest.items() if not one.reservation
         }
         return replace(
             facts,
             compartment=self._end(compartment, "compartment"),
             domains=domains,
             shapes=self._all(shapes, "shapes"),
-            standing=self._end(standing, "limits"),
+            instances=self._end(instances, "limits"),
             limits=self._all(limits, "limits"),
             capacity=self._all(capacity, "capacity"),
             images=self._all(images, "image"),
             reservations=self._all(reservations, "reservation"),
-            made=self._end(made, "limits") if made else None,
+            created=self._end(created, "limits") if created else None,
             vcns=self._end(vcns, "overlap"),
             vcn=self._end(vcn, "network") if vcn else None,
-            subnets=self._all(found, "network"),
-            file_system=self._end(files, "storage") if files else None,
+            subnets=self._all(subnets, "network"),
+            file_system=self._end(file_system, "storage") if file_system else None,
         )
 
     def _images(self) -> dict[str, Future[Any]]:
-        """Machines of the same image and shape share one question."""
-        asked: dict[Any, Future[Any]] = {}
+        """Machines with the same image and shape share one query."""
+        futures: dict[Any, Future[Any]] = {}
         found = {}
         for machine in requirements.machines(self._spec):
             key = (machine.image, machine.shape)
-            if key not in asked:
-                asked[key] = self._begin(self._reads.image, machine)
-            found[machine.name] = asked[key]
+            if key not in futures:
+                futures[key] = self._begin(self._queries.image, machine)
+            found[machine.name] = futures[key]
         return found
 
-    def _limits(self, wanted: list[requirements.Machine]) -> list[Any]:
-        domain = wanted[0].domain if wanted else ""
-        return [*requirements.demands(wanted, ()), *requirements.things(self._spec, domain)]
+    def _limits(self, machines: list[requirements.MachineGroup]) -> list[Any]:
+        domain = machines[0].domain if machines else ""
+        return [*requirements.demands(machines, ()), *requirements.single_resources(self._spec, domain)]
 
     def _begin(self, call: Callable[..., T], *args: Any, **more: Any) -> Future[T]:
         return self._workers.submit(call, *args, **more)
 
-    def _end(self, waited: Future[Any], check: str) -> Any:
+    def _end(self, future: Future[Any], check: str) -> Any:
         try:
-            return waited.result(timeout=max(self._until - time.monotonic(), 0.01))
-        except NotInTime:
-            return Unknown(check, "everything in time", f"no answer within {_TOGETHER:.0f} s", action="Try again later")
+            return future.result(timeout=max(self._until - time.monotonic(), 0.01))
+        except FutureTimeout:
+            reason = f"no answer within {_TOTAL_TIMEOUT:.0f} s"
+            return Unknown(check, "everything in time", reason, action="Try again later")
 
-    def _all(self, waited: Mapping[K, Future[Any]], check: str) -> dict[K, Any]:
-        return {key: self._end(one, check) for key, one in waited.items()}
-
-
-_Knock = tuple[Answer, tuple[str, ...] | Unknown | None, str]
-_STRANGER = "something else answered, such as a proxy"
+    def _all(self, futures: Mapping[K, Future[Any]], check: str) -> dict[K, Any]:
+        return {key: self._end(one, check) for key, one in futures.items()}
 
 
-def _subscriptions(asker: Asker) -> _Knock:
-    """The regions of the tenancy, and which is its home; any answer but 401 says that our signature is believed."""
-    place = _place(asker.access)
+#: The call itself, the regions, and the home region.
+_Subscriptions = tuple[FirstCall, tuple[str, ...] | Unknown | None, str]
+_NOT_THE_CLOUD = "something other than the cloud answered, such as a proxy"
+
+
+def _subscriptions(client: QueryClient) -> _Subscriptions:
+    """The regions of the tenancy and its home region; any answer but 401 means that the signature was accepted."""
+    place = _place(client.access)
     try:
-        client = asker.client("identity", "IdentityClient")
+        identity = client.client("identity", "IdentityClient")
         began = time.time()
-        with refusals("asking"):
-            said = client.list_region_subscriptions(str(asker.access.config["tenancy"]))
-        skew = _skew(str(said.headers.get("date") or ""), began, time.time())
+        with refusals("query"):
+            answer = identity.list_region_subscriptions(str(client.access.config["tenancy"]))
+        skew = _skew(str(answer.headers.get("date") or ""), began, time.time())
     except CloudError as error:
-        return _not_told(place, error, _skew(error.date, began, time.time()))
+        return _failed(place, error, _skew(error.date, began, time.time()))
     except Exception as error:
-        # A configuration that the SDK refuses, or an answer that is not OCI's.
-        return Answer(place, 0, f"{type(error).__name__}: {error}"[:300]), None, ""
-    found = tuple(one.region_name for one in said.data)
+        # A configuration that the SDK refuses, or an answer that does not come from OCI.
+        return FirstCall(place, 0, f"{type(error).__name__}: {error}"[:300]), None, ""
+    found = tuple(one.region_name for one in answer.data)
     if not all(isinstance(name, str) for name in found):
-        return Answer(place, 0, f"{_STRANGER} with a page of its own"), None, ""
-    home = next((one.region_name for one in said.data if one.is_home_region), "")
-    return Answer(place, int(said.status), skew=skew), found, home
+        return FirstCall(place, 0, f"{_NOT_THE_CLOUD} with a page of its own"), None, ""
+    home = next((one.region_name for one in answer.data if one.is_home_region), "")
+    return FirstCall(place, int(answer.status), skew=skew), found, home
 
 
-def _not_told(place: str, error: CloudError, skew: float | None) -> _Knock:
-    message = error.what.removeprefix("asking: ")
+def _failed(place: str, error: CloudError, skew: float | None) -> _Subscriptions:
+    message = error.what.removeprefix("query: ")
     if error.status and not error.code:
-        return Answer(place, 0, f"{_STRANGER}: {message}"), None, ""
-    answer = Answer(place, error.status, message, skew)
-    if not answer.believed:
-        return answer, None, ""
-    action = "An administrator can let you see them: Allow group <yours> to inspect tenancies in tenancy"
-    return answer, Unknown("region", "the regions of the tenancy", message, error.status, action), ""
+        return FirstCall(place, 0, f"{_NOT_THE_CLOUD}: {message}"), None, ""
+    call = FirstCall(place, error.status, message, skew)
+    if not call.authenticated:
+        return call, None, ""
+    action = "An administrator can permit it: Allow group <yours> to inspect tenancies in tenancy"
+    return call, Unknown("region", "the regions of the tenancy", message, error.status, action), ""
 
 
 def _place(access: Access) -> str:
@@ -202,7 +206,7 @@ def _place(access: Access) -> str:
 
 
 def _skew(date: str, began: float, ended: float) -> float | None:
-    """By how many seconds our clock is ahead. The header counts whole seconds, so half a one is added."""
+    """Seconds by which our clock is ahead. The header counts whole seconds, so half a second is added."""
     try:
         theirs = parsedate_to_datetime(date).timestamp() + 0.5
     except (TypeError, ValueError):
@@ -210,19 +214,19 @@ def _skew(date: str, began: float, ended: float) -> float | None:
     return (began + ended) / 2 - theirs
 
 
-def _stand_ins(images: Mapping[str, Image | Unknown]) -> dict[str, Image | Unknown]:
-    """Whatever an image of the local cloud is called, one and the same boots."""
+def _stand_ins(images: Mapping[str, FoundImage | Unknown]) -> dict[str, FoundImage | Unknown]:
+    """In the local cloud every image contains the same system, whatever its name is."""
     real = (LOCAL_IMAGE["operating_system"], LOCAL_IMAGE["version"])
     return {
         name: replace(image, stand_in=" ".join(real))
-        if isinstance(image, Image) and (image.system, image.version) != real
+        if isinstance(image, FoundImage) and (image.system, image.version) != real
         else image
         for name, image in images.items()
     }
 
 
 def _mount_target(outputs: Mapping[str, Any]) -> str:
-    """The address of this cluster's mount target, as Terraform left it."""
+    """The address of this cluster's mount target, from Terraform's outputs."""
     cluster = outputs.get("cluster")
     home = cluster.get("home") if isinstance(cluster, Mapping) else None
     return str(home.get("mount_target_ip") or "") if isinstance(home, Mapping) else ""

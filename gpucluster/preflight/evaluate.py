@@ -1,4 +1,4 @@
-"""Facts in, findings out. Pure: what can't be known becomes a warning, never an exception."""
+"""From facts to findings. Pure: a fact that could not be read becomes a warning, never an exception."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpucluster.spec import ClusterSpec
 
 Check = Callable[[ClusterSpec, Facts], Iterator[Finding]]
 
-#: Every check, in the order in which it is told.
+#: Every check, in the order of the report.
 CHECKS: tuple[Check, ...] = (
     access.credentials,
     access.clock,
@@ -22,7 +22,7 @@ CHECKS: tuple[Check, ...] = (
     machines.domains,
     machines.shapes,
     machines.limits,
-    machines.things,
+    machines.single_resources,
     machines.capacity,
     machines.reservations,
     machines.images,
@@ -38,22 +38,22 @@ _LEVELS = ("error", "warning", "note")
 _LISTED = 4
 
 
-def judge(spec: ClusterSpec, facts: Facts) -> tuple[Finding, ...]:
-    """Everything that is wrong or worth a word: errors first, then warnings, then notes."""
+def evaluate(spec: ClusterSpec, facts: Facts) -> tuple[Finding, ...]:
+    """The findings of all checks: errors first, then warnings, then notes."""
     found = [finding for check in CHECKS for finding in check(spec, facts)]
     found += _not_checked(facts, {finding.check for finding in found if finding.level == "error"})
     return tuple(sorted(dict.fromkeys(found), key=lambda finding: _LEVELS.index(finding.level)))
 
 
 def _not_checked(facts: Facts, failed: set[str]) -> Iterator[Finding]:
-    """What could not be asked, those of one reason together. What an error says already is not said again."""
+    """Warnings about unknown facts, one for those with the same reason; none where a check has reported an error."""
     groups: dict[tuple[str, str], list[Unknown]] = {}
     for one in facts.unknown():
         if not (one.refused and one.check in failed):
             groups.setdefault((one.check, one.action), []).append(one)
-    whole = _nothing_answers(facts)
-    if whole is not None:
-        yield whole
+    outage = _no_answers(facts)
+    if outage is not None:
+        yield outage
         return
     for (check, action), ones in groups.items():
         whats = list(dict.fromkeys(one.what for one in ones))
@@ -61,10 +61,10 @@ def _not_checked(facts: Facts, failed: set[str]) -> Iterator[Finding]:
         yield Finding("warning", check, f"could not read {named}: {ones[0].reason}", action)
 
 
-def _nothing_answers(facts: Facts) -> Finding | None:
-    """One error instead of many warnings, where the cloud is not well."""
-    asked = (facts.regions, facts.compartment, facts.domains, facts.vcns, facts.standing)
-    down = [one for one in asked if isinstance(one, Unknown) and (one.busy or not one.status)]
-    if len(down) < len(asked):
+def _no_answers(facts: Facts) -> Finding | None:
+    """One error instead of many warnings, if the cloud answers no query."""
+    queried = (facts.regions, facts.compartment, facts.domains, facts.vcns, facts.instances)
+    down = [one for one in queried if isinstance(one, Unknown) and (one.busy or not one.status)]
+    if len(down) < len(queried):
         return None
-    return Finding("error", "credentials", f"the cloud answers nothing: {down[0].reason}", "Try again later")
+    return Finding("error", "credentials", f"the cloud answers no query: {down[0].reason}", "Try again later")

@@ -1,4 +1,4 @@
-"""What the wish asks of the cloud: machines, and how much of which service limit they take. Pure arithmetic."""
+"""What a spec requires of the cloud: machines, addresses, and how much of which service limit they use. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpucluster import handover, shapes
-from gpucluster.preflight.facts import LimitKey, Standing
+from gpucluster.preflight.facts import Instance, LimitKey
 from gpucluster.spec import ClusterSpec, Image
 from gpucluster.spec.rules.network import BASTION_ADDRESSES, BUILDERS, MOUNT_TARGET_ADDRESSES
 
@@ -15,13 +15,13 @@ CONTROLLER = "controller"
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineGroup:
     """The controller, or the nodes of a pool.
 
     Args:
         name: `controller` or the pool's name.
-        domain: availability domain; empty where nobody chose one and the region's are not known.
-        count: how many are always there; `most` how many there may be.
+        domain: availability domain; empty if the spec names none and those of the region are unknown.
+        count: number of permanent machines; `most` includes elastic ones.
     """
 
     name: str
@@ -36,40 +36,40 @@ class Machine:
 
     @property
     def place(self) -> str:
-        """Where it stands in cluster.yml."""
+        """Its path in cluster.yml."""
         return self.name if self.name == CONTROLLER else f"pools.{self.name}"
 
 
-def machines(spec: ClusterSpec, domains: Sequence[str] = ()) -> tuple[Machine, ...]:
+def machines(spec: ClusterSpec, domains: Sequence[str] = ()) -> tuple[MachineGroup, ...]:
     """The controller and the pools.
 
     Args:
-        domains: of the region; the first is meant where none is named.
+        domains: of the region; machines without a domain in the spec are created in the first.
     """
-    general = spec.cloud.availability_domain or next(iter(domains), "")
+    default = spec.cloud.availability_domain or next(iter(domains), "")
     one = spec.controller
-    found = [Machine(CONTROLLER, one.shape, one.ocpus or 0, one.memory_gb or 0, one.image, general, 1, 1)]
+    found = [MachineGroup(CONTROLLER, one.shape, one.ocpus or 0, one.memory_gb or 0, one.image, default, 1, 1)]
     for name, pool in spec.pools.items():
-        domain, reserved = pool.availability_domain or general, pool.capacity_reservation_id
+        domain, reserved = pool.availability_domain or default, pool.capacity_reservation_id
         size = pool.ocpus or 0, pool.memory_gb or 0
-        found.append(Machine(name, pool.shape, *size, pool.image, domain, pool.count, pool.max_count, reserved))
+        found.append(MachineGroup(name, pool.shape, *size, pool.image, domain, pool.count, pool.max_count, reserved))
     return tuple(found)
 
 
-def still_missing(machine: Machine, standing: Iterable[Standing]) -> int:
-    """How many of the machines that are always there have yet to be launched."""
-    there = [
+def still_missing(machine: MachineGroup, instances: Iterable[Instance]) -> int:
+    """How many of the permanent machines have yet to be launched."""
+    existing = [
         one
-        for one in standing
+        for one in instances
         if not one.elastic
         and one.pool == ("" if machine.name == CONTROLLER else machine.name)
         and (one.shape, one.domain) == (machine.shape, machine.domain)
     ]
-    return max(machine.count - len(there), 0)
+    return max(machine.count - len(existing), 0)
 
 
 def uses(shape: str, domain: str, ocpus: float, memory_gb: float) -> dict[LimitKey, float]:
-    """How much of each service limit one instance takes. A shape that we do not know takes none that we know of."""
+    """How much of each service limit one instance uses; empty for an unknown shape."""
     known = shapes.catalogue().get(shape)
     if known is None:
         return {}
@@ -83,57 +83,57 @@ def uses(shape: str, domain: str, ocpus: float, memory_gb: float) -> dict[LimitK
 
 @dataclass(frozen=True)
 class Demand:
-    """What is to be added to a limit's use: for what is always there, and at most."""
+    """Additional use of a limit: by permanent machines, and with elastic ones. `users`: their paths in cluster.yml."""
 
     permanent: float
     most: float
-    takers: tuple[str, ...]
+    users: tuple[str, ...]
 
 
-def demands(wanted: Sequence[Machine], standing: Sequence[Standing]) -> Mapping[LimitKey, Demand]:
-    """By limit, what the wish adds to its use. What stands already counts for the cluster, whatever it was made for."""
+def demands(machines: Sequence[MachineGroup], instances: Sequence[Instance]) -> Mapping[LimitKey, Demand]:
+    """The additional use of each limit. The limit already counts all existing instances, which are subtracted."""
     permanent: defaultdict[LimitKey, float] = defaultdict(float)
     most: defaultdict[LimitKey, float] = defaultdict(float)
-    takers: dict[LimitKey, list[str]] = {}
-    for machine in wanted:
-        # Who has reserved hosts has them counted already.
+    users: dict[LimitKey, list[str]] = {}
+    for machine in machines:
+        # The limit counts the hosts of a reservation already.
         if machine.reservation:
             continue
         for key, each in uses(machine.shape, machine.domain, machine.ocpus, machine.memory_gb).items():
             permanent[key] += each * machine.count
             most[key] += each * machine.most
-            takers.setdefault(key, []).append(machine.place)
-    for one in standing:
+            users.setdefault(key, []).append(machine.place)
+    for one in instances:
         for key, each in uses(one.shape, one.domain, one.ocpus, one.memory_gb).items():
             permanent[key] -= 0 if one.elastic else each
             most[key] -= each
     return {
         key: Demand(max(permanent[key], 0), max(most[key], permanent[key], 0), tuple(names))
-        for key, names in takers.items()
+        for key, names in users.items()
     }
 
 
-def things(spec: ClusterSpec, domain: str) -> dict[LimitKey, str]:
-    """By limit, of what else one is made: a network, a bastion, a file system, a mount target.
+def single_resources(spec: ClusterSpec, domain: str) -> dict[LimitKey, str]:
+    """The resources of which the cluster creates one, by their limit: VCN, bastion, file system, mount target.
 
     Args:
-        domain: where storage is made; empty where that is not known, and its limits can't be, either.
+        domain: where storage is created; if it is empty, so is the part of the result about storage.
     """
-    made: dict[LimitKey, str] = {}
+    found: dict[LimitKey, str] = {}
     if spec.network.vcn_id is None:
-        made["vcn", "vcn-count", ""] = "VCN"
+        found["vcn", "vcn-count", ""] = "VCN"
     if spec.network.access == "bastion":
-        made["bastion", "bastion-count", ""] = "bastion"
+        found["bastion", "bastion-count", ""] = "bastion"
     home = spec.storage.home
     if domain and home.enabled and home.server is None:
-        made["filesystem", "mount-target-count", domain] = "mount target"
+        found["filesystem", "mount-target-count", domain] = "mount target"
         if home.file_system_id is None:
-            made["filesystem", "file-system-count", domain] = "file system"
-    return made
+            found["filesystem", "file-system-count", domain] = "file system"
+    return found
 
 
 def addresses(spec: ClusterSpec, subnet: str) -> tuple[int, int]:
-    """How many addresses of a subnet (`public` or `private`) the cluster takes: (machines, all), both at most."""
+    """Highest number of addresses of a subnet (`public` or `private`) in use: (by machines, in total)."""
     public = spec.network.access == "public"
     if subnet == "public":
         return 1, 1
@@ -145,7 +145,7 @@ def addresses(spec: ClusterSpec, subnet: str) -> tuple[int, int]:
 
 
 def host_names(spec: ClusterSpec, subnet: str) -> frozenset[str]:
-    """The host names that the machines of a subnet get; those of elastic nodes are chosen when they come."""
+    """The host names of the machines in a subnet, without elastic nodes."""
     controller = frozenset({CONTROLLER})
     if subnet == "public":
         return controller

@@ -19,7 +19,7 @@ from gpucluster.errors import InputError
 from gpucluster.spec import keys, load, reserved
 from tests.ansible.loading import read
 from tests.ansible.people_program import CONFIG, module
-from tests.unit.spec_texts import KEY, LOCAL, public_key
+from tests.spec.spec_texts import KEY, LOCAL, public_key
 
 config, errors, names, plans = (module(name) for name in ("config", "errors", "names", "plan"))
 program_keys, states, wishes = (module(name) for name in ("keys", "state", "wishes"))

@@ -28,7 +28,7 @@ from gpucluster.spec import ClusterSpec, loads
 from gpucluster.ssh import Host
 from gpucluster.terraform.runner import Change, Plan, Terraform
 from gpucluster.workspace.saved_state import Kept
-from tests.unit.spec_texts import public_key
+from tests.spec.spec_texts import public_key
 
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud

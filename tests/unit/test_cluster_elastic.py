@@ -28,7 +28,7 @@ from gpucluster.process import Completed
 from gpucluster.spec import load
 from gpucluster.terraform.runner import Change, Plan
 from gpucluster.workspace.run import Run
-from tests.unit.spec_texts import KEY, LOCAL, OCI
+from tests.spec.spec_texts import KEY, LOCAL, OCI
 
 OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.json"
 

@@ -1,4 +1,4 @@
-"""Rules on the network: ranges that must not meet, room for every machine, existing networks and file systems."""
+"""Checks of the network: overlapping ranges, addresses for every machine, existing networks and file systems."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal
 
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.preflight import requirements
-from gpucluster.preflight.facts import Facts, Made, Rule, Standing, Subnet, Unknown, Vcn
+from gpucluster.preflight.facts import Created, Facts, IngressRule, Instance, Subnet, Unknown, Vcn
 from gpucluster.spec import ClusterSpec
 from gpucluster.spec.rules.network import BASTION_ADDRESSES, MOUNT_TARGET_ADDRESSES, RESERVED_ADDRESSES
 
-#: What containers without root are given by slirp4netns, and Docker's bridge. Hosts there can't be reached from inside.
+#: Ranges of slirp4netns (rootless containers) and of Docker's bridge. Containers can't reach hosts in these ranges.
 _CONTAINERS = {
     "10.0.2.0/24": "the network of rootless containers",
     "172.17.0.0/16": "the network of Docker's bridge",
@@ -21,7 +21,7 @@ _LISTED = 5
 
 
 def overlap(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
-    """Ranges that must not meet."""
+    """The ranges of the VCN, the RDMA interfaces and containers do not overlap."""
     network = spec.network
     ranges = {"network.vcn_cidr": network.vcn_cidr}
     if isinstance(facts.vcn, Vcn):
@@ -29,16 +29,16 @@ def overlap(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
         ranges |= {f"a range of the VCN {facts.vcn.name}": cidr for cidr in others}
     if any(pool.uses_rdma for pool in spec.pools.values()):
         for what, cidr in ranges.items():
-            if _meet(cidr, network.rdma_cidr):
+            if _overlaps(cidr, network.rdma_cidr):
                 reason = f"network.rdma_cidr {network.rdma_cidr} overlaps {what} {cidr}"
-                action = "Take another network.rdma_cidr: nodes would look for one in the other"
+                action = "Use another network.rdma_cidr: with overlapping ranges nodes can't tell the networks apart"
                 yield Finding("error", "overlap", reason, action)
     subnets = {"public_subnet_cidr": network.public_subnet_cidr, "private_subnet_cidr": network.private_subnet_cidr}
-    for taken, whose in _CONTAINERS.items():
-        met = [f"network.{key} {subnet}" for key, subnet in subnets.items() if subnet and _meet(subnet, taken)]
+    for cidr, whose in _CONTAINERS.items():
+        met = [f"network.{key} {subnet}" for key, subnet in subnets.items() if subnet and _overlaps(subnet, cidr)]
         if met:
-            reason = f"{' and '.join(met)} overlap{'' if met[1:] else 's'} {taken}, {whose}"
-            action = "From inside such containers the hosts there can't be reached: take another range"
+            reason = f"{' and '.join(met)} overlap{'' if met[1:] else 's'} {cidr}, {whose}"
+            action = "Such containers can't reach hosts in that range: use another range"
             yield Finding("warning", "overlap", reason, action)
 
 
@@ -47,16 +47,18 @@ def neighbours(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
     if spec.network.vcn_id is not None or not isinstance(facts.vcns, tuple):
         return
     same = [
-        one.name for one in facts.vcns if not one.ours and any(_meet(cidr, spec.network.vcn_cidr) for cidr in one.cidrs)
+        one.name
+        for one in facts.vcns
+        if not one.ours and any(_overlaps(cidr, spec.network.vcn_cidr) for cidr in one.cidrs)
     ]
     if same:
         shown = ", ".join(same[:_LISTED]) + (", ..." if len(same) > _LISTED else "")
         reason = f"network.vcn_cidr {spec.network.vcn_cidr} overlaps other VCNs of the compartment: {shown}"
-        yield Finding("note", "overlap", reason, "They can never be peered with this one; else it does no harm")
+        yield Finding("note", "overlap", reason, "They can't be peered with this one; otherwise there is no problem")
 
 
 def existing_vcn(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
-    """The network that the file names is there and is what the file says."""
+    """The existing VCN is available and has the range that the spec says."""
     found = facts.vcn
     if found is None:
         return
@@ -65,23 +67,23 @@ def existing_vcn(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
         yield from _refused(found, "network", name, "network.vcn_id")
         return
     if found.state != "AVAILABLE":
-        yield Finding("error", "network", f"{name} is {found.state}", "Take another in network.vcn_id")
+        yield Finding("error", "network", f"{name} is {found.state}", "Set network.vcn_id to another")
     if spec.network.vcn_cidr not in found.cidrs:
         reason = f"{name} has {', '.join(found.cidrs) or 'no range'}, and network.vcn_cidr is {spec.network.vcn_cidr}"
-        yield Finding("error", "network", reason, "Write what it has into network.vcn_cidr")
+        yield Finding("error", "network", reason, "Set network.vcn_cidr to the range that it has")
     if not found.dns_label:
         yield _no_label(spec, name)
 
 
 def _no_label(spec: ClusterSpec, text: str) -> Finding:
-    """Elastic nodes are launched with host names, which OCI refuses there; all others are looked up in /etc/hosts."""
+    """OCI refuses to launch elastic nodes there, as they have host names; other hosts are found in /etc/hosts."""
     level: Literal["error", "warning"] = "error" if spec.elastic_pools else "warning"
-    action = "A label can't be added later: take one that was made with a DNS label"
-    return Finding(level, "network", f"{text} has no DNS label, so OCI's DNS knows no hosts in it", action)
+    action = "A label can't be added later: use one that was created with a DNS label"
+    return Finding(level, "network", f"{text} has no DNS label, so OCI's DNS has no host names for it", action)
 
 
 def existing_subnets(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
-    """The subnets that the file names are there, in that network, and are what the file says."""
+    """The existing subnets are available, in the VCN, and have the ranges that the spec says."""
     for name, found in facts.subnets.items():
         public = name == "public"
         ocid = spec.network.public_subnet_id if public else spec.network.private_subnet_id
@@ -93,29 +95,29 @@ def existing_subnets(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
         yield from _identity(spec, found, text, f"network.{name}_subnet_cidr", cidr)
         yield from _public(found, text) if public else _private(found, text)
         yield from _ingress(spec, found, text, public=public)
-        yield from _names_taken(spec, facts, found, text, name)
+        yield from _names_in_use(spec, facts, found, text, name)
 
 
 def _identity(spec: ClusterSpec, found: Subnet, text: str, key: str, cidr: str | None) -> Iterator[Finding]:
     if found.state != "AVAILABLE":
-        yield Finding("error", "network", f"{text} is {found.state}", "Take another")
+        yield Finding("error", "network", f"{text} is {found.state}", "Use another")
     if found.vcn_id != spec.network.vcn_id:
         reason = f"{text} is in the VCN {found.vcn_id}, and network.vcn_id is {spec.network.vcn_id}"
-        yield Finding("error", "network", reason, "Name the VCN and the subnets of one network")
+        yield Finding("error", "network", reason, "Name subnets of that VCN")
     if found.cidr != cidr:
-        yield Finding("error", "network", f"{text} has {found.cidr}, and {key} is {cidr}", f"Write {found.cidr} there")
+        yield Finding("error", "network", f"{text} has {found.cidr}, and {key} is {cidr}", f"Set it to {found.cidr}")
     if not found.dns_label:
         yield _no_label(spec, text)
     domains = {machine.domain for machine in requirements.machines(spec)} - {""}
     if found.domain and domains - {found.domain}:
-        reason = f"{text} lies in {found.domain} alone, and machines are wanted in {', '.join(sorted(domains))}"
-        yield Finding("error", "network", reason, "Take a regional subnet, or that domain")
+        reason = f"{text} is in {found.domain} only, and machines are to be created in {', '.join(sorted(domains))}"
+        yield Finding("error", "network", reason, "Use a regional subnet, or that domain")
 
 
 def _public(found: Subnet, text: str) -> Iterator[Finding]:
     if found.private:
         reason = f"{text} prohibits public addresses, and the controller needs one"
-        yield Finding("error", "network", reason, "Take another, or write `access: bastion` under network")
+        yield Finding("error", "network", reason, "Use another, or write `access: bastion` under network")
     elif isinstance(found.routes, tuple) and "internetgateway" not in found.routes:
         reason = f"{text} has no route to an internet gateway, so nobody can log in to the controller"
         yield Finding("error", "network", reason, "Add the route, or write `access: bastion` under network")
@@ -124,56 +126,65 @@ def _public(found: Subnet, text: str) -> Iterator[Finding]:
 def _private(found: Subnet, text: str) -> Iterator[Finding]:
     if not found.private:
         reason = f"{text} allows public addresses"
-        yield Finding("warning", "network", reason, "Nodes get none; a subnet that prohibits them is sure of it")
+        yield Finding(
+            "warning",
+            "network",
+            reason,
+            "gpucluster assigns none to nodes; only a subnet that prohibits them guarantees it",
+        )
     if not isinstance(found.routes, tuple):
         return
     if not {"natgateway", "drg", "privateip", "internetgateway"} & set(found.routes):
-        reason = f"{text} has no route to a NAT gateway (nor to anything else outside)"
-        action = "Add it, or have mirrors of the operating system's packages inside: nodes install from them"
+        reason = f"{text} has no route to a NAT gateway (nor to another gateway)"
+        action = (
+            "Add one, or provide package mirrors inside the network: nodes install packages of their operating system"
+        )
         yield Finding("warning", "network", reason, action)
     if "servicegateway" not in found.routes:
         reason = f"{text} has no route to a service gateway"
-        action = "Add one for All Services: the Oracle Cloud Agent, and the controller's calls, take it"
+        action = "Add one for All Services: the Oracle Cloud Agent and the controller use it"
         yield Finding("warning", "network", reason, action)
 
 
 def _ingress(spec: ClusterSpec, found: Subnet, text: str, *, public: bool) -> Iterator[Finding]:
-    """What security lists let in; network security groups may let in more, so this only warns."""
+    """What the security lists allow. Network security groups may allow more, so this is only a warning."""
     if not isinstance(found.ingress, tuple):
         return
     if not any(rule.protocol == "all" and _covers(rule, spec.network.vcn_cidr) for rule in found.ingress):
-        reason = f"the security lists of {text} do not let everything in from {spec.network.vcn_cidr}"
-        action = "Add an ingress rule for all protocols: Slurm, NFS, LDAP and MPI choose many ports"
+        reason = f"the security lists of {text} do not allow all traffic from {spec.network.vcn_cidr}"
+        action = "Add an ingress rule for all protocols: Slurm, NFS, LDAP and MPI use many ports"
         yield Finding("warning", "network", reason, action)
     if public:
-        shut = [cidr for cidr in spec.network.ssh_allowed_cidrs if not any(_ssh(rule, cidr) for rule in found.ingress)]
-        if shut:
-            reason = f"the security lists of {text} do not let ssh in from {', '.join(shut[:_LISTED])}"
+        blocked = [
+            cidr for cidr in spec.network.ssh_allowed_cidrs if not any(_ssh(rule, cidr) for rule in found.ingress)
+        ]
+        if blocked:
+            reason = f"the security lists of {text} do not allow ssh from {', '.join(blocked[:_LISTED])}"
             yield Finding("warning", "network", reason, "Add an ingress rule for TCP port 22")
 
 
-def _ssh(rule: Rule, cidr: str) -> bool:
+def _ssh(rule: IngressRule, cidr: str) -> bool:
     port = rule.ports is None or rule.ports[0] <= 22 <= rule.ports[1]  # noqa: PLR2004
     return rule.protocol in ("all", "6") and port and _covers(rule, cidr)
 
 
-def _covers(rule: Rule, cidr: str) -> bool:
+def _covers(rule: IngressRule, cidr: str) -> bool:
     outer, inner = _network(rule.source), _network(cidr)
     return outer is not None and inner is not None and inner.subnet_of(outer)
 
 
-def _names_taken(spec: ClusterSpec, facts: Facts, found: Subnet, text: str, name: str) -> Iterator[Finding]:
-    standing = {one.name for one in facts.standing} if isinstance(facts.standing, tuple) else set()
-    wanted = requirements.host_names(spec, name) - standing
-    taken = sorted(wanted & {label.lower() for label in found.host_names})
-    # A cluster that stands has its own names, whether or not its instances could be listed.
-    if taken and not standing and not isinstance(facts.standing, Unknown):
-        reason = f"host names are taken in {text}: {', '.join(taken[:_LISTED])}"
-        yield Finding("error", "names", reason, "Rename the pool, or take a subnet without another cluster")
+def _names_in_use(spec: ClusterSpec, facts: Facts, found: Subnet, text: str, name: str) -> Iterator[Finding]:
+    own = {one.name for one in facts.instances} if isinstance(facts.instances, tuple) else set()
+    new = requirements.host_names(spec, name) - own
+    taken = sorted(new & {label.lower() for label in found.host_names})
+    # If the cluster exists, these are its own names, even if its instances could not be listed.
+    if taken and not own and not isinstance(facts.instances, Unknown):
+        reason = f"host names are in use in {text}: {', '.join(taken[:_LISTED])}"
+        yield Finding("error", "names", reason, "Rename the pool, or use a subnet without another cluster")
 
 
 def addresses(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
-    """Each subnet has an address for every machine there may ever be."""
+    """Each subnet has enough addresses for the highest number of machines."""
     cidrs = {"public": spec.network.public_subnet_cidr, "private": spec.network.private_subnet_cidr}
     for name, cidr in cidrs.items():
         subnet = _network(cidr or "")
@@ -186,25 +197,25 @@ def addresses(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
         needed = requirements.addresses(spec, name)[1] - (_ours(facts, name, spec, subnet) if used else 0)
         free = subnet.num_addresses - RESERVED_ADDRESSES - len(used)
         if free < needed:
-            taken = f", {len(used)} are in use" if used else ""
-            reason = f"the {name} subnet {cidr} has {free} free addresses{taken}, and {needed} more are needed at most"
-            yield Finding("error", "addresses", reason, "Take a larger subnet, or lower max_count")
+            in_use = f", {len(used)} are in use" if used else ""
+            reason = f"the {name} subnet {cidr} has {free} free addresses{in_use}, and {needed} more are needed at most"
+            yield Finding("error", "addresses", reason, "Use a larger subnet, or lower max_count")
 
 
 def _ours(facts: Facts, name: str, spec: ClusterSpec, subnet: IPv4Network) -> int:
-    """How many of the addresses in use are this cluster's: they need no further one."""
-    standing: tuple[Standing, ...] = facts.standing if isinstance(facts.standing, tuple) else ()
+    """How many of the addresses in use belong to this cluster."""
+    instances: tuple[Instance, ...] = facts.instances if isinstance(facts.instances, tuple) else ()
     public = spec.network.access == "public"
-    controllers = [one for one in standing if not one.pool]
+    controllers = [one for one in instances if not one.pool]
     if name == "public":
         return len(controllers)
-    target = MOUNT_TARGET_ADDRESSES if _inside(facts.mount_target, subnet) and not spec.storage.home.server else 0
-    bastion = BASTION_ADDRESSES if isinstance(facts.made, Made) and facts.made.bastions else 0
-    return len(standing) - (len(controllers) if public else 0) + target + bastion
+    target = MOUNT_TARGET_ADDRESSES if _is_inside(facts.mount_target, subnet) and not spec.storage.home.server else 0
+    bastion = BASTION_ADDRESSES if isinstance(facts.created, Created) and facts.created.bastions else 0
+    return len(instances) - (len(controllers) if public else 0) + target + bastion
 
 
 def file_system(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
-    """An existing file system is there, and where a mount target can reach it."""
+    """An existing file system is active, and in the availability domain of its mount target."""
     found = facts.file_system
     if found is None:
         return
@@ -213,7 +224,7 @@ def file_system(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
         yield from _refused(found, "storage", name, "storage.home.file_system_id")
         return
     if found.state != "ACTIVE":
-        yield Finding("error", "storage", f"{name} is {found.state}", "Take another")
+        yield Finding("error", "storage", f"{name} is {found.state}", "Use another")
     domain = requirements.machines(spec, facts.domains if isinstance(facts.domains, tuple) else ())[0].domain
     if domain and found.domain != domain:
         reason = f"{name} is in {found.domain}, and its mount target would be in {domain}"
@@ -222,24 +233,24 @@ def file_system(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
 
 def _refused(found: Unknown, check: str, name: str, key: str) -> Iterator[Finding]:
     if found.refused:
-        reason = f"{name} is not there, or not to be seen by this user"
+        reason = f"{name} does not exist, or this user may not see it"
         yield Finding("error", check, reason, f"Check {key} in cluster.yml. {found.action}")
 
 
-def _meet(one: str, other: str) -> bool:
+def _overlaps(one: str, other: str) -> bool:
     first, second = _network(one), _network(other)
     return first is not None and second is not None and first.overlaps(second)
 
 
 def _network(text: str) -> IPv4Network | None:
-    """None for what is none: an IPv6 range, or the name of a service."""
+    """The network; None for anything else: an IPv6 range, or the name of a service."""
     try:
         return IPv4Network(text, strict=False)
     except ValueError:
         return None
 
 
-def _inside(address: str, subnet: IPv4Network) -> bool:
+def _is_inside(address: str, subnet: IPv4Network) -> bool:
     try:
         return IPv4Address(address) in subnet
     except ValueError:

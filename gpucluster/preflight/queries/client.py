@@ -1,4 +1,4 @@
-"""Asking the cloud one thing: an answer, or why there is none. Never an exception, never for long."""
+"""One query to the cloud: an answer, or the reason why there is none. It never raises, and never takes long."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 
 from gpucluster.cloud.client import Access, refusals
 from gpucluster.errors import CloudError
-from gpucluster.preflight.facts import Unknown
+from gpucluster.preflight.facts import NOT_FOUND, Unknown
 
 T = TypeVar("T")
 
-# Seconds that one request may take, and the pauses before it is sent again where the cloud was busy.
-PATIENCE = 6.0
+# Timeout of one request in seconds, and the pauses before a request is repeated when the cloud was busy.
+TIMEOUT = 6.0
 _PAUSES = (0.4, 1.2)
 _LATER = "Try again later"
 
 
-class Asker:
-    """Asks with the operator's key. Safe to use from several threads."""
+class QueryClient:
+    """Sends queries with the operator's key. Safe to use from several threads."""
 
     def __init__(self, access: Access) -> None:
         self.access = access
@@ -28,20 +28,20 @@ class Asker:
         self._lock = threading.Lock()
 
     def client(self, service: str, name: str) -> Any:
-        """A client that waits for nobody, made once."""
+        """An SDK client with a short timeout and without the SDK's own retries, made once."""
         with self._lock:
             if (service, name) not in self._clients:
                 signer = next((one.base_client.signer for one in self._clients.values()), None)
-                self._clients[service, name] = self.access.client(service, name, patience=PATIENCE, signer=signer)
+                self._clients[service, name] = self.access.client(service, name, patience=TIMEOUT, signer=signer)
             return self._clients[service, name]
 
-    def ask(self, check: str, what: str, allow: str, call: Callable[[], T]) -> T | Unknown:
-        """The answer of `call`, or why there is none.
+    def query(self, check: str, what: str, allow: str, call: Callable[[], T]) -> T | Unknown:
+        """The result of `call`, or the reason why there is none.
 
         Args:
             check: the check that needs it.
-            what: as it stands in "could not read ...".
-            allow: the right that it takes, as in a policy: `read vcns in compartment id ocid1...`.
+            what: the object of "could not read ...".
+            allow: the permission that it takes, as in a policy: `read vcns in compartment id ocid1...`.
         """
         for pause in (*_PAUSES, None):
             found = self._once(check, what, allow, call)
@@ -52,23 +52,23 @@ class Asker:
 
     def _once(self, check: str, what: str, allow: str, call: Callable[[], T]) -> T | Unknown:
         try:
-            with refusals("asking"):
+            with refusals("query"):
                 return call()
         except CloudError as error:
             return Unknown(check, what, _reason(error), error.status, _action(error.status, allow))
         except Exception as error:
-            # Whatever stands between us and the cloud may answer what the SDK can't read: one fact is not known, and
-            # that must not be the end of the others.
-            return Unknown(check, what, f"the answer could not be understood: {error!r}"[:300], action=_LATER)
+            # A proxy may answer something that the SDK can't parse. Then this one fact is unknown; the others must
+            # still be read.
+            return Unknown(check, what, f"the answer could not be parsed: {error!r}"[:300], action=_LATER)
 
 
 def _reason(error: CloudError) -> str:
-    what = error.what.removeprefix("asking: ")
+    what = error.what.removeprefix("query: ")
     return f"{what} ({error.where})" if error.where else what
 
 
 def _action(status: int, allow: str) -> str:
-    if status == 404:  # noqa: PLR2004
-        right = f"Allow group <yours> to {allow}"
-        return f"If it is there, an administrator can let you see it: {right} (all rights: gpucluster policies)"
+    if status == NOT_FOUND:
+        statement = f"Allow group <yours> to {allow}"
+        return f"If it exists, an administrator can permit it: {statement} (all permissions: gpucluster policies)"
     return _LATER

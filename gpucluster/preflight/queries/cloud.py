@@ -1,5 +1,4 @@
-"""What the cloud is asked, one function a question. Each only reads: GET, and the report on free hosts, which is a POST
-that changes nothing."""
+"""Queries to the cloud, one method each. They only read: GET, and the capacity report, a POST that changes nothing."""
 
 from __future__ import annotations
 
@@ -15,35 +14,35 @@ from gpucluster.cloud.elastic_instances import BUILDER, NODE
 from gpucluster.preflight.facts import (
     Capacity,
     Compartment,
+    Created,
     FileSystem,
-    Image,
+    FoundImage,
+    IngressRule,
+    Instance,
     Limit,
     LimitKey,
-    Made,
     Reservation,
-    Rule,
-    Standing,
     Subnet,
     Unknown,
     Vcn,
 )
-from gpucluster.preflight.queries.client import Asker
-from gpucluster.preflight.requirements import Machine
+from gpucluster.preflight.queries.client import QueryClient
+from gpucluster.preflight.requirements import MachineGroup
 
 _GONE = ("TERMINATED", "TERMINATING", "DELETED")
 
 
-class Reads:
-    """Questions about one cluster's surroundings.
+class CloudQueries:
+    """Queries about one cluster and its surroundings.
 
     Args:
-        cluster: its name, by which its own things are told from others.
+        cluster: its name; the tag with it marks the cluster's own resources.
     """
 
-    def __init__(self, asker: Asker, cluster: str) -> None:
-        self._asker = asker
+    def __init__(self, client: QueryClient, cluster: str) -> None:
+        self._client = client
         self._tag = (handover.CLUSTER_TAG, cluster)
-        self._compartment = asker.access.compartment_id
+        self._compartment = client.access.compartment_id
         self._here = f"in compartment id {self._compartment}"
 
     def compartment(self) -> Compartment | Unknown:
@@ -54,7 +53,7 @@ class Reads:
             return Compartment(str(found.name), str(found.lifecycle_state))
 
         what, allow = f"the compartment {self._compartment}", "inspect compartments in tenancy"
-        return self._asker.ask("compartment", what, allow, read)
+        return self._client.query("compartment", what, allow, read)
 
     def domains(self) -> tuple[str, ...] | Unknown:
         """The availability domains of the region."""
@@ -62,30 +61,30 @@ class Reads:
         def read() -> tuple[str, ...]:
             return tuple(str(one.name) for one in self._identity.list_availability_domains(self._compartment).data)
 
-        return self._asker.ask("domains", "the availability domains", "inspect compartments in tenancy", read)
+        return self._client.query("domains", "the availability domains", "inspect compartments in tenancy", read)
 
     def shapes(self, domain: str) -> frozenset[str] | Unknown:
-        """What is offered in a domain."""
+        """The shapes that are offered in a domain."""
 
         def read() -> frozenset[str]:
             listed = everything(self._compute.list_shapes, self._compartment, availability_domain=domain)
             return frozenset(str(one.shape) for one in listed)
 
-        return self._asker.ask("shapes", f"the shapes of {domain}", f"inspect instances {self._here}", read)
+        return self._client.query("shapes", f"the shapes of {domain}", f"inspect instances {self._here}", read)
 
-    def standing(self) -> tuple[Standing, ...] | Unknown:
-        """The instances of this cluster."""
+    def instances(self) -> tuple[Instance, ...] | Unknown:
+        """The existing instances of this cluster."""
         key, name = self._tag
 
-        def read() -> tuple[Standing, ...]:
+        def read() -> tuple[Instance, ...]:
             listed = everything(self._compute.list_instances, self._compartment)
             return tuple(
-                _standing(one)
+                _instance(one)
                 for one in listed
                 if (one.freeform_tags or {}).get(key) == name and one.lifecycle_state not in _GONE
             )
 
-        return self._asker.ask("limits", "which instances stand", f"read instances {self._here}", read)
+        return self._client.query("limits", "which instances exist", f"read instances {self._here}", read)
 
     def limit(self, key: LimitKey) -> Limit | Unknown:
         """What is left of a service limit."""
@@ -93,25 +92,25 @@ class Reads:
 
         def read() -> Limit:
             where = {"availability_domain": domain} if domain else {}
-            client = self._asker.client("limits", "LimitsClient")
+            client = self._client.client("limits", "LimitsClient")
             found = client.get_resource_availability(service, name, self._compartment, **where).data
             return Limit(found.available, found.used, found.effective_quota_value)
 
         what = f"the limit {name}" + (f" in {domain}" if domain else "")
-        found = self._asker.ask("limits", what, "read resource-availability in tenancy", read)
+        found = self._client.query("limits", what, "read resource-availability in tenancy", read)
         if isinstance(found, Unknown) and found.refused:
             names = f"oci limits value list --service-name {service} --compartment-id <the tenancy> --all"
-            return replace(found, action=f"{found.action}. Or it goes by another name here: {names}")
+            return replace(found, action=f"{found.action}. Or the limit has another name in this tenancy: {names}")
         return found
 
-    def capacity(self, machine: Machine, tenancy: str) -> Capacity | Unknown:
+    def capacity(self, machine: MachineGroup, tenancy: str) -> Capacity | Unknown:
         """How many hosts are free for a machine."""
 
         def read() -> Capacity:
             size = model(
                 "core", "CapacityReportInstanceShapeConfig", ocpus=machine.ocpus, memory_in_gbs=machine.memory_gb
             )
-            wish = model(
+            availability = model(
                 "core",
                 "CreateCapacityReportShapeAvailabilityDetails",
                 instance_shape=machine.shape,
@@ -122,13 +121,13 @@ class Reads:
                 "CreateComputeCapacityReportDetails",
                 compartment_id=tenancy,
                 availability_domain=machine.domain,
-                shape_availabilities=[wish],
+                shape_availabilities=[availability],
             )
             found = self._compute.create_compute_capacity_report(body).data.shape_availabilities[0]
             return Capacity(str(found.availability_status), found.available_count)
 
         what = f"how many hosts are free for {machine.place}"
-        return self._asker.ask("capacity", what, "manage compute-capacity-reports in tenancy", read)
+        return self._client.query("capacity", what, "manage compute-capacity-reports in tenancy", read)
 
     def reservation(self, ocid: str) -> Reservation | Unknown:
         """A capacity reservation."""
@@ -142,71 +141,71 @@ class Reads:
             return Reservation(str(found.lifecycle_state), str(found.availability_domain), left)
 
         what, allow = f"the capacity reservation {ocid}", f"read compute-capacity-reservations {self._here}"
-        return self._asker.ask("reservation", what, allow, read)
+        return self._client.query("reservation", what, allow, read)
 
-    def image(self, machine: Machine) -> Image | Unknown:
-        """The image that a machine is to boot from."""
-        wish = machine.image
-        read: Callable[[], Image] = partial(self._image_by_name, machine)
+    def image(self, machine: MachineGroup) -> FoundImage | Unknown:
+        """The image of a machine."""
+        image = machine.image
+        read: Callable[[], FoundImage] = partial(self._image_by_name, machine)
         what, allow = "the images", f"read instance-images {self._here}"
-        if wish.listing:
-            read = partial(self._listed_image, wish.listing, wish.listing_version, machine.shape)
-            what, allow = f"the marketplace listing {wish.listing}", "read app-catalog-listing in tenancy"
-        elif wish.ocid:
-            read = partial(self._image_by_id, wish.ocid, machine.shape)
-            what = f"the image {wish.ocid}"
-        return self._asker.ask("image", what, allow, read)
+        if image.listing:
+            read = partial(self._listed_image, image.listing, image.listing_version, machine.shape)
+            what, allow = f"the marketplace listing {image.listing}", "read app-catalog-listing in tenancy"
+        elif image.ocid:
+            read = partial(self._image_by_id, image.ocid, machine.shape)
+            what = f"the image {image.ocid}"
+        return self._client.query("image", what, allow, read)
 
-    def _image_by_id(self, ocid: str, shape: str) -> Image:
+    def _image_by_id(self, ocid: str, shape: str) -> FoundImage:
         image = self._compute.get_image(ocid).data
-        entries = self._asker.ask(
+        entries = self._client.query(
             "image",
-            f"which shapes the image {ocid} fits",
+            f"the compatible shapes of the image {ocid}",
             f"read instance-images {self._here}",
             lambda: everything(self._compute.list_image_shape_compatibility_entries, ocid),
         )
         fits = None if isinstance(entries, Unknown) else any(one.shape == shape for one in entries)
         return _image(image, fits)
 
-    def _image_by_name(self, machine: Machine) -> Image:
-        wish = machine.image
-        wanted = {
-            "operating_system": wish.operating_system,
-            "operating_system_version": wish.version,
-            "display_name": wish.name,
+    def _image_by_name(self, machine: MachineGroup) -> FoundImage:
+        image = machine.image
+        criteria = {
+            "operating_system": image.operating_system,
+            "operating_system_version": image.version,
+            "display_name": image.name,
         }
-        filters: Mapping[str, Any] = {name: value for name, value in wanted.items() if value}
+        filters: Mapping[str, Any] = {name: value for name, value in criteria.items() if value}
         order = {"sort_by": "TIMECREATED", "sort_order": "DESC", "lifecycle_state": "AVAILABLE"}
         for fits, shape in ((True, {"shape": machine.shape}), (False, {})):
             listed = everything(self._compute.list_images, self._compartment, **filters, **order, **shape)
-            # Terraform passes over what was baked for elastic nodes: it has the operating system's name, too.
+            # Terraform ignores the images that were baked for elastic nodes, which have the same operating system.
             found = [one for one in listed if (one.freeform_tags or {}).get("role") != BAKED]
             if found:
                 return _image(found[0], fits)
-        return Image("")
+        return FoundImage("")
 
-    def _listed_image(self, wish: str, version: str | None, shape: str) -> Image:
-        listing = self._listing(wish)
+    def _listed_image(self, wanted: str, version: str | None, shape: str) -> FoundImage:
+        listing = self._listing(wanted)
         if not listing:
-            return Image("")
+            return FoundImage("")
         listed = everything(self._compute.list_app_catalog_listing_resource_versions, listing, sort_order="DESC")
         versions = tuple(str(one.listing_resource_version) for one in listed)
         chosen = version or next(iter(versions), "")
         if chosen not in versions:
-            return Image("", listing=listing, listing_versions=versions)
+            return FoundImage("", listing=listing, listing_versions=versions)
         one = self._compute.get_app_catalog_listing_resource_version(listing, chosen).data
         fits = shape in one.compatible_shapes if one.compatible_shapes else None
         terms = () if self._subscribed(listing, chosen) else self._terms(listing, chosen)
-        return Image(
-            str(one.listing_resource_id), wish, fits=fits, listing=listing, listing_version=chosen,
+        return FoundImage(
+            str(one.listing_resource_id), wanted, fits=fits, listing=listing, listing_version=chosen,
             listing_versions=versions, terms=terms,
         )  # fmt: skip
 
-    def _listing(self, wish: str) -> str:
-        if wish.startswith("ocid1."):
-            return str(self._compute.get_app_catalog_listing(wish).data.listing_id)
-        found = everything(self._compute.list_app_catalog_listings, display_name=wish)
-        return next((str(one.listing_id) for one in found if one.display_name == wish), "")
+    def _listing(self, wanted: str) -> str:
+        if wanted.startswith("ocid1."):
+            return str(self._compute.get_app_catalog_listing(wanted).data.listing_id)
+        found = everything(self._compute.list_app_catalog_listings, display_name=wanted)
+        return next((str(one.listing_id) for one in found if one.display_name == wanted), "")
 
     def _subscribed(self, listing: str, version: str) -> bool:
         found = everything(self._compute.list_app_catalog_subscriptions, self._compartment, listing_id=listing)
@@ -223,11 +222,11 @@ class Reads:
             listed = everything(self._network.list_vcns, self._compartment)
             return tuple(self._vcn(one) for one in listed if one.lifecycle_state not in _GONE)
 
-        return self._asker.ask("overlap", "the networks of the compartment", f"read vcns {self._here}", read)
+        return self._client.query("overlap", "the networks of the compartment", f"read vcns {self._here}", read)
 
     def vcn(self, ocid: str) -> Vcn | Unknown:
         """An existing network."""
-        return self._asker.ask(
+        return self._client.query(
             "network",
             f"the VCN {ocid}",
             "use virtual-network-family in the compartment of the network",
@@ -246,11 +245,11 @@ class Reads:
         )
 
     def subnet(self, ocid: str) -> Subnet | Unknown:
-        """An existing subnet, with what it routes to, lets in, and has in use."""
+        """An existing subnet with its routes, ingress rules and addresses in use."""
         allow = "use virtual-network-family in the compartment of the network"
 
         def part(what: str, call: Callable[[], Any]) -> Any:
-            return self._asker.ask("network", f"{what} of the subnet {ocid}", allow, call)
+            return self._client.query("network", f"{what} of the subnet {ocid}", allow, call)
 
         def read() -> Subnet:
             found = self._network.get_subnet(ocid).data
@@ -272,62 +271,62 @@ class Reads:
                 host_names=tuple(str(one.hostname_label) for one in known if one.hostname_label),
             )
 
-        return self._asker.ask("network", f"the subnet {ocid}", allow, read)
+        return self._client.query("network", f"the subnet {ocid}", allow, read)
 
-    def _ingress(self, lists: list[str]) -> tuple[Rule, ...]:
+    def _ingress(self, lists: list[str]) -> tuple[IngressRule, ...]:
         found = [self._network.get_security_list(ocid).data for ocid in lists]
         return tuple(_rule(rule) for one in found for rule in one.ingress_security_rules or [])
 
-    def made(self, domain: str, *, bastions: bool) -> Made | Unknown:
+    def created(self, domain: str, *, bastions: bool) -> Created | Unknown:
         """This cluster's storage in a domain, and its bastion."""
 
         def ours(found: list[Any]) -> int:
             key, name = self._tag
             return sum((one.freeform_tags or {}).get(key) == name and one.lifecycle_state not in _GONE for one in found)
 
-        def read() -> Made:
-            client = self._asker.client("file_storage", "FileStorageClient")
+        def read() -> Created:
+            client = self._client.client("file_storage", "FileStorageClient")
             where = (self._compartment, domain)
-            return Made(
+            return Created(
                 ours(everything(client.list_file_systems, *where)),
                 ours(everything(client.list_mount_targets, *where)),
                 ours(everything(self._bastion.list_bastions, self._compartment)) if bastions else 0,
             )
 
         allow = f"inspect file-family {self._here}"
-        return self._asker.ask("limits", "which file systems and mount targets stand", allow, read)
+        return self._client.query("limits", "which file systems and mount targets exist", allow, read)
 
     def file_system(self, ocid: str) -> FileSystem | Unknown:
         """An existing file system."""
 
         def read() -> FileSystem:
-            client = self._asker.client("file_storage", "FileStorageClient")
+            client = self._client.client("file_storage", "FileStorageClient")
             found = client.get_file_system(ocid).data
             return FileSystem(str(found.lifecycle_state), str(found.availability_domain))
 
         what, allow = f"the file system {ocid}", "use file-systems in the compartment of the file system"
-        return self._asker.ask("storage", what, allow, read)
+        return self._client.query("storage", what, allow, read)
 
     @property
     def _identity(self) -> Any:
-        return self._asker.client("identity", "IdentityClient")
+        return self._client.client("identity", "IdentityClient")
 
     @property
     def _bastion(self) -> Any:
-        return self._asker.client("bastion", "BastionClient")
+        return self._client.client("bastion", "BastionClient")
 
     @property
     def _compute(self) -> Any:
-        return self._asker.client("core", "ComputeClient")
+        return self._client.client("core", "ComputeClient")
 
     @property
     def _network(self) -> Any:
-        return self._asker.client("core", "VirtualNetworkClient")
+        return self._client.client("core", "VirtualNetworkClient")
 
 
-def _standing(found: Any) -> Standing:
+def _instance(found: Any) -> Instance:
     size, tags = found.shape_config, found.freeform_tags or {}
-    return Standing(
+    return Instance(
         str(found.display_name),
         str(found.shape),
         str(found.availability_domain),
@@ -338,8 +337,8 @@ def _standing(found: Any) -> Standing:
     )
 
 
-def _image(found: Any, fits: bool | None) -> Image:
-    return Image(
+def _image(found: Any, fits: bool | None) -> FoundImage:
+    return FoundImage(
         str(found.id),
         str(found.display_name),
         str(found.lifecycle_state),
@@ -350,11 +349,11 @@ def _image(found: Any, fits: bool | None) -> Image:
 
 
 def _routes(table: Any) -> tuple[str, ...]:
-    """The kind of a route's target is the second word of its OCID."""
+    """The kinds of the route targets: the second part of their OCIDs."""
     return tuple(str(rule.network_entity_id).split(".")[1] for rule in table.route_rules or [])
 
 
-def _rule(rule: Any) -> Rule:
+def _rule(rule: Any) -> IngressRule:
     options = rule.tcp_options or rule.udp_options
     ports = options.destination_port_range if options else None
-    return Rule(str(rule.protocol), str(rule.source), (int(ports.min), int(ports.max)) if ports else None)
+    return IngressRule(str(rule.protocol), str(rule.source), (int(ports.min), int(ports.max)) if ports else None)

@@ -1,4 +1,4 @@
-"""What this machine is asked: the API key, the ssh key pair, the Terraform program. No network."""
+"""Queries to this machine: the API key, the ssh key pair, the Terraform program. No network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpucluster.spec import ClusterSpec
 from gpucluster.terraform import backends
 from gpucluster.terraform.runner import PINNED_VERSION, version_of
 
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 
 
 def key_file(config: Mapping[str, Any]) -> KeyFile:
@@ -26,17 +26,17 @@ def key_file(config: Mapping[str, Any]) -> KeyFile:
     path, expected = Path(str(config["key_file"])), str(config["fingerprint"])
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
-        held = path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         return KeyFile(path, expected, f"it can't be read: {error.strerror}")
     try:
-        return KeyFile(path, expected, mode=mode, fingerprint=fingerprint(held))
+        return KeyFile(path, expected, mode=mode, fingerprint=fingerprint(content))
     except ValueError as error:
         return KeyFile(path, expected, str(error), mode)
 
 
 def ssh_pair(spec: ClusterSpec) -> SshPair | Unknown | None:
-    """The operator's key pair; None where gpucluster makes one."""
+    """The operator's key pair; None if gpucluster generates it."""
     private, public = spec.ssh.private_key_path, " ".join((spec.ssh.public_key or "").split()[:2])
     if private is None:
         return None
@@ -47,17 +47,17 @@ def ssh_pair(spec: ClusterSpec) -> SshPair | Unknown | None:
     if mode & 0o077 or not os.access(private, os.R_OK):
         return SshPair(private, public, mode=mode)
     try:
-        # An empty passphrase, so that nobody is asked for one: a locked key is told by its refusal.
-        said = process.run(["ssh-keygen", "-y", "-P", "", "-f", str(private)], check=False, timeout=_PATIENCE)
+        # With an empty passphrase ssh-keygen does not ask for one; for a key that has one, it fails and says so.
+        result = process.run(["ssh-keygen", "-y", "-P", "", "-f", str(private)], check=False, timeout=_TIMEOUT)
     except GpuClusterError as error:
         return Unknown("ssh", f"the private key {private}", error.what, action=error.hint)
-    if said.returncode == 0:
-        return SshPair(private, public, mode=mode, derived=" ".join(said.stdout.split()[:2]))
-    return SshPair(private, public, mode=mode, locked="passphrase" in said.stderr)
+    if result.returncode == 0:
+        return SshPair(private, public, mode=mode, derived=" ".join(result.stdout.split()[:2]))
+    return SshPair(private, public, mode=mode, locked="passphrase" in result.stderr)
 
 
 def terraform(spec: ClusterSpec) -> Program | None:
-    """Whether Terraform knows the backend of the state; None where every release does that we take at all."""
+    """Whether Terraform supports the backend of the state; None if every supported release does."""
     backend = backends.Backend(spec.state.backend, {})
     if not backend.remote:
         return None
@@ -72,5 +72,5 @@ def terraform(spec: ClusterSpec) -> Program | None:
 
 
 def systems() -> frozenset[str]:
-    """The operating systems that our roles know, as `Ubuntu-24`."""
+    """The operating systems that the roles support, as `Ubuntu-24`."""
     return frozenset(file.stem for file in (ansible_dir() / "vars" / "os").glob("*.yml"))

@@ -1,4 +1,4 @@
-"""Facts for the tests of preflight: a wish of each kind, and surroundings in which nothing is wrong with it."""
+"""Facts for the tests of preflight: specs of each kind, and facts with which nothing is wrong."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.preflight.facts import (
-    Answer,
     Capacity,
     Compartment,
+    Created,
     Facts,
     FileSystem,
-    Image,
+    FirstCall,
+    FoundImage,
+    IngressRule,
     KeyFile,
     Limit,
-    Made,
     Program,
     Reservation,
-    Rule,
     SshPair,
     Subnet,
     Unknown,
     Vcn,
 )
 from gpucluster.spec import ClusterSpec, loads
-from tests.unit import spec_texts
+from tests.spec import spec_texts
 
 AD1, AD2 = "Uocm:US-ASHBURN-AD-1", "Uocm:US-ASHBURN-AD-2"
 VCN = "ocid1.vcn.oc1.iad.net"
@@ -48,8 +48,8 @@ LISTED = (("ocid: ocid1.image.oc1.iad.example", "listing: GPU Image"),)
 PERMANENT = (("    max_count: 8\n", ""),)
 
 
-def wish(folder: Path, *changes: tuple[str, str]) -> ClusterSpec:
-    """The wish for OCI with passages replaced: two H100 nodes that may become eight."""
+def desired(folder: Path, *changes: tuple[str, str]) -> ClusterSpec:
+    """A spec for OCI with passages replaced: two H100 nodes, at most eight."""
     (folder / "operator.pub").write_text(spec_texts.KEY + "\n")
     text = spec_texts.OCI
     for old, new in changes:
@@ -58,20 +58,20 @@ def wish(folder: Path, *changes: tuple[str, str]) -> ClusterSpec:
     return loads(text, str(folder / "cluster.yml"))
 
 
-def good(*wished: tuple[str, str], **changes: Any) -> Facts:
-    """Surroundings in which the wish is granted: of what exists already, those things that it names."""
+def good(*changed: tuple[str, str], **changes: Any) -> Facts:
+    """Facts with which the spec can be created: of existing resources, only those that it names."""
     key = " ".join(spec_texts.KEY.split()[:2])
-    image = Image("ocid1.image.oc1..u", "Canonical-Ubuntu-24.04", system="Canonical Ubuntu", version="24.04")
-    inside = (Rule("all", "10.0.0.0/8"), Rule("6", "203.0.113.0/24", (22, 22)))
+    image = FoundImage("ocid1.image.oc1..u", "Canonical-Ubuntu-24.04", system="Canonical Ubuntu", version="24.04")
+    inside = (IngressRule("all", "10.0.0.0/8"), IngressRule("6", "203.0.113.0/24", (22, 22)))
     facts = Facts(
         key_file=KeyFile(Path("/home/me/.oci/key.pem"), "aa:bb", fingerprint="aa:bb"),
-        answer=Answer("region us-ashburn-1", 200, skew=0.4),
+        first_call=FirstCall("region us-ashburn-1", 200, skew=0.4),
         regions=("us-ashburn-1", "eu-frankfurt-1"),
         home_region="us-ashburn-1",
         compartment=Compartment("hpc", "ACTIVE"),
         domains=(AD1, AD2),
         shapes={AD1: ALL, AD2: ALL},
-        standing=(),
+        instances=(),
         limits={
             CORES: Limit(100, 0), MEMORY: Limit(1000, 0), GPUS: Limit(64, 0), ("vcn", "vcn-count", ""): Limit(10, 0),
             ("filesystem", "mount-target-count", AD1): Limit(2, 0),
@@ -82,7 +82,7 @@ def good(*wished: tuple[str, str], **changes: Any) -> Facts:
         reservations={"h100": Reservation("ACTIVE", AD1, {GPU_SHAPE: 8})},
         systems=frozenset({"Ubuntu-24", "OracleLinux-8"}),
         vcns=(),
-        made=Made(),
+        created=Created(),
         vcn=Vcn(VCN, "net", ("10.0.0.0/16",), "net"),
         subnets={
             "public": Subnet(PUBLIC, VCN, "10.0.0.0/24", "pub", routes=("internetgateway",), ingress=inside),
@@ -95,11 +95,11 @@ def good(*wished: tuple[str, str], **changes: Any) -> Facts:
         ssh=SshPair(Path("/home/me/.ssh/id"), key, derived=key),
         terraform=Program(),
     )  # fmt: skip
-    if EXISTING[0] not in wished:
+    if EXISTING[0] not in changed:
         facts = replace(facts, vcn=None, subnets={})
-    if SHARED[0] not in wished:
+    if SHARED[0] not in changed:
         facts = replace(facts, file_system=None)
-    if RESERVED[0] not in wished:
+    if RESERVED[0] not in changed:
         facts = replace(facts, reservations={})
     return replace(facts, **changes)
 

@@ -12,7 +12,7 @@ from gpucluster.cloud.client import fingerprint
 from gpucluster.preflight.facts import SshPair
 from gpucluster.preflight.queries import local
 from gpucluster.spec import ClusterSpec
-from tests.unit.preflight_facts import wish
+from tests.preflight.preflight_facts import desired
 
 
 def _openssl(*words: str, given: bytes = b"") -> bytes:
@@ -54,15 +54,15 @@ def test_keys_that_can_not(key: bytes, tmp_path: Path) -> None:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Path:
-    """A key pair without a passphrase, where the wish looks for it."""
+    """A key pair without a passphrase, where the spec names it."""
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "me", "-f", str(tmp_path / "made")], check=True
     )
     return tmp_path / "made"
 
 
-def _wish_with(pair: Path) -> ClusterSpec:
-    return wish(pair.parent, ("public_key_file: operator.pub", f"public_key_file: {pair.name}.pub"))
+def _spec_with(pair: Path) -> ClusterSpec:
+    return desired(pair.parent, ("public_key_file: operator.pub", f"public_key_file: {pair.name}.pub"))
 
 
 def _asked(spec: ClusterSpec) -> SshPair:
@@ -72,12 +72,12 @@ def _asked(spec: ClusterSpec) -> SshPair:
 
 
 def test_a_pair_that_belongs_together(pair: Path) -> None:
-    found = _asked(_wish_with(pair))
+    found = _asked(_spec_with(pair))
     assert found.derived == found.public != ""
 
 
 def test_halves_of_two_pairs(pair: Path) -> None:
-    spec = _wish_with(pair)
+    spec = _spec_with(pair)
     pair.unlink()
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(pair)], input=b"y\n", check=True)
     found = _asked(spec)
@@ -87,11 +87,11 @@ def test_halves_of_two_pairs(pair: Path) -> None:
 
 def test_a_pair_with_a_passphrase(pair: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", str(pair)], check=True)
-    assert _asked(_wish_with(pair)).locked
+    assert _asked(_spec_with(pair)).locked
 
 
 def test_a_private_key_that_is_open_spoilt_or_elsewhere(pair: Path) -> None:
-    spec = _wish_with(pair)
+    spec = _spec_with(pair)
     pair.chmod(0o644)
     assert _asked(spec).mode == 0o644
     pair.chmod(0o600)
@@ -113,7 +113,7 @@ def test_terraform_must_know_the_backend(
     program.write_text(f'#!/bin/sh\necho \'{{"terraform_version": "{version}"}}\'\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/bin:/usr/bin")
-    found = local.terraform(wish(tmp_path, STATE))
+    found = local.terraform(desired(tmp_path, STATE))
     assert found is not None
     assert problem in found.problem
     assert bool(found.problem) == bool(found.action) == bool(problem)
@@ -123,13 +123,13 @@ def test_the_terraform_that_would_be_downloaded_counts_where_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    found = local.terraform(wish(tmp_path, STATE))
+    found = local.terraform(desired(tmp_path, STATE))
     assert found is not None
     assert "has no backend oci" in found.problem
 
 
 def test_a_local_state_takes_every_terraform(tmp_path: Path) -> None:
-    assert local.terraform(wish(tmp_path)) is None
+    assert local.terraform(desired(tmp_path)) is None
 
 
 def test_the_operating_systems_of_the_roles_are_known() -> None:

@@ -21,7 +21,7 @@ from gpucluster import shapes
 from gpucluster.errors import InputError
 from gpucluster.handover.user_data import MAX_BYTES, LocalDisk, Machine, RdmaAddressing, machine_of, user_data
 from gpucluster.spec import ClusterSpec, loads
-from tests.unit.spec_texts import LOCAL
+from tests.spec.spec_texts import LOCAL
 
 FILES = Path(str(resources.files("gpucluster").joinpath("handover", "user_data_files")))
 SCRIPTS = sorted(FILES.glob("*.sh"))

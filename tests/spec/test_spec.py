@@ -14,7 +14,7 @@ import yaml
 
 from gpucluster.errors import Finding, InputError
 from gpucluster.spec import ClusterSpec, json_schema, load, loads, overlapping_routes, template
-from tests.unit.spec_texts import KEY, LOCAL, OCI, public_key
+from tests.spec.spec_texts import KEY, LOCAL, OCI, public_key
 
 REPOSITORY = Path(__file__).parents[2]
 DEMO = REPOSITORY / "inventories" / "local" / "cluster.yml"

@@ -10,7 +10,7 @@ import pytest
 
 from gpucluster.errors import InputError
 from gpucluster.spec import document, load, loads
-from tests.unit.spec_texts import KEY, LOCAL, MARK, OCI, marked, public_key
+from tests.spec.spec_texts import KEY, LOCAL, MARK, OCI, marked, public_key
 
 SHORT_RSA = public_key("ssh-rsa", b"\1\0\1", b"\0" + b"\xff" * 128)
 LIAR = KEY.replace("ssh-ed25519", "ssh-rsa", 1)

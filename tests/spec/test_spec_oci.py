@@ -12,8 +12,8 @@ from gpucluster import handover, shapes
 from gpucluster.errors import InputError
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.spec.rules.state import BACKENDS
-from tests.unit.spec_texts import LOCAL, MARK, marked
-from tests.unit.test_spec_faults import findings
+from tests.spec.spec_texts import LOCAL, MARK, marked
+from tests.spec.test_spec_faults import findings
 
 NETWORK = "  public_subnet_cidr: 10.77.0.0/24\n"
 POOL = "    count: 2"

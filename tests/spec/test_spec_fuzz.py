@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpucluster.errors import InputError
 from gpucluster.spec import ClusterSpec, loads, template
-from tests.unit.spec_texts import KEY, LOCAL, OCI
+from tests.spec.spec_texts import KEY, LOCAL, OCI
 
 PRIVATE = (Path(__file__).parents[1] / "golden" / "oci_private" / "cluster.yml").read_text()
 BASES = [LOCAL, OCI, PRIVATE, template("demo", "local"), template("demo", "oci")]

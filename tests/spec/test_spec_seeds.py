@@ -12,7 +12,7 @@ import yaml
 
 from gpucluster import handover
 from gpucluster.spec import ClusterSpec, load
-from tests.unit.spec_texts import KEY
+from tests.spec.spec_texts import KEY
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
 SEEDS = ("seed-000-static", "seed-001-single-node", "seed-002-ondemand")

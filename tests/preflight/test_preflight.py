@@ -16,27 +16,27 @@ from gpucluster import handover
 from gpucluster.cli.output import JsonLines, findings
 from gpucluster.errors import PreflightError, PreflightFinding
 from gpucluster.preflight import Report, requirements
-from gpucluster.preflight.evaluate import CHECKS, judge
+from gpucluster.preflight.evaluate import CHECKS, evaluate
 from gpucluster.preflight.facts import (
-    Answer,
     Capacity,
     Compartment,
+    Created,
     Facts,
     FileSystem,
-    Image,
+    FirstCall,
+    FoundImage,
+    IngressRule,
+    Instance,
     KeyFile,
     Limit,
-    Made,
     Program,
     Reservation,
-    Rule,
     SshPair,
-    Standing,
     Unknown,
     Vcn,
 )
 from gpucluster.spec import ClusterSpec
-from tests.unit.preflight_facts import (
+from tests.preflight.preflight_facts import (
     AD1,
     AD2,
     CONTROLLER_SHAPE,
@@ -52,16 +52,16 @@ from tests.unit.preflight_facts import (
     RESERVED,
     SHARED,
     VCN,
+    desired,
     good,
     refused,
-    wish,
 )
 
 Changes = tuple[tuple[str, str], ...]
 KEY = Path("/home/me/.oci/key.pem")
 SSH = Path("/home/me/.ssh/id")
-GPU = Standing("h100-1", GPU_SHAPE, AD1, pool="h100")
-CONTROLLER = Standing("controller", CONTROLLER_SHAPE, AD1, 4, 32)
+GPU = Instance("h100-1", GPU_SHAPE, AD1, pool="h100")
+CONTROLLER = Instance("controller", CONTROLLER_SHAPE, AD1, 4, 32)
 SUBNETS: Mapping[str, Any] = good(*EXISTING).subnets
 UBUNTU: Any = good().images["h100"]
 
@@ -79,19 +79,19 @@ def _limits(**left: Limit | Unknown) -> dict[str, Any]:
     return {"limits": {**good().limits, **{keys[name]: one for name, one in left.items()}}}
 
 
-# What is wished, what is so, and what must be said of it: level, check, a passage.
+# What is changed, what is so, and what must be said of it: level, check, a passage.
 CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
     # credentials
     "no key": (
         (),
-        {"key_file": KeyFile(KEY, "aa:bb", "it can't be read: No such file or directory"), "answer": None},
+        {"key_file": KeyFile(KEY, "aa:bb", "it can't be read: No such file or directory"), "first_call": None},
         "error",
         "credentials",
         "No such file",
     ),
     "locked key": (
         (),
-        {"key_file": KeyFile(KEY, "aa:bb", "it has a passphrase"), "answer": None},
+        {"key_file": KeyFile(KEY, "aa:bb", "it has a passphrase"), "first_call": None},
         "error",
         "credentials",
         "passphrase",
@@ -105,33 +105,33 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
     ),
     "other fingerprint": (
         (),
-        {"key_file": KeyFile(KEY, "aa:bb", fingerprint="cc:dd"), "answer": Answer("region us-ashburn-1", 401)},
+        {"key_file": KeyFile(KEY, "aa:bb", fingerprint="cc:dd"), "first_call": FirstCall("region us-ashburn-1", 401)},
         "error",
         "credentials",
         "has cc:dd",
     ),
     "unknown key": (
         (),
-        {"answer": Answer("region us-ashburn-1", 401, "401 NotAuthenticated", 0.1)},
+        {"first_call": FirstCall("region us-ashburn-1", 401, "401 NotAuthenticated", 0.1)},
         "error",
         "credentials",
         "does not accept the signature",
     ),
     "no network": (
         (),
-        {"answer": Answer("region us-ashburn-1", 0, "[Errno 101] Network is unreachable")},
+        {"first_call": FirstCall("region us-ashburn-1", 0, "[Errno 101] Network is unreachable")},
         "error",
         "credentials",
         "Network is unreachable",
     ),
     # clock
-    "clock a little off": ((), {"answer": Answer("x", 200, skew=-61)}, "warning", "clock", "61 s behind"),
-    "clock far off": ((), {"answer": Answer("x", 401, skew=3600)}, "error", "clock", "3600 s ahead"),
+    "clock a little off": ((), {"first_call": FirstCall("x", 200, skew=-61)}, "warning", "clock", "61 s behind"),
+    "clock far off": ((), {"first_call": FirstCall("x", 401, skew=3600)}, "error", "clock", "3600 s ahead"),
     # region, compartment
     "region": ((), {"regions": ("uk-london-1",)}, "error", "region", "not subscribed"),
     "region of the profile says why": (
         (),
-        {"regions": ("uk-london-1",), "answer": Answer("region us-ashburn-1", 401)},
+        {"regions": ("uk-london-1",), "first_call": FirstCall("region us-ashburn-1", 401)},
         "error",
         "region",
         "us-ashburn-1",
@@ -159,7 +159,7 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
     ),
     "compartment deleted": ((), {"compartment": Compartment("hpc", "DELETED")}, "error", "compartment", "is DELETED"),
     # ssh, terraform
-    "ssh key elsewhere": ((), {"ssh": SshPair(SSH, "ssh-ed25519 A", exists=False)}, "warning", "ssh", "no file"),
+    "ssh key elsewhere": ((), {"ssh": SshPair(SSH, "ssh-ed25519 A", exists=False)}, "warning", "ssh", "not a file"),
     "open ssh key": ((), {"ssh": SshPair(SSH, "ssh-ed25519 A", mode=0o640)}, "error", "ssh", "mode 0640"),
     "locked ssh key": ((), {"ssh": SshPair(SSH, "ssh-ed25519 A", locked=True)}, "note", "ssh", "passphrase"),
     "spoilt ssh key": ((), {"ssh": SshPair(SSH, "ssh-ed25519 A")}, "error", "ssh", "can't be read"),
@@ -231,7 +231,7 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
     "limit unknown": ((), _limits(gpus=refused("limits", "the limit gpu-h100-count")), "warning", "limits", "gpu-h100"),
     "instances unknown": (
         (),
-        {**_limits(gpus=Limit(0, 0)), "standing": refused("limits", "which instances stand")},
+        {**_limits(gpus=Limit(0, 0)), "instances": refused("limits", "which instances stand")},
         "warning",
         "limits",
         "which instances stand",
@@ -278,7 +278,7 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
         {"reservations": {"h100": refused("reservation")}},
         "error",
         "reservation",
-        "not there",
+        "does not exist",
     ),
     "reservation elsewhere": (
         RESERVED,
@@ -302,8 +302,8 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
         "1 of BM.GPU.H100.8 left",
     ),
     # images
-    "no image": ((), {"images": {"controller": Image("")}}, "error", "image", "no image Canonical Ubuntu 24.04"),
-    "image gone": ((), {"images": {"h100": refused("image", "the image x")}}, "error", "image", "is not there"),
+    "no image": ((), {"images": {"controller": FoundImage("")}}, "error", "image", "no image Canonical Ubuntu 24.04"),
+    "image gone": ((), {"images": {"h100": refused("image", "the image x")}}, "error", "image", "does not exist"),
     "image unknown": (
         (),
         {"images": {"h100": refused("image", "the image x", 500)}},
@@ -312,7 +312,7 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
         "could not read",
     ),
     "image disabled": ((), _image(state="DISABLED"), "error", "image", "is DISABLED"),
-    "image does not fit": ((), _image(fits=False), "error", "image", "does not fit the shape"),
+    "image does not fit": ((), _image(fits=False), "error", "image", "is not compatible with the shape"),
     "image will fit": (
         (("login_user: ubuntu", "login_user: ubuntu, make_compatible: true"),),
         _image(fits=False),
@@ -328,10 +328,10 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
         "image",
         "26.04",
     ),
-    "no listing": (LISTED, {"images": {"h100": Image("")}}, "error", "image", "no marketplace listing GPU Image"),
+    "no listing": (LISTED, {"images": {"h100": FoundImage("")}}, "error", "image", "no marketplace listing GPU Image"),
     "no such version": (
         LISTED,
-        {"images": {"h100": Image("", listing="ocid1.l", listing_versions=("1", "2"))}},
+        {"images": {"h100": FoundImage("", listing="ocid1.l", listing_versions=("1", "2"))}},
         "error",
         "image",
         "no version",
@@ -343,9 +343,9 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
         "image",
         "accepts the terms",
     ),
-    "stand-in": ((), _image(stand_in="Debian 13"), "note", "image", "stand-in"),
+    "stand-in": ((), _image(stand_in="Debian 13"), "note", "image", "emulated here"),
     # networks
-    "no VCN": (EXISTING, {"vcn": refused("network")}, "error", "network", "is not there"),
+    "no VCN": (EXISTING, {"vcn": refused("network")}, "error", "network", "does not exist"),
     "VCN unknown": (
         EXISTING,
         {"vcn": refused("network", "the VCN", 503)},
@@ -383,7 +383,7 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
         _subnet("private", domain=AD2),
         "error",
         "network",
-        "alone",
+        "only",
     ),
     "public subnet is private": (EXISTING, _subnet("public", private=True), "error", "network", "prohibits public"),
     "public subnet without gateway": (EXISTING, _subnet("public", routes=()), "error", "network", "internet gateway"),
@@ -405,17 +405,17 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
     ),
     "VCN shut out": (
         EXISTING,
-        _subnet("private", ingress=(Rule("6", "10.0.0.0/16"), Rule("all", "fd00::/8"))),
+        _subnet("private", ingress=(IngressRule("6", "10.0.0.0/16"), IngressRule("all", "fd00::/8"))),
         "warning",
         "network",
-        "do not let everything in",
+        "do not allow all traffic",
     ),
     "ssh shut out": (
         EXISTING,
-        _subnet("public", ingress=(Rule("all", "10.0.0.0/16"), Rule("6", "0.0.0.0/0", (80, 80)))),
+        _subnet("public", ingress=(IngressRule("all", "10.0.0.0/16"), IngressRule("6", "0.0.0.0/0", (80, 80)))),
         "warning",
         "network",
-        "do not let ssh in",
+        "do not allow ssh",
     ),
     "names taken": (EXISTING, _subnet("private", host_names=("H100-2", "else")), "error", "names", "h100-2"),
     "subnet full": (
@@ -449,14 +449,14 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
 
 
 @pytest.mark.parametrize("changes", [(), EXISTING, SHARED, RESERVED, LISTED, PERMANENT])
-def test_nothing_is_said_of_a_wish_that_can_be_granted(changes: Changes, tmp_path: Path) -> None:
-    assert judge(wish(tmp_path, *changes), good(*changes)) == ()
+def test_nothing_is_said_of_a_spec_that_can_be_created(changes: Changes, tmp_path: Path) -> None:
+    assert evaluate(desired(tmp_path, *changes), good(*changes)) == ()
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_wrong_is_told_with_level_reason_and_action(case: str, tmp_path: Path) -> None:
     changes, facts, level, check, passage = CASES[case]
-    found = judge(wish(tmp_path, *changes), good(*changes, **facts))
+    found = evaluate(desired(tmp_path, *changes), good(*changes, **facts))
     fitting = [one for one in found if one.level == level and one.check == check and passage in one.reason]
     assert len(fitting) == 1, "\n".join(map(str, found)) or "nothing was found"
     assert fitting[0].action or level == "note"
@@ -467,56 +467,58 @@ def test_what_is_wrong_is_told_with_level_reason_and_action(case: str, tmp_path:
 @pytest.mark.parametrize(
     "facts",
     [
-        {"answer": Answer("x", 200, skew=59.0)},
-        {"answer": Answer("x", 404, skew=None)},
+        {"first_call": FirstCall("x", 200, skew=59.0)},
+        {"first_call": FirstCall("x", 404, skew=None)},
         {"limits": {GPUS: Limit(None)}},
         {"capacity": {(AD1, GPU_SHAPE): Capacity("AVAILABLE")}},
-        {"standing": (CONTROLLER, GPU, replace(GPU, name="h100-2")), **_limits(gpus=Limit(48, 16), cores=Limit(0, 4))},
+        {"instances": (CONTROLLER, GPU, replace(GPU, name="h100-2")), **_limits(gpus=Limit(48, 16), cores=Limit(0, 4))},
         {"vcns": (Vcn("v", "ours", ("10.0.0.0/16",), ours=True),), "limits": {("vcn", "vcn-count", ""): Limit(0, 1)}},
-        {"made": Made(1, 1), "limits": {("filesystem", "mount-target-count", AD1): Limit(0, 1)}},
-        {"standing": (GPU, replace(GPU, name="h100-2")), "capacity": {(AD1, GPU_SHAPE): Capacity("OUT", 0)}},
+        {"created": Created(1, 1), "limits": {("filesystem", "mount-target-count", AD1): Limit(0, 1)}},
+        {"instances": (GPU, replace(GPU, name="h100-2")), "capacity": {(AD1, GPU_SHAPE): Capacity("OUT", 0)}},
     ],
 )
 def test_what_is_no_trouble(facts: dict[str, Any], tmp_path: Path) -> None:
-    assert judge(wish(tmp_path), good(**facts)) == ()
+    assert evaluate(desired(tmp_path), good(**facts)) == ()
 
 
 def test_what_stands_already_needs_no_room(tmp_path: Path) -> None:
     """A second apply of a cluster that fills its limits and its subnet is not refused."""
-    spec = wish(tmp_path, *EXISTING, *PERMANENT)
+    spec = desired(tmp_path, *EXISTING, *PERMANENT)
     standing = (CONTROLLER, GPU, replace(GPU, name="h100-2"))
     ours = tuple(f"10.0.1.{n}" for n in range(2, 6))
     others = tuple(f"10.0.1.{n}" for n in range(6, 255))
     facts = good(
-        *EXISTING, standing=standing, mount_target="10.0.1.4", **_limits(gpus=Limit(0, 16)),
+        *EXISTING, instances=standing, mount_target="10.0.1.4", **_limits(gpus=Limit(0, 16)),
         **_subnet("private", in_use=(*ours, *others), host_names=("h100-1", "h100-2")),
     )  # fmt: skip
-    assert judge(spec, facts) == ()
-    bare = judge(spec, replace(facts, standing=(), mount_target=""))
+    assert evaluate(spec, facts) == ()
+    bare = evaluate(spec, replace(facts, instances=(), mount_target=""))
     assert {one.check for one in bare if one.level == "error"} == {"limits", "addresses", "names"}
 
 
 def test_elastic_nodes_that_stand_do_not_make_room_for_permanent_ones(tmp_path: Path) -> None:
     elastic = replace(GPU, name="h100-e1", elastic=True)
-    facts = good(standing=(GPU, elastic), **_limits(gpus=Limit(0, 16)))
-    (found,) = judge(wish(tmp_path, *PERMANENT), facts)
+    facts = good(instances=(GPU, elastic), **_limits(gpus=Limit(0, 16)))
+    (found,) = evaluate(desired(tmp_path, *PERMANENT), facts)
     assert "leaves 0, and 8 more" in found.reason
 
 
 def test_reserved_hosts_are_not_counted_against_the_limit(tmp_path: Path) -> None:
-    assert judge(wish(tmp_path, *RESERVED), good(*RESERVED, **_limits(gpus=Limit(0, 64)))) == ()
+    assert evaluate(desired(tmp_path, *RESERVED), good(*RESERVED, **_limits(gpus=Limit(0, 64)))) == ()
 
 
 def test_errors_come_first_and_nothing_is_said_twice(tmp_path: Path) -> None:
-    facts = good(answer=Answer("x", 200, skew=70), compartment=Compartment("c", "DELETED"), **_image(terms=("t",)))
-    found = judge(wish(tmp_path), facts)
+    facts = good(
+        first_call=FirstCall("x", 200, skew=70), compartment=Compartment("c", "DELETED"), **_image(terms=("t",))
+    )
+    found = evaluate(desired(tmp_path), facts)
     assert [one.level for one in found] == ["error", "warning", "note"]
     assert len(set(found)) == len(found)
 
 
 def test_what_could_not_be_read_for_one_reason_is_one_warning(tmp_path: Path) -> None:
     some = {key: refused("limits", f"the limit {key[1]}") for key in good().limits}
-    (found,) = judge(wish(tmp_path), good(limits=some))
+    (found,) = evaluate(desired(tmp_path), good(limits=some))
     assert found.level == "warning"
     assert "and 2 more" in found.reason
     assert "Allow group" in found.action
@@ -525,16 +527,16 @@ def test_what_could_not_be_read_for_one_reason_is_one_warning(tmp_path: Path) ->
 def test_a_cloud_that_answers_nothing_is_one_error(tmp_path: Path) -> None:
     down = refused("x", "all", 503)
     facts = good(
-        regions=down, compartment=down, domains=down, vcns=down, standing=down, shapes={}, images={"h100": down}
+        regions=down, compartment=down, domains=down, vcns=down, instances=down, shapes={}, images={"h100": down}
     )
-    (found,) = judge(wish(tmp_path), facts)
+    (found,) = evaluate(desired(tmp_path), facts)
     assert (found.level, found.check) == ("error", "credentials")
 
 
 def test_a_far_off_clock_is_the_only_thing_told(tmp_path: Path) -> None:
     """It explains why the signature is not believed; nothing else could be asked."""
-    facts = Facts(key_file=good().key_file, answer=Answer("region us-ashburn-1", 401, "no", skew=-900.0))
-    assert [one.check for one in judge(wish(tmp_path), facts)] == ["clock"]
+    facts = Facts(key_file=good().key_file, first_call=FirstCall("region us-ashburn-1", 401, "no", skew=-900.0))
+    assert [one.check for one in evaluate(desired(tmp_path), facts)] == ["clock"]
 
 
 def test_every_check_is_in_the_table_and_has_a_case() -> None:
@@ -549,13 +551,13 @@ def test_every_check_is_in_the_table_and_has_a_case() -> None:
 def test_demands_add_up_pools_of_one_limit(tmp_path: Path) -> None:
     second = ("pools:\n", "pools:\n  more:\n    shape: BM.GPU.H100.8\n    count: 1\n"
               "    image: {ocid: ocid1.image.oc1.iad.example, login_user: ubuntu}\n")  # fmt: skip
-    wanted = requirements.machines(wish(tmp_path, second), (AD1,))
+    wanted = requirements.machines(desired(tmp_path, second), (AD1,))
     demand = requirements.demands(wanted, ())[GPUS]
-    assert (demand.permanent, demand.most, demand.takers) == (24, 72, ("pools.more", "pools.h100"))
+    assert (demand.permanent, demand.most, demand.users) == (24, 72, ("pools.more", "pools.h100"))
 
 
 def test_the_names_of_hosts_are_those_of_the_handover(tmp_path: Path) -> None:
-    spec = wish(tmp_path)
+    spec = desired(tmp_path)
     assert requirements.host_names(spec, "private") == set(handover.permanent_names("h100", spec.pools["h100"]))
     assert requirements.host_names(spec, "public") == {"controller"}
 
@@ -598,16 +600,16 @@ def _any(hint: Any, name: str = "") -> st.SearchStrategy[Any]:
 
 
 @pytest.fixture(scope="module")
-def wishes(tmp_path_factory: pytest.TempPathFactory) -> list[ClusterSpec]:
-    folder = tmp_path_factory.mktemp("wishes")
-    return [wish(folder, *changes) for changes in ((), EXISTING, SHARED, RESERVED, LISTED)]
+def specs(tmp_path_factory: pytest.TempPathFactory) -> list[ClusterSpec]:
+    folder = tmp_path_factory.mktemp("specs")
+    return [desired(folder, *changes) for changes in ((), EXISTING, SHARED, RESERVED, LISTED)]
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(facts=_any(Facts))
-def test_no_facts_make_it_raise(facts: Facts, wishes: list[ClusterSpec]) -> None:
-    for spec in wishes:
-        for finding in judge(spec, facts):
+def test_no_facts_make_it_raise(facts: Facts, specs: list[ClusterSpec]) -> None:
+    for spec in specs:
+        for finding in evaluate(spec, facts):
             assert finding.level in ("error", "warning", "note")
             assert finding.reason
 
