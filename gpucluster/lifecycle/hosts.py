@@ -151,9 +151,11 @@ class Hosts:
 
     def _expectation(self, landscape: Landscape) -> Expectation:
         spec = self._tools.spec
-        wanted = {landscape.outputs.controller.name: user_data.machine_of(spec, None)}
+        wanted = {landscape.outputs.controller.name: user_data.boot_settings(spec, None)}
         wanted |= {
-            node.name: user_data.machine_of(spec, pool) for pool, nodes in landscape.members.items() for node in nodes
+            node.name: user_data.boot_settings(spec, pool)
+            for pool, nodes in landscape.members.items()
+            for node in nodes
         }
         return Expectation(
             hosts=[host.name for host in landscape.hosts],

@@ -1,4 +1,4 @@
-"""The rights that a cluster needs: the least that does, by what it wishes."""
+"""The permissions that a cluster needs: the least that is sufficient, depending on its spec."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def _spec(**changes: Any) -> ClusterSpec:
     """BASE with sections changed key by key; None takes a key away."""
     import yaml
 
-    wish = dict(BASE)
+    spec = dict(BASE)
     for section, change in changes.items():
-        known = wish.get(section) if section != "pools" else None
+        known = spec.get(section) if section != "pools" else None
         merged = {**known, **change} if isinstance(known, dict) else change
-        wish[section] = {key: value for key, value in merged.items() if value is not None}
-    return loads(yaml.safe_dump(wish))
+        spec[section] = {key: value for key, value in merged.items() if value is not None}
+    return loads(yaml.safe_dump(spec))
 
 
 def _policies(spec: ClusterSpec, **more: Any) -> Policies:
@@ -91,7 +91,7 @@ def test_the_rights_of_an_elastic_rdma_pool() -> None:
         ({"cloud": {"defined_tags": {"Finance.CostCenter": "gpu"}}}, "use tag-namespaces", True),
     ],
 )
-def test_a_feature_has_its_right_and_no_other_wish_has_it(changes: dict[str, Any], right: str, tenancy: bool) -> None:
+def test_a_feature_has_its_right_and_no_other_spec_has_it(changes: dict[str, Any], right: str, tenancy: bool) -> None:
     wanted = _policies(_spec(**changes))
     assert (right in _rights(wanted.controller)) is not tenancy
     assert (right in _rights(wanted.controller_tenancy)) is tenancy
@@ -106,7 +106,7 @@ def test_a_cluster_without_elastic_pools_has_no_dynamic_group() -> None:
     assert (wanted.controller, wanted.controller_tenancy, wanted.created) == ((), (), False)
     assert iam.tfvars(wanted) is None
     assert "manage dynamic-groups" not in _rights(wanted.operator_tenancy)
-    assert "the controller asks the cloud for nothing" in iam.text(wanted)
+    assert "the controller needs no permissions" in iam.text(wanted)
 
 
 def test_what_terraform_is_given() -> None:
@@ -229,7 +229,7 @@ def test_the_text_can_be_copied_and_says_where_to_find_the_controller() -> None:
     assert copied == [one.text for one in (*wanted.controller, *wanted.operator, *wanted.operator_tenancy)]
     assert "cluster.controller.id" not in iam.text(_policies(_spec()))
     assert wanted.to_dict()["controller"]["compartment"][0] == {
-        "feature": "elastic nodes: launch, look, end",
+        "feature": "elastic nodes: launch, list, terminate",
         "statement": wanted.controller[0].text,
     }
 
@@ -238,18 +238,18 @@ def test_the_text_as_a_whole() -> None:
     """What an administrator reads of the smallest elastic cluster."""
     text = iam.text(_policies(_spec(pools={"cpu": {
         "shape": "VM.Standard.E5.Flex", "ocpus": 4, "memory_gb": 32, "max_count": 2}})))  # fmt: skip
-    head = re.sub(r" where .*", "", text.partition("# --- for whoever")[0])
+    head = re.sub(r" where .*", "", text.partition("# --- for the users")[0])
     assert (
         head
         == f"""\
-# Rights for the cluster demo, compartment {HERE}
+# Permissions for the cluster demo, compartment {HERE}
 
 # --- for the controller: Terraform creates these ---
 # Dynamic group gpucluster-demo, identity domain Default, matching rule:
 instance.id = '{CONTROLLER}'
 
 # Policy gpucluster-demo in the cluster's compartment
-# elastic nodes: launch, look, end
+# elastic nodes: launch, list, terminate
 Allow dynamic-group gpucluster-demo to manage instances in compartment id {HERE}
 Allow dynamic-group gpucluster-demo to read instance-configurations in compartment id {HERE}
 Allow dynamic-group gpucluster-demo to manage instance-configurations in compartment id {HERE}
@@ -258,10 +258,10 @@ Allow dynamic-group gpucluster-demo to read instance-images in compartment id {H
 Allow dynamic-group gpucluster-demo to use vnics in compartment id {HERE}
 Allow dynamic-group gpucluster-demo to inspect vnic-attachments in compartment id {HERE}
 Allow dynamic-group gpucluster-demo to use subnets in compartment id {HERE}
-# ending a node that has volumes
+# terminating a node with volumes
 Allow dynamic-group gpucluster-demo to use volumes in compartment id {HERE}
 Allow dynamic-group gpucluster-demo to manage volume-attachments in compartment id {HERE}
-# why a launch failed
+# the reason of a failed launch
 Allow dynamic-group gpucluster-demo to inspect work-requests in compartment id {HERE}
 # the console of a node that does not join
 Allow dynamic-group gpucluster-demo to manage console-histories in compartment id {HERE}

@@ -19,21 +19,21 @@ from hypothesis import strategies as st
 
 from gpucluster import shapes
 from gpucluster.errors import InputError
-from gpucluster.handover.user_data import MAX_BYTES, LocalDisk, Machine, RdmaAddressing, machine_of, user_data
+from gpucluster.handover.user_data import MAX_BYTES, BootSettings, LocalDisk, RdmaAddressing, boot_settings, user_data
 from gpucluster.spec import ClusterSpec, loads
 from tests.spec.spec_texts import LOCAL
 
 FILES = Path(str(resources.files("gpucluster").joinpath("handover", "user_data_files")))
 SCRIPTS = sorted(FILES.glob("*.sh"))
 INTERFACES = shapes.get("BM.GPU4.8").rdma_interfaces
-FULL = Machine(
+FULL = BootSettings(
     "Asia/Tokyo",
     LocalDisk("/mnt/localdisk", 4),
     RdmaAddressing(INTERFACES, "10.0.1.0/24", "192.168.0.0/16"),
 )
 
 
-def files(machine: Machine) -> dict[str, Any]:
+def files(machine: BootSettings) -> dict[str, Any]:
     return {file["path"]: file for file in yaml.safe_load(user_data(machine))["write_files"]}
 
 
@@ -80,15 +80,15 @@ def test_what_is_written_is_the_script_without_comments_and_indentation() -> Non
 
 
 def test_a_machine_gets_only_what_it_needs() -> None:
-    plain = files(Machine("UTC"))
+    plain = files(BootSettings("UTC"))
     assert [path for path in plain if "local-disk" in path or "rdma" in path] == []
     assert plain["/etc/gpucluster/node.conf"]["content"] == "firewalld=off\n"
-    assert files(Machine("UTC", firewalld=True))["/etc/gpucluster/node.conf"]["content"] == "firewalld=on\n"
+    assert files(BootSettings("UTC", firewalld=True))["/etc/gpucluster/node.conf"]["content"] == "firewalld=on\n"
 
 
 def test_the_data_are_words_of_the_shell() -> None:
     disk = LocalDisk("/mnt/a b", 2, devices="/dev/x $(reboot) '")
-    text = files(Machine("UTC", disk))["/etc/gpucluster/node.conf"]["content"]
+    text = files(BootSettings("UTC", disk))["/etc/gpucluster/node.conf"]["content"]
     values = dict(word.split("=", 1) for word in shlex.split(text))
     assert (values["local_disk_mount_path"], values["local_disk_devices"]) == ("/mnt/a b", disk.devices)
 
@@ -208,14 +208,14 @@ def spec(**pool: Any) -> ClusterSpec:
 
 def test_a_pool_gets_the_drives_of_its_shape_and_the_controller_none() -> None:
     wish = spec()
-    assert machine_of(wish, "gpu") == Machine("Asia/Tokyo", LocalDisk("/mnt/localdisk", 4))
-    assert machine_of(wish, None) == Machine("Asia/Tokyo")
+    assert boot_settings(wish, "gpu") == BootSettings("Asia/Tokyo", LocalDisk("/mnt/localdisk", 4))
+    assert boot_settings(wish, None) == BootSettings("Asia/Tokyo")
 
 
 def test_addresses_are_given_where_they_are_wanted_from_us() -> None:
     wish = spec(rdma_addressing="cloud-init")
-    rdma = machine_of(wish, "gpu").rdma
+    rdma = boot_settings(wish, "gpu").rdma
     assert rdma is not None
     assert (rdma.interfaces, rdma.rdma_cidr) == (INTERFACES, "192.168.0.0/16")
     assert rdma.private_subnet_cidr == wish.network.private_subnet_cidr
-    assert machine_of(spec(rdma=False), "gpu").rdma is None
+    assert boot_settings(spec(rdma=False), "gpu").rdma is None

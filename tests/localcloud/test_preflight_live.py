@@ -31,7 +31,7 @@ from gpucluster.preflight import Finding
 from gpucluster.preflight.queries import client
 from gpucluster.spec import ClusterSpec, loads
 from tests.localcloud.api_harness import GPU_SHAPE, Api, running
-from tests.localcloud.relay import FirstCall, relaying
+from tests.localcloud.relay import Answer, relaying
 
 WISH = """\
 version: 1
@@ -173,7 +173,7 @@ def test_no_server_is_told_at_once(tmp_path: Path) -> None:
 def test_a_clock_that_is_off(api: Api, tmp_path: Path, seconds: int, level: str) -> None:
     """The relay sets back the Date of the answers: to us it looks as if our own clock were ahead."""
 
-    def earlier(path: str, answer: FirstCall) -> None:
+    def earlier(path: str, answer: Answer) -> None:
         answer.headers["date"] = formatdate(time.time() + seconds, usegmt=True)
 
     with relaying(api.endpoint) as relay:
@@ -185,7 +185,7 @@ def test_a_clock_that_is_off(api: Api, tmp_path: Path, seconds: int, level: str)
 
 
 def test_a_clock_so_far_off_that_nothing_is_believed(api: Api, tmp_path: Path) -> None:
-    def refuse(path: str, answer: FirstCall) -> None:
+    def refuse(path: str, answer: Answer) -> None:
         answer.status, answer.body = 401, b'{"code": "NotAuthenticated", "message": "no"}'
         answer.headers["date"] = formatdate(time.time() + 900, usegmt=True)
 
@@ -210,7 +210,7 @@ def test_an_unknown_domain(tmp_path: Path) -> None:
 
 
 def test_a_shape_that_is_offered_elsewhere(api: Api, tmp_path: Path) -> None:
-    def without(path: str, answer: FirstCall) -> None:
+    def without(path: str, answer: Answer) -> None:
         if "/shapes?" in path and "AD-1" in path:
             answer.body = json.dumps([one for one in json.loads(answer.body) if one["shape"] != GPU_SHAPE]).encode()
 
@@ -300,7 +300,7 @@ def test_a_cloud_that_is_down_is_one_error(api: Api, tmp_path: Path, monkeypatch
 
 
 def test_a_slow_answer_is_not_waited_for(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "PATIENCE", SLOW)
+    monkeypatch.setattr(client, "TIMEOUT", SLOW)
     api.faults({"operation": "ListVcns", "delay": 4})
     began = time.monotonic()
     found = _findings(tmp_path)
@@ -312,7 +312,7 @@ def test_a_slow_answer_is_not_waited_for(api: Api, tmp_path: Path, monkeypatch: 
 def test_an_answer_that_is_not_the_clouds(api: Api, tmp_path: Path, status: int) -> None:
     """A proxy with a page of its own: no traceback."""
 
-    def page(path: str, answer: FirstCall) -> None:
+    def page(path: str, answer: Answer) -> None:
         answer.status, answer.body = status, b"<html>Log in first</html>"
         answer.headers["content-type"] = "text/html"
 
