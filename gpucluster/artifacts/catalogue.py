@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpucluster import shapes
 from gpucluster.errors import InputError
 from gpucluster.spec import ClusterSpec
+from gpucluster.text import did_you_mean
 
 Format = Literal["deb", "rpm", "any"]
 Architecture = Literal["x86_64", "aarch64", "any"]
@@ -102,8 +102,7 @@ def wanted(
     known = _releases()
     for name in versions:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}"
+            hint = did_you_mean(name, known, most=1) or f"There are {', '.join(known)}"
             raise InputError(f"software.versions names {name}, and there is no such release", hint=hint)
     names = {component for runtime in runtimes for component in _COMPONENTS[runtime]}
     names |= {TOOLKIT} if runtimes and gpus_present else set()

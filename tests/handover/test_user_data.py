@@ -1,4 +1,4 @@
-"""User data: the same bytes for the same wish, within OCI's limit, and scripts that compute what Python says."""
+"""User data: the same bytes for the same spec, within OCI's limit, and scripts that compute what Python says."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_each_manager_of_networks_is_told_in_its_own_words() -> None:
     assert (values["IPADDR"], values["PREFIX"], values["DEFROUTE"]) == ("192.168.1.7", "24", "no")
 
 
-# from a wish
+# from a spec
 
 
 def spec(**pool: Any) -> ClusterSpec:
@@ -207,15 +207,15 @@ def spec(**pool: Any) -> ClusterSpec:
 
 
 def test_a_pool_gets_the_drives_of_its_shape_and_the_controller_none() -> None:
-    wish = spec()
-    assert boot_settings(wish, "gpu") == BootSettings("Asia/Tokyo", LocalDisk("/mnt/localdisk", 4))
-    assert boot_settings(wish, None) == BootSettings("Asia/Tokyo")
+    desired = spec()
+    assert boot_settings(desired, "gpu") == BootSettings("Asia/Tokyo", LocalDisk("/mnt/localdisk", 4))
+    assert boot_settings(desired, None) == BootSettings("Asia/Tokyo")
 
 
 def test_addresses_are_given_where_they_are_wanted_from_us() -> None:
-    wish = spec(rdma_addressing="cloud-init")
-    rdma = boot_settings(wish, "gpu").rdma
+    desired = spec(rdma_addressing="cloud-init")
+    rdma = boot_settings(desired, "gpu").rdma
     assert rdma is not None
     assert (rdma.interfaces, rdma.rdma_cidr) == (INTERFACES, "192.168.0.0/16")
-    assert rdma.private_subnet_cidr == wish.network.private_subnet_cidr
+    assert rdma.private_subnet_cidr == desired.network.private_subnet_cidr
     assert boot_settings(spec(rdma=False), "gpu").rdma is None
