@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -215,8 +213,7 @@ def test_the_template_is_valid(
     _against_schema(text)
 
 
-def test_the_demo_is_the_template() -> None:
-    assert DEMO.read_text() == template("demo", "local", schema="../../docs/reference/cluster.schema.json")
+def test_the_demo_has_one_pool_and_one_user() -> None:
     spec = load(DEMO)
     assert spec.network.vcn_cidr == "10.77.0.0/16"
     assert [(pool.shape, pool.count) for pool in spec.pools.values()] == [("BM.GPU4.8", 2)]
@@ -261,13 +258,6 @@ def test_the_schema_is_a_schema_and_accepts_what_is_right() -> None:
 def test_the_schema_refuses_what_is_wrong(old: str, new: str) -> None:
     with pytest.raises(jsonschema.ValidationError):
         _against_schema(LOCAL.replace(old, new))
-
-
-@pytest.mark.parametrize(("what", "file"), [("schema", "cluster.schema.json"), ("reference", "cluster-yml.md")])
-def test_the_generated_documents_are_up_to_date(what: str, file: str) -> None:
-    made = subprocess.run([sys.executable, "-m", "gpucluster.spec", what], capture_output=True, text=True, check=True)
-    written = (REPOSITORY / "docs" / "reference" / file).read_text()
-    assert made.stdout == written, f"run: python -m gpucluster.spec {what} > docs/reference/{file}"
 
 
 def test_every_key_of_the_model_is_in_the_reference() -> None:
