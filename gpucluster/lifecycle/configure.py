@@ -9,7 +9,7 @@ from gpucluster import handover
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration.runner import Ansible, PlaybookResult, write_inventory
-from gpucluster.configuration.verify import Check, Expectation, faults, evaluate, passed
+from gpucluster.configuration.verify import Check, Expectation, evaluate, faults, passed
 from gpucluster.errors import VerifyError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
@@ -118,9 +118,11 @@ class Configuration:
 
     def _expectation(self, deployment: Deployment) -> Expectation:
         spec = self._spec
-        machines = {deployment.outputs.controller.name: user_data.machine_of(spec, None)}
+        machines = {deployment.outputs.controller.name: user_data.boot_settings(spec, None)}
         machines |= {
-            node.name: user_data.machine_of(spec, pool) for pool, nodes in deployment.members.items() for node in nodes
+            node.name: user_data.boot_settings(spec, pool)
+            for pool, nodes in deployment.members.items()
+            for node in nodes
         }
         return Expectation(
             hosts=[host.name for host in deployment.hosts],

@@ -30,7 +30,7 @@ from gpucluster.spec import ClusterSpec, load
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
-from tests.unit.spec_texts import KEY, LOCAL, OCI
+from tests.spec.spec_texts import KEY, LOCAL, OCI
 
 OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.json"
 

@@ -16,7 +16,7 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
-from tests.unit.spec_texts import LOCAL
+from tests.spec.spec_texts import LOCAL
 
 OWNED = "module.home[0].oci_file_storage_file_system.this"
 

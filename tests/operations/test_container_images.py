@@ -19,7 +19,7 @@ from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError, ProcessError, ToolError
 from gpucluster.events import Event
 from gpucluster.spec import load
-from tests.unit.spec_texts import LOCAL
+from tests.spec.spec_texts import LOCAL
 
 _SSH = """#!{python} -S
 # A double of ssh: writes down its call, and gives the answer of the test.

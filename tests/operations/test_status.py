@@ -14,7 +14,7 @@ from gpucluster.spec import loads
 from gpucluster.ssh import Host
 from gpucluster.workspace.run_log import RunLog, RunStatus
 from gpucluster.workspace.saved_state import SavedState
-from tests.unit.spec_texts import LOCAL
+from tests.spec.spec_texts import LOCAL
 
 NODE = {"node": "compute-1", "state": "idle", "partition": "compute"}
 

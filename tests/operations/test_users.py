@@ -23,7 +23,7 @@ from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
 from gpucluster.events import Event
 from gpucluster.spec import load
-from tests.unit.spec_texts import KEY, LOCAL, public_key
+from tests.spec.spec_texts import KEY, LOCAL, public_key
 
 OTHER_KEY = public_key("ssh-ed25519", bytes(range(1, 33)), comment="carol@desk")
 SECRET = "correct horse; $(rm -rf /) 'battery'"
