@@ -237,7 +237,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "partition of Slurm's own": ("    max_count: 4", "    max_count: 4\n    partition: §default", "pools.cpu.partition", "the name default is reserved"),
     "partition in capitals": ("    max_count: 4", "    max_count: 4\n    partition: §GPU", "pools.cpu.partition", "lower-case"),
     "default in another partition": ("    max_count: 4", "    max_count: 4\n    partition: gpu\nslurm: {default_partition: §cpu}\nx:", "", ""),
-    "unknown time": ("software:", "autoscaler: {times: {§cooldown: 1}}\nsoftware:", "autoscaler.times.cooldown", "unknown timing. Did you mean cool_down"),
+    "unknown time": ("software:", "autoscaler: {times: {§cooldown: 1}}\nsoftware:", "autoscaler.times.cooldown", "unknown time. Did you mean cool_down"),
     "time of nothing": ("software:", "autoscaler: {times: {cool_down: §0}}\nsoftware:", "autoscaler.times.cool_down", "must be above 0"),
     "time in words": ("software:", "autoscaler: {times: {cool_down: §5m}}\nsoftware:", "autoscaler.times.cool_down", 'must be a number; got "5m"'),
     "quoted time": ("software:", 'autoscaler: {times: {cool_down: §"5"}}\nsoftware:', "autoscaler.times.cool_down", "Write it without quotes: 5"),
