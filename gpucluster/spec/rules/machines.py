@@ -10,6 +10,7 @@ from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
 from gpucluster.spec.rules.context import RuleContext
 from gpucluster.spec.rules.images import check_image
+from gpucluster.text import count
 
 RULES = (
     "A flexible shape (`...Flex`) needs `ocpus` and `memory_gb`, any other refuses them.",
@@ -47,9 +48,9 @@ def _check_size(context: RuleContext, path: Path, machine: Mapping[str, Any], na
         if key in machine and machine[key] is None:
             context.error((*path, key), f"is missing: {name} is a flexible shape", f"Add `{key}: {example}`")
     if isinstance(ocpus, int) and ocpus > limits.ocpus_max:
-        context.error((*path, "ocpus"), f"{name} has at most {limits.ocpus_max} OCPUs; got {ocpus}")
+        context.error((*path, "ocpus"), f"{name} has at most {count(limits.ocpus_max, 'OCPU')}; got {ocpus}")
     elif isinstance(ocpus, int) and isinstance(memory, int):
         most = min(limits.memory_gb_max, ocpus * limits.memory_gb_per_ocpu_max)
         if not ocpus <= memory <= most:
-            message = f"{name} with {ocpus} OCPUs has {ocpus} to {most} GB; got {memory}"
+            message = f"{name} with {count(ocpus, 'OCPU')} has {ocpus} to {most} GB; got {memory}"
             context.error((*path, "memory_gb"), message)

@@ -156,8 +156,9 @@ def _check_room_for_rdma(context: RuleContext, rdma: IPv4Network, private: IPv4N
         needed = blocks * private.num_addresses
         if pool.get("rdma_addressing") == "cloud-init" and needed > rdma.num_addresses:
             message = (
-                f"{rdma} has {rdma.num_addresses} addresses, {needed} are needed: pool {name} has {blocks} RDMA "
-                f"interfaces, and each needs as many as private_subnet_cidr has ({private.num_addresses})"
+                f"{rdma} has {rdma.num_addresses} addresses, {needed} are needed: pool {name} has "
+                f"{count(blocks, 'RDMA interface')}, and each needs as many as private_subnet_cidr has "
+                f"({private.num_addresses})"
             )
             prefix = 32 - (needed - 1).bit_length()
             context.error(("network", "rdma_cidr"), message, f"Use a /{prefix} or larger, or a smaller private subnet")
