@@ -74,8 +74,8 @@ class RdmaAddressing:
         if needed > ipaddress.IPv4Network(self.rdma_cidr).num_addresses:
             interfaces = count(len(self.interfaces), "RDMA interface")
             raise InputError(
-                f"network.rdma_cidr {self.rdma_cidr} is too small: a node has {interfaces}, and each needs a range as large "
-                f"as private_subnet_cidr {self.private_subnet_cidr}",
+                f"network.rdma_cidr {self.rdma_cidr} is too small: a node has {interfaces}, and each needs a range as "
+                f"large as private_subnet_cidr {self.private_subnet_cidr}",
                 hint="Use a larger rdma_cidr or a smaller private subnet",
             )
 

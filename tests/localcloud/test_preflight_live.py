@@ -33,7 +33,7 @@ from gpucluster.spec import ClusterSpec, loads
 from tests.localcloud.api_harness import GPU_SHAPE, Api, running
 from tests.localcloud.relay import Answer, relaying
 
-WISH = """\
+SPEC = """\
 version: 1
 name: look
 cloud: {provider: local}
@@ -79,7 +79,7 @@ def _here(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _spec(folder: Path, *changes: tuple[str, str]) -> ClusterSpec:
-    text = WISH
+    text = SPEC
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new, 1)
