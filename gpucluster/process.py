@@ -1,28 +1,34 @@
-"""The one door to other programs: an argument list in, never a shell."""
+"""The only module that runs other programs: an argument list in, never a shell."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from gpucluster.errors import EnvironmentFault, ProcessError
+from gpucluster.waiting import wait_until
 
 _TAIL = 2000
+_POLL = 0.1
+_CREDENTIALS = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+# `--debug` shows it. Never an environment and never an input: secrets travel there, and only there.
+_log = logging.getLogger(__name__)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
 class Completed:
-    """A program that ended. `stdout` and `stderr` are decoded as UTF-8, wrong bytes replaced."""
+    """A program that has ended. `stdout` and `stderr` are decoded as UTF-8; invalid bytes are replaced."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -31,8 +37,13 @@ class Completed:
 
 
 def without_colour(text: str) -> str:
-    """The text without the escape sequences that colour it on a terminal."""
+    """The text without the escape sequences for colours of a terminal."""
     return _COLOURS.sub("", text)
+
+
+def _shown(text: str) -> str:
+    """The text for the log: without colour, and without the password of a URL that somebody may have configured."""
+    return _CREDENTIALS.sub(r"\1:***@", without_colour(text))
 
 
 def _missing(program: str) -> EnvironmentFault:
@@ -41,9 +52,9 @@ def _missing(program: str) -> EnvironmentFault:
 
 def _raise_unless_ok(done: Completed) -> None:
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip())[-_TAIL:]
+        output = (done.stderr.strip() or done.stdout.strip())[-_TAIL:]
         raise ProcessError(
-            f"{done.argv[0]} ended with status {done.returncode}: {said or 'it said nothing'}",
+            f"{done.argv[0]} ended with status {done.returncode}: {output or 'it printed nothing'}",
             where=" ".join(done.argv[:3]),
             returncode=done.returncode,
             stdout=done.stdout,
@@ -56,18 +67,23 @@ def run(
     *,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-    input: bytes | str | None = None,  # the name that the standard library gives it
+    input: bytes | str | None = None,  # the name of this argument in the standard library
     timeout: float | None = None,
     check: bool = True,
 ) -> Completed:
-    """Run a program to its end and return what it said.
+    """Run a program to its end and return its output.
 
     Args:
         env: the whole environment of the program; None passes ours on.
-        timeout: seconds; the program is killed when they have passed.
+        timeout: seconds after which the program is killed.
         check: raise ProcessError on a status other than zero.
+
+    Raises:
+        EnvironmentFault: the program is not installed.
+        ProcessError: it was killed after `timeout`, or it failed and `check` is set.
     """
     data = input.encode() if isinstance(input, str) else input
+    _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
         done = subprocess.run(
             list(argv),
@@ -92,18 +108,20 @@ def run(
         done.stdout.decode(errors="replace"),
         done.stderr.decode(errors="replace"),
     )
+    _log_end(result)
     if check:
         _raise_unless_ok(result)
     return result
 
 
 def transfer(argv: Sequence[str], *, source: IO[bytes] | None = None, target: IO[bytes] | None = None) -> Completed:
-    """Run a program that reads from a file, or writes into one, so that no size matters; never raises on its status.
+    """Run a program that reads from a file or writes into one, of any size. Never raises on its status.
 
     Args:
-        source: its standard input, from where the file stands; None gives it an empty one.
-        target: where its standard output goes; None keeps it in the result.
+        source: its standard input, from the file's present position; None gives it an empty one.
+        target: the file for its standard output; None puts it into the result.
     """
+    _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
         done = subprocess.run(
             list(argv),
@@ -115,7 +133,9 @@ def transfer(argv: Sequence[str], *, source: IO[bytes] | None = None, target: IO
     except FileNotFoundError as error:
         raise _missing(argv[0]) from error
     out = (done.stdout or b"").decode(errors="replace")
-    return Completed(tuple(argv), done.returncode, out, done.stderr.decode(errors="replace"))
+    result = Completed(tuple(argv), done.returncode, out, done.stderr.decode(errors="replace"))
+    _log_end(result)
+    return result
 
 
 def stream(
@@ -128,16 +148,17 @@ def stream(
     input: str | None = None,
     private: bool = False,
 ) -> Completed:
-    """Run a program and hand over each line of its standard output as it comes; never raises on its status.
+    """Run a program and pass on each line of its standard output when it comes. Never raises on its status.
 
-    The program gets a session of its own, so that Ctrl-C in the terminal reaches only us: we pass on one SIGINT and
-    wait, for a program that is told twice (Terraform) gives up its state.
+    The program gets a session of its own, so that only we receive Ctrl-C from the terminal. We pass on one SIGINT and
+    wait: a second SIGINT would make Terraform exit without writing its state.
 
     Args:
-        on_error_line: is told each line of its standard error, by another thread.
-        input: what it reads, a few kilobytes at most; then its standard input ends.
-        private: what the program writes is for its owner only (umask 077).
+        on_error_line: called with each line of its standard error, by another thread.
+        input: its standard input, a few kilobytes at most.
+        private: files that the program creates are readable for the owner only (umask 077).
     """
+    _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
         child = subprocess.Popen(
             list(argv),
@@ -159,7 +180,7 @@ def stream(
     out: list[str] = []
     try:
         if child.stdin is not None and input is not None:
-            _hand_over(child.stdin, input)
+            _write_input(child.stdin, input)
         _pump(child, out, on_line)
     finally:
         if child.poll() is None:
@@ -168,7 +189,16 @@ def stream(
         reader.join(timeout=5)
         child.stdout.close()
         child.stderr.close()
-    return Completed(tuple(argv), child.returncode, "".join(out), "".join(errors))
+    result = Completed(tuple(argv), child.returncode, "".join(out), "".join(errors))
+    _log_end(result)
+    return result
+
+
+def _log_end(done: Completed) -> None:
+    """The status and what the program wrote for people; its standard output is data, and may be a whole backup."""
+    for line in done.stderr.splitlines():
+        _log.debug("%s: %s", done.argv[0], _shown(line))
+    _log.debug("%s ended with status %d", done.argv[0], done.returncode)
 
 
 def _drain(source: Iterable[bytes], lines: list[str], on_line: Callable[[str], None]) -> None:
@@ -177,14 +207,14 @@ def _drain(source: Iterable[bytes], lines: list[str], on_line: Callable[[str], N
         on_line(lines[-1].rstrip("\n"))
 
 
-def _hand_over(sink: IO[bytes], text: str) -> None:
-    # A program may end without having read: what it says then is told by its status.
+def _write_input(sink: IO[bytes], text: str) -> None:
+    # A program may end before it has read its input. Its status says why.
     with contextlib.suppress(BrokenPipeError), sink:
         sink.write(text.encode())
 
 
 def _pump(child: subprocess.Popen[bytes], out: list[str], on_line: Callable[[str], None]) -> None:
-    """Read lines until the end; a first interruption is passed on and the reading goes on, then it is raised."""
+    """Read lines until the end. The first interruption is passed on, and raised when the program has ended."""
     assert child.stdout is not None
     interrupted: BaseException | None = None
     while True:
@@ -205,7 +235,8 @@ def _pump(child: subprocess.Popen[bytes], out: list[str], on_line: Callable[[str
 
 
 def call(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
-    """Run a program on our own terminal (ssh) and return its exit status."""
+    """Run a program on our own terminal (such as ssh) and return its exit status."""
+    _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
         return subprocess.run(list(argv), env=None if env is None else dict(env), check=False).returncode
     except FileNotFoundError as error:
@@ -213,9 +244,10 @@ def call(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
 
 
 def spawn_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> int:
-    """Start a program that outlives us, its output appended to `log` (0600). Returns its pid."""
+    """Start a program that runs on after we have ended. Its output is appended to `log` (0600). Returns its pid."""
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    _log.debug("start: %s, its output is in %s", _shown(shlex.join(argv)), log)
     try:
         child = subprocess.Popen(
             list(argv),
@@ -230,13 +262,13 @@ def spawn_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | Non
         raise _missing(argv[0]) from error
     finally:
         os.close(descriptor)
-    # The child is not ours to wait for; saying so keeps Popen from warning when it is collected.
+    # Nobody waits for the child. With a returncode, Popen does not warn when it is garbage collected.
     child.returncode = 0
     return child.pid
 
 
 def identity(pid: int) -> str | None:
-    """A name for a process that no later process with the same pid has (boot id and start time); None if it is gone."""
+    """A name that no later process with the same pid has (boot id and start time); None if the process has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -248,29 +280,33 @@ def identity(pid: int) -> str | None:
 
 
 def marked(variable: str, value: str) -> tuple[int, ...]:
-    """The pids of the processes whose environment carries `variable=value`: children of a run of ours that died."""
-    wanted = f"{variable}={value}".encode()
+    """The pids of processes with `variable=value` in their environment: children of a run of ours that was killed."""
+    mark = f"{variable}={value}".encode()
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
         except OSError:
             continue  # it has ended, or belongs to another user
     return tuple(sorted(found))
 
 
-def end(pids: Sequence[int], patience: float) -> tuple[int, ...]:
-    """Ask processes to end (SIGINT) and wait up to `patience` seconds. Returns the pids that still run."""
+def end(pids: Sequence[int], timeout: float) -> tuple[int, ...]:
+    """Send SIGINT to processes and wait until they have ended. Returns the pids that still run.
+
+    Args:
+        timeout: seconds to wait.
+    """
     names = {pid: identity(pid) for pid in pids}
     for pid in names:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGINT)
-    until = time.monotonic() + patience
-    while True:
-        left = tuple(pid for pid, name in names.items() if name is not None and identity(pid) == name)
-        if not left or time.monotonic() > until:
-            return left
-        time.sleep(0.1)
+
+    def running() -> tuple[int, ...]:
+        return tuple(pid for pid, name in names.items() if name is not None and identity(pid) == name)
+
+    wait_until(lambda: not running(), timeout, _POLL)
+    return running()

@@ -1,8 +1,8 @@
-"""The ssh route to a cluster's hosts: keys, one configuration file, waiting until they answer.
+"""The ssh connection to a cluster's hosts: keys, one configuration file, and waiting until the hosts are ready.
 
-Nodes are reached through the controller, on both clouds; where that has no public address, a gateway stands in front of
-it (see `bastion`). Host keys are remembered by the instance's OCID, so that a new instance at an old address is a new
-host and not an alarm.
+Nodes are reached through the controller, on both clouds. A controller without a public address is reached through a
+gateway (see `cloud.bastion`). Host keys are stored by the instance's OCID: a new instance at an old address is a new
+host, not a changed key.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from pathlib import Path
 from gpucluster import process
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.paths import ClusterPaths, write_private
+from gpucluster.waiting import wait_until
 
 _POLL = 0.5
-# cloud-init writes this file when its last stage has ended. `cloud-init status --wait` tells the same and costs a
-# second of processor time on each host, which sixteen hosts of one machine feel. Our own user data writes its words for
-# people beside it (see `cloudinit`).
+# cloud-init writes this file when its last stage has ended. `cloud-init status --wait` tells the same, but takes a
+# second of processor time on each host, which matters with sixteen hosts on one machine. Our own user data writes its
+# errors for people into the second file (see `handover.user_data`).
 _CLOUD_INIT = (
     "until [ -s /run/cloud-init/result.json ]; do sleep 0.2; done; cat /run/cloud-init/result.json; "
     "cat /run/gpucluster/boot-errors 2>/dev/null || :"
 )
-# Of what cloud-init says of a failed boot, so many characters from the end.
-_LAST_WORDS = 600
+# The number of characters, from the end, that are shown of the errors of a failed boot.
+_SHOWN = 600
 
 #: The name under which ssh knows the gateway.
 GATEWAY = "oci-bastion"
@@ -38,7 +39,15 @@ GATEWAY = "oci-bastion"
 
 @dataclass(frozen=True)
 class Host:
-    """One host: its name (also in Slurm), the address that ssh dials, its login user, what its host key goes by."""
+    """One host.
+
+    Args:
+        name: also its name in Slurm.
+        address: where ssh connects to.
+        user: the login user.
+        instance_id: its OCID, under which its host key is stored.
+        jump: the name of the host through which it is reached; empty if directly.
+    """
 
     name: str
     address: str
@@ -48,7 +57,7 @@ class Host:
 
     @property
     def is_entrance(self) -> bool:
-        """Whether it is reached without another host of the cluster."""
+        """Whether it is reached without going through another host of the cluster."""
         return self.jump in ("", GATEWAY)
 
 
@@ -58,7 +67,7 @@ class Gateway:
 
     Args:
         user: the session's OCID.
-        key_alias: what its host key goes by: the bastion's OCID.
+        key_alias: the name under which its host key is stored: the bastion's OCID.
     """
 
     host: str
@@ -68,7 +77,7 @@ class Gateway:
 
 
 def ensure_key(file: Path, comment: str) -> Path:
-    """Make an ed25519 key pair without passphrase if there is none yet; returns the private key's path."""
+    """Create an ed25519 key pair without passphrase if there is none yet. Returns the private key's path."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(file)])
@@ -80,15 +89,19 @@ def public_key(private_key: Path) -> str:
     return private_key.with_name(private_key.name + ".pub").read_text().strip()
 
 
-class Route:
-    """The written ssh configuration of a cluster."""
+class SshClient:
+    """The ssh configuration of one cluster, written to a file, and what is done with it.
+
+    Args:
+        private_key: None leaves the choice to ssh and its agent.
+    """
 
     def __init__(self, paths: ClusterPaths, private_key: Path | None) -> None:
         self.config = paths.ssh / "config"
         self._gateway = paths.ssh / "gateway"
         self._known_hosts = paths.ssh / "known_hosts"
         self._key = private_key
-        # A control socket's path may have some 100 characters; the state folder's own path may be longer.
+        # The path of a control socket may have about 100 characters; that of the state folder may be longer.
         mark = hashlib.sha256(str(paths.root).encode()).hexdigest()[:12]
         self._sockets = Path(tempfile.gettempdir()) / f"gpucluster-ssh-{os.geteuid()}-{mark}"
 
@@ -98,7 +111,7 @@ class Route:
         write_private(self.config, self._text(hosts))
 
     def write_gateway(self, gateway: Gateway) -> None:
-        """Write the gateway: a file of its own, for it changes more often than the hosts do."""
+        """Write the gateway, into a file of its own: it changes more often than the hosts."""
         lines = [
             f"HostName {gateway.host}",
             f"Port {gateway.port}",
@@ -115,7 +128,7 @@ class Route:
         for host in hosts:
             lines = [f"HostName {host.address}", f"User {host.user}", f"HostKeyAlias {host.instance_id}"]
             if host.jump:
-                # ProxyJump would not read this file again; -W through a named host of it does.
+                # With ProxyJump, ssh would not read this file for the jump host; with -W it does.
                 lines.append(f"ProxyCommand ssh -F {_quoted(self.config)} -W %h:%p {host.jump}")
             blocks.append("\n".join([f"Host {host.name}", *(f"  {line}" for line in lines)]))
         common = [
@@ -137,12 +150,15 @@ class Route:
         return "\n\n".join(blocks) + "\n"
 
     def argv(self, host: str, command: Sequence[str] = ()) -> list[str]:
-        """The ssh command line for a host of the configuration. As ssh does it, the words of `command` are joined by
-        spaces and read by the remote shell."""
+        """The ssh command line for a host of the configuration.
+
+        Args:
+            command: its words are joined with spaces by ssh, and the result is read by the remote shell.
+        """
         return ["ssh", "-F", str(self.config), host, *(["--", *command] if command else [])]
 
     def wait(self, hosts: Sequence[Host], deadline: float) -> None:
-        """Wait until every host answers and its cloud-init has ended.
+        """Wait until every host answers and its cloud-init has finished.
 
         Args:
             deadline: seconds from now, for all hosts together.
@@ -151,35 +167,43 @@ class Route:
             ToolError: some hosts did not answer in time, or their cloud-init failed; all of them are named.
         """
         until = time.monotonic() + deadline
-        # First the controller: asking through one that does not answer yet only makes noise.
+        # The controller first: a connection through one that does not answer yet can only fail.
         for group in ([h for h in hosts if h.is_entrance], [h for h in hosts if not h.is_entrance]):
             with ThreadPoolExecutor(max_workers=16) as pool:
-                troubles = [text for text in pool.map(lambda h: self._wait_for(h, until), group) if text]
-            if troubles:
+                faults = [text for text in pool.map(lambda h: self._wait_for(h, until), group) if text]
+            if faults:
                 raise ToolError(
-                    "not every host is ready: " + "; ".join(troubles),
-                    hint="Look at the instance's console, then run apply again",
+                    "not every host is ready: " + "; ".join(faults),
+                    hint="Read the console history of these instances, then run: gpucluster apply",
                 )
 
     def _wait_for(self, host: Host, until: float) -> str:
-        said = "no answer"
-        while True:
-            left = until - time.monotonic()
-            if left <= 0:
-                return f"{host.name}: {said}"
+        """Wait for one host. Returns why it is not ready; empty if it is.
+
+        Args:
+            until: by the monotonic clock.
+        """
+        last = "no answer"
+
+        def booted() -> process.Completed | None:
+            nonlocal last
             try:
-                done = process.run(self.argv(host.name, [_CLOUD_INIT]), check=False, timeout=max(left, 1))
+                left = max(until - time.monotonic(), 1)
+                done = process.run(self.argv(host.name, [_CLOUD_INIT]), check=False, timeout=left)
             except GpuClusterError as error:
-                said = error.what
-                continue
-            if done.returncode == 0:
-                errors = _cloud_init_errors(done.stdout)
-                return f"{host.name}: cloud-init failed: {'; '.join(errors)[-_LAST_WORDS:]}" if errors else ""
-            said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-            time.sleep(_POLL)
+                last = error.what
+                return None
+            last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+            return done if done.returncode == 0 else None
+
+        done = wait_until(booted, until - time.monotonic(), _POLL)
+        if done is None:
+            return f"{host.name}: {last}"
+        errors = _cloud_init_errors(done.stdout)
+        return f"{host.name}: cloud-init failed: {'; '.join(errors)[-_SHOWN:]}" if errors else ""
 
     def close(self) -> None:
-        """End the shared connections and forget the hosts."""
+        """Close the shared connections and remove their sockets."""
         for socket in self._sockets.glob("*"):
             process.run(["ssh", "-o", f"ControlPath={socket}", "-O", "exit", "gone"], check=False, timeout=10)
             socket.unlink(missing_ok=True)
@@ -188,14 +212,15 @@ class Route:
 
 
 def _cloud_init_errors(result: str) -> list[str]:
-    """The errors in cloud-init's result.json, as `{"v1": {"errors": [...]}}`, and behind it what our user data said."""
+    """The errors in cloud-init's result.json, as `{"v1": {"errors": [...]}}`, and in the text that follows it: that of
+    our user data."""
     try:
-        told, end = json.JSONDecoder().raw_decode(result.lstrip())
-        errors = [str(error) for error in told["v1"]["errors"]]
+        parsed, end = json.JSONDecoder().raw_decode(result.lstrip())
+        errors = [str(error) for error in parsed["v1"]["errors"]]
     except (ValueError, KeyError, TypeError):
         return [f"its result can't be read: {result[:100]}"]
-    words = result.lstrip()[end:].strip()
-    return [*errors, words] if errors and words else errors
+    ours = result.lstrip()[end:].strip()
+    return [*errors, ours] if errors and ours else errors
 
 
 def _quoted(path: Path) -> str:

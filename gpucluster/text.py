@@ -15,6 +15,11 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
 
 
+def printable(text: str) -> str:
+    """The text on one line, with an escape for each character that could move a cursor or hide other text."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def did_you_mean(word: str, known: Iterable[str], *, most: int = 2) -> str:
     """A hint with up to `most` known words of a similar spelling; empty if there is none. Case is ignored."""
     by_folded = {one.casefold(): one for one in known}

@@ -1,4 +1,4 @@
-"""A mirror of releases that a test fills with small packages of its own, as a folder and over HTTP on loopback.
+"""A mirror of releases that a test fills with small packages of its own: a folder, also served by HTTP on loopback.
 
     mirror = Mirror(tmp_path / "mirror")
     mirror.deb("enroot", "4.1.2-1", {"/usr/bin/enroot": "#!/bin/sh\necho hello\n"}, depends="jq")
@@ -6,7 +6,7 @@
     with mirror.serve() as server:
         server.url, server.asked["pyxis-0.24.0.tar.gz"], server.faults["pyxis-0.24.0.tar.gz"] = "wrong"
 
-A file whose content begins with `#!` may be executed. SHA256SUMS is kept up to date with every file that is made.
+A file whose content begins with `#!` is executable. SHA256SUMS is kept up to date with every file that is made.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from urllib.parse import unquote
 Content = str | bytes
 Fault = Literal["truncated", "wrong", "missing", "broken", "slow", "endless", "redirect"]
 SUMS = "SHA256SUMS"
-# Between two bytes of a slow answer, and how long an endless or slow one may go on for at most, in seconds.
-_PACE, _LONGEST = 0.05, 30.0
+# Seconds between two parts of a slow answer, and the longest time of an endless or slow answer.
+_PAUSE, _LONGEST = 0.05, 30.0
 
 
 def _bytes(content: Content) -> bytes:
@@ -46,12 +46,12 @@ def _mode(content: bytes) -> int:
 
 @dataclass
 class Server:
-    """What answers: its address, what it was asked for, and what it does wrong.
+    """The HTTP server: its address, its requests, and its faults.
 
     Args:
-        asked: how often each path was fetched, decoded and without its first slash (`enroot/x.deb`).
-        looked: the same of those that were only looked for (HEAD).
-        faults: by the path or the file's name.
+        asked: the number of GET requests by path, decoded and without its first slash (`enroot/x.deb`).
+        looked: the number of HEAD requests by path.
+        faults: what it does wrong, by the path or the name of the file.
     """
 
     url: str = ""
@@ -61,7 +61,7 @@ class Server:
 
 
 class Mirror:
-    """A folder with releases."""
+    """A folder with release files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -112,7 +112,7 @@ class Mirror:
         return target
 
     def tar(self, name: str, tree: Mapping[str, Content]) -> Path:
-        """A tar archive, compressed as its name says; its content always gives the same bytes."""
+        """A tar archive, compressed as its name says. The same content gives the same bytes."""
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as archive:
             for path, content in sorted(tree.items()):
@@ -135,14 +135,14 @@ class Mirror:
         return hashlib.sha256((self.folder / name).read_bytes()).hexdigest()
 
     def sums(self) -> None:
-        """Write SHA256SUMS anew; a test that wants none unlinks it afterwards."""
+        """Write SHA256SUMS again. A test without one removes it afterwards."""
         files = sorted(file for file in self.folder.rglob("*") if file.is_file() and file.name != SUMS)
         names = [file.relative_to(self.folder).as_posix() for file in files]
         (self.folder / SUMS).write_text("".join(f"{self.sha256(name)}  {name}\n" for name in names))
 
     @contextlib.contextmanager
     def serve(self, address: str = "127.0.0.1") -> Iterator[Server]:
-        """Plain HTTP on a free port, to the end of the block."""
+        """Plain HTTP on a free port, until the end of the block."""
         server = Server()
         listener = _Listener((address, 0), self.folder, server)
         server.url = f"http://{address}:{listener.server_port}"
@@ -168,18 +168,18 @@ class _Listener(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], folder: Path, server: Server) -> None:
         super().__init__(address, _Handler)
-        self.folder, self.told, self.stopped = folder, server, threading.Event()
+        self.folder, self.recorded, self.stopped = folder, server, threading.Event()
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Listener
 
     def do_HEAD(self) -> None:
-        self.server.told.looked[self._name()] += 1
+        self.server.recorded.looked[self._name()] += 1
         self._answer(body=False)
 
     def do_GET(self) -> None:
-        self.server.told.asked[self._name()] += 1
+        self.server.recorded.asked[self._name()] += 1
         self._answer(body=True)
 
     def log_message(self, *_args: object) -> None:
@@ -190,7 +190,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         name = self._name()
-        faults = self.server.told.faults
+        faults = self.server.recorded.faults
         fault = faults.get(name) or faults.get(PurePosixPath(name).name)
         file = self.server.folder / name
         if fault == "redirect":
@@ -208,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             if body:
-                with contextlib.suppress(OSError):  # who asked has gone
+                with contextlib.suppress(OSError):  # the client has closed the connection
                     self._send(data, fault)
 
     def _send(self, data: bytes, fault: Fault | None) -> None:
@@ -217,16 +217,16 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault == "wrong":
             self.wfile.write(b"\0" * len(data))
         elif fault == "slow":
-            self._drip([data[at : at + 1] for at in range(len(data))])
+            self._send_slowly([data[at : at + 1] for at in range(len(data))])
         elif fault == "endless":
-            self._drip(repeat(bytes(65536)))
+            self._send_slowly(repeat(bytes(65536)))
         else:
             self.wfile.write(data)
 
-    def _drip(self, parts: Iterable[bytes]) -> None:
+    def _send_slowly(self, parts: Iterable[bytes]) -> None:
         until = time.monotonic() + _LONGEST
         for part in parts:
-            if time.monotonic() > until or self.server.stopped.wait(_PACE):
+            if time.monotonic() > until or self.server.stopped.wait(_PAUSE):
                 break
             self.wfile.write(part)
             self.wfile.flush()

@@ -1,6 +1,7 @@
-"""Files that hosts need and this machine brings: release files (Enroot, Pyxis, nerdctl) and Python wheels.
+"""Files that hosts need and this machine provides: release files (Enroot, Pyxis, nerdctl) and Python wheels.
 
-`catalogue` says which files a cluster needs, `sources` where they come from, `store` keeps what was fetched under its
-checksum, `releases` and `wheels` put together what one cluster gets. May import `spec` and what lies below it; knows
-nothing of the cloud or of Terraform.
+`catalogue` says which files a cluster needs. `sources` are the places that have them, by `http_client` where they are
+web servers, and `checksums` reads their lists. `store` has what was downloaded, under its checksum. `lookup` finds each
+file, `selection` decides which are taken; `releases` and `wheels` assemble what one cluster gets. May import `spec` and
+what is below it; knows nothing of the cloud or of Terraform.
 """

@@ -1,4 +1,4 @@
-"""Folders of files that were fetched or made, and are kept because that took long: whole, or not there at all."""
+"""Cached folders of files that take long to download or build. A folder is complete, or does not exist."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gpucluster.paths import write_private
 
 @contextmanager
 def assembling(folder: Path, index: str, content: Mapping[str, object]) -> Iterator[Path]:
-    """A scratch folder that becomes `folder` at the end, the file `index` with `content` written last.
+    """A scratch folder that is renamed to `folder` at the end. The file `index` with `content` is written last.
 
     Raises:
-        OSError: the disk is full, or the folder can't be written; nothing is left.
+        OSError: the disk is full, or the folder can't be written. Nothing is left behind.
     """
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as name:
         scratch = Path(name) / folder.name
@@ -34,7 +34,7 @@ def assembling(folder: Path, index: str, content: Mapping[str, object]) -> Itera
 
 
 def link(source: Path, target: Path) -> None:
-    """The same file under another name; a copy where the file system has no links."""
+    """A hard link to a file; a copy if the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError:
@@ -42,7 +42,7 @@ def link(source: Path, target: Path) -> None:
 
 
 def copy_whole(file: Path, target: Path) -> None:
-    """A copy under another name, whole or not at all."""
+    """Copy a file atomically."""
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as scratch:
         copy = Path(scratch) / target.name
         shutil.copyfile(file, copy)
@@ -50,18 +50,18 @@ def copy_whole(file: Path, target: Path) -> None:
 
 
 def forget_old(root: Path, pattern: str, keep: int) -> None:
-    """Delete the folders of this pattern except those that were used last."""
+    """Delete the folders that match a pattern, except the `keep` that were used last."""
     folders = sorted(root.glob(pattern), key=lambda folder: folder.stat().st_mtime, reverse=True)
     for folder in folders[keep:]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def key_of(what: Sequence[object] | Mapping[str, object]) -> str:
-    """A short name for JSON values: equal ones have the same."""
+    """A short name for JSON values. Equal values have the same."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def sha256_of(file: Path) -> str:
-    """The checksum of a file."""
+    """The SHA-256 of a file, in hexadecimal digits."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

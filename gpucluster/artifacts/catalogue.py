@@ -1,10 +1,11 @@
-"""Which release files a cluster needs: pure, from catalogue.toml and the wish. Nothing here looks for the files."""
+"""Which release files a cluster needs, by catalogue.toml and cluster.yml. Pure: nothing here searches for files."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from functools import lru_cache
 from importlib import resources
 from pathlib import PurePosixPath
@@ -20,10 +21,20 @@ from gpucluster.text import did_you_mean
 
 Format = Literal["deb", "rpm", "any"]
 Architecture = Literal["x86_64", "aarch64", "any"]
-Checksum = Literal["software.checksums", "pinned", "unknown"]
+
+
+class ChecksumOrigin(StrEnum):
+    """Where the checksum of a file comes from. The values are those of the JSON output."""
+
+    #: cluster.yml.
+    CONFIGURED = "software.checksums"
+    #: catalogue.toml.
+    PINNED = "pinned"
+    UNKNOWN = "unknown"
+
 
 TOOLKIT = "nvidia-container-toolkit"
-# By runtime; the toolkit besides, where there are GPUs.
+# By container runtime. Nodes with GPUs need the toolkit as well.
 _COMPONENTS: Mapping[str, tuple[str, ...]] = {"enroot": ("enroot", "pyxis"), "containerd": ("nerdctl",), "docker": ()}
 
 
@@ -49,10 +60,10 @@ class Artifact:
     """One file of a release.
 
     Args:
-        file: its name, as it is kept.
+        file: its name in the store.
         url: where its project publishes it.
-        sha256: in lower case; None if nobody has said it.
-        checksum: who said it.
+        sha256: in lower case; None if it is not known.
+        checksum: where `sha256` comes from.
     """
 
     component: str
@@ -62,16 +73,16 @@ class Artifact:
     architecture: Architecture
     url: str
     sha256: str | None
-    checksum: Checksum
+    checksum: ChecksumOrigin
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the file may be called: as we keep it, and as the project's page does where that differs."""
+        """The names that the file may have: that in the store, and that on the project's page if it differs."""
         return tuple(dict.fromkeys([self.file, PurePosixPath(unquote(urlsplit(self.url).path)).name]))
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where it may lie in a mirror: at its root, in a folder of its component, or as on the project's page."""
+        """Its possible paths in a mirror: at the root, in a folder of its component, or as on the project's page."""
         beside = [place for name in self.names for place in (name, f"{self.component}/{name}")]
         return tuple(dict.fromkeys([*beside, unquote(urlsplit(self.url).path).lstrip("/")]))
 
@@ -88,16 +99,16 @@ def wanted(
     versions: Mapping[str, str],
     checksums: Mapping[str, str],
 ) -> tuple[Artifact, ...]:
-    """The files of everything that these runtimes need, in the order of catalogue.toml.
+    """The files that these runtimes need, in the order of catalogue.toml.
 
     Args:
         architectures: of the hosts: x86_64, aarch64.
         gpus_present: whether a host has an NVIDIA GPU.
-        versions: by component, instead of the pinned ones.
-        checksums: by file name, over those that are pinned.
+        versions: by component; they replace the pinned ones.
+        checksums: by file name; they replace the pinned ones.
 
     Raises:
-        InputError: a version of something that is not released by this file.
+        InputError: a version of a component that is not in the catalogue.
     """
     known = _releases()
     for name in versions:
@@ -134,7 +145,7 @@ def wanted_by(spec: ClusterSpec, *, hardware_emulated: bool) -> tuple[Artifact, 
 
 
 def alternatives(artifacts: Iterable[Artifact]) -> dict[tuple[str, str], dict[Format, list[Artifact]]]:
-    """The files by component and architecture, and by format in there: of the formats, one is enough."""
+    """The files by component and architecture, and then by format. One of the formats is enough."""
     found: dict[tuple[str, str], dict[Format, list[Artifact]]] = {}
     for artifact in artifacts:
         formats = found.setdefault((artifact.component, artifact.architecture), {})
@@ -160,5 +171,11 @@ def _artifacts(component: str, release: _Release, version: str, checksums: Mappi
             architecture=file.architecture,
             url=release.url.format(version=quote(version, safe=""), name=quote(name, safe="+")),
             sha256=(given or pinned or "").lower() or None,
-            checksum="software.checksums" if given else "pinned" if pinned else "unknown",
+            checksum=_origin(given, pinned),
         )
+
+
+def _origin(given: str | None, pinned: str | None) -> ChecksumOrigin:
+    if given:
+        return ChecksumOrigin.CONFIGURED
+    return ChecksumOrigin.PINNED if pinned else ChecksumOrigin.UNKNOWN

@@ -1,17 +1,18 @@
-"""The Python packages of the autoscaler, as wheels for the controller: one of our own, and what it needs besides.
+"""The Python packages of the autoscaler, as wheels for the controller: our own, and its dependencies.
 
-The controller may have no way to a package index, so this machine brings them: downloaded once for the controller's
-Python, or taken from a directory that the operator keeps. Our own wheel is packed from the package that runs now, and
-its version ends with a hash of its files: pip sees at once whether there is anything to do.
+The controller may not reach a package index, so this machine provides them: downloaded once for the controller's
+Python, or taken from a folder of the operator. Our own wheel is built from the package that runs now. Its version ends
+with a hash of its files, so pip sees at once whether it is installed already.
 
-    <cache>/wheels/packages-<key>/   what was downloaded; complete when wheels.json is there
-    <cache>/wheels/set-<key>/        the same (hard links) with our own wheel: what is handed to Ansible
+    <cache>/wheels/packages-<key>/   what was downloaded; complete if wheels.json exists
+    <cache>/wheels/set-<key>/        the same (hard links) with our own wheel, for Ansible
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.metadata
 import io
 import json
 import os
@@ -22,16 +23,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 from gpucluster import process
 from gpucluster.artifacts.cache import assembling, forget_old, key_of, link, sha256_of
 from gpucluster.errors import EnvironmentFault, ProcessError
 from gpucluster.events import Event, Sink
 from gpucluster.paths import ansible_dir, cache_dir
 
-# What the autoscaler and join.yml import. Ranges, so that what a mirror offers will do.
-REQUIREMENTS = ("ansible-core>=2.18,<2.19", "oci>=2.150", "pyyaml>=6.0")
-# The Python of a controller by its operating system: the system's own where it is new enough, else the newest that the
-# system's repositories offer.
+# What the autoscaler and join.yml import, of the packages that this one requires.
+_IMPORTED = ("ansible-core", "oci", "pyyaml")
+# The Python of a controller by its operating system: the system's own if it is new enough, else the newest in the
+# system's repositories.
 _PYTHONS: Mapping[tuple[str, str], str] = {
     ("Debian", "12"): "3.11",
     ("Debian", "13"): "3.13",
@@ -44,13 +47,13 @@ _PYTHONS: Mapping[tuple[str, str], str] = {
 _MANYLINUX = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014")
 INDEX = "wheels.json"
 _VERSION = 1
-# Not for a controller, or no part of the package.
-_LEFT_OUT = frozenset({"localcloud", "_data", "__pycache__"})
-_KEPT_SETS = 3
+# Not needed on a controller, or not part of the package.
+_EXCLUDED = frozenset({"localcloud", "_data", "__pycache__"})
+_SETS = 3
 _DOWNLOAD_TIMEOUT = 600.0
 _HINT = (
-    "Let this machine reach a package index (pip's own settings count), or put the wheels into a directory and name it "
-    "as software.wheels in cluster.yml; docs/how-to/elastic-nodes.md says how"
+    "Let this machine reach a package index (with pip's own settings), or put the wheels into a folder and set it as "
+    "software.wheels in cluster.yml (docs/how-to/elastic-nodes.md)"
 )
 
 
@@ -68,28 +71,43 @@ class Target:
 
 
 def python_of(operating_system: str | None, version: str | None) -> str | None:
-    """The Python of an image, by its name and version in OCI's catalogue; None if that is not known."""
+    """The Python of an image, by its operating system and version in OCI's catalogue; None if it is not known."""
     system, release = operating_system or "", version or ""
     return _PYTHONS.get((system, release)) or _PYTHONS.get((system, release.partition(".")[0]))
 
 
+def requirements(python: str) -> tuple[str, ...]:
+    """What the autoscaler requires on a host with this Python, as its package's metadata says.
+
+    Version ranges, so that what a mirror offers will do. pip evaluates the markers of a requirement for the Python that
+    runs pip, not for the one that it downloads for, so they are evaluated here.
+    """
+    condition = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    listed = (Requirement(line) for line in importlib.metadata.requires("gpucluster") or ())
+    return tuple(
+        f"{needed.name}{needed.specifier}"
+        for needed in listed
+        if needed.name in _IMPORTED and (needed.marker is None or needed.marker.evaluate(condition))
+    )
+
+
 def ensure(target: Target, own_directory: Path | None, version: str, on_event: Sink) -> Path:
-    """The directory with every wheel for the controller, and `wheels.json`, which names ours.
+    """The folder with every wheel for the controller, and `wheels.json`, which names ours.
 
     wheels.json: {"version": 1, "python": "3.13", "hash": ..., "wheels": [file names], "sha256": {file name: ...}}
 
     Args:
-        own_directory: take the packages from there, and from no package index.
+        own_directory: take the packages from this folder and not from a package index.
         version: of the package that runs.
 
     Raises:
-        EnvironmentFault: there are none, and none can be had.
+        EnvironmentFault: there are none, and they can't be downloaded.
     """
     root = cache_dir() / "wheels"
     with _readable_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         packages = _packages(root, target, own_directory, on_event)
-        name, data = _own_wheel(version)
+        name, data = _own_wheel(version, requirements(target.python))
         sums = {**json.loads((packages / INDEX).read_text())["sha256"], name: hashlib.sha256(data).hexdigest()}
         key = key_of([target.python, sums])
         folder = root / f"set-{key}"
@@ -100,7 +118,7 @@ def ensure(target: Target, own_directory: Path | None, version: str, on_event: S
                 for wheel in packages.glob("*.whl"):
                     link(wheel, scratch / wheel.name)
         os.utime(folder)
-        forget_old(root, "set-*", _KEPT_SETS)  # sets differ by our own wheel, which changes with each version
+        forget_old(root, "set-*", _SETS)  # sets differ by our own wheel, which changes with each version
     return folder
 
 
@@ -109,21 +127,23 @@ def _readable_errors(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise EnvironmentFault(f"can't keep the controller's packages: {error}", where=str(root)) from error
-
-
-# --- what comes from elsewhere -----
+        raise EnvironmentFault(
+            f"the controller's packages can't be stored: {error}",
+            where=str(root),
+            hint="Free some space, or make the folder writable for you, and run the same command again",
+        ) from error
 
 
 def _packages(root: Path, target: Target, own_directory: Path | None, on_event: Sink) -> Path:
     given = (
         sorted(f"{file.name} {file.stat().st_size}" for file in own_directory.glob("*.whl")) if own_directory else []
     )
-    key = key_of([REQUIREMENTS, target.python, target.architecture, str(own_directory), given])
+    needed = requirements(target.python)
+    key = key_of([needed, target.python, target.architecture, str(own_directory), given])
     folder = root / f"packages-{key}"
     if (folder / INDEX).exists():
         return folder
-    on_event(Event("log", "wheels", "info", f"fetching the controller's Python packages ({', '.join(REQUIREMENTS)})"))
+    on_event(Event("log", "wheels", "info", f"downloading the controller's Python packages ({', '.join(needed)})"))
     sums: dict[str, str] = {}
     with assembling(folder, INDEX, {"version": _VERSION, "sha256": sums}) as scratch:
         _download(scratch, target.python, target.architecture, own_directory)
@@ -140,31 +160,28 @@ def _download(folder: Path, python: str, architecture: str, own_directory: Path 
     if own_directory is not None:
         argv += ["--no-index", f"--find-links={own_directory}"]
     try:
-        process.run([*argv, *REQUIREMENTS], timeout=_DOWNLOAD_TIMEOUT)
+        process.run([*argv, *requirements(python)], timeout=_DOWNLOAD_TIMEOUT)
     except ProcessError as error:
         if "No module named pip" in error.stderr:
             hint = f"Install it: {sys.executable} -m ensurepip, or the package python3-pip"
-            raise EnvironmentFault("pip is not there to fetch the controller's packages", hint=hint) from error
-        said = [line for line in error.stderr.splitlines() if line.startswith("ERROR:")] or [error.what]
+            raise EnvironmentFault("pip is missing, which downloads the controller's packages", hint=hint) from error
+        errors = [line for line in error.stderr.splitlines() if line.startswith("ERROR:")] or [error.what]
         where = str(own_directory) if own_directory else "pip download"
-        what = f"the controller's Python {python} packages can't be had: {said[-1].removeprefix('ERROR: ')}"
+        what = f"the controller's Python {python} packages are not available: {errors[-1].removeprefix('ERROR: ')}"
         raise EnvironmentFault(what, where=where, hint=_HINT) from error
 
 
-# --- our own -----
+def _own_wheel(version: str, needed: tuple[str, ...]) -> tuple[str, bytes]:
+    """Build a wheel of the running package for the controller. Returns its name and its bytes.
 
-
-def _own_wheel(version: str) -> tuple[str, bytes]:
-    """Pack the running package for the controller: the wheel's name and its bytes.
-
-    It has the autoscaler's entry point alone and asks for its packages alone: a controller makes no clusters.
+    It only has the autoscaler's entry point and dependencies: a controller creates no clusters.
     """
     content = dict(_own_files())
-    digest = key_of([REQUIREMENTS, {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}])
+    digest = key_of([needed, {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}])
     version = f"{version}+{digest}"
     info = f"gpucluster-{version}.dist-info"
     metadata = ["Metadata-Version: 2.1", "Name: gpucluster", f"Version: {version}", "Requires-Python: >=3.11"]
-    metadata += [f"Requires-Dist: {requirement}" for requirement in REQUIREMENTS]
+    metadata += [f"Requires-Dist: {requirement}" for requirement in needed]
     tags = "Wheel-Version: 1.0\nGenerator: gpucluster\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     content |= {
         f"{info}/METADATA": "".join(f"{line}\n" for line in metadata).encode(),
@@ -177,18 +194,18 @@ def _own_wheel(version: str) -> tuple[str, bytes]:
 
 
 def _own_files() -> Iterator[tuple[str, bytes]]:
-    """Name in the wheel and content of every file, in order."""
+    """The name in the wheel and the content of every file, in a fixed order."""
     package = Path(__file__).resolve().parents[1]
     for prefix, root in (("gpucluster", package), ("gpucluster/_data/ansible", ansible_dir())):
         for file in sorted(root.rglob("*")):
-            inside = file.relative_to(root)
-            hidden = any(part.startswith(".") or part in _LEFT_OUT for part in inside.parts)
+            name = file.relative_to(root)
+            hidden = any(part.startswith(".") or part in _EXCLUDED for part in name.parts)
             if file.is_file() and not hidden and file.suffix != ".pyc":
-                yield f"{prefix}/{inside.as_posix()}", file.read_bytes()
+                yield f"{prefix}/{name.as_posix()}", file.read_bytes()
 
 
 def _zipped(content: Mapping[str, bytes]) -> bytes:
-    """The same content gives the same bytes: no times, a fixed order, fixed rights."""
+    """A zip archive. The same content gives the same bytes: fixed times, order and permissions."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in content.items():

@@ -1,12 +1,12 @@
-"""Baked images: from which elastic nodes boot ready to join.
+"""Baked images: an elastic node that boots from one is ready to join.
 
-An image belongs to a cluster and a pool, and holds what a node must agree with: its keys, the controller's address, the
-share. A fingerprint of all that is in its tags; where the fingerprint differs, the image is of another cluster's life.
+An image belongs to a cluster and a pool. It holds what a node must have in common with the cluster: keys, the
+controller's address, the share. Its tags hold a fingerprint of all that. An image with another fingerprint is of an
+earlier creation of the cluster and does not fit.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,18 +15,20 @@ from typing import Any
 from gpucluster.cloud.client import Access, everything, model, refusals
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, Sink
+from gpucluster.oci.states import LifecycleState
+from gpucluster.waiting import wait_until
 
 ROLE = "image"
-#: How many images of a pool are kept: the present one, and the one to go back to.
+#: The number of images of a pool that are not deleted: the one in use, and one to go back to.
 KEPT = 2
-# Capturing the boot volume of a bare metal host takes some minutes; it is stopped for it and started again.
-_PATIENCE = 60 * 60.0
+# To capture the boot volume of a bare metal host takes some minutes: the host is stopped and started again.
+_TIMEOUT = 60 * 60.0
 _POLL = 1.0
 
 
 @dataclass(frozen=True)
 class BakedImage:
-    """One custom image of this cluster. `state` is OCI's: AVAILABLE, PROVISIONING, ..."""
+    """One custom image of this cluster. `state` is OCI's lifecycle state."""
 
     id: str
     name: str
@@ -48,13 +50,14 @@ class BakedImage:
 
 
 def newest(images: Sequence[BakedImage], pool: str, fingerprint: str) -> BakedImage | None:
-    """The newest image of a pool that fits; None if there is none."""
-    fit = [one for one in images if one.pool == pool and one.state == "AVAILABLE" and one.fingerprint == fingerprint]
-    return max(fit, key=lambda image: (image.created_at, image.name), default=None)
+    """The newest available image of a pool with this fingerprint; None if there is none."""
+    available = [one for one in images if one.pool == pool and one.state == LifecycleState.AVAILABLE]
+    fitting = [one for one in available if one.fingerprint == fingerprint]
+    return max(fitting, key=lambda image: (image.created_at, image.name), default=None)
 
 
 def superseded(images: Sequence[BakedImage], pool: str, present: str) -> tuple[BakedImage, ...]:
-    """The images of a pool that can go: all but the one in use and the newest beside it.
+    """The images of a pool that can be deleted: all but the one in use and the newest other one.
 
     Args:
         present: the OCID of the image that the pool's nodes boot from.
@@ -63,7 +66,7 @@ def superseded(images: Sequence[BakedImage], pool: str, present: str) -> tuple[B
     return tuple(sorted(others, key=lambda image: (image.created_at, image.name), reverse=True)[KEPT - 1 :])
 
 
-class Images:
+class BakedImages:
     """The custom images of one cluster.
 
     Args:
@@ -76,7 +79,7 @@ class Images:
         self._on_event = on_event
 
     def all(self) -> tuple[BakedImage, ...]:
-        """Every image that carries the cluster's tags, the newest first; half-made ones included."""
+        """Every image that has the cluster's tags, the newest first; unfinished ones included."""
         key, value = self._tag
         with refusals("listing the cluster's images"):
             listed = everything(self._client().list_images, self._access.compartment_id)
@@ -85,12 +88,12 @@ class Images:
             for image in listed
             if (image.freeform_tags or {}).get(key) == value
             and image.freeform_tags.get("role") == ROLE
-            and image.lifecycle_state != "DELETED"
+            and image.lifecycle_state != LifecycleState.DELETED
         ]
         return tuple(sorted(mine, key=lambda image: (image.created_at, image.name), reverse=True))
 
     def create(self, pool: str, fingerprint: str, instance_id: str) -> BakedImage:
-        """Make an image of an instance's boot volume, and wait until it can be used.
+        """Create an image of an instance's boot volume, and wait until it can be used.
 
         Raises:
             CloudError: the cloud refused, or the image does not become available.
@@ -107,7 +110,7 @@ class Images:
             instance_id=instance_id,
         )
         self._on_event(Event("resource", f"image {name}", "creating"))
-        with refusals(f"making the image {name}"):
+        with refusals(f"creating the image {name}"):
             image = self._client().create_image(details).data
             ready = self._await(image.id, name)
         self._on_event(Event("resource", f"image {name}", "created", data={"id": image.id}))
@@ -118,8 +121,9 @@ class Images:
         for image in images:
             self._on_event(Event("resource", f"image {image.name}", "deleting"))
             with refusals(f"deleting the image {image.name}"):
-                if image.state == "PROVISIONING":
-                    self._settle(image)
+                if image.state == LifecycleState.PROVISIONING:
+                    # OCI refuses to delete an image that is being created; a killed run may have left one.
+                    self._wait_created(image.id)
                 self._client().delete_image(image.id)
             self._on_event(Event("resource", f"image {image.name}", "deleted"))
 
@@ -127,24 +131,26 @@ class Images:
         return self._access.client("core", "ComputeClient")
 
     def _await(self, image_id: str, name: str) -> BakedImage:
-        until = time.monotonic() + _PATIENCE
-        while True:
-            image = self._client().get_image(image_id).data
-            if image.lifecycle_state == "AVAILABLE":
-                return _baked(image)
-            if image.lifecycle_state not in ("PROVISIONING", "IMPORTING") or time.monotonic() > until:
-                raise CloudError(
-                    f"the image {name} is {image.lifecycle_state} and not AVAILABLE",
-                    where=image_id,
-                    hint="Run the same command again: what is half made is removed first",
-                )
-            time.sleep(_POLL)
+        image = self._wait_created(image_id)
+        if image.lifecycle_state != LifecycleState.AVAILABLE:
+            raise CloudError(
+                f"the image {name} is {image.lifecycle_state} and not AVAILABLE",
+                where=image_id,
+                hint="Run the same command again: it removes the unfinished image first",
+            )
+        return _baked(image)
 
-    def _settle(self, image: BakedImage) -> None:
-        """An image that is being made can't be deleted; a killed run may have left one."""
-        until = time.monotonic() + _PATIENCE
-        while self._client().get_image(image.id).data.lifecycle_state == "PROVISIONING" and time.monotonic() < until:
-            time.sleep(_POLL)
+    def _wait_created(self, image_id: str) -> Any:
+        """The image as OCI has it, once its creation has ended or took too long."""
+        return wait_until(lambda: self._created(image_id), _TIMEOUT, _POLL) or self._read(image_id)
+
+    def _created(self, image_id: str) -> Any:
+        """The image as OCI has it once its creation has ended; None while it goes on."""
+        image = self._read(image_id)
+        return None if image.lifecycle_state in (LifecycleState.PROVISIONING, LifecycleState.IMPORTING) else image
+
+    def _read(self, image_id: str) -> Any:
+        return self._client().get_image(image_id).data
 
 
 def _baked(image: Any) -> BakedImage:

@@ -1,7 +1,7 @@
-"""The way in to a cluster without a public address: a session of OCI's Bastion service.
+"""Access to a cluster without a public address: a session of OCI's Bastion service.
 
-A session lets one key forward to port 22 of the controller, for at most three hours. It is made when it is needed, used
-again while it lasts, and written as the `gateway` of the ssh configuration.
+A session lets one key forward to port 22 of the controller, for at most three hours. It is created when it is needed,
+used again while it lasts, and written as the `gateway` of the ssh configuration.
 """
 
 from __future__ import annotations
@@ -15,27 +15,30 @@ from typing import Any
 from gpucluster.cloud.client import Access, model, refusals
 from gpucluster.errors import CloudError, ToolError
 from gpucluster.events import Event, Sink
+from gpucluster.oci.states import LifecycleState
 from gpucluster.paths import ClusterPaths, write_private
-from gpucluster.ssh import Gateway, Route
+from gpucluster.ssh import Gateway, SshClient
+from gpucluster.waiting import wait_until
 
-#: Seconds that a session may last at most: OCI's limit, and what a bastion of ours allows.
+#: The longest time to live of a session, in seconds: OCI's limit, and what a bastion of ours allows.
 LONGEST_SESSION = 10_800
-#: A run begins with at least so many seconds left: configuring a large cluster takes its time.
+#: The time that must be left at the beginning of a run, in seconds: to configure a large cluster takes long.
 LEFT_FOR_A_RUN = 3_600
-#: A command that somebody types is served by what has so many seconds left.
+#: The time that must be left for a single command, in seconds.
 LEFT_FOR_A_COMMAND = 300
-_PATIENCE = 300.0
+_TIMEOUT = 300.0
 _POLL = 1.0
 _SSH_PORT = 22
 
 
 @dataclass(frozen=True)
 class Session:
-    """A session as it is kept between runs.
+    """A session as it is saved between runs.
 
     Args:
-        address: the private address behind it.
-        public_key: the key that it lets in.
+        address: the private address that it forwards to.
+        public_key: the key that it accepts.
+        host: where ssh connects to, with `port`.
         expires_at: seconds since 1970.
     """
 
@@ -48,27 +51,27 @@ class Session:
     expires_at: float
 
     def serves(self, bastion_id: str, address: str, public_key: str, until: float) -> bool:
-        """Whether it leads there with this key, until then."""
+        """Whether it forwards to this address with this key, at least until then."""
         return (self.bastion_id, self.address, self.public_key) == (bastion_id, address, public_key) and (
             self.expires_at > until
         )
 
 
-def meeting_point(command: str) -> tuple[str, int]:
+def endpoint_of(command: str) -> tuple[str, int]:
     """Host and port in the ssh command line that the Bastion service gives for a session.
 
     Raises:
-        CloudError: it names none.
+        CloudError: there is no host in it.
     """
     host = re.search(r"\S+@(\S+)\s*$", command)
     ports = re.findall(r"(?:^|\s)-p\s*(\d+)", command)
     if host is None:
-        raise CloudError(f"the Bastion service gave no way to its host: {command!r}", hint="Run the command again")
+        raise CloudError(f"the Bastion service gave no way to its host: {command!r}", hint="Run the same command again")
     return host.group(1), int(ports[-1]) if ports else _SSH_PORT
 
 
 class Bastion:
-    """Sessions for one cluster; the present one is in `.gpucluster/bastion.json`."""
+    """Sessions for one cluster. The current one is saved in `.gpucluster/bastion.json`."""
 
     def __init__(self, access: Access, paths: ClusterPaths, on_event: Sink) -> None:
         self._access = access
@@ -77,36 +80,37 @@ class Bastion:
         self._on_event = on_event
 
     def open(self, bastion_id: str, address: str, public_key: str, *, left: float) -> None:
-        """Let ssh in to an address behind a bastion, by a session that has `left` seconds at least.
+        """Let ssh reach an address behind a bastion, by a session that lasts at least `left` more seconds.
 
         Raises:
-            CloudError: the service refused, or the session did not become active.
+            CloudError: the service refused.
+            ToolError: the session did not become active in time.
         """
-        kept = self._kept()
-        if kept and kept.serves(bastion_id, address, public_key, time.time() + left) and self._active(kept):
-            self._take(kept)
+        saved = self._saved()
+        if saved and saved.serves(bastion_id, address, public_key, time.time() + left) and self._active(saved):
+            self._use(saved)
         else:
             self._on_event(Event("log", "bastion", "note", f"opening a session to {address}"))
-            self._take(self._create(bastion_id, address, public_key))
+            self._use(self._create(bastion_id, address, public_key))
 
     def renew(self) -> None:
-        """Make the way that was open last open again, where it is about to close. Nothing where there was none.
+        """Replace the saved session if it is about to expire. Does nothing where there is none.
 
-        Without a word: the output of a command that is run on the controller may be somebody's input.
+        Announces nothing: the output of a command that runs on the controller may be the input of another program.
         """
-        kept = self._kept()
-        if kept and kept.expires_at < time.time() + LEFT_FOR_A_COMMAND:
-            self._take(self._create(kept.bastion_id, kept.address, kept.public_key))
+        saved = self._saved()
+        if saved and saved.expires_at < time.time() + LEFT_FOR_A_COMMAND:
+            self._use(self._create(saved.bastion_id, saved.address, saved.public_key))
 
     def forget(self) -> None:
-        """Keep nothing more; the sessions went with the bastion."""
+        """Delete the saved session: the bastion and its sessions do not exist any more."""
         self._file.unlink(missing_ok=True)
 
-    def _take(self, session: Session) -> None:
+    def _use(self, session: Session) -> None:
         write_private(self._file, json.dumps(asdict(session), indent=2) + "\n")
-        Route(self._paths, None).write_gateway(Gateway(session.host, session.port, session.id, session.bastion_id))
+        SshClient(self._paths, None).write_gateway(Gateway(session.host, session.port, session.id, session.bastion_id))
 
-    def _kept(self) -> Session | None:
+    def _saved(self) -> Session | None:
         try:
             return Session(**json.loads(self._file.read_text()))
         except (OSError, ValueError, TypeError):
@@ -115,15 +119,15 @@ class Bastion:
     def _active(self, session: Session) -> bool:
         try:
             with refusals("reading a session of the bastion"):
-                return bool(self._client().get_session(session.id).data.lifecycle_state == "ACTIVE")
+                return bool(self._client().get_session(session.id).data.lifecycle_state == LifecycleState.ACTIVE)
         except CloudError:
             return False
 
     def _create(self, bastion_id: str, address: str, public_key: str) -> Session:
         client = self._client()
         with refusals("opening a session of the bastion"):
-            longest = client.get_bastion(bastion_id).data.max_session_ttl_in_seconds or LONGEST_SESSION
-            begun = time.time()
+            longest_ttl = client.get_bastion(bastion_id).data.max_session_ttl_in_seconds or LONGEST_SESSION
+            began = time.time()
             target = model(
                 "bastion",
                 "CreatePortForwardingSessionTargetResourceDetails",
@@ -137,33 +141,35 @@ class Bastion:
                 display_name="gpucluster",
                 target_resource_details=target,
                 key_details=model("bastion", "PublicKeyDetails", public_key_content=public_key),
-                session_ttl_in_seconds=min(int(longest), LONGEST_SESSION),
+                session_ttl_in_seconds=min(int(longest_ttl), LONGEST_SESSION),
             )
             session = self._wait(client, client.create_session(details).data.id)
-        host, port = meeting_point((session.ssh_metadata or {}).get("command", ""))
-        ends = begun + float(session.session_ttl_in_seconds)
+        host, port = endpoint_of((session.ssh_metadata or {}).get("command", ""))
+        ends = began + float(session.session_ttl_in_seconds)
         return Session(session.id, bastion_id, address, public_key, host, port, ends)
 
     def _wait(self, client: Any, session_id: str) -> Any:
-        until = time.monotonic() + _PATIENCE
-        while True:
-            session = client.get_session(session_id).data
-            if session.lifecycle_state == "ACTIVE":
-                return session
-            if session.lifecycle_state != "CREATING":
-                why = session.lifecycle_details or "no reason given"
-                raise CloudError(
-                    f"a session of the bastion is {session.lifecycle_state}: {why}",
-                    where=session_id,
-                    hint="Run the same command again",
-                )
-            if time.monotonic() > until:
-                raise ToolError(
-                    f"a session of the bastion is not active after {_PATIENCE:.0f} s",
-                    where=session_id,
-                    hint="Run the same command again",
-                )
-            time.sleep(_POLL)
+        session = wait_until(lambda: _created(client, session_id), _TIMEOUT, _POLL)
+        if session is None:
+            raise ToolError(
+                f"a session of the bastion is not active after {_TIMEOUT:.0f} s",
+                where=session_id,
+                hint="Run the same command again",
+            )
+        if session.lifecycle_state != LifecycleState.ACTIVE:
+            why = session.lifecycle_details or "no reason given"
+            raise CloudError(
+                f"a session of the bastion is {session.lifecycle_state}: {why}",
+                where=session_id,
+                hint="Run the same command again",
+            )
+        return session
 
     def _client(self) -> Any:
         return self._access.client("bastion", "BastionClient")
+
+
+def _created(client: Any, session_id: str) -> Any:
+    """The session once its creation has ended; None while it goes on."""
+    session = client.get_session(session_id).data
+    return None if session.lifecycle_state == LifecycleState.CREATING else session

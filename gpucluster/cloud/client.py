@@ -1,6 +1,6 @@
-"""The `oci` SDK: clients for an endpoint, whole listings, and its refusals as our errors.
+"""The `oci` SDK: clients for an endpoint, complete listings, and the SDK's exceptions as our errors.
 
-`oci` costs 0.4 s to import, so it is imported where it is used, and only here.
+To import `oci` takes 0.4 s. It is imported inside the functions that use it, and nowhere else on the operator's side.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from gpucluster.errors import CloudError
 from gpucluster.terraform import diagnosis
 from gpucluster.terraform.diagnosis import Refusal
 
-# What stands before the reason: `HTTPConnection(host='...', port=443): ` or `<...Connection object at 0x...>, `.
+# The text in front of the reason: `HTTPConnection(host='...', port=443): ` or `<...Connection object at 0x...>, `.
 _CONNECTION = re.compile(r"\w+\(host=[^)]*\): |<[^>]*>, ")
 
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach the API: the SDK's configuration, and an endpoint where it is not Oracle's own.
+    """How to reach the API.
 
-    `profile_region` is the region that the operator's profile names, where that is known: one that answers.
+    Args:
+        config: the SDK's configuration.
+        endpoint: None for Oracle's own.
+        profile_region: the region that the operator's profile names: one that is known to answer. May be empty.
     """
 
     config: Mapping[str, Any]
@@ -32,20 +35,20 @@ class Access:
     compartment_id: str
     profile_region: str = ""
 
-    def client(self, service: str, name: str, *, patience: float | None = None, signer: Any = None) -> Any:
-        """A client, such as `client("core", "ComputeClient")`; it retries what OCI says may be retried.
+    def client(self, service: str, name: str, *, timeout: float | None = None, signer: Any = None) -> Any:
+        """A client, such as `client("core", "ComputeClient")`. It retries what OCI says may be retried.
 
         Args:
-            patience: seconds that one request may take; then nothing is retried, and whoever asks must see to it.
-            signer: that of another client, so that the key is not read and proved again.
+            timeout: seconds that one request may take. With it, the client retries nothing: the caller does.
+            signer: that of another client, so that the key is not read and checked again.
         """
         import oci
 
         options: dict[str, Any] = {"retry_strategy": oci.retry.DEFAULT_RETRY_STRATEGY}
-        if patience is not None:
+        if timeout is not None:
             options["retry_strategy"] = oci.retry.NoneRetryStrategy()
             options["circuit_breaker_strategy"] = oci.circuit_breaker.NoCircuitBreakerStrategy()
-            options["timeout"] = (patience, patience)
+            options["timeout"] = (timeout, timeout)
         if signer is not None:
             options["signer"] = signer
         if self.endpoint:
@@ -54,7 +57,7 @@ class Access:
 
 
 def home_region(access: Access) -> str:
-    """The region in which alone the tenancy's dynamic groups and policies are written, such as "us-ashburn-1".
+    """The only region in which the tenancy's dynamic groups and policies are written, such as "us-ashburn-1".
 
     Raises:
         CloudError: the cloud refused, or can't be reached.
@@ -65,13 +68,15 @@ def home_region(access: Access) -> str:
     for region in subscribed:
         if region.is_home_region:
             return str(region.region_name)
-    raise CloudError("the tenancy has no home region", where=tenancy, hint="Ask an administrator of the tenancy")
+    raise CloudError(
+        "the tenancy has no home region", where=tenancy, hint="Ask an administrator of the tenancy for one"
+    )
 
 
 def everything(call: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
     """All pages of a listing.
 
-    The SDK's own pagination would ask for each page up to eight times, on top of what the client does.
+    The SDK's own pagination would request each page up to eight times, on top of the client's retries.
     """
     answer = call(*args, **kwargs)
     found = _listed(answer.data)
@@ -82,7 +87,7 @@ def everything(call: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]
 
 
 def _listed(data: Any) -> list[Any]:
-    """What one page holds: a bare list, or a collection with `items`, as the newer operations answer."""
+    """The entries of one page: a list, or a collection with `items` as newer operations return it."""
     return list(getattr(data, "items", data))
 
 
@@ -95,7 +100,11 @@ def model(service: str, name: str, **fields: Any) -> Any:
 
 @contextmanager
 def refusals(doing: str) -> Iterator[None]:
-    """Turn the SDK's exceptions into CloudError; `doing` says what we were about."""
+    """Turn the SDK's exceptions into CloudError.
+
+    Args:
+        doing: what was attempted, such as "reading an instance"; the message begins with it.
+    """
     import oci
 
     try:
@@ -110,41 +119,44 @@ def refusals(doing: str) -> Iterator[None]:
             date=str((error.headers or {}).get("date") or ""),
         ) from error
     except (oci.exceptions.RequestException, oci.exceptions.ConnectTimeout) as error:
-        raise CloudError(f"{doing}: the cloud can't be reached: {_cause(error)}", hint="Check the network") from error
+        raise CloudError(
+            f"{doing}: the cloud can't be reached: {_cause(error)}",
+            hint="Check the network, then run the same command again",
+        ) from error
 
 
 def _advice(error: Any, doing: str) -> str:
-    """What to do about a refusal."""
+    """What to do about an error of the API."""
     refusal = Refusal(str(error.message), error.status, str(error.code or ""), operation=_operation(error))
     return diagnosis.of_service(refusal, doing=doing, again="the same command").advice
 
 
 def _operation(error: Any) -> str:
-    """Such as `DeleteSubnet`, from the SDK's `delete_subnet`; older releases do not tell."""
+    """Such as `DeleteSubnet`, from the SDK's `delete_subnet`; empty with releases of the SDK that do not name it."""
     return "".join(word.capitalize() for word in str(getattr(error, "operation_name", None) or "").split("_"))
 
 
 def _cause(error: Exception) -> str:
-    """Of what the HTTP library says at length, the end that a person can use: "[Errno 111] Connection refused"."""
+    """The useful end of the HTTP library's long message, such as "[Errno 111] Connection refused"."""
     text = re.split(r"""["'], ["']Request Endpoint""", str(error))[0]
     caused = re.sub(r"""["']\)+$""", "", text.partition("(Caused by ")[2])
     return _CONNECTION.split(caused or text)[-1].replace("\\'", "'").strip("(\"'")
 
 
 def fingerprint(key: bytes) -> str:
-    """How OCI names an API key: MD5 of the public key's DER, in pairs with colons.
+    """The fingerprint by which OCI knows an API key: MD5 of the public key's DER, in pairs with colons.
 
     Args:
         key: the private key, PEM.
 
     Raises:
-        ValueError: it is no such key; the text says why, and is "it has a passphrase" for a locked one.
+        ValueError: it is not such a key. The text says why; for an encrypted key it is "it has a passphrase".
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
     try:
-        # That it is sound shows when it signs; to prove it here would cost more than all the rest.
+        # Whether the key is sound shows when it signs. To check it here would take longer than everything else.
         private = load_pem_private_key(key, None, unsafe_skip_rsa_key_validation=True)
     except TypeError:
         raise ValueError("it has a passphrase") from None

@@ -1,7 +1,7 @@
-"""One cluster network through the SDK: its size and its members, and how one of them leaves by its own name.
+"""One cluster network through the SDK: its size and its members, and how one chosen member is removed.
 
-Terraform can only change the size, and OCI itself then ends the oldest members of the fullest fault domain. Who goes is
-ours to say, so a member is detached before Terraform looks (see docs/adr/0012-size-of-permanent-pools.md).
+Terraform can only change the size. OCI then terminates the oldest members of the fullest fault domain. We choose which
+member leaves, so we detach it before Terraform reads the network (see docs/adr/0012-size-of-permanent-pools.md).
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from typing import Any
 from gpucluster.cloud.client import Access, everything, model, refusals
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, Sink
+from gpucluster.oci.states import GONE, LifecycleState, WorkRequestStatus
+from gpucluster.waiting import wait_until
 
 _POLL = 1.0
-# One operation at a time: the pool is busy while a member comes, and bare metal is wiped when it ends.
-PATIENCE = 90 * 60.0
-_GONE = ("TERMINATING", "TERMINATED")
-_RESTING = ("RUNNING", "STOPPED", *_GONE)
+# The pool is busy while a member is launched, and bare metal is wiped when an instance ends. One operation at a time.
+TIMEOUT = 90 * 60.0
+_IDLE = GONE | {LifecycleState.RUNNING, LifecycleState.STOPPED}
 _REFUSED = (http.HTTPStatus.BAD_REQUEST, http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT)
 
 
 @dataclass(frozen=True)
-class Look:
+class NetworkStatus:
     """A cluster network at one moment.
 
     Args:
-        size: the number of members that it is to have.
-        members: the display name of each member by its OCID, those that still come or go included.
-        running: the OCIDs of those that run.
+        state: its lifecycle state.
+        size: the number of members that it should have.
+        members: the display name of each member by its OCID, including members that are being launched or terminated.
+        running: the OCIDs of the members that run.
     """
 
     name: str
@@ -44,20 +46,20 @@ class Look:
 
     @property
     def gone(self) -> bool:
-        """Whether the network is no more, or is about to end."""
-        return self.state in _GONE
+        """Whether the network does not exist any more, or is about to end."""
+        return self.state in GONE
 
     @property
-    def resting(self) -> bool:
-        """Whether nothing of it comes or goes just now."""
-        return self.state in _RESTING
+    def idle(self) -> bool:
+        """Whether OCI does not change it at this moment."""
+        return self.state in _IDLE
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why members did not come: the words of a work request that failed, and its OCID."""
+    """Why members were not launched: the reason of a work request that failed, and its OCID."""
 
-    words: str
+    reason: str
     work_request_id: str
 
 
@@ -69,8 +71,8 @@ class ClusterNetwork:
         self.id = cluster_network_id
         self._on_event = on_event
 
-    def look(self) -> Look:
-        """What there is now.
+    def status(self) -> NetworkStatus:
+        """Read the network and its members.
 
         Raises:
             CloudError: the cloud refused, or there is no such network.
@@ -79,97 +81,101 @@ class ClusterNetwork:
             network = self._management().get_cluster_network(self.id).data
             pool = network.instance_pools[0]
             listed = []
-            if network.lifecycle_state not in _GONE:
+            if network.lifecycle_state not in GONE:
                 call = self._management().list_cluster_network_instances
                 listed = everything(call, network.compartment_id, self.id)
-        return Look(
+        return NetworkStatus(
             network.display_name,
             network.lifecycle_state,
             pool.size,
             pool.id,
             {member.id: member.display_name for member in listed},
-            frozenset(member.id for member in listed if member.state.upper() == "RUNNING"),
+            frozenset(member.id for member in listed if member.state.upper() == LifecycleState.RUNNING),
         )
 
-    def present(self) -> Look | None:
-        """What there is now; None where somebody has deleted the network."""
+    def present(self) -> NetworkStatus | None:
+        """As `status`; None if somebody has deleted the network."""
         try:
-            look = self.look()
+            status = self.status()
         except CloudError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 return None
             raise
-        return None if look.gone else look
+        return None if status.gone else status
 
-    def settle(self) -> Look:
-        """Wait until nothing of it comes or goes.
+    def settle(self) -> NetworkStatus:
+        """Wait until OCI has finished the last change of the network.
 
         Raises:
-            CloudError: it is still busy after PATIENCE.
+            CloudError: OCI still changes it after TIMEOUT.
         """
-        until = time.monotonic() + PATIENCE
-        while not (look := self.look()).resting:
-            if time.monotonic() > until:
-                raise CloudError(
-                    f"the cluster network is still {look.state} after {PATIENCE / 60:.0f} min",
-                    where=self.id,
-                    hint="Run apply again when it rests",
-                )
-            time.sleep(_POLL)
-        return look
+        status = wait_until(self._idle, TIMEOUT, _POLL)
+        if status is None:
+            raise CloudError(
+                f"the cluster network is still {self.status().state} after {TIMEOUT / 60:.0f} min",
+                where=self.id,
+                hint="Wait until OCI has finished the change, then run: gpucluster apply",
+            )
+        return status
 
-    def remove(self, members: Mapping[str, str], wished: int) -> None:
-        """End these members and no others, one by one, and wait until they are gone.
+    def _idle(self) -> NetworkStatus | None:
+        status = self.status()
+        return status if status.idle else None
 
-        The size shrinks with them, down to the one that is wished; from there on OCI launches another member for each.
+    def remove(self, members: Mapping[str, str], size: int) -> None:
+        """Terminate these members and no others, one by one, and wait until they are gone.
+
+        The network's size shrinks with each, down to `size`. From then on OCI launches another member for each.
 
         Args:
-            members: what each is called, by its OCID.
-            wished: the size that the network is to have in the end.
+            members: the name of each, by its OCID.
+            size: the size that the network should have at the end.
 
         Raises:
-            CloudError: the cloud refused, or a member does not end. What is gone stays gone; run it again for the rest.
+            CloudError: the cloud refused, or a member does not end. Members that were removed stay removed; another
+                run continues with the rest.
         """
         begun = time.monotonic()
         for instance_id, name in members.items():
-            look = self.settle()
-            if instance_id not in look.members:
+            status = self.settle()
+            if instance_id not in status.members:
                 continue
             self._on_event(Event("resource", f"instance {name}", "deleting", data={"id": instance_id}))
-            self._detach(look, instance_id, name, shrink=look.size != wished and look.size > 1)
+            self._detach(status, instance_id, name, shrink=status.size != size and status.size > 1)
         for instance_id, name in members.items():
             self._await_end(instance_id, name)
             self._on_event(Event("resource", f"instance {name}", "deleted", elapsed=time.monotonic() - begun))
         self.settle()
 
     def refill(self, size: int) -> None:
-        """Ask again for the members that did not come when they were asked for."""
-        self._on_event(Event("resource", f"cluster network {self.look().name}", "updating", "members are missing"))
-        pool = model("core", "UpdateClusterNetworkInstancePoolDetails", id=self.look().pool_id, size=size)
+        """Ask OCI again to launch the members that are missing."""
+        status = self.status()
+        self._on_event(Event("resource", f"cluster network {status.name}", "updating", "members are missing"))
+        pool = model("core", "UpdateClusterNetworkInstancePoolDetails", id=status.pool_id, size=size)
         with refusals("asking for the missing members of a cluster network"):
             details = model("core", "UpdateClusterNetworkDetails", instance_pools=[pool])
             self._management().update_cluster_network(self.id, details, opc_retry_token=uuid.uuid4().hex)
 
     def failure(self) -> Failure | None:
-        """Why the newest of its work requests failed; None if it did not."""
+        """Why the newest of its work requests failed; None if it did not fail."""
         work = self._access.client("work_requests", "WorkRequestClient")
         with refusals("reading the work requests of a cluster network"):
             requests = [
                 request
-                for resource in (self.id, self.look().pool_id)
+                for resource in (self.id, self.status().pool_id)
                 for request in everything(work.list_work_requests, self._access.compartment_id, resource_id=resource)
             ]
             newest = max(requests, key=lambda request: request.time_accepted, default=None)
-            if newest is None or newest.status != "FAILED":
+            if newest is None or newest.status != WorkRequestStatus.FAILED:
                 return None
             errors = everything(work.list_work_request_errors, newest.id)
-        words = "; ".join(dict.fromkeys(error.message.rstrip(".") for error in errors))
-        return Failure(words or "it gives no reason", newest.id)
+        reason = "; ".join(dict.fromkeys(error.message.rstrip(".") for error in errors))
+        return Failure(reason or "it gives no reason", newest.id)
 
     def _management(self) -> Any:
         return self._access.client("core", "ComputeManagementClient")
 
-    def _detach(self, look: Look, instance_id: str, name: str, *, shrink: bool) -> None:
+    def _detach(self, status: NetworkStatus, instance_id: str, name: str, *, shrink: bool) -> None:
         details = model(
             "core",
             "DetachInstancePoolInstanceDetails",
@@ -178,21 +184,23 @@ class ClusterNetwork:
             is_auto_terminate=True,
         )
         try:
-            with refusals(f"taking {name} out of its cluster network"):
+            with refusals(f"detaching {name} from its cluster network"):
                 self._management().detach_instance_pool_instance(
-                    look.pool_id, details, opc_retry_token=uuid.uuid4().hex
+                    status.pool_id, details, opc_retry_token=uuid.uuid4().hex
                 )
         except CloudError as error:
-            # The answer to the first try may have been lost: then it is out, and the second one is refused.
-            if error.status not in _REFUSED or instance_id in self.look().members:
+            # The answer to the SDK's first request may have been lost. Then the member is detached already, and OCI
+            # refuses the second request.
+            if error.status not in _REFUSED or instance_id in self.status().members:
                 raise
 
     def _await_end(self, instance_id: str, name: str) -> None:
-        until = time.monotonic() + PATIENCE
-        while self._state(instance_id) != "TERMINATED":
-            if time.monotonic() > until:
-                raise CloudError(f"{name} does not end", where=instance_id, hint="Run apply again")
-            time.sleep(_POLL)
+        if not wait_until(lambda: self._state(instance_id) == LifecycleState.TERMINATED, TIMEOUT, _POLL):
+            raise CloudError(
+                f"{name} is not terminated after {TIMEOUT / 60:.0f} min",
+                where=instance_id,
+                hint="Run: gpucluster apply",
+            )
 
     def _state(self, instance_id: str) -> str:
         try:
@@ -200,5 +208,5 @@ class ClusterNetwork:
                 return str(self._access.client("core", "ComputeClient").get_instance(instance_id).data.lifecycle_state)
         except CloudError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
-                return "TERMINATED"
+                return LifecycleState.TERMINATED
             raise

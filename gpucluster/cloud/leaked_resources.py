@@ -1,16 +1,15 @@
-"""What carries a cluster's tag and is in nobody's books.
+"""Leaked resources: they have a cluster's tag and are not in Terraform's state.
 
-A terraform that is killed between a create call and its own state file leaves a resource that it will never mention
-again; on a real cloud it is billed for ever. `destroy` looks for such things by tag, and removes them.
+If Terraform is killed after a create request and before it writes its state, it leaves a resource that it does not
+know. A real cloud bills it until somebody removes it. `destroy` finds such resources by their tag and removes them.
 
-A subscription to a listing of the Marketplace has no tags, costs nothing and may serve others in the compartment: it
-is left alone.
+A subscription to a Marketplace listing has no tags, costs nothing and may serve others in the compartment. It is not
+removed.
 """
 
 from __future__ import annotations
 
 import http
-import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -20,19 +19,21 @@ from typing import Any
 from gpucluster.cloud.client import Access, everything, home_region, refusals
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, Sink
+from gpucluster.oci.states import ENDED, GONE
+from gpucluster.waiting import wait_until
 
-_GONE = frozenset({"TERMINATING", "TERMINATED", "DELETING", "DELETED"})
 _POLL = 0.5
-_PATIENCE = 30 * 60.0
+_TIMEOUT = 30 * 60.0
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """How one kind of resource is listed, read and removed: names of the SDK's methods.
+    """How one kind of resource is listed, read and removed: the names of the SDK's methods.
 
     Args:
-        in_tenancy: it may lie in the tenancy's root as well, and is written in the home region alone. Not every
-            operator may list it; who may not has made none.
+        needs_domain: it is listed by availability domain.
+        in_tenancy: it may also be in the tenancy's root compartment, and is only written in the home region. An
+            operator who is not allowed to list it has not created any.
     """
 
     name: str
@@ -47,7 +48,7 @@ class _Kind:
         return f"{verb}_{'policies' if self.name == 'policy' else f'{self.name}s'}"
 
 
-# In the order in which they can be removed: users before what they use.
+# In the order in which they can be removed: a resource before those that it uses.
 _KINDS = (
     _Kind("policy", "identity", "IdentityClient", in_tenancy=True),
     _Kind("dynamic_group", "identity", "IdentityClient", in_tenancy=True),
@@ -71,7 +72,7 @@ _TERMINATED_KINDS = frozenset({"cluster_network", "instance"})
 
 
 @dataclass(frozen=True)
-class Orphan:
+class LeakedResource:
     """A resource with the cluster's tag: its kind, OCID and display name."""
 
     kind: str
@@ -79,12 +80,13 @@ class Orphan:
     name: str
 
 
-class Orphans:
-    """Finds and removes what carries a free-form tag.
+class LeakedResources:
+    """Finds and removes resources with a free-form tag.
 
     Args:
         tag: the key and the value that mark this cluster's resources.
-        keep: OCIDs of what cluster.yml names and gpucluster did not make: never touched, whatever tag is on it.
+        keep: OCIDs of resources that cluster.yml names and gpucluster did not create. They are never removed, whatever
+            tags they have.
     """
 
     def __init__(
@@ -95,29 +97,29 @@ class Orphans:
         self._on_event = on_event
         self._keep = keep
 
-    def find(self) -> tuple[Orphan, ...]:
-        """Everything that carries the tag and is not gone yet."""
-        with refusals("looking for what an earlier run left behind"):
+    def find(self) -> tuple[LeakedResource, ...]:
+        """Every resource that has the tag and is not gone."""
+        with refusals("listing the resources that an earlier run left"):
             domains = self._domains()
             return tuple(
-                Orphan(kind.name, thing.id, _name(thing))
+                LeakedResource(kind.name, found.id, _name(found))
                 for kind in _KINDS
-                for thing in self._list(kind, domains)
-                if self._ours(thing)
+                for found in self._list(kind, domains)
+                if self._ours(found)
             )
 
-    def remove(self, orphans: Sequence[Orphan]) -> None:
-        """Remove these, in an order that works, and wait until each is gone."""
+    def remove(self, resources: Sequence[LeakedResource]) -> None:
+        """Remove these in the order of their dependencies, and wait until each is gone."""
         kinds: Mapping[str, _Kind] = {kind.name: kind for kind in _KINDS}
-        for orphan in sorted(orphans, key=lambda one: [kind.name for kind in _KINDS].index(one.kind)):
-            kind = kinds[orphan.kind]
+        for one in sorted(resources, key=lambda resource: [kind.name for kind in _KINDS].index(resource.kind)):
+            kind = kinds[one.kind]
             client = self._client(kind)
             verb = "terminate" if kind.name in _TERMINATED_KINDS else "delete"
-            self._on_event(Event("resource", f"{orphan.kind} {orphan.name}", "deleting"))
-            with refusals(f"removing the {orphan.kind} {orphan.name} that an earlier run left behind"):
-                getattr(client, kind.method(verb))(orphan.id)
-                self._wait_until_gone(getattr(client, kind.method("get")), orphan)
-            self._on_event(Event("resource", f"{orphan.kind} {orphan.name}", "deleted", "left by a killed run"))
+            self._on_event(Event("resource", f"{one.kind} {one.name}", "deleting"))
+            with refusals(f"removing the {one.kind} {one.name} that an earlier run left"):
+                getattr(client, kind.method(verb))(one.id)
+                self._wait_until_gone(getattr(client, kind.method("get")), one)
+            self._on_event(Event("resource", f"{one.kind} {one.name}", "deleted", "left by a killed run"))
 
     def _domains(self) -> tuple[str, ...]:
         identity = self._access.client("identity", "IdentityClient")
@@ -126,7 +128,7 @@ class Orphans:
 
     @cached_property
     def _home(self) -> Access:
-        """The same in the home region, where alone groups and policies are written."""
+        """The access to the home region: groups and policies are only written there."""
         if self._access.endpoint:
             return self._access
         return replace(self._access, config={**self._access.config, "region": home_region(self._access)})
@@ -139,9 +141,9 @@ class Orphans:
         compartment = self._access.compartment_id
         if kind.in_tenancy:
             places = dict.fromkeys((compartment, self._access.config["tenancy"]))
-            return [thing for place in places for thing in _allowed(call, place)]
+            return [found for place in places for found in _allowed(call, place)]
         if kind.needs_domain:
-            return [thing for domain in domains for thing in everything(call, compartment, domain)]
+            return [found for domain in domains for found in everything(call, compartment, domain)]
         if kind.service == "core" and kind.client == "VirtualNetworkClient":
             return everything(call, compartment_id=compartment)
         return everything(call, compartment)
@@ -149,31 +151,34 @@ class Orphans:
     def _ours(self, thing: Any) -> bool:
         key, value = self._tag
         tags = getattr(thing, "freeform_tags", None) or {}
-        gone = str(getattr(thing, "lifecycle_state", "")).upper() in _GONE
+        gone = str(getattr(thing, "lifecycle_state", "")).upper() in GONE
         return tags.get(key) == value and not gone and thing.id not in self._keep
 
-    def _wait_until_gone(self, get: Callable[[str], Any], orphan: Orphan) -> None:
-        until = time.monotonic() + _PATIENCE
-        while time.monotonic() < until:
+    def _wait_until_gone(self, get: Callable[[str], Any], one: LeakedResource) -> None:
+        def gone() -> bool:
             try:
-                state = getattr(get(orphan.id).data, "lifecycle_state", None)
+                state = getattr(get(one.id).data, "lifecycle_state", None)
             except Exception as error:
                 if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
-                    return
+                    return True
                 raise
-            if state is None or str(state).upper() in ("TERMINATED", "DELETED"):
-                return
-            time.sleep(_POLL)
-        raise CloudError(f"the {orphan.kind} {orphan.name} does not go away", where=orphan.id, hint="Run destroy again")
+            return state is None or str(state).upper() in ENDED
+
+        if not wait_until(gone, _TIMEOUT, _POLL):
+            raise CloudError(
+                f"the {one.kind} {one.name} is not gone after {_TIMEOUT / 60:.0f} min",
+                where=one.id,
+                hint="Run: gpucluster destroy",
+            )
 
 
 def _name(thing: Any) -> str:
-    """Most things have a display name, some a name, a few none."""
+    """Most resources have a display name, some a name, a few neither."""
     return str(getattr(thing, "display_name", None) or getattr(thing, "name", None) or thing.id)
 
 
 def _allowed(call: Callable[..., Any], place: str) -> list[Any]:
-    """A listing, empty for one who may not list there: OCI does not tell that from a place that is not there."""
+    """A listing; empty if the operator may not list there. OCI answers a missing compartment in the same way."""
     try:
         return everything(call, place)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Who the members of a pool are.
+"""Who the members of a pool are: their names and addresses.
 
 Terraform does not wait for the members of a cluster network and does not know their addresses
 (see docs/adr/0001-pool-ownership.md); the SDK does.
@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpucluster.cloud.client import Access, everything, model, refusals
-from gpucluster.cloud.cluster_network import ClusterNetwork, Failure, Look
+from gpucluster.cloud.cluster_network import ClusterNetwork, Failure, NetworkStatus
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, Sink
+from gpucluster.oci.states import LifecycleState
+from gpucluster.waiting import wait_until
 
 _POLL = 1.0
-# How long a network rests before we believe that it will not move by itself: its listings may lag behind.
+# How long a network must be idle before we believe that no more members come: its listings may lag behind.
 _SETTLED = 5.0
 
 
@@ -35,91 +37,66 @@ class Member:
 
 
 def _number(pool: str, name: str) -> int:
-    """The number in a name that we gave; 0 for a name that we did not give."""
+    """The number in a name `<pool>-<number>`; 0 for any other name."""
     match = re.fullmatch(rf"{re.escape(pool)}-([1-9][0-9]*)", name)
     return int(match.group(1)) if match else 0
 
 
-def numbered_names(pool: str, names: Mapping[str, str], wished: Sequence[str]) -> dict[str, str]:
-    """The name of each member that has a place: its own where that is wished, else the first wished one that is free.
+def numbered_names(pool: str, names: Mapping[str, str], desired: Sequence[str]) -> dict[str, str]:
+    """The name that each member of a pool should have, by instance OCID.
 
-    Left out is who has no place: a member whose name `<pool>-<number>` is not wished, and what is more than was wished.
+    A member keeps its name if that is desired. A member without a name of ours gets the first desired name that is
+    free. Left out are members that should not exist: those named `<pool>-<number>` whose name is not desired, and those
+    for which no name is left.
 
     Args:
         names: the present display name by instance OCID.
-        wished: the names that the members are to have, `<pool>-<number>`, in the order in which they are given.
+        desired: the names that the members should have, `<pool>-<number>`, in the order in which they are given.
     """
-    kept: dict[str, str] = {}
+    holders: dict[str, str] = {}
     for instance_id, name in sorted(names.items()):
-        if name in wished and name not in kept:
-            kept[name] = instance_id
-    named = {instance_id: name for name, instance_id in kept.items()}
+        if name in desired and name not in holders:
+            holders[name] = instance_id
+    named = {instance_id: name for name, instance_id in holders.items()}
     nameless = (
-        one for one in sorted(names) if one not in named and (names[one] in kept or not _number(pool, names[one]))
+        one for one in sorted(names) if one not in named and (names[one] in holders or not _number(pool, names[one]))
     )
-    free = (name for name in wished if name not in kept)
+    free = (name for name in desired if name not in holders)
     return named | dict(zip(nameless, free, strict=False))
 
 
-class Instances:
-    """Reads (and names) the instances of a compartment."""
+class PoolMembers:
+    """Reads, waits for and names the members of pools."""
 
     def __init__(self, access: Access, on_event: Sink) -> None:
         self._access = access
         self._on_event = on_event
 
     def members(self, pool: str, cluster_network_id: str, names: Sequence[str], deadline: float) -> tuple[Member, ...]:
-        """The members of a pool's cluster network, once they all run, each with one of `names`.
+        """The members of a pool's cluster network, once all of them run and each has one of `names`.
 
-        OCI gives the members of a cluster network random names and takes no pattern for them; we give each new one the
-        first name that is free. The name is kept by the cloud, as the instance's display name.
+        OCI gives the members of a cluster network random names and accepts no pattern for them. We give each new member
+        the first name that is free. The cloud keeps it, as the instance's display name.
 
         Args:
-            names: those that the members are to have; as many members are waited for.
-            deadline: seconds; bare metal takes up to 30 minutes for the first 20 nodes.
+            names: the names that the members should have. The number of names is the number of members to wait for.
+            deadline: seconds from now. Bare metal takes up to 30 minutes for the first 20 nodes.
 
         Raises:
-            CloudError: they do not run in time, or can't: with the reason that the cloud gives.
+            CloudError: not all members run in time, or they never will: with the reason that the cloud gives.
         """
         compute = self._access.client("core", "ComputeClient")
         network = ClusterNetwork(self._access, cluster_network_id, self._on_event)
-        look = self._complete(network, pool, names, deadline)
-        given = numbered_names(pool, look.members, names)
+        present = _Completion(network, pool, names, self._on_event).wait(deadline).members
+        given = numbered_names(pool, present, names)
         with refusals("reading the members of a cluster network"), ThreadPoolExecutor(max_workers=8) as workers:
-            found = list(
-                workers.map(lambda one: self._named(compute, one, look.members[one], given[one]), sorted(given))
-            )
+            found = list(workers.map(lambda one: self._named(compute, one, present[one], given[one]), sorted(given)))
         return tuple(sorted(found, key=lambda member: _number(pool, member.name)))
 
     def member(self, instance_id: str) -> Member:
         """One instance, with its address."""
         with refusals("reading an instance"):
             return self._member(self._access.client("core", "ComputeClient"), instance_id)
-
-    def _complete(self, network: ClusterNetwork, pool: str, names: Sequence[str], deadline: float) -> Look:
-        """The network once each of its members runs and has a name of those that are wished."""
-        until = time.monotonic() + deadline
-        announced, hopeless_since = -1, math.inf
-        while True:
-            look = network.look()
-            whole = len(look.members) == len(numbered_names(pool, look.members, names)) == len(names)
-            if whole and look.running == look.members.keys() and look.state == "RUNNING":
-                return look
-            trouble = _trouble(network, look, pool, names)
-            hopeless_since = min(hopeless_since, time.monotonic()) if trouble else math.inf
-            if trouble and (look.gone or time.monotonic() - hopeless_since >= _SETTLED):
-                raise trouble
-            if len(look.running) != announced:
-                announced = len(look.running)
-                self._on_event(Event("resource", look.name, "updating", f"{announced} of {len(names)} members run"))
-            if time.monotonic() > until:
-                raise CloudError(
-                    f"only {announced} of {len(names)} members run after {deadline:.0f} s "
-                    f"(the cluster network is {look.state})",
-                    where=network.id,
-                    hint="Look at its work requests for the reason, such as no capacity, and run apply again",
-                )
-            time.sleep(_POLL)
 
     def _named(self, compute: Any, instance_id: str, present: str, name: str) -> Member:
         if present != name:
@@ -131,38 +108,93 @@ class Instances:
         instance = compute.get_instance(instance_id).data
         attachments = everything(compute.list_vnic_attachments, instance.compartment_id, instance_id=instance_id)
         for attachment in attachments:
-            if attachment.lifecycle_state != "ATTACHED":
+            if attachment.lifecycle_state != LifecycleState.ATTACHED:
                 continue
             vnic = network.get_vnic(attachment.vnic_id).data
             if vnic.is_primary:
                 return Member(instance.id, instance.display_name, vnic.private_ip, vnic.public_ip or "")
-        raise CloudError("the instance has no primary VNIC", where=instance_id, hint="Run apply again")
+        raise CloudError("the instance has no primary VNIC", where=instance_id, hint="Run: gpucluster apply")
 
 
-def _trouble(network: ClusterNetwork, look: Look, pool: str, names: Sequence[str]) -> CloudError | None:
-    """Why the members will not become those that are wished, however long we wait; None while they may."""
-    count = f"{len(look.running)} of {len(names)} members run"
-    if not look.resting:
+@dataclass
+class _Completion:
+    """The wait for all members of a cluster network.
+
+    Args:
+        names: the names that the members should have.
+    """
+
+    network: ClusterNetwork
+    pool: str
+    names: Sequence[str]
+    on_event: Sink
+    _announced: int = -1
+    _hopeless_since: float = math.inf
+
+    def wait(self, timeout: float) -> NetworkStatus:
+        """Return the network's status once each member runs and can have one of the names.
+
+        Raises:
+            CloudError: the time is over, or OCI will not launch the members that are missing.
+        """
+        status = wait_until(self._complete, timeout, _POLL)
+        if status is None:
+            raise CloudError(
+                f"only {self._announced} of {len(self.names)} members run after {timeout:.0f} s "
+                f"(the cluster network is {self.network.status().state})",
+                where=self.network.id,
+                hint="Read its work requests in the console for the reason, such as no capacity, then run: "
+                "gpucluster apply",
+            )
+        return status
+
+    def _complete(self) -> NetworkStatus | None:
+        status = self.network.status()
+        placed = numbered_names(self.pool, status.members, self.names)
+        complete = len(status.members) == len(placed) == len(self.names)
+        if complete and status.running == status.members.keys() and status.state == LifecycleState.RUNNING:
+            return status
+        self._raise_if_hopeless(status)
+        if len(status.running) != self._announced:
+            self._announced = len(status.running)
+            message = f"{self._announced} of {len(self.names)} members run"
+            self.on_event(Event("resource", status.name, "updating", message))
         return None
-    if look.gone:
+
+    def _raise_if_hopeless(self, status: NetworkStatus) -> None:
+        """Give up when the network is gone, or has been idle for a while and still is not as it should be."""
+        error = _hopeless(self.network, status, self.pool, self.names)
+        self._hopeless_since = min(self._hopeless_since, time.monotonic()) if error else math.inf
+        if error and (status.gone or time.monotonic() - self._hopeless_since >= _SETTLED):
+            raise error
+
+
+def _hopeless(network: ClusterNetwork, status: NetworkStatus, pool: str, names: Sequence[str]) -> CloudError | None:
+    """Why the members will never be those that are desired; None while they may become so."""
+    if not status.idle:
+        return None
+    if status.gone:
         failure = network.failure()
-        why = f": {failure.words}" if failure else ""
-        return CloudError(f"the cluster network is gone{why}", where=_where(network, failure), hint="Run apply again")
-    placed = numbered_names(pool, look.members, names)
-    surplus = sorted(name for one, name in look.members.items() if one not in placed)
+        why = f": {failure.reason}" if failure else ""
+        return CloudError(
+            f"the cluster network is gone{why}", where=_where(network, failure), hint="Run: gpucluster apply"
+        )
+    placed = numbered_names(pool, status.members, names)
+    surplus = sorted(name for one, name in status.members.items() if one not in placed)
     if surplus:
         return CloudError(
-            f"the cluster network has members that cluster.yml does not wish for: {', '.join(surplus)}",
+            f"the cluster network has members that are not in cluster.yml: {', '.join(surplus)}",
             where=network.id,
-            hint="Run apply: it drains and removes them",
+            hint="Run: gpucluster apply. It drains and removes them",
         )
-    failure = network.failure() if len(look.members) < len(names) else None
+    failure = network.failure() if len(status.members) < len(names) else None
     if failure is None:
         return None
     return CloudError(
-        f"only {count}, and no more come: {failure.words}",
+        f"only {len(status.running)} of {len(names)} members run, and no more come: {failure.reason}",
         where=_where(network, failure),
-        hint="Run apply again to ask for them again, set `count` to what there is, or take another availability_domain",
+        hint="Run: gpucluster apply. It asks for them again. If they do not come, set `count` in cluster.yml to what "
+        "there is, or name another `availability_domain`",
     )
 
 

@@ -1,4 +1,5 @@
-"""Ansible: the playbooks are run here, and the facts that they collect are evaluated here.
+"""Ansible: the playbooks run here, and the facts that they collect are checked here.
 
-`runner` drives ansible-runner. `verify` is pure: facts in, checks out. May import what lies below `handover`.
+`runner` is the only module that imports ansible-runner. `verify` is pure: facts in, checks out. May import what is
+below `handover`.
 """

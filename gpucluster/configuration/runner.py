@@ -1,7 +1,8 @@
-"""The playbooks, run through ansible-runner: one call in, task events out, a result for every host."""
+"""The playbooks, run through ansible-runner: one call, events for its tasks, and a result for every host."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -21,12 +22,13 @@ from gpucluster.events import Event, Sink
 from gpucluster.paths import ClusterPaths, ansible_dir, write_private
 
 FORKS = 20
-KEPT_ARTIFACTS = 10
+SAVED_ARTIFACTS = 10
+_log = logging.getLogger(__name__)  # `--debug` shows it
 
 
 @dataclass(frozen=True)
 class HostResult:
-    """What a playbook did on one host: numbers of tasks."""
+    """The numbers of tasks of a playbook on one host, by their result."""
 
     ok: int
     changed: int
@@ -36,9 +38,11 @@ class HostResult:
 
 @dataclass(frozen=True)
 class PlaybookResult:
-    """A playbook that ran to its end.
+    """A playbook that succeeded.
 
-    `facts` holds, by host, what tasks set as facts named gpucluster_*; `roles` the seconds of each role, wall clock.
+    Args:
+        facts: by host, the facts named gpucluster_* that tasks have set.
+        roles: the wall clock seconds of each role.
     """
 
     hosts: Mapping[str, HostResult]
@@ -47,7 +51,7 @@ class PlaybookResult:
 
     @property
     def changed(self) -> int:
-        """Changed tasks over all hosts."""
+        """The number of changed tasks on all hosts."""
         return sum(host.changed for host in self.hosts.values())
 
 
@@ -61,11 +65,13 @@ class _Listener:
     roles: dict[str, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     stats: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    _told: set[tuple[str, str]] = field(default_factory=set)
+    _announced: set[tuple[str, str]] = field(default_factory=set)
     _role: str = ""
     _since: float = field(default_factory=time.monotonic)
 
     def __call__(self, event: Mapping[str, Any]) -> bool:
+        if event.get("stdout"):
+            _log.debug("%s", process.without_colour(str(event["stdout"])).strip())
         data = event.get("event_data") or {}
         name = event.get("event", "")
         if name in ("playbook_on_task_start", "playbook_on_handler_task_start"):
@@ -75,7 +81,7 @@ class _Listener:
             self.stats = data
         elif name in ("runner_on_ok", "runner_on_failed", "runner_on_unreachable", "runner_on_async_failed"):
             self._task(name, data)
-        return False  # the event's own file is of no use to us
+        return False  # ansible-runner need not write a file for the event
 
     def _enter(self, role: str) -> None:
         now = time.monotonic()
@@ -90,9 +96,9 @@ class _Listener:
         result = data.get("res")
         result = result if isinstance(result, Mapping) else {}
         if name == "runner_on_ok":
-            self._keep_facts(host, result.get("ansible_facts"))
+            self._collect_facts(host, result.get("ansible_facts"))
             status, message = ("changed" if result.get("changed") else "ok"), ""
-            self._tell(str(role or self.playbook), host, result, str(data.get("task_action", "")))
+            self._announce_message(str(role or self.playbook), host, result, str(data.get("task_action", "")))
         elif name == "runner_on_unreachable":
             status, message = "unreachable", _reason(result)
             self.failures.append(f"{host}: unreachable: {message}")
@@ -103,23 +109,23 @@ class _Listener:
             self.failures.append(f"{host}: {title}: {message}")
         self.on_event(Event("task", title, status, message, elapsed=data.get("duration"), data={"host": host}))
 
-    def _tell(self, who: str, host: str, result: Mapping[str, Any], action: str) -> None:
-        """Pass on what a role has to say to people; what many hosts say alike, once."""
-        words = str(result.get("msg") or "") if action.endswith("debug") else ""
-        if words and (who, words) not in self._told:
-            self._told.add((who, words))
-            self.on_event(Event("log", who, "info", f"{host}: {words}", data={"host": host}))
+    def _announce_message(self, who: str, host: str, result: Mapping[str, Any], action: str) -> None:
+        """Announce the message of a debug task. A message that many hosts have is announced once."""
+        message = str(result.get("msg") or "") if action.endswith("debug") else ""
+        if message and (who, message) not in self._announced:
+            self._announced.add((who, message))
+            self.on_event(Event("log", who, "info", f"{host}: {message}", data={"host": host}))
 
-    def _keep_facts(self, host: str, facts: Any) -> None:
+    def _collect_facts(self, host: str, facts: Any) -> None:
         if isinstance(facts, Mapping):
             ours = {key: value for key, value in facts.items() if str(key).startswith("gpucluster_")}
             self.facts.setdefault(host, {}).update(ours)
 
 
 def _reason(result: Mapping[str, Any]) -> str:
-    """Why a task failed, in one line; a censored result stays censored."""
+    """Why a task failed, in one line. A censored result (`no_log`) is not shown."""
     if "censored" in result:
-        return "the details are hidden, for they may hold secrets"
+        return "the details are hidden, because they may contain secrets"
     for key in ("stderr", "msg", "module_stderr", "stdout"):
         text = str(result.get(key) or "").strip()
         if text:
@@ -131,7 +137,7 @@ def _reason(result: Mapping[str, Any]) -> str:
 
 
 def write_inventory(paths: ClusterPaths, inventory: Mapping[str, Any], file: Path | None = None) -> Path:
-    """Keep the inventory beside the cluster's state (or in `file`) and return its path."""
+    """Write the inventory into the cluster's folder (or into `file`) and return its path."""
     file = file or paths.ansible / "inventory.yml"
     write_private(file, yaml.safe_dump(dict(inventory), sort_keys=False))
     return file
@@ -141,8 +147,8 @@ class Ansible:
     """Runs our playbooks against the hosts of one cluster.
 
     Args:
-        ssh_config: the file that names the hosts and the way to them.
-        env: what is added to the playbook's environment.
+        ssh_config: the file with the hosts and how to reach them.
+        env: added to the environment of the playbooks.
     """
 
     def __init__(self, paths: ClusterPaths, ssh_config: Path, env: Mapping[str, str], on_event: Sink) -> None:
@@ -154,6 +160,10 @@ class Ansible:
     def run(self, playbook: str, inventory: Path, *, run_id: str) -> PlaybookResult:
         """Run one playbook to its end.
 
+        Args:
+            playbook: the name of its file, such as "site.yml".
+            run_id: the name of ansible-runner's folder for this run begins with it.
+
         Raises:
             AnsibleError: a task failed or a host can't be reached; the text names each host, role and task.
             KeyboardInterrupt: the user stopped it; ansible-playbook has ended.
@@ -161,6 +171,7 @@ class Ansible:
         import ansible_runner
 
         listener = _Listener(self._on_event, playbook)
+        _log.debug("run: ansible-playbook --inventory %s --forks %d %s", inventory, FORKS, ansible_dir() / playbook)
         with _stoppable() as stopped:
             outcome = ansible_runner.run(
                 private_data_dir=str(self._paths.ansible),
@@ -173,16 +184,16 @@ class Ansible:
                 quiet=True,
                 event_handler=listener,
                 cancel_callback=stopped,
-                rotate_artifacts=KEPT_ARTIFACTS,
+                rotate_artifacts=SAVED_ARTIFACTS,
                 settings={"suppress_ansible_output": True},
             )
             if stopped():
                 raise KeyboardInterrupt
         if outcome.status != "successful":
-            what = "\n".join(f"  {failure}" for failure in listener.failures) or f"  {_last_words(outcome)}"
+            what = "\n".join(f"  {failure}" for failure in listener.failures) or f"  {_output_tail(outcome)}"
             raise AnsibleError(
                 f"{playbook} failed:\n{what}",
-                hint="Mend the cause and run apply again; what is done already stays done",
+                hint="Fix the cause, then run: gpucluster apply. What is done already stays done",
             )
         return PlaybookResult(_hosts(listener.stats), listener.facts, listener.roles)
 
@@ -193,14 +204,14 @@ class Ansible:
             "ANSIBLE_LOCAL_TEMP": str(self._paths.ansible / "tmp"),
             "ANSIBLE_HOME": str(self._paths.ansible / "home"),
             "ANSIBLE_PIPELINING": "1",
-            # ansible-playbook stands beside our Python, which need not be on the caller's PATH.
+            # ansible-playbook is in the folder of our Python, which may not be on the caller's PATH.
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
             **self._env,
         }
 
 
-def _last_words(outcome: Any) -> str:
-    """What ansible-playbook said when no task could tell (a syntax error, a missing role)."""
+def _output_tail(outcome: Any) -> str:
+    """The end of ansible-playbook's output, for a failure outside of a task (a syntax error, a missing role)."""
     try:
         return process.without_colour(" ".join(outcome.stdout.read().split()))[-800:] or f"status {outcome.status}"
     except (OSError, AttributeError):
@@ -221,8 +232,10 @@ def _hosts(stats: Mapping[str, Any]) -> dict[str, HostResult]:
 
 @contextmanager
 def _stoppable() -> Iterator[Callable[[], bool]]:
-    """A question that turns true at SIGINT or SIGTERM. ansible-runner then ends the playbook's processes; left to
-    itself it would take over both signals and keep them."""
+    """A function that returns true after SIGINT or SIGTERM; ansible-runner then ends the playbook's processes.
+
+    Without it, ansible-runner would install its own handlers for both signals and leave them installed.
+    """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop.is_set

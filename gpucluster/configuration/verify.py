@@ -1,7 +1,7 @@
-"""The verdict: facts from every host in, checks out. Pure.
+"""The checks at the end of a run: facts from every host in, results out. Pure.
 
-A check that could not run is not a pass: it is `not_run`, and the verdict fails with it. One about hardware that is
-only emulated is a `skip`.
+A check that could not run is not a pass: its status is `not_run`, and the cluster does not pass. A check of hardware
+that is only emulated is a `skip`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
-PASS, FAIL, NOT_RUN, SKIP = "pass", "fail", "not_run", "skip"
+from gpucluster.text import count
+
+
+class CheckStatus(StrEnum):
+    """How a check ended. The values are those of the JSON output."""
+
+    PASS = "pass"  # noqa: S105 - not a password
+    FAIL = "fail"
+    NOT_RUN = "not_run"
+    SKIP = "skip"
+
+
+PASS, FAIL, NOT_RUN, SKIP = CheckStatus
 
 Facts = Mapping[str, Mapping[str, Any]]
 
@@ -21,10 +34,10 @@ _HEALTHY = frozenset({"idle", "mixed", "allocated", "completing"})
 
 @dataclass(frozen=True)
 class Check:
-    """One judgement: what was looked at, how it ended, and why."""
+    """One check: what was checked, how it ended, and why."""
 
     name: str
-    status: str
+    status: CheckStatus
     message: str
 
     def to_dict(self) -> dict[str, str]:
@@ -40,14 +53,14 @@ class Expectation:
         hosts: every host, the controller first.
         pools: the static nodes of each pool.
         people: the users that every host must know, with the number of their primary group.
-        home_mount_path: None where there is no shared home, and no directory.
-        scheduler: whether there is Slurm; without it, nodes must reach each other by ssh.
+        home_mount_path: None if there is no shared home. Then there is no directory (LDAP) either.
+        scheduler: whether there is Slurm. Without it, nodes must reach each other by ssh.
         containers: whether Slurm's steps may run in containers.
-        autoscaler: whether a pool is elastic, so that it must run.
-        partitions: by pool, its partition where that has another name.
-        local_drives: by host, how many drives of its own must be in one file system; without those that have none.
-        rdma_addressed: the hosts whose RDMA interfaces have addresses from user data.
-        hardware_emulated: hosts have less than their shape promises; what none of them has can't be judged.
+        autoscaler: whether a pool is elastic; then the autoscaler must run.
+        partitions: by pool, its partition if that has another name.
+        local_drives: by host, how many of its own drives must be in one file system. Hosts without drives are left out.
+        rdma_addressed: the hosts whose RDMA interfaces get addresses from user data.
+        hardware_emulated: hosts have less than their shape says. What none of them has is not checked.
     """
 
     hosts: Sequence[str]
@@ -69,8 +82,8 @@ class Expectation:
         return self.hosts[0]
 
 
-def judge(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
-    """Compare what was found with what should be there.
+def evaluate(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
+    """Compare what was found with what is expected.
 
     Args:
         facts: by host name, what `verify.yml` collected.
@@ -89,7 +102,7 @@ def judge(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
 
 
 def _scheduled(expected: Expectation, controller: Mapping[str, Any]) -> list[Check]:
-    """What Slurm does, as its controller sees it."""
+    """The checks of Slurm, by facts from its controller."""
     partition = {pool: expected.partitions.get(pool, pool) for pool in expected.pools}
     checks = [_idle(pool, partition[pool], nodes, controller) for pool, nodes in expected.pools.items()]
     checks += [
@@ -107,16 +120,16 @@ def _scheduled(expected: Expectation, controller: Mapping[str, Any]) -> list[Che
 
 
 def passed(checks: Sequence[Check]) -> bool:
-    """Whether every check passed that could be judged; no checks at all are no pass."""
+    """Whether every check that was not skipped passed. Without any that passed, the cluster does not pass."""
     return any(check.status == PASS for check in checks) and not faults(checks)
 
 
 def faults(checks: Sequence[Check]) -> tuple[Check, ...]:
-    """The checks that keep a cluster from passing."""
+    """The checks that did not pass and were not skipped."""
     return tuple(check for check in checks if check.status not in (PASS, SKIP))
 
 
-def _verdict(name: str, faults: Sequence[str], good: str) -> Check:
+def _result(name: str, faults: Sequence[str], good: str) -> Check:
     return Check(name, FAIL, "; ".join(faults)) if faults else Check(name, PASS, good)
 
 
@@ -127,8 +140,8 @@ def _answers(expected: Expectation, facts: Facts) -> Check:
         for host in expected.hosts
         if host in facts and facts[host].get("hostname") != host
     ]
-    faults = ([f"no answer from {', '.join(missing)}"] if missing else []) + wrong
-    return _verdict("hosts answer", faults, f"{len(expected.hosts)} of {len(expected.hosts)}")
+    faults = [*([f"no answer from {', '.join(missing)}"] if missing else []), *wrong]
+    return _result("hosts answer", faults, f"{len(expected.hosts)} of {len(expected.hosts)}")
 
 
 def _home(expected: Expectation, facts: Facts) -> Check:
@@ -141,14 +154,14 @@ def _home(expected: Expectation, facts: Facts) -> Check:
         elif not (found.get("home_fs") or {}).get("mounted"):
             faults.append(f"{host}: not mounted")
         elif not found.get("home_token_seen"):
-            faults.append(f"{host}: does not see the controller's file")
-    return _verdict(name, faults, f"on {len(expected.hosts)} hosts")
+            faults.append(f"{host}: does not have the file that the controller wrote")
+    return _result(name, faults, f"on {count(len(expected.hosts), 'host')}")
 
 
 def _users(expected: Expectation, facts: Facts) -> Check:
     name = "directory users resolve" if expected.home_mount_path else "users have accounts"
     if not expected.people:
-        return Check(name, PASS, "there are no people yet")
+        return Check(name, PASS, "there are no users yet")
     faults = []
     seen: dict[str, set[str]] = {}
     for host in expected.hosts:
@@ -165,21 +178,21 @@ def _users(expected: Expectation, facts: Facts) -> Check:
         for ids_text in ids
         if ids_text.partition(":")[2] != str(expected.people[person])
     ]
-    return _verdict(name, faults, f"{', '.join(expected.people)} on {len(expected.hosts)} hosts")
+    return _result(name, faults, f"{', '.join(expected.people)} on {count(len(expected.hosts), 'host')}")
 
 
 def _mesh(expected: Expectation, facts: Facts) -> Check:
-    """Each node reaches the next one, the last one the first: whoever can do that can reach them all."""
+    """Each node reaches the next one, and the last one the first. So a user who logs in can reach all of them."""
     name = "nodes reach each other by ssh"
     nodes = [node for pool in expected.pools.values() for node in pool]
     if not expected.people:
-        return Check(name, SKIP, "there is nobody who could log in")
+        return Check(name, SKIP, "there is no user who could log in")
     faults = []
     for node in nodes:
-        told = facts.get(node, {}).get("mesh") or {}
-        if told.get("reached") != told.get("next") or not told.get("next"):
-            faults.append(f"{node} to {told.get('next', 'the next')}: {told.get('error') or 'not tried'}")
-    return _verdict(name, faults, f"{len(nodes)} nodes, as {next(iter(expected.people))}")
+        mesh = facts.get(node, {}).get("mesh") or {}
+        if mesh.get("reached") != mesh.get("next") or not mesh.get("next"):
+            faults.append(f"{node} to {mesh.get('next', 'the next')}: {mesh.get('error') or 'not tried'}")
+    return _result(name, faults, f"{count(len(nodes), 'node')}, as {next(iter(expected.people))}")
 
 
 def _local_disks(expected: Expectation, facts: Facts) -> Check:
@@ -192,12 +205,12 @@ def _local_disks(expected: Expectation, facts: Facts) -> Check:
         for host, drives in expected.local_drives.items()
         if (fault := _disk_fault(found[host], drives))
     ]
-    return _verdict(name, faults, f"xfs on {len(expected.local_drives)} nodes")
+    return _result(name, faults, f"xfs on {count(len(expected.local_drives), 'node')}")
 
 
 def _disk_fault(disk: Mapping[str, Any], drives: int) -> str:
     if not disk:
-        return "nothing is known of its drives: its user data was not run, or is of an earlier version"
+        return "nothing is known about its drives: its user data did not run, or is of an earlier version"
     if not disk.get("mounted"):
         return str(disk.get("words") or f"nothing is mounted at {disk.get('path')}")
     if disk.get("fstype") != "xfs":
@@ -211,28 +224,28 @@ def _rdma_addresses(expected: Expectation, facts: Facts) -> Check:
     if expected.hardware_emulated and _absent(found):
         return Check(name, SKIP, "the hardware is emulated: no node has an RDMA interface")
     faults = [
-        f"{host}: {told.get('words') or 'its user data was not run'}"
-        for host, told in found.items()
-        if told.get("state") != "addressed"
+        f"{host}: {interfaces.get('words') or 'its user data did not run'}"
+        for host, interfaces in found.items()
+        if interfaces.get("state") != "addressed"
     ]
-    return _verdict(name, faults, f"on {len(found)} nodes")
+    return _result(name, faults, f"on {count(len(found), 'node')}")
 
 
 def _absent(found: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether every host has looked, and has nothing of the kind."""
-    return all(told.get("state") == "absent" for told in found.values())
+    """Whether every host has looked for the hardware and found none."""
+    return all(one.get("state") == "absent" for one in found.values())
 
 
 def _idle(pool: str, partition: str, nodes: Sequence[str], controller: Mapping[str, Any]) -> Check:
     name = f"pool {pool} is ready in Slurm"
     if not nodes:
-        return Check(name, PASS, "its nodes come when jobs need them")
+        return Check(name, PASS, "its nodes are launched when jobs need them")
     listed = controller.get("sinfo")
     if listed is None:
         return Check(name, NOT_RUN, "sinfo gave no answer")
     states = {row["node"]: row["state"] for row in listed if row.get("partition", "").rstrip("*") == partition}
     faults = [f"{node} is {states.get(node, 'unknown to Slurm')}" for node in nodes if states.get(node) not in _HEALTHY]
-    return _verdict(name, faults, f"{len(nodes)} of {len(nodes)} nodes")
+    return _result(name, faults, f"{len(nodes)} of {len(nodes)} nodes")
 
 
 def _job(pool: str, controller: Mapping[str, Any]) -> Check:
@@ -249,10 +262,10 @@ def _job(pool: str, controller: Mapping[str, Any]) -> Check:
 
 
 def _container_steps(pool: str, nodes: Sequence[str], expected: Expectation, controller: Mapping[str, Any]) -> Check:
-    """Every node that is free has run a step and seen the marker in the container; elastic ones that are up, too.
+    """Every free node, elastic nodes included, has run a step and seen the marker in the container.
 
     Args:
-        nodes: the pool's permanent ones.
+        nodes: the pool's permanent nodes.
     """
     name = f"container steps run in pool {pool}"
     states = {row["node"]: row["state"] for row in controller.get("sinfo") or ()}
@@ -260,30 +273,32 @@ def _container_steps(pool: str, nodes: Sequence[str], expected: Expectation, con
         node for node, state in states.items() if state in _HEALTHY and re.fullmatch(rf"{re.escape(pool)}-e\d+", node)
     ]
     if not nodes and not elastic:
-        return Check(name, SKIP, "its nodes come when jobs need them")
+        return Check(name, SKIP, "its nodes are launched when jobs need them")
     if not expected.people:
-        return Check(name, SKIP, "there is nobody who could run one")
+        return Check(name, SKIP, "there is no user who could run one")
     if "container_steps" not in controller:
         return Check(name, NOT_RUN, "none was tried")
-    told: dict[str, Any] = next((one for one in controller["container_steps"] if one["pool"] == pool), {})
-    seen: Sequence[str] = told.get("seen", ())
-    missed: Mapping[str, str] = told.get("missed", {})
-    if missed and all("Exec format error" in words for words in missed.values()):
+    steps: dict[str, Any] = next((one for one in controller["container_steps"] if one["pool"] == pool), {})
+    seen: Sequence[str] = steps.get("seen", ())
+    missed: Mapping[str, str] = steps.get("missed", {})
+    if missed and all("Exec format error" in error for error in missed.values()):
         return Check(
-            name, SKIP, "its nodes are other machines than the controller, whose shell would be in the container"
+            name,
+            SKIP,
+            "its nodes have another architecture than the controller, whose shell would run in the container",
         )
     if missed:
-        faults = [f"{node}: {words}" for node, words in missed.items()]
+        faults = [f"{node}: {error}" for node, error in missed.items()]
         if set(missed) - set(elastic):
-            faults.append("gpucluster apply puts right what is missing")
-        if away := ",".join(node for node in missed if node in elastic):
-            faults.append(f"elastic nodes come anew after: scontrol update nodename={away} state=power_down_asap")
+            faults.append("to install what is missing, run: gpucluster apply")
+        if replaced := ",".join(node for node in missed if node in elastic):
+            faults.append(f"to replace elastic nodes, run: scontrol update nodename={replaced} state=power_down_asap")
         return Check(name, FAIL, "; ".join(faults))
     every = [*nodes, *elastic]
     untried = [f"{node} ({states.get(node, 'unknown')})" for node in every if node not in seen]
-    words = f"on {len(seen)} of {len(every)} nodes" if seen else "no node is free"
-    message = f"{words}; not tried: {', '.join(untried)}" if untried else words
-    # Jobs on all of an elastic pool's nodes are no fault; of a permanent node it has to be known.
+    tried = f"on {len(seen)} of {len(every)} nodes" if seen else "no node is free"
+    message = f"{tried}; not tried: {', '.join(untried)}" if untried else tried
+    # It is no fault if all nodes of an elastic pool run jobs. A permanent node must have been checked once.
     return Check(name, PASS if seen else NOT_RUN if nodes else SKIP, message)
 
 
@@ -291,16 +306,16 @@ def _accounting(controller: Mapping[str, Any]) -> Check:
     name = "accounting answers"
     if "accounting" not in controller:
         return Check(name, NOT_RUN, "sacctmgr was not asked")
-    return _verdict(name, [] if controller["accounting"] else ["slurmdbd does not know the cluster"], "slurmdbd")
+    return _result(name, [] if controller["accounting"] else ["slurmdbd does not know the cluster"], "slurmdbd")
 
 
 def _autoscaler(controller: Mapping[str, Any]) -> Check:
     name = "the autoscaler is healthy"
-    told = controller.get("autoscaler")
-    if not isinstance(told, Mapping):
+    status = controller.get("autoscaler")
+    if not isinstance(status, Mapping):
         return Check(name, NOT_RUN, "it was not asked")
-    if told.get("healthy") is not True:
-        faults = [str(problem) for problem in told.get("problems") or ()]
-        return Check(name, FAIL, "; ".join(faults) or str(told.get("error") or "it does not say why"))
-    paused = told.get("paused")
-    return Check(name, PASS, f"paused: {paused}" if paused else f"pools {', '.join(told.get('pools') or ())}")
+    if status.get("healthy") is not True:
+        faults = [str(problem) for problem in status.get("problems") or ()]
+        return Check(name, FAIL, "; ".join(faults) or str(status.get("error") or "it does not say why"))
+    paused = status.get("paused")
+    return Check(name, PASS, f"paused: {paused}" if paused else f"pools {', '.join(status.get('pools') or ())}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpucluster import shapes
-from gpucluster.artifacts.releases import Software
+from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import Member
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
 from gpucluster.handover.names import BUILDER_GROUP, elastic_names, elastic_prefix, pool_group
@@ -48,7 +48,7 @@ def inventory(
     person_keys: Mapping[str, Sequence[str]],
     hardware_emulated: bool,
     autoscaling: Autoscaling | None,
-    software: Software,
+    software: ReleaseSet,
 ) -> dict[str, Any]:
     """The whole Ansible inventory, as data for its YAML form.
 
@@ -219,7 +219,7 @@ def _slurm_power(spec: ClusterSpec, hardware_emulated: bool) -> dict[str, int]:
     return {**times, "max_powered_nodes": permanent + allowed}
 
 
-def _container_variables(spec: ClusterSpec, software: Software) -> dict[str, Any]:
+def _container_variables(spec: ClusterSpec, software: ReleaseSet) -> dict[str, Any]:
     containers, nvidia = spec.containers, spec.nvidia
     return {
         "containers_runtimes": list(containers.runtimes),

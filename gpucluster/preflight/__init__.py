@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpucluster.artifacts import catalogue, releases
-from gpucluster.cloud.providers import Cloud
+from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import PreflightError
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.events import Event, Sink
@@ -54,7 +54,7 @@ class Report:
         return tuple(finding for finding in self.findings if finding.level == level)
 
 
-def examine(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None = None) -> Report:
+def examine(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None = None) -> Report:
     """Collect the facts and evaluate them. The cloud must have been started.
 
     Args:
@@ -69,7 +69,9 @@ def examine(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None =
     return Report((*missing, *evaluate(spec, collect(spec, cloud, outputs))))
 
 
-def check(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None, on_event: Sink) -> tuple[Finding, ...]:
+def check(
+    spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None, on_event: Sink
+) -> tuple[Finding, ...]:
     """Examine, and announce warnings and notes.
 
     Raises:

@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from gpucluster.cloud.client import Access, refusals
-from gpucluster.cloud.providers import Cloud
+from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import CloudError
 from gpucluster.preflight import requirements
 from gpucluster.preflight.facts import Facts, FirstCall, FoundImage, Unknown
@@ -29,7 +29,7 @@ _FIRST_TIMEOUT = TIMEOUT + 2.0
 _TOTAL_TIMEOUT = 40.0
 
 
-def collect(spec: ClusterSpec, cloud: Cloud, outputs: Mapping[str, Any] | None = None) -> Facts:
+def collect(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None = None) -> Facts:
     """Read every fact that `evaluate` needs. It never raises because a fact can't be read.
 
     Args:

@@ -280,7 +280,7 @@ class _Reader:
             inner: Path = (*path, key)
             if key in items:
                 first = self.document.keys[inner].line
-                self._refuse_key(key_node, inner, f"the key appears twice, first in line {first}", "Delete one of them")
+                self._refuse_key(key_node, inner, f"the key occurs twice, first in line {first}", "Delete one of them")
                 continue
             self.document.keys[inner] = key_node.place
             if target.plain and key == "<<":

@@ -1,8 +1,8 @@
-"""Where Terraform may keep its state: its backends as data, and what each of them needs.
+"""The backends that may hold Terraform's state, as data, and what each of them needs.
 
-A backend's settings are written into a file, so no secret may be among them; secrets come from the environment, where
-Terraform looks for them by itself. Settings and their names: Terraform's documentation of each backend; for Object
-Storage by way of S3 also Oracle's "Using Object Storage for State Files".
+A backend's settings are written into a file, so they must not contain a secret. Terraform itself reads secrets from the
+environment. Settings and their names: Terraform's documentation of each backend; for Object Storage through its S3 API
+also Oracle's "Using Object Storage for State Files".
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 from gpucluster.errors import EnvironmentFault, InputError
 
-# The release of Terraform that a backend, or the spelling of its settings that we write, came with.
+# The first release of Terraform that has the backend, with the settings that we write.
 _SINCE = {"local": (1, 5), "http": (1, 5), "s3": (1, 6), "oci": (1, 12)}
 _NOT_IN_TOFU = frozenset({"oci"})
 ADDRESS_VARIABLE = "TF_HTTP_ADDRESS"
-# What a store that only speaks S3 does not have: Amazon's regions, its accounts and the service that knows them.
+# A store that only implements S3 does not have Amazon's regions, accounts and metadata service.
 _NOT_AMAZON = {
     "use_path_style": True,
     "skip_region_validation": True,
@@ -30,7 +30,7 @@ _NOT_AMAZON = {
     "skip_metadata_api_check": True,
     "skip_s3_checksum": True,
 }
-# Amazon's SDK sends trailing checksums by itself since Terraform 1.11.2; other stores refuse them.
+# Since Terraform 1.11.2, Amazon's SDK sends trailing checksums by default. Other stores refuse them.
 _NOT_AMAZON_ENVIRONMENT = {
     "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
     "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
@@ -38,13 +38,13 @@ _NOT_AMAZON_ENVIRONMENT = {
 
 
 @dataclass(frozen=True)
-class Backend:
+class BackendConfig:
     """A backend with all its settings, as Terraform gets them.
 
     Args:
         kind: local, oci, s3 or http.
         config: settings by Terraform's names, without secrets.
-        cluster: name of the cluster whose state lies there; says nothing about the place.
+        cluster: the name of the cluster whose state it is; not part of the place, and so ignored when two are compared.
     """
 
     kind: str
@@ -66,29 +66,29 @@ class Backend:
         return json.dumps({"terraform": {"backend": {self.kind: dict(self.config)}}}, indent=2) + "\n"
 
     def environment(self) -> dict[str, str]:
-        """What Terraform's environment needs beside the operator's secrets; what is set there already wins."""
+        """What Terraform's environment needs beside the operator's secrets. Variables that are set already stay."""
         if self.kind != "s3" or "endpoints" not in self.config:
             return {}
         return {name: os.environ.get(name, value) for name, value in _NOT_AMAZON_ENVIRONMENT.items()}
 
     def secret_address(self) -> str:
-        """A digest of the address that comes from the environment; empty where it stands in the settings."""
+        """A digest of the address if it comes from the environment; empty if it is among the settings."""
         address = os.environ.get(ADDRESS_VARIABLE, "")
         if self.kind != "http" or "address" in self.config or not address:
             return ""
         return hashlib.sha256(address.encode()).hexdigest()
 
     def check_program(self, program: Path, version: str) -> None:
-        """Refuse a program that does not know this backend.
+        """Refuse a program that does not have this backend.
 
         Args:
             version: such as "1.11.4".
 
         Raises:
-            EnvironmentFault: with what to install.
+            EnvironmentFault: the hint says what to install.
         """
         since = ".".join(map(str, _SINCE[self.kind]))
-        others = "take `backend: s3` or `backend: http` under `state:` in cluster.yml"
+        others = "set `backend: s3` or `backend: http` under `state:` in cluster.yml"
         if self.kind in _NOT_IN_TOFU and program.name.startswith("tofu"):
             raise EnvironmentFault(
                 f"OpenTofu has no backend {self.kind}",
@@ -97,13 +97,13 @@ class Backend:
             )
         if tuple(int(part) for part in version.split("-")[0].split(".")[:2]) < _SINCE[self.kind]:
             raise EnvironmentFault(
-                f"terraform {version} has no backend {self.kind} as it is written here; {since} is the first that has",
+                f"terraform {version} has no backend {self.kind} with these settings; {since} is the first that has it",
                 where=str(program),
                 hint=f"Put terraform {since} or newer first on PATH, or {others}",
             )
 
 
-def wished(
+def desired(
     kind: str,
     config: Mapping[str, Any],
     *,
@@ -111,26 +111,26 @@ def wished(
     local_file: Path,
     region: str = "",
     profile: str = "",
-) -> Backend:
-    """The backend that cluster.yml asks for, with our defaults: the name of the object contains the cluster's.
+) -> BackendConfig:
+    """The backend that cluster.yml names, with our defaults: the object's name contains the name of the cluster.
 
     Args:
         kind: `state.backend`.
-        config: `state.config`, which the spec has checked: nothing is missing or secret. For `s3` also `namespace`, the
-            tenancy's namespace of Object Storage, which makes the endpoint, and `endpoint` for any other store that
-            speaks S3.
+        config: `state.config`, as the spec has checked it: complete and without secrets. For `s3` also `namespace`, the
+            tenancy's namespace of Object Storage, of which we make the endpoint, and `endpoint` for any other store
+            that implements S3.
         local_file: the state file of kind `local`.
         region: that of the cluster.
         profile: of the operator's OCI configuration file.
 
     Raises:
-        InputError: an address is neither in the settings nor in the environment.
+        InputError: the backend http has an address neither in the settings nor in the environment.
     """
     if kind == "http" and not config.get("address") and not os.environ.get(ADDRESS_VARIABLE):
         raise InputError(
             "state: the backend http has no address",
-            hint="Name it as `address` under `state.config` in cluster.yml; where it is itself a secret, such as a "
-            f"pre-authenticated request, as {ADDRESS_VARIABLE} in the environment",
+            hint="Set `address` under `state.config` in cluster.yml. If the address is itself a secret, such as a "
+            f"pre-authenticated request, set {ADDRESS_VARIABLE} in the environment instead",
         )
     key = f"gpucluster/{cluster}/terraform.tfstate"
     given = dict(config)
@@ -142,7 +142,7 @@ def wished(
         given = {"key": key, **_set(region=region), **_s3(given, region)}
     elif "lock_address" in given:
         given = {"unlock_address": given["lock_address"], **given}
-    return Backend(kind, given, cluster)
+    return BackendConfig(kind, given, cluster)
 
 
 def _set(**settings: str) -> dict[str, str]:
@@ -159,34 +159,38 @@ def _s3(config: dict[str, Any], region: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Memory:
-    """Where a state lies, for a later run.
+class StateLocation:
+    """Where a state is, saved for later runs.
 
     Args:
-        secret_address: digest of an address that only the environment has; empty otherwise.
-        left: serial by lineage of the states that were moved away and lie as they were in their old places.
+        secret_address: digest of an address that is only in the environment; empty otherwise.
+        left: the serial by lineage of states that were copied to another backend. The originals are still there.
     """
 
-    backend: Backend
+    backend: BackendConfig
     secret_address: str = ""
     left: Mapping[str, int] = field(default_factory=dict)
 
     def text(self) -> str:
-        """As it is kept in a file."""
-        kept = {
+        """The content of its file."""
+        saved = {
             "backend": self.backend.kind,
             "config": dict(self.backend.config),
             "secret_address": self.secret_address,
             "left": dict(self.left),
         }
-        return json.dumps(kept, indent=2) + "\n"
+        return json.dumps(saved, indent=2) + "\n"
 
     @classmethod
-    def parse(cls, text: str) -> Memory:
-        """Read what `text` wrote. Raises ValueError."""
+    def parse(cls, text: str) -> StateLocation:
+        """Read what `text` wrote.
+
+        Raises:
+            ValueError: it is not such a text.
+        """
         try:
-            kept = json.loads(text)
-            left = {str(lineage): int(serial) for lineage, serial in kept["left"].items()}
-            return cls(Backend(str(kept["backend"]), dict(kept["config"])), str(kept["secret_address"]), left)
+            saved = json.loads(text)
+            left = {str(lineage): int(serial) for lineage, serial in saved["left"].items()}
+            return cls(BackendConfig(str(saved["backend"]), dict(saved["config"])), str(saved["secret_address"]), left)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(repr(error)) from error

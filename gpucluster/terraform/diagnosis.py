@@ -1,4 +1,4 @@
-"""Refusals of Terraform and of the cloud, understood: which resource, why, the request's id, and what to type next.
+"""Errors of Terraform and of the cloud's API, explained: which resource, why, the request's id, and the next command.
 
 Pure. Texts as oracle/oci 8.28.0 and Terraform 1.11 write them; codes from Oracle's "API Errors" page.
 """
@@ -6,13 +6,14 @@ Pure. Texts as oracle/oci 8.28.0 and Terraform 1.11 write them; codes from Oracl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-_SHOWN = 3  # resources that are named where many were refused for the same reason
-_TOO_LONG = 400  # characters of a message that is nobody's we know
+from gpucluster.terraform.addresses import human_name
+
+_TOO_LONG = 400  # characters that are shown of a message of unknown origin
 
 
 class Cause(StrEnum):
@@ -41,7 +42,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a service said. `status` is 0 where it was not an answer to one request."""
+    """An error as a service reported it. `status` is 0 if it was not the answer to one request."""
 
     message: str
     status: int = 0
@@ -53,14 +54,14 @@ class Refusal:
 
     @property
     def answered(self) -> str:
-        """Such as `LaunchInstance: 500 InternalError`; empty where no service answered."""
+        """Such as `LaunchInstance: 500 InternalError`; empty if no service answered."""
         numbers = f"{self.status} {self.code}".strip() if self.status else ""
         return ": ".join(part for part in (self.operation, numbers) if part)
 
 
 @dataclass(frozen=True)
 class Lock:
-    """Who holds a state. `who` and `since` are empty where the backend does not tell."""
+    """Who holds a state. `who` and `since` are empty if the backend does not say."""
 
     id: str
     who: str = ""
@@ -69,21 +70,21 @@ class Lock:
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """One refusal.
+class Diagnosis:
+    """One error, explained.
 
     Args:
-        address: of the resource in Terraform; a file and its line where there is no resource; may be empty.
+        address: of the resource in Terraform, or a file and its line if there is no resource; may be empty.
         subject: the resource as people call it, such as "the cluster network of the pool compute".
-        words: the cause in a few words of ours.
-        advice: what to type next.
-        detail: everything that was said.
+        explanation: the cause in a few words of ours.
+        advice: what to do next, with the command.
+        detail: the full text of the error.
     """
 
     cause: Cause
     address: str
     subject: str
-    words: str
+    explanation: str
     advice: str
     refusal: Refusal
     detail: str = field(repr=False)
@@ -94,7 +95,7 @@ class Trouble:
         answered = f" ({self.refusal.answered})" if self.refusal.answered else ""
         subject = f"{self.subject}: " if self.subject else ""
         said = self.refusal.message.strip().rstrip(".")
-        text = f"{self.words}: {said}" if self.words and said else self.words or said or "no reason was given"
+        text = ": ".join(part for part in (self.explanation, said) if part) or "no reason was given"
         return f"{subject}{text}{answered}"
 
     @property
@@ -135,20 +136,20 @@ def refusal_of(text: str) -> Refusal:
 
 
 def lock_of(text: str) -> Lock | None:
-    """Who holds the state, from the words of "Error acquiring the state lock"; None if they don't say.
+    """Who holds the state, from the text of "Error acquiring the state lock"; None if it does not say.
 
-    The http backend names the holder's ID in its message, and under "Lock Info" what it wanted to write itself.
+    The http backend has the holder's ID in its message; its "Lock Info" is the lock that it wanted to write itself.
     """
-    told = {
+    info = {
         name: " ".join(value.split())
         for name, value in re.findall(r"^ *(ID|Who|Created|Operation): +(.*)$", text, re.MULTILINE)
     }
     holder = re.search(r"already locked: ID=(\S*)", text)
-    if holder and holder[1] != told.get("ID"):
+    if holder and holder[1] != info.get("ID"):
         return Lock(holder[1])
-    if not told.get("ID"):
+    if not info.get("ID"):
         return None
-    return Lock(told["ID"], told.get("Who", ""), told.get("Created", ""), told.get("Operation", ""))
+    return Lock(info["ID"], info.get("Who", ""), info.get("Created", ""), info.get("Operation", ""))
 
 
 # Classifying
@@ -164,13 +165,13 @@ def _status(*numbers: int) -> Callable[[Refusal], bool]:
 
 
 def _missing(refusal: Refusal) -> bool:
-    """A thing that the request names by its own path is gone; a create names none."""
+    """The resource that the request names by its path is gone. A create names none."""
     return refusal.status == 404 and refusal.operation.startswith(  # noqa: PLR2004 - a status is its own name
         ("Get", "Update", "Delete", "Terminate", "Detach")
     )
 
 
-# The first that fits. What a message says comes before its status: OCI answers 500 where it has no free host.
+# The first that matches. The message comes before the status: OCI answers 500 if it has no free host.
 _RULES: tuple[tuple[Cause, Callable[[Refusal], bool]], ...] = (
     (Cause.STATE_LOCK, _says(r"error acquiring the state lock|error locking (source|destination) state")),
     (Cause.CAPACITY, _says(r"out of (host )?capacity|hostcapacity")),
@@ -210,20 +211,20 @@ def cause_of(refusal: Refusal) -> Cause:
     return next((cause for cause, fits in _RULES if fits(refusal)), Cause.UNKNOWN)
 
 
-# In words. {again} is the command that goes on from here; {ids} the OCIDs that the message names.
-_WORDS: Mapping[Cause, tuple[str, str]] = {
+# Explanation and advice. {again} is the command to run next, {ids} are the OCIDs that the message names.
+_TEXTS: Mapping[Cause, tuple[str, str]] = {
     Cause.CAPACITY: (
         "the cloud has no free host of this shape now",
-        "Try again later: {again}. Or name another `availability_domain`, or a `capacity_reservation_id`, in "
-        "cluster.yml first",
+        "Try again later: {again}. Or first name another `availability_domain` or a `capacity_reservation_id` in "
+        "cluster.yml",
     ),
     Cause.LIMIT: (
         "a service limit or quota is reached",
-        "See which: gpucluster preflight. Ask for more in the console under Limits, Quotas and Usage, or lower the "
-        "count in cluster.yml; then: {again}",
+        "To see which, run: gpucluster preflight. Request an increase in the console under Limits, Quotas and Usage, "
+        "or lower the count in cluster.yml; then: {again}",
     ),
     Cause.THROTTLED: (
-        "the cloud gets too many requests, and did not take this one however often it was repeated",
+        "the cloud gets too many requests and refused this one each time that it was repeated",
         "Wait some minutes, then: {again}",
     ),
     Cause.CLOCK: (
@@ -232,45 +233,47 @@ _WORDS: Mapping[Cause, tuple[str, str]] = {
     ),
     Cause.CREDENTIALS: (
         "the cloud does not accept the credentials",
-        "A session's token expires: renew it with: oci session refresh. A key must be the one whose fingerprint stands "
-        "in the profile. See whether they are good: gpucluster preflight. Then: {again}",
+        "The token of a session expires; renew it with: oci session refresh. A key must match the fingerprint in the "
+        "profile. To check the credentials, run: gpucluster preflight. Then: {again}",
     ),
     Cause.PERMISSION: (
-        "the operator may not do this, or what it names does not exist",
-        "Show the policies that are needed to an administrator: gpucluster policies. Then: {again}",
+        "the operator may not do this, or the resource does not exist",
+        "Ask an administrator for the policies that this prints: gpucluster policies. Then: {again}",
     ),
     Cause.GONE: (
-        "it was deleted behind Terraform's back, or the operator may not see it",
-        "Look again, and make anew what is missing: {again}",
+        "it was deleted outside of Terraform, or the operator may not read it",
+        "To create what is missing again, run: {again}",
     ),
-    Cause.IN_USE: ("something else still uses it", "Remove what uses it ({ids}), then: {again}"),
-    Cause.BUSY: ("its state does not allow this now", "Wait until its last change is done, then: {again}"),
+    Cause.IN_USE: ("another resource still uses it", "Remove what uses it ({ids}), then: {again}"),
+    Cause.BUSY: ("its state does not allow this now", "Wait until its last change has finished, then: {again}"),
     Cause.EXISTS: (
-        "there is one already that is not in this cluster's state",
+        "it exists already and is not in this cluster's state",
         "Rename or remove the other one, then: {again}",
     ),
-    Cause.TIMEOUT: ("it took longer than it may", "Look at it in the console; it may still come. Then: {again}"),
+    Cause.TIMEOUT: ("it took too long", "Check it in the console: it may still finish. Then: {again}"),
     Cause.WORK_REQUEST: (
-        "the cloud began it and gave up",
-        "See what its work request says in the console, then: {again}",
+        "the cloud accepted the request and could not finish it",
+        "Read its work request in the console, then: {again}",
     ),
     Cause.STATE: (
         "the state can't be read or written",
-        "See whether its place can be reached, and with these credentials; then: {again}. docs/how-to/state.md",
+        "Check that the backend can be reached with these credentials (docs/how-to/state.md), then: {again}",
     ),
     Cause.PROVIDER: (
         "Terraform could not start the provider oracle/oci",
-        "Let Terraform fetch it anew: rm -r .gpucluster/terraform/cluster/.terraform. Then: {again}",
+        "Let Terraform download it again: rm -r .gpucluster/terraform/cluster/.terraform. Then: {again}",
     ),
     Cause.NETWORK: (
         "the service can't be reached from this machine",
-        "See whether the network, its proxy (HTTPS_PROXY) and name resolution work: gpucluster preflight. "
-        "Then: {again}",
+        "Check the network, its proxy (HTTPS_PROXY) and name resolution with: gpucluster preflight. Then: {again}",
     ),
-    Cause.SERVICE: ("the service failed", "Try again: {again}. If it stays, give Oracle's support the opc-request-id"),
-    Cause.INPUT: ("the cloud refuses a setting", "Mend it in cluster.yml, then: {again}"),
-    Cause.STATE_LOCK: ("another run holds the state", "Wait for it to end, then: {again}"),
-    Cause.UNKNOWN: ("", "Mend the cause, then: {again}"),
+    Cause.SERVICE: (
+        "the service failed",
+        "Try again: {again}. If it fails again, give the opc-request-id to Oracle's support",
+    ),
+    Cause.INPUT: ("the cloud refuses a setting", "Fix it in cluster.yml, then: {again}"),
+    Cause.STATE_LOCK: ("another run holds the state", "Wait until it ends, then: {again}"),
+    Cause.UNKNOWN: ("", "Fix the cause, then: {again}"),
 }
 _SUBNET = re.compile(r"ocid1\.subnet\.[\w.-]+")
 _OCID = re.compile(r"ocid1\.[a-z]\w*\.[\w.-]*\w")
@@ -280,19 +283,19 @@ def _advice(cause: Cause, refusal: Refusal, again: str) -> str:
     subnet = _SUBNET.search(refusal.message)
     if cause is Cause.IN_USE and subnet and "vnic" in refusal.message.lower():
         return (
-            "A mount target, an instance or a load balancer has its VNIC in the subnet. See which: oci network "
+            "A mount target, an instance or a load balancer has its VNIC in the subnet. To see which, run: oci network "
             f"private-ip list --subnet-id {subnet[0]}. Remove it, then: {again}"
         )
     others = (one for one in dict.fromkeys(_OCID.findall(refusal.message)) if one not in refusal.target)
-    ids = ", ".join(others) or "its message says what"
-    return _WORDS[cause][1].format(again=again, ids=ids)
+    ids = ", ".join(others) or "the message names it"
+    return _TEXTS[cause][1].format(again=again, ids=ids)
 
 
-def diagnose(diagnostic: Mapping[str, Any], again: str) -> Trouble:
+def diagnose(diagnostic: Mapping[str, Any], again: str) -> Diagnosis:
     """One diagnostic of Terraform's -json output.
 
     Args:
-        again: the command that goes on from here, such as "gpucluster apply".
+        again: the command to run next, such as "gpucluster apply".
     """
     summary, detail = str(diagnostic.get("summary") or ""), str(diagnostic.get("detail") or "")
     address = str(diagnostic.get("address") or "")
@@ -305,15 +308,15 @@ def diagnose(diagnostic: Mapping[str, Any], again: str) -> Trouble:
     if not refusal.answered:
         refusal = Refusal(_shortened(summary, detail), request_id=refusal.request_id)
     full = f"{text}\n  in {place}" if place else text
-    return Trouble(cause, place, human_name(address), _WORDS[cause][0], _advice(cause, refusal, again), refusal, full)
+    return Diagnosis(cause, place, human_name(address), _TEXTS[cause][0], _advice(cause, refusal, again), refusal, full)
 
 
 def located(diagnostics: Iterable[Mapping[str, Any]], failed: Mapping[str, str]) -> list[Mapping[str, Any]]:
-    """Diagnostics with the resource in each, as far as it can be known: of what is not in the configuration any more,
-    Terraform does not say it.
+    """Diagnostics with the address of the resource in each, as far as it can be known. Terraform leaves it out for a
+    resource that is not in the configuration any more.
 
     Args:
-        failed: the OCID of each resource whose change failed, by address; empty where it has none yet.
+        failed: the OCID of each resource whose change failed, by address; empty if it has none yet.
     """
     known = list(diagnostics)
     missing = {
@@ -321,20 +324,25 @@ def located(diagnostics: Iterable[Mapping[str, Any]], failed: Mapping[str, str])
     }
     found = []
     for one in known:
-        address = one.get("address") or _whose(f"{one.get('summary')} {one.get('detail')}", missing)
+        address = one.get("address") or _address_of(f"{one.get('summary')} {one.get('detail')}", missing)
         found.append({**one, "address": address} if address and not one.get("range") else one)
     return found
 
 
-def _whose(text: str, missing: Mapping[str, str]) -> str:
+def _address_of(text: str, missing: Mapping[str, str]) -> str:
     named = [address for address, ocid in missing.items() if ocid and ocid in text]
     return named[0] if named else next(iter(missing)) if len(missing) == 1 else ""
 
 
-def of_service(refusal: Refusal, *, doing: str, again: str) -> Trouble:
-    """A refusal that the Python SDK met; `doing` says what we were about."""
+def of_service(refusal: Refusal, *, doing: str, again: str) -> Diagnosis:
+    """An error that the Python SDK reports.
+
+    Args:
+        doing: what was attempted.
+        again: the command to run next.
+    """
     cause = cause_of(refusal)
-    return Trouble(cause, "", doing, _WORDS[cause][0], _advice(cause, refusal, again), refusal, refusal.message)
+    return Diagnosis(cause, "", doing, _TEXTS[cause][0], _advice(cause, refusal, again), refusal, refusal.message)
 
 
 def _place(diagnostic: Mapping[str, Any]) -> str:
@@ -346,60 +354,3 @@ def _place(diagnostic: Mapping[str, Any]) -> str:
 def _shortened(summary: str, detail: str) -> str:
     text = " ".join(": ".join(part.strip().rstrip(":") for part in (summary, detail) if part.strip()).split())
     return text if len(text) <= _TOO_LONG else f"{text[:_TOO_LONG].rstrip()} ..."
-
-
-_ADDRESS = re.compile(r"(?:^|\.)(?:oci|null|terraform|random)_([a-z0-9_]+)\.([\w-]+)(?:\[\"?([^\]\"]*)\"?\])?$")
-_POOL = re.compile(r'module\.pool\["([^"]+)"\]')
-_MODULE = re.compile(r'module\.(?!pool\b)\w+\["([^"]+)"\]')
-_SERVICES = ("core_", "file_storage_", "identity_", "bastion_")
-_NO_NAMES = frozenset({"this", "main", "nodes", "pool"})
-_ABBREVIATIONS = {"vcn": "VCN", "nat": "NAT"}
-
-
-def human_name(address: str) -> str:
-    """A resource as people call it: `module.network.oci_core_subnet.private` is "the subnet private"."""
-    found = _ADDRESS.search(address)
-    if not found:
-        return address
-    kind, name, key = found[1], found[2], found[3]
-    for service in _SERVICES:
-        kind = kind.removeprefix(service)
-    words = [_ABBREVIATIONS.get(word, word) for word in kind.split("_")]
-    named = name if name not in _NO_NAMES and name not in kind else ""
-    module, pool = _MODULE.search(address), _POOL.search(address)
-    numbered = key if key and not key.isdigit() else module[1] if module else ""
-    owner = f"of the pool {pool[1]}" if pool else "of the controller" if "module.controller." in address else ""
-    parts = ["the", *words, named, numbered, owner]
-    return " ".join(part for part in parts if part)
-
-
-# Several at once
-
-
-def summary(troubles: Sequence[Trouble], doing: str) -> tuple[str, str, str]:
-    """(what, where, what to do next) for all of them: a sentence for each cause, none lost.
-
-    Args:
-        doing: what failed, such as "terraform apply".
-    """
-    groups = _groups(troubles)
-    hint = ". ".join(dict.fromkeys(group[0].advice for group in groups))
-    if len(groups) == 1 and len(groups[0]) == 1:
-        only = groups[0][0]
-        return f"{doing} failed: {only.sentence}", only.where, hint
-    lines = [f"{doing} failed in {len(troubles)} places:"]
-    for group in groups:
-        first, *others = group
-        where = f" ({first.where})" if first.where else ""
-        lines.append(f"  - {first.sentence}{where}")
-        lines += [f"    so also {one.subject or one.address} ({one.where})" for one in others[: _SHOWN - 1]]
-        if len(group) > _SHOWN:
-            lines.append(f"    and {len(group) - _SHOWN} more")
-    return "\n".join(lines), "", hint
-
-
-def _groups(troubles: Iterable[Trouble]) -> list[list[Trouble]]:
-    groups: dict[tuple[Any, ...], list[Trouble]] = {}
-    for one in troubles:
-        groups.setdefault((one.cause, one.refusal.status, one.refusal.code, one.refusal.message), []).append(one)
-    return list(groups.values())

@@ -1,22 +1,15 @@
-"""The terraform program: found, checked, and driven through python-terraform.
+"""The commands of Terraform on one cluster's root module, driven through python-terraform.
 
-python-terraform 0.10.1 builds the command line well and runs it badly (no streaming, a broken destroy, an output()
-that raises): `_Program` below keeps the first and replaces the second. docs/adr/0004 says what was wrong.
+python-terraform 0.10.1 builds command lines well and runs them badly (no streaming, a broken destroy, an output() that
+raises). `_program_class` keeps the first and replaces the second. docs/adr/0004 has the details.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import platform
+import logging
 import shutil
-import tempfile
-import urllib.error
-import urllib.request
-import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,169 +18,28 @@ from gpucluster import process
 from gpucluster.errors import EnvironmentFault, GpuClusterError, LockedError, TerraformError
 from gpucluster.events import Event, Sink
 from gpucluster.paths import ClusterPaths, terraform_dir, write_private
-from gpucluster.terraform import diagnosis
-from gpucluster.terraform.backends import Backend
-from gpucluster.terraform.diagnosis import Cause, Lock, Trouble
-from gpucluster.terraform.state import State
+from gpucluster.terraform import diagnosis, messages, summary
+from gpucluster.terraform.backends import BackendConfig
+from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock
+from gpucluster.terraform.plan import Plan, PlanReader, forcing_attributes
+from gpucluster.terraform.program import environment, version_of
+from gpucluster.terraform.state import INIT, TerraformState
 
-MINIMUM_VERSION = (1, 5)
-# The release that is downloaded where there is none on PATH, and the SHA-256 of the program inside its archive.
-PINNED_VERSION = "1.11.4"
-PINNED_PROGRAM_SHA256 = {
-    ("Linux", "x86_64"): "268000fca5c61021c6396893d9483007ba589ad9d0aaccbd7dfa8c78bf7dbe23",
-}
-DOWNLOAD_TIMEOUT = 60.0
-# How long Terraform waits for its own state lock: the terraform of an earlier run that was killed may still be saving.
+# How long Terraform waits for the state lock: the terraform of a run that was killed may still write its state.
 STATE_LOCK_TIMEOUT = "120s"
-KEPT_LOGS = 20
-# Settings of an operator's own Terraform that would lead ours to another state.
-_NOT_OURS = ("TF_DATA_DIR", "TF_WORKSPACE")
-# The frame that Terraform draws around an error.
-_FRAME = str.maketrans("", "", "╷│╵")
+SAVED_LOGS = 20
 
-_ACTIONS = {
-    "create": ("creating", "created"),
-    "update": ("updating", "updated"),
-    "delete": ("deleting", "deleted"),
-    "replace": ("replacing", "replaced"),
-    "read": ("reading", "read"),
-}
-
-
-@dataclass(frozen=True)
-class Change:
-    """One planned change: the resource's address and what would happen (create, update, delete, replace).
-
-    Args:
-        reason: why it is deleted or replaced, in Terraform's word: `tainted`, `cannot_update`,
-            `delete_because_each_key`; empty where it says nothing.
-        forced_by: the attributes for which it can't stay, such as `source_details.source_id`.
-    """
-
-    address: str
-    action: str
-    reason: str = ""
-    forced_by: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What an apply would do. `file` can be applied once. `destroy`: it takes everything away.
-
-    `changes_outputs`: the state would say something else of what stands, as it does for outputs of a later release.
-    """
-
-    changes: tuple[Change, ...]
-    file: Path
-    destroy: bool = False
-    changes_outputs: bool = False
-
-    def lost(self, resource_type: str) -> tuple[str, ...]:
-        """Addresses of this resource type that the plan deletes or replaces."""
-        return tuple(
-            change.address
-            for change in self.changes
-            if change.action in ("delete", "replace") and f"{resource_type}." in change.address
-        )
-
-
-def find_program(cache: Path) -> Path:
-    """The terraform (or tofu) to use: from PATH, else the pinned release, downloaded once and checked.
-
-    Raises:
-        EnvironmentFault: there is none, it is too old, or the download failed or is not what we pinned.
-    """
-    for name in ("terraform", "tofu"):
-        found = shutil.which(name)
-        if found:
-            _check_version(Path(found))
-            return Path(found)
-    return _pinned_program(cache)
-
-
-def version_of(program: Path) -> str:
-    """What the program says its version is, such as "1.11.4".
-
-    Raises:
-        EnvironmentFault: it does not say.
-    """
-    said = process.run([str(program), "version", "-json"], env=_environment(), timeout=30).stdout
-    try:
-        version = str(json.loads(said)["terraform_version"])
-        _numbers(version)
-    except (ValueError, KeyError, TypeError) as error:
-        raise EnvironmentFault("terraform did not tell its version", where=str(program)) from error
-    return version
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("-")[0].split(".")[:2])
-
-
-def _check_version(program: Path) -> None:
-    version = version_of(program)
-    if _numbers(version) < MINIMUM_VERSION:
-        wanted = ".".join(map(str, MINIMUM_VERSION))
-        raise EnvironmentFault(
-            f"terraform {version} is too old",
-            where=str(program),
-            hint=f"Install terraform or tofu {wanted} or newer and put it first on PATH",
-        )
-
-
-def _pinned_program(cache: Path) -> Path:
-    manual = f"Install terraform {PINNED_VERSION} (or tofu) and put it on PATH"
-    machine = (platform.system(), platform.machine())
-    wanted = PINNED_PROGRAM_SHA256.get(machine)
-    if wanted is None:
-        raise EnvironmentFault(
-            f"terraform is not on PATH, and no release is pinned for {' '.join(machine)}", hint=manual
-        )
-    target = cache / f"terraform-{PINNED_VERSION}"
-    if target.is_file() and _sha256(target) == wanted:
-        return target
-    archive = f"terraform_{PINNED_VERSION}_linux_amd64.zip"
-    url = f"https://releases.hashicorp.com/terraform/{PINNED_VERSION}/{archive}"
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as scratch:
-        try:
-            with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT) as answer:
-                (Path(scratch) / archive).write_bytes(answer.read())
-            with zipfile.ZipFile(Path(scratch) / archive) as opened:
-                program = Path(opened.extract("terraform", scratch))
-        except (OSError, urllib.error.URLError, zipfile.BadZipFile, KeyError) as error:
-            raise EnvironmentFault(
-                f"terraform is not on PATH and could not be downloaded: {error}", where=url, hint=manual
-            ) from error
-        if _sha256(program) != wanted:
-            raise EnvironmentFault(
-                "the terraform that was downloaded is not the pinned one: its SHA-256 differs", where=url, hint=manual
-            )
-        program.chmod(0o755)
-        os.replace(program, target)
-    return target
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _environment() -> dict[str, str]:
-    """Our environment; a TF_CLI_CONFIG_FILE that names no file is left out, for Terraform would grumble each time."""
-    config = os.environ.get("TF_CLI_CONFIG_FILE")
-    missing = config is not None and not Path(config).exists()
-    unwanted = {*_NOT_OURS, *(["TF_CLI_CONFIG_FILE"] if missing else [])}
-    return {key: value for key, value in os.environ.items() if key not in unwanted}
+_log = logging.getLogger(__name__)  # `--debug` shows it
 
 
 class Terraform:
-    """The root `terraform/cluster` in the working copy of one cluster.
+    """The root module `terraform/cluster` in the working copy of one cluster.
 
     Args:
+        program: as `find_program` returns it.
         env: what is added to the environment: credentials, the CLI configuration of the provider.
-        backend: where the state lies; by default a file of this cluster's folder.
-        lock_timeout: how long to wait for another run that holds the state, as Terraform writes it.
+        backend: where the state is; by default a file in this cluster's folder.
+        lock_timeout: how long to wait for another run that holds the state, in Terraform's notation ("120s").
     """
 
     def __init__(
@@ -197,32 +49,38 @@ class Terraform:
         env: Mapping[str, str],
         on_event: Sink,
         *,
-        backend: Backend | None = None,
+        backend: BackendConfig | None = None,
         lock_timeout: str = STATE_LOCK_TIMEOUT,
     ) -> None:
         self._paths = paths
         self._root = paths.terraform / "cluster"
-        self._backend = backend or Backend("local", {"path": str(paths.terraform_state)})
+        self._backend = backend or BackendConfig("local", {"path": str(paths.terraform_state)})
         ours = {"TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1", **self._backend.environment()}
-        self._env = {**_environment(), **ours, **env}
+        self._env = {**environment(), **ours, **env}
         self._program = program
         self._on_event = on_event
         self._lock_timeout = lock_timeout
-        self._state = State(paths, self._backend, self._said, self._check_backend, on_event)
+        self._state = TerraformState(paths, self._backend, self._output_of, self._check_backend, on_event)
 
     def prepare(self) -> None:
-        """Bring the working copy up to date: our files and the backend."""
+        """Update the working copy: our files and the backend.
+
+        Raises:
+            EnvironmentFault: the folder can't be written.
+        """
         try:
             self._copy_root()
         except OSError as error:
             raise EnvironmentFault(
-                f"can't write the working copy of Terraform's files: {error.strerror}", where=str(self._paths.terraform)
+                f"can't write the working copy of Terraform's files: {error.strerror}",
+                where=str(self._paths.terraform),
+                hint="Make the folder writable for you, or free some space, and run the same command again",
             ) from error
         self._state.write_backend(self._root)
 
     @property
     def has_variables(self) -> bool:
-        """Whether those of an earlier run are there; a destroy must see what the apply saw."""
+        """Whether an earlier run has written the variables. A destroy must use those of the apply."""
         return self._variables_file.exists()
 
     @property
@@ -230,7 +88,7 @@ class Terraform:
         return self._root / "terraform.tfvars.json"
 
     def set_variables(self, variables: Mapping[str, Any]) -> bool:
-        """Write the variables. Returns whether they differ from those that were there."""
+        """Write the variables. Returns whether they differ from the ones that were there."""
         text = json.dumps(variables, indent=2, sort_keys=True) + "\n"
         if self.has_variables and self._variables_file.read_text() == text:
             return False
@@ -249,78 +107,74 @@ class Terraform:
         )
 
     def provider_address(self) -> str:
-        """The full address of the provider `oracle/oci`, host included: it differs between terraform and tofu.
+        """The full address of the provider `oracle/oci`. Its host differs between terraform and tofu.
 
-        Terraform tells it only of a folder without an uninitialized backend and without modules to fetch.
+        Terraform only prints it for a folder that has no uninitialized backend and no modules to fetch.
         """
-        alone = self._paths.root / "provider-question"
-        alone.mkdir(exist_ok=True)
-        shutil.copy(self._root / "versions.tf", alone)
-        done = process.run([str(self._program), "providers"], env=self._env, cwd=alone, timeout=60)
-        shutil.rmtree(alone)
+        scratch = self._paths.root / "provider-question"
+        scratch.mkdir(exist_ok=True)
+        shutil.copy(self._root / "versions.tf", scratch)
+        done = process.run([str(self._program), "providers"], env=self._env, cwd=scratch, timeout=60)
+        shutil.rmtree(scratch)
         for line in done.stdout.splitlines():
             address = line.partition("provider[")[2].partition("]")[0]
             if address.endswith("/oracle/oci"):
                 return address
-        raise TerraformError("the root does not ask for the provider oracle/oci", where=str(self._root))
+        raise TerraformError(
+            "the root module does not require the provider oracle/oci",
+            where=str(self._root),
+            hint="Install gpucluster again: its Terraform files are damaged",
+        )
 
     def init(self) -> None:
         """`terraform init`: the backend and the provider. Upgrades nothing that is locked.
 
-        A state that lies elsewhere than it is wished to is moved first; a copy of it is kept.
+        A state that is not where cluster.yml says is moved there first, and a copy of it is saved.
 
         Raises:
-            EnvironmentFault: this terraform does not know the backend.
-            InputError: the state can't move, or the one found is another cluster's.
+            EnvironmentFault: this terraform does not have the backend.
+            InputError: the state can't be moved, or the one found belongs to another cluster.
             LockedError: another run holds the state.
             TerraformError: Terraform refused.
         """
         self._state.settle()
-        self._said(self._root, ("init", "-input=false", "-no-color", "-reconfigure"))
+        _log.debug("%s", self._output_of(self._root, INIT))
         self._state.remember()
-        self._state.save_what_was_left(self._root)
+        self._state.push_unsaved(self._root)
 
     def plan(self, *, destroy: bool = False) -> Plan:
-        """Compare the wish with the cloud. The cloud is only read."""
+        """Compare the configuration with the cloud. Nothing in the cloud is changed.
+
+        Args:
+            destroy: plan to remove everything.
+
+        Raises:
+            LockedError: another run holds the state.
+            TerraformError: Terraform refused.
+        """
         file = self._paths.root / "plan.tfplan"
-        changes: list[Change] = []
-        outputs: set[str] = set()
-
-        def on_message(message: Mapping[str, Any]) -> None:
-            if message.get("type") == "planned_change":
-                change = message["change"]
-                if change["action"] not in ("noop", "read"):
-                    changes.append(Change(change["resource"]["addr"], change["action"], change.get("reason", "")))
-            elif message.get("type") == "outputs":
-                outputs.update(output.get("action", "noop") for output in message["outputs"].values())
-
+        reader = PlanReader()
         extra = {"destroy": _flag()} if destroy else {}
-        again = _again(destroy)
-        self._stream("plan", on_message, again, input=False, out=str(file), lock_timeout=self._lock_timeout, **extra)
+        retry = _retry_command(destroy)
+        self._stream("plan", reader, retry, input=False, out=str(file), lock_timeout=self._lock_timeout, **extra)
         file.chmod(0o600)
-        if any(change.action == "replace" for change in changes):
-            forced = self._forced_by(file)
-            changes = [replace(change, forced_by=forced.get(change.address, ())) for change in changes]
-        return Plan(tuple(changes), file, destroy, changes_outputs=bool(outputs - {"noop"}))
+        return reader.plan(file, destroy=destroy, forced_by=self._forced_by(file) if reader.replaces else {})
 
     def _forced_by(self, file: Path) -> dict[str, tuple[str, ...]]:
-        """The attributes that force replacements, by address; the stream of a plan does not tell them."""
-        shown = json.loads(self._said(self._root, ("show", "-json", "-no-color", str(file))))
-        return {
-            change["address"]: tuple(
-                ".".join(step for step in path if isinstance(step, str))
-                for path in change["change"].get("replace_paths", ())
-            )
-            for change in shown.get("resource_changes", ())
-        }
+        return forcing_attributes(json.loads(self._output_of(self._root, ("show", "-json", "-no-color", str(file)))))
 
     def apply(self, plan: Plan) -> None:
-        """Carry a plan out; each resource is announced as it begins and ends."""
+        """Apply a plan. Each resource is announced when its change begins and ends.
+
+        Raises:
+            LockedError: another run holds the state.
+            TerraformError: Terraform refused; what was created stays, and is in the state.
+        """
         try:
             self._stream(
                 "apply",
                 self._announce,
-                _again(plan.destroy),
+                _retry_command(plan.destroy),
                 str(plan.file),
                 input=False,
                 lock_timeout=self._lock_timeout,
@@ -330,7 +184,7 @@ class Terraform:
             self._state.protect()
 
     def outputs(self) -> Mapping[str, Any]:
-        """The output values by name; empty where nothing was applied yet."""
+        """The output values by name; empty if nothing was applied yet."""
         return self._state.outputs()
 
     def addresses(self) -> tuple[str, ...]:
@@ -338,117 +192,106 @@ class Terraform:
         return self._state.addresses()
 
     def forget(self) -> None:
-        """Remove what of this cluster's state and working copy lies on this machine: the cluster is gone."""
+        """Remove the state and the working copy from this machine: the cluster does not exist any more."""
         self._state.forget()
         shutil.rmtree(self._paths.terraform, ignore_errors=True)
 
     def _announce(self, message: Mapping[str, Any]) -> None:
-        kind, hook = str(message.get("type")), message.get("hook") or {}
-        address = (hook.get("resource") or {}).get("addr", "")
-        begin, end = _ACTIONS.get(str(hook.get("action")), ("working", "done"))
-        if kind == "apply_start":
-            self._on_event(Event("resource", address, begin))
-        elif kind == "apply_progress":
-            self._on_event(Event("resource", address, begin, elapsed=float(hook.get("elapsed_seconds", 0))))
-        elif kind == "apply_complete":
-            data = {"id": hook["id_value"]} if hook.get("id_value") else {}
-            self._on_event(Event("resource", address, end, elapsed=float(hook.get("elapsed_seconds", 0)), data=data))
-        elif kind == "apply_errored":
-            self._on_event(Event("resource", address, "failed", elapsed=float(hook.get("elapsed_seconds", 0))))
+        event = messages.resource_event(message)
+        if event is not None:
+            self._on_event(event)
 
-    def _check_backend(self, backend: Backend) -> None:
+    def _check_backend(self, backend: BackendConfig) -> None:
         if backend.kind in ("oci", "s3"):
             backend.check_program(self._program, version_of(self._program))
 
-    def _said(self, folder: Path, words: Sequence[str]) -> str:
-        """Run a command that has no -json output, or one of its own, and return what it said."""
+    def _output_of(self, folder: Path, words: Sequence[str]) -> str:
+        """Run a command that has no stream of JSON messages, and return its standard output."""
         lines: list[str] = []
         argv = [str(self._program), *words]
         done = process.stream(argv, on_line=lines.append, env=self._env, cwd=folder, private=True)
         if done.returncode != 0:
-            text = process.without_colour(done.stderr.strip() or "\n".join(lines)).translate(_FRAME)
-            found = [_diagnostic(part) for part in text.split("Error: ")[1:]] or [{"summary": text.strip()}]
-            raise self._failed(words[0], [diagnosis.diagnose(one, _again(destroy=False)) for one in found])
+            found = messages.plain_diagnostics(process.without_colour(done.stderr.strip() or "\n".join(lines)))
+            raise self._failed(words[0], [diagnosis.diagnose(one, _retry_command(destroy=False)) for one in found])
         return "\n".join(lines)
 
-    def _stream(self, command: str, on_message: Any, again: str, *args: str, **options: Any) -> None:
-        diagnostics: list[Mapping[str, Any]] = []
-        ids: dict[str, str] = {}
-        failed: dict[str, str] = {}
+    def _stream(
+        self, command: str, on_message: Callable[[Mapping[str, Any]], None], retry: str, *args: str, **options: Any
+    ) -> None:
+        """Run a command with -json, and pass on each of its messages.
+
+        Args:
+            retry: the command that a message about a failure names.
+        """
+        errors = messages.ErrorReader()
 
         def on_line(line: str) -> None:
-            message = _message(line)
-            hook = message.get("hook") or {}
-            address = (hook.get("resource") or {}).get("addr", "")
-            if message.get("type") == "apply_start":
-                ids[address] = str(hook.get("id_value") or "")
-            elif message.get("type") == "apply_errored":
-                failed[address] = ids.get(address, "")
-            diagnostic = message.get("diagnostic") if message.get("type") == "diagnostic" else None
-            if diagnostic and diagnostic.get("severity") == "error":
-                diagnostics.append(diagnostic)
-            elif diagnostic:
-                self._on_event(Event("log", "terraform", "warning", _diagnostic_text(diagnostic)))
+            message = messages.parse(line)
+            errors(message)
+            warning = messages.warning_of(message)
+            if warning:
+                self._on_event(Event("log", "terraform", "warning", warning))
             on_message(message)
 
         done = self._run(command, on_line, *args, json=_flag(), **options)
         if done.returncode != 0:
-            found = diagnosis.located(diagnostics, failed) or [{"summary": _last_words(done)}]
-            raise self._failed(command, list(dict.fromkeys(diagnosis.diagnose(one, again) for one in found)))
+            found = diagnosis.located(errors.diagnostics, errors.failed) or [{"summary": _ended_without_reason(done)}]
+            raise self._failed(command, list(dict.fromkeys(diagnosis.diagnose(one, retry) for one in found)))
 
-    def _failed(self, command: str, troubles: Sequence[Trouble]) -> GpuClusterError:
-        """The error for a command that failed; everything that was said is kept in the diary."""
-        log = self._log(command, troubles)
-        locked = next((one for one in troubles if one.cause is Cause.STATE_LOCK), None)
+    def _failed(self, command: str, diagnoses: Sequence[Diagnosis]) -> GpuClusterError:
+        """The error for a command that failed. The full text of the errors is written to a log."""
+        log = self._log(command, diagnoses)
+        locked = next((one for one in diagnoses if one.cause is Cause.STATE_LOCK), None)
         lock = diagnosis.lock_of(locked.detail) if locked else None
         if lock is not None:
             return self._locked(lock)
-        what, where, hint = diagnosis.summary(troubles, f"terraform {command}")
-        error = TerraformError(what, where=where, hint=f"{hint}. Everything that was said: {log}")
-        error.troubles = tuple(troubles)
+        what, where, hint = summary.of(diagnoses, f"terraform {command}")
+        error = TerraformError(what, where=where, hint=f"{hint}. The full text of the errors: {log}")
+        error.diagnoses = tuple(diagnoses)
         return error
 
     def _locked(self, lock: Lock) -> LockedError:
-        who = f" by {lock.who}" if lock.who else " by a run that this backend does not name"
+        who = f" by {lock.who}" if lock.who else " by a run (this backend does not say whose)"
         since = f" since {lock.since}" if lock.since else ""
         unlock = f"{self._program} -chdir={self._root} force-unlock {lock.id}"
-        dead = f"If it is dead for certain, let the lock go: {unlock}" if self._backend.remote else ""
+        dead = (
+            f"If you are sure that it does not run any more, remove the lock: {unlock}" if self._backend.remote else ""
+        )
         return LockedError(
             f"Terraform's state is held{who}{since} (lock {lock.id})",
             where=str(self._backend),
-            hint=f"Wait for it to end. {dead or 'The lock goes with the process that holds it'}",
+            hint=f"Wait until it ends. {dead or 'The lock ends with the process that holds it'}",
         )
 
-    def _log(self, command: str, troubles: Sequence[Trouble]) -> Path:
+    def _log(self, command: str, diagnoses: Sequence[Diagnosis]) -> Path:
         file = self._paths.runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S-%f}-terraform-{command}.log"
-        write_private(file, "\n\n".join(one.detail for one in troubles) + "\n")
-        for old in sorted(self._paths.runs.glob("*-terraform-*.log"))[:-KEPT_LOGS]:
+        write_private(file, "\n\n".join(one.detail for one in diagnoses) + "\n")
+        for old in sorted(self._paths.runs.glob("*-terraform-*.log"))[:-SAVED_LOGS]:
             old.unlink(missing_ok=True)
         return file
 
     def _run(self, command: str, on_line: Any, *args: str, **options: Any) -> process.Completed:
         program = _program_class()(working_dir=str(self._root), terraform_bin_path=str(self._program))
         argv = program.generate_cmd_string(command, *args, **options)
-        return process.stream(argv, on_line=on_line, env=self._env, cwd=self._root, private=True)
+
+        def log_and_pass_on(line: str) -> None:
+            _log.debug("%s", messages.plain(line))
+            on_line(line)
+
+        return process.stream(argv, on_line=log_and_pass_on, env=self._env, cwd=self._root, private=True)
 
 
-def _again(destroy: bool) -> str:
-    """The command that goes on from where this one stopped."""
+def _retry_command(destroy: bool) -> str:
+    """The command that continues after a failure."""
     return "gpucluster destroy" if destroy else "gpucluster apply"
 
 
-def _diagnostic(text: str) -> dict[str, str]:
-    """An error as Terraform writes it for people, without its "Error: "."""
-    summary, _, detail = text.strip().partition("\n")
-    return {"summary": summary.strip(), "detail": "\n".join(line.strip() for line in detail.splitlines()).strip()}
-
-
-def _last_words(done: process.Completed) -> str:
-    """Of a terraform that ended without a diagnostic: it was killed, or it crashed."""
-    said = process.without_colour(done.stderr.strip())[-2000:]
+def _ended_without_reason(done: process.Completed) -> str:
+    """The reason of a terraform that ended without a diagnostic: it was killed, or it crashed."""
+    printed = process.without_colour(done.stderr.strip())[-2000:]
     if done.returncode < 0:
-        return f"it was ended by signal {-done.returncode}. {said}".strip()
-    return said or "it gave no reason"
+        return f"it was ended by signal {-done.returncode}. {printed}".strip()
+    return printed or "it gave no reason"
 
 
 def _flag() -> Any:
@@ -458,29 +301,11 @@ def _flag() -> Any:
 
 
 def _program_class() -> Any:
-    """python-terraform's class, without its habit of reading (and failing on) a state file at every turn."""
+    """python-terraform's class, changed so that it does not read a state file (and fail on it) at every command."""
     from python_terraform import Terraform as PythonTerraform
 
     class _Program(PythonTerraform):  # type: ignore[misc]
         def read_state_file(self, file_path: str | None = None) -> None:
-            """Leave the state to terraform: a half-written file must not stop us from asking for help."""
+            """Do nothing: only terraform reads the state. A damaged file must not keep us from running it."""
 
     return _Program
-
-
-def _message(line: str) -> Mapping[str, Any]:
-    """One line of `-json` output; a line that is not JSON (a crash report) is no message."""
-    try:
-        parsed = json.loads(line)
-    except ValueError:
-        return {}
-    return parsed if isinstance(parsed, dict) else {}
-
-
-def _diagnostic_text(diagnostic: Mapping[str, Any]) -> str:
-    place = diagnostic.get("address") or ""
-    start = diagnostic.get("range", {}).get("start", {})
-    if not place and start:
-        place = f"{diagnostic['range'].get('filename', '')}:{start.get('line', '')}"
-    text = ": ".join(part for part in (diagnostic.get("summary"), diagnostic.get("detail")) if part)
-    return f"{text} ({place})" if place else text

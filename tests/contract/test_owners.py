@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.localcloud.credentials import REGION
+from gpucluster.localcloud.state.region import REGION
 from gpucluster.spec import PROVIDERS
 
 PACKAGE = Path(__file__).parents[2] / "gpucluster"
 #: Programs of the local cloud's image; they can't import gpucluster.
-ELSEWHERE = ("localcloud/image_files/",)
+ELSEWHERE = ("localcloud/image/image_files/",)
 
 #: What the fact is: the pattern of a copy, and the files that own it.
 FACTS: dict[str, tuple[str, tuple[str, ...]]] = {

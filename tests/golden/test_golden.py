@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpucluster import handover
-from gpucluster.artifacts.releases import Software
+from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import Member
 from gpucluster.cloud.providers import ControllerAccess
 from gpucluster.spec import load
@@ -26,7 +26,7 @@ IAM = {
     "compartment_statements": ["Allow dynamic-group of-the-controller to read instances in compartment id c"],
     "tenancy_statements": [],
 }
-SOFTWARE = Software(None, ())
+SOFTWARE = ReleaseSet(None, ())
 CASES = sorted(folder for folder in Path(__file__).parent.iterdir() if (folder / "cluster.yml").exists())
 
 

@@ -1,4 +1,4 @@
-"""What a killed run left behind is found by its tag and removed; what others have is left alone. No containers."""
+"""Leaked resources of a killed run are found by their tag and removed; others are not touched. No containers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import oci
 import pytest
 
 from gpucluster.cloud.client import Access
-from gpucluster.cloud.leaked_resources import Orphans
+from gpucluster.cloud.leaked_resources import LeakedResources
 from gpucluster.events import ignore
 from tests.localcloud.api_harness import Api, running
 
@@ -64,7 +64,7 @@ def test_only_what_carries_the_tag_goes_and_all_of_it(api: Api) -> None:
     ).data
 
     config = oci.config.from_file(str(api.home / "credentials" / "config"))
-    orphans = Orphans(Access(config, api.endpoint, api.tenancy), ("gpucluster", "demo"), ignore)
+    orphans = LeakedResources(Access(config, api.endpoint, api.tenancy), ("gpucluster", "demo"), ignore)
     found = orphans.find()
     assert {orphan.kind for orphan in found} == {
         "vcn", "route_table", "subnet", "internet_gateway", "compute_cluster", "file_system", "mount_target",
@@ -88,7 +88,7 @@ def test_what_the_file_names_is_never_touched_whatever_its_tags(api: Api) -> Non
 
     config = oci.config.from_file(str(api.home / "credentials" / "config"))
     access = Access(config, api.endpoint, api.tenancy)
-    orphans = Orphans(access, ("gpucluster", "demo"), ignore, keep={vcn.id, subnet.id, kept.id})
+    orphans = LeakedResources(access, ("gpucluster", "demo"), ignore, keep={vcn.id, subnet.id, kept.id})
     found = orphans.find()
     assert [orphan.id for orphan in found] == [target.id]
     orphans.remove(found)

@@ -1,4 +1,4 @@
-"""Members of a cluster network that come and go by name, through the real SDK; a process stands for each node."""
+"""Members of a cluster network are added and removed by name, with the real SDK. Each node is a process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 from gpucluster.cloud import members as instances
 from gpucluster.cloud.client import Access
 from gpucluster.cloud.cluster_network import ClusterNetwork
-from gpucluster.cloud.members import Instances, Member
+from gpucluster.cloud.members import Member, PoolMembers
 from gpucluster.errors import CloudError
 from gpucluster.events import Event
-from gpucluster.localcloud.faults import OUT_OF_CAPACITY
+from gpucluster.localcloud.state.faults import OUT_OF_CAPACITY
 from tests.localcloud.api_harness import Api, running
 
 DEADLINE = 60.0
@@ -25,7 +25,7 @@ NO_CAPACITY = {"operation": "BootInstance", "status": 500, "code": "InternalErro
 
 
 class Pool:
-    """A cluster network and what the operator's side does with it."""
+    """A cluster network, and what the operator's machine does with it."""
 
     def __init__(self, api: Api, subnet: Any, size: int) -> None:
         self.api = api
@@ -33,7 +33,7 @@ class Pool:
         self.events: list[Event] = []
         access = Access(api.config, api.endpoint, api.tenancy)
         self.network = ClusterNetwork(access, self.id, self.events.append)
-        self._instances = Instances(access, self.events.append)
+        self._instances = PoolMembers(access, self.events.append)
 
     def members(self, *numbers: int) -> dict[str, Member]:
         names = [f"compute-{number}" for number in numbers]
@@ -43,7 +43,7 @@ class Pool:
 
     def terraform_sets_size(self, size: int) -> None:
         """What the provider sends when `count` has changed; it does not wait."""
-        pool = oci.core.models.UpdateClusterNetworkInstancePoolDetails(id=self.network.look().pool_id, size=size)
+        pool = oci.core.models.UpdateClusterNetworkInstancePoolDetails(id=self.network.status().pool_id, size=size)
         details = oci.core.models.UpdateClusterNetworkDetails(instance_pools=[pool])
         self.api.management.update_cluster_network(self.id, details)
 
@@ -79,15 +79,15 @@ def pool(api: Api, subnet: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Poo
 def test_the_named_member_goes_and_the_others_stay_as_they_are(pool: Pool) -> None:
     before = pool.members(1, 2, 3)
     pool.network.remove({before["compute-1"].id: "compute-1"}, 2)
-    look = pool.network.look()
+    look = pool.network.status()
     assert (look.state, look.size) == ("RUNNING", 2)
     assert dict(look.members) == {before[name].id: name for name in ("compute-2", "compute-3")}
     assert pool.members(2, 3) == {name: before[name] for name in ("compute-2", "compute-3")}
     gone = pool.api.compute.get_instance(before["compute-1"].id).data
     assert gone.lifecycle_state == "TERMINATED"
-    # A run that was killed in between does it again.
+    # A repeated run, after one that was killed in between.
     pool.network.remove({before["compute-1"].id: "compute-1"}, 2)
-    assert pool.network.look() == look
+    assert pool.network.status() == look
 
     pool.terraform_sets_size(4)
     after = pool.members(2, 3, 4, 5)
@@ -99,7 +99,7 @@ def test_the_named_member_goes_and_the_others_stay_as_they_are(pool: Pool) -> No
 def test_a_member_is_replaced_where_the_count_stays(pool: Pool) -> None:
     before = pool.members(1, 2, 3)
     pool.network.remove({before["compute-2"].id: "compute-2"}, 3)
-    assert pool.network.look().size == 3
+    assert pool.network.status().size == 3
     after = pool.members(1, 3, 4)
     assert after["compute-4"].id not in {member.id for member in before.values()}
     assert after["compute-1"] == before["compute-1"]
@@ -128,18 +128,18 @@ def test_out_of_capacity_late_is_told_by_the_work_request_and_asked_for_again(po
     assert pool.id in words
     request = words.partition("work request ")[2].partition(")")[0]
     assert pool.api.work.get_work_request(request).data.status == "FAILED"
-    assert "Run apply again" in words
+    assert "Run: gpucluster apply" in words
 
-    look = pool.network.look()
+    look = pool.network.status()
     assert (look.state, look.size, len(look.members)) == ("RUNNING", 4, 3)
     pool.network.refill(4)
     assert len(pool.members(1, 2, 3, 4)) == 4
     assert pool.network.failure() is None
 
 
-def test_members_that_nobody_wishes_for_are_told_and_left_alone(pool: Pool) -> None:
+def test_members_that_the_spec_does_not_have_are_reported_and_left_alone(pool: Pool) -> None:
     pool.members(1, 2, 3)
-    with pytest.raises(CloudError, match=r"that cluster\.yml does not wish for: compute-1"):
+    with pytest.raises(CloudError, match=r"that are not in cluster\.yml: compute-1"):
         pool.members(2, 3)
     assert pool.display_names() == ["compute-1", "compute-2", "compute-3"]
 
@@ -157,7 +157,7 @@ def test_a_detach_whose_answer_is_lost_is_done_once(pool: Pool) -> None:
     before = pool.members(1, 2, 3)
     pool.api.faults({"operation": "DetachInstancePoolInstance", "lost_response": True, "times": 1})
     pool.network.remove({before["compute-3"].id: "compute-3"}, 2)
-    look = pool.network.look()
+    look = pool.network.status()
     assert (look.size, sorted(look.members.values())) == (2, ["compute-1", "compute-2"])
 
 
@@ -166,5 +166,5 @@ def test_several_go_at_once_and_the_last_one_may_be_any(pool: Pool, kept: str) -
     before = pool.members(1, 2, 3)
     going: dict[str, Any] = {member.id: name for name, member in before.items() if name != kept}
     pool.network.remove(going, 1)
-    look = pool.network.look()
+    look = pool.network.status()
     assert (look.size, dict(look.members)) == (1, {before[kept].id: kept})

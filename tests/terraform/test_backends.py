@@ -16,7 +16,8 @@ from gpucluster.errors import EnvironmentFault, InputError, LockedError, Terrafo
 from gpucluster.events import Event
 from gpucluster.paths import ClusterPaths
 from gpucluster.terraform import backends
-from gpucluster.terraform.runner import Plan, Terraform
+from gpucluster.terraform.plan import Plan
+from gpucluster.terraform.runner import Terraform
 from tests.terraform.state_doubles import StateDouble, serving
 
 PASSWORD = "sesame-opens-9f"
@@ -62,7 +63,7 @@ class Machine:
         self.events: list[Event] = []
 
     def terraform(self, kind: str = "local", config: Mapping[str, Any] | None = None) -> Terraform:
-        backend = backends.wished(
+        backend = backends.desired(
             kind,
             config or {},
             cluster=self.cluster,
@@ -180,7 +181,7 @@ def test_who_holds_a_state_and_since_when_is_told_where_the_backend_tells_it(mac
             terraform.plan()
         other.send_signal(2)
         other.stdout.read()
-    assert "goes with the process" in caught.value.hint
+    assert "ends with the process" in caught.value.hint
     assert machine.apply() == 1, "the one that was interrupted goes"
 
 
@@ -190,14 +191,14 @@ def test_a_state_moves_to_a_new_backend_and_back_and_a_copy_is_kept_each_time(ma
         assert machine.apply("http", _http(double)) == 0
         assert not machine.paths.terraform_state.exists()
         assert "/demo" in double.objects
-        assert machine.terraform("local").addresses() == ADDRESSES, "it is read where it lies, not where it is wished"
+        assert machine.terraform("local").addresses() == ADDRESSES, "it is read where it is, not where it should be"
         assert machine.apply() == 0
         assert machine.paths.terraform_state.stat().st_mode & 0o777 == 0o600
     assert [json.loads(copy.read_text())["outputs"]["cluster"]["value"]["name"] for copy in machine.copies()] == [
         "demo",
         "demo",
     ]
-    moves = [event.message for event in machine.events if "the state lies in" in event.message]
+    moves = [event.message for event in machine.events if "the state is in" in event.message]
     assert len(moves) == 2
     machine.terraform().forget()
     left = {file.name for file in machine.files()}
@@ -276,7 +277,7 @@ def test_a_state_that_is_there_already_is_never_overwritten(machine: Machine, tm
 def test_the_state_of_another_cluster_is_refused(machine: Machine, tmp_path: Path) -> None:
     with serving() as double:
         machine.apply("http", _http(double))
-        with pytest.raises(InputError, match="that of the cluster demo, and not of other"):
+        with pytest.raises(InputError, match="belongs to the cluster demo, and not to other"):
             Machine(tmp_path / "there", "other").apply("http", _http(double))
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpucluster.cloud.baked_images import BakedImage, Images, newest, superseded
+from gpucluster.cloud.baked_images import BakedImage, BakedImages, newest, superseded
 from gpucluster.cloud.client import Access, model
-from gpucluster.cloud.elastic_instances import Elastic, counts
+from gpucluster.cloud.elastic_instances import ElasticInstances, counts
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, ignore
 
@@ -68,7 +68,7 @@ def test_only_what_carries_both_tags_is_removed(cloud: LocalCloud, pool: dict[st
     _launch(access, pool, "stranger", {"gpucluster": "other", "node": "burst-e3"})
     _launch(access, pool, "by-hand", ours)
     announced: list[Event] = []
-    elastic = Elastic(access, TAG, announced.append)
+    elastic = ElasticInstances(access, TAG, announced.append)
     found = elastic.instances()
     assert [(one.node, one.pool, one.builder) for one in found] == [
         ("burst-e1", "burst", False),
@@ -88,7 +88,7 @@ def test_only_what_carries_both_tags_is_removed(cloud: LocalCloud, pool: dict[st
         ("instance burst-e1", "deleting"),
         ("instance burst-e1", "deleted"),
     ]
-    Elastic(access, ("gpucluster", "other"), ignore).remove()
+    ElasticInstances(access, ("gpucluster", "other"), ignore).remove()
     assert _alive(cloud) == permanent | {"by-hand"}
     hand = next(item for item in cloud.standing(INSTANCES, "demo") if item["displayName"] == "by-hand")
     cloud.client.call("DELETE", f"{INSTANCES}/{hand['id']}")
@@ -106,8 +106,8 @@ def test_what_is_launched_while_others_are_removed_goes_too(cloud: LocalCloud, p
             for name in late:
                 _launch(access, pool, name, {**tags, "node": name})
 
-    assert Elastic(access, TAG, meanwhile).remove() == 2
-    assert Elastic(access, TAG, ignore).instances() == ()
+    assert ElasticInstances(access, TAG, meanwhile).remove() == 2
+    assert ElasticInstances(access, TAG, ignore).instances() == ()
 
 
 def test_a_builder_boots_from_the_platforms_image(
@@ -118,7 +118,7 @@ def test_a_builder_boots_from_the_platforms_image(
     workspace.pool("burst", baked_image_id=cloud.image("Canonical-Ubuntu-24.04-2025.01.31-1"))
     workspace.apply()
     baked = workspace.output()["pools"]["burst"]
-    elastic = Elastic(access, TAG, ignore)
+    elastic = ElasticInstances(access, TAG, ignore)
     launched = elastic.launch_builder("burst", "burst-bake", baked["instance_configuration_id"], pool["image_id"])
     instance = cloud.client.call("GET", f"{INSTANCES}/{launched}").body
     assert (instance["displayName"], instance["imageId"], instance["lifecycleState"]) == (
@@ -132,13 +132,13 @@ def test_a_builder_boots_from_the_platforms_image(
     assert (one.node, one.builder) == ("burst-bake", True)
     assert counts([one]) == {}
 
-    images = Images(access, TAG, ignore)
+    images = BakedImages(access, TAG, ignore)
     made = images.create("burst", "0123456789abcdef", launched)
     try:
         assert made.state == "AVAILABLE"
         assert made.name.startswith("demo-burst-20")
         assert images.all() == (made,)
-        assert Images(access, ("gpucluster", "dem"), ignore).all() == ()
+        assert BakedImages(access, ("gpucluster", "dem"), ignore).all() == ()
         assert newest(images.all(), "burst", "0123456789abcdef") == made
         assert newest(images.all(), "burst", "another") is None
         assert newest(images.all(), "other", "0123456789abcdef") is None
@@ -151,7 +151,7 @@ def test_a_builder_boots_from_the_platforms_image(
 def test_a_builder_for_which_there_is_no_host_says_so(cloud: LocalCloud, pool: dict[str, Any]) -> None:
     fault = {"operation": "LaunchInstanceConfiguration", "status": 400, "code": "LimitExceeded", "message": "No more."}
     cloud.faults(fault)
-    elastic = Elastic(_access(cloud), TAG, ignore)
+    elastic = ElasticInstances(_access(cloud), TAG, ignore)
     with pytest.raises(CloudError, match=r"launching burst-bake: the cloud answered 400 LimitExceeded: No more"):
         elastic.launch_builder("burst", "burst-bake", pool["instance_configuration_id"], pool["image_id"])
     cloud.faults()

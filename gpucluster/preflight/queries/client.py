@@ -32,7 +32,7 @@ class QueryClient:
         with self._lock:
             if (service, name) not in self._clients:
                 signer = next((one.base_client.signer for one in self._clients.values()), None)
-                self._clients[service, name] = self.access.client(service, name, patience=TIMEOUT, signer=signer)
+                self._clients[service, name] = self.access.client(service, name, timeout=TIMEOUT, signer=signer)
             return self._clients[service, name]
 
     def query(self, check: str, what: str, allow: str, call: Callable[[], T]) -> T | Unknown:

@@ -16,7 +16,7 @@ from gpucluster.paths import ansible_dir
 from gpucluster.preflight.facts import KeyFile, Program, SshPair, Unknown
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform import backends
-from gpucluster.terraform.runner import PINNED_VERSION, version_of
+from gpucluster.terraform.program import PINNED_VERSION, version_of
 
 _TIMEOUT = 10.0
 
@@ -58,7 +58,7 @@ def ssh_pair(spec: ClusterSpec) -> SshPair | Unknown | None:
 
 def terraform(spec: ClusterSpec) -> Program | None:
     """Whether Terraform supports the backend of the state; None if every supported release does."""
-    backend = backends.Backend(spec.state.backend, {})
+    backend = backends.BackendConfig(spec.state.backend, {})
     if not backend.remote:
         return None
     found = next(filter(None, map(shutil.which, ("terraform", "tofu"))), None)

@@ -23,7 +23,7 @@ def check(context: RuleContext) -> None:
     runtimes = context.section("containers").get("runtimes") or ()
     for index, runtime in enumerate(runtimes):
         if runtime is not None and runtime in runtimes[:index]:
-            context.error((*_RUNTIMES, index), f"{runtime} appears twice", "Delete one")
+            context.error((*_RUNTIMES, index), f"{runtime} occurs twice", "Delete one")
     if context.section("slurm").get("enabled") is False and "enroot" in runtimes:
         message = "enroot runs the containers of Slurm jobs, and slurm.enabled is false"
         context.error((*_RUNTIMES, runtimes.index("enroot")), message, "Use docker or containerd")

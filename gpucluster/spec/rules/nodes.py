@@ -67,7 +67,7 @@ def _check_removed_nodes(context: RuleContext, name: str, pool: Mapping[str, Any
             message = f"is not a permanent node of the pool {name}: {shown(node)}"
             context.error(path, message, _names_hint(name, pool, removed))
         elif node in first:
-            context.error(path, f"appears twice: {shown(node)}", "Keep one")
+            context.error(path, f"occurs twice: {shown(node)}", "Keep one")
         first.setdefault(node, index)
 
 

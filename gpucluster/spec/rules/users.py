@@ -128,8 +128,8 @@ def _is_allowed(char: str) -> bool:
 
 def _check_unique(context: RuleContext, seen: dict[Any, Path], value: Any, path: Path) -> None:
     if value in seen:
-        message = f"{value} appears twice, first in line {context.line(seen[value])}"
-        context.error(path, message, "Each may appear once")
+        message = f"{value} occurs twice, first in line {context.line(seen[value])}"
+        context.error(path, message, "Each may occur once")
     else:
         seen[value] = path
 

@@ -1,0 +1,85 @@
+"""What a cloud offers to the rest of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from gpucluster.cloud.client import Access
+from gpucluster.spec import Image
+
+#: The folder on the controller with the key for the cloud's API, if the controller needs one.
+CONTROLLER_CREDENTIALS = "/etc/gpucluster/oci"
+
+
+@dataclass(frozen=True)
+class ControllerAccess:
+    """How the controller reaches the cloud's API.
+
+    Args:
+        authentication: as in the autoscaler's policy: the method; and for a key its file on the controller, the profile
+            and the endpoint.
+        credentials: a folder on this machine with `config` and `key.pem` for the controller; None if it needs none.
+    """
+
+    authentication: Mapping[str, str]
+    credentials: Path | None = None
+
+
+class CloudProvider(Protocol):
+    """How to reach a cloud."""
+
+    hardware_emulated: bool
+
+    def check(self, *, fresh: bool) -> None:
+        """Refuse, before anything is created, what can't work on this machine.
+
+        Args:
+            fresh: nothing of this cluster exists yet.
+
+        Raises:
+            EnvironmentFault: this machine can't run the cloud.
+            InputError: the cluster does not fit on it.
+        """
+
+    def start(self, *, to_build: bool) -> None:
+        """Make sure that the cloud answers.
+
+        Args:
+            to_build: instances will be launched.
+        """
+
+    def stop_if_empty(self) -> None:
+        """Stop what `start` started, unless another cluster is in it."""
+
+    @property
+    def tenancy_id(self) -> str:
+        """The OCID of the tenancy."""
+
+    def access(self) -> Access:
+        """What the SDK needs."""
+
+    def ssh_key(self) -> Path | None:
+        """The operator's private key; None leaves the choice to ssh and its agent."""
+
+    def authorized_keys(self) -> tuple[str, ...]:
+        """The operator's public keys."""
+
+    def terraform_env(self, provider_address: str) -> Mapping[str, str]:
+        """What Terraform needs in its environment: credentials, and where the provider comes from.
+
+        Args:
+            provider_address: the full address of `oracle/oci`, such as "registry.terraform.io/oracle/oci".
+        """
+
+    def controller_access(self, controller_id: str | None) -> ControllerAccess:
+        """How the controller of a cluster with elastic pools reaches the API.
+
+        Args:
+            controller_id: the OCID of its instance; None only checks that there will be a way.
+        """
+
+    def python_of(self, image: Image) -> str | None:
+        """The version of Python in instances of an image, such as "3.12"; None if it is not known."""

@@ -1,0 +1,180 @@
+"""The local cloud of this machine: containers behind an API that speaks OCI's protocol.
+
+Modules of `gpucluster.localcloud` are imported inside the functions that use them: a command that only reads
+cluster.yml does not need them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from ipaddress import IPv4Network
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gpucluster import process
+from gpucluster.artifacts import wheels
+from gpucluster.cloud.client import Access
+from gpucluster.cloud.providers.interface import CONTROLLER_CREDENTIALS, ControllerAccess
+from gpucluster.cloud.providers.profile import OciProfile
+from gpucluster.errors import EnvironmentFault, InputError
+from gpucluster.events import Sink
+from gpucluster.paths import ClusterPaths, local_cloud_home, write_private
+from gpucluster.spec import LOCAL_IMAGE, ClusterSpec, Image, finding, overlapping_routes
+from gpucluster.ssh import ensure_key, public_key
+
+# The clients of the real provider, which can be pointed at another endpoint one by one.
+_PROVIDER_CLIENTS = (
+    "oci_core.VirtualNetworkClient",
+    "oci_core.ComputeClient",
+    "oci_core.ComputeManagementClient",
+    "oci_core.BlockstorageClient",
+    "oci_identity.IdentityClient",
+    "oci_file_storage.FileStorageClient",
+    "oci_bastion.BastionClient",
+)
+# The provider's client for work requests, which tells why a launch failed, has no such setting: it calls the host of
+# our region in this domain. No such host can exist (RFC 2606), so nothing about a local cluster is ever sent to Oracle.
+_NO_DOMAIN = "invalid"
+
+
+class LocalCloud:
+    """The local cloud of this machine.
+
+    Args:
+        provider: where Terraform's provider comes from: "bundled" for the one of the local cloud, "registry" for the
+            real oracle/oci, from where Terraform finds it.
+    """
+
+    hardware_emulated = True
+
+    def __init__(self, spec: ClusterSpec, paths: ClusterPaths, on_event: Sink, provider: str = "bundled") -> None:
+        self._spec = spec
+        self._paths = paths
+        self._on_event = on_event
+        self._provider = provider
+        self.home = local_cloud_home()
+
+    def check(self, *, fresh: bool) -> None:
+        """This machine must be able to run containers, and the cluster's addresses must be free on it."""
+        from gpucluster.localcloud.podman.command import probe
+
+        problems = probe()
+        if problems:
+            raise EnvironmentFault(
+                "this machine can't run the local cloud:\n" + "\n".join(f"  - {problem}" for problem in problems)
+            )
+        if fresh:
+            self._check_addresses()
+
+    def _check_addresses(self) -> None:
+        from gpucluster.localcloud.engine.containers import network_ranges
+
+        in_use = [*_host_routes(), *network_ranges()]
+        clashes = overlapping_routes(self._spec.network.vcn_cidr, in_use)
+        if clashes:
+            raise InputError(
+                "the VCN's addresses are in use on this machine",
+                findings=[
+                    finding(
+                        self._spec,
+                        ("network", "vcn_cidr"),
+                        f"{self._spec.network.vcn_cidr} overlaps {', '.join(clashes)}",
+                        "Choose a range that neither `ip route` nor `podman network inspect` shows",
+                    )
+                ],
+            )
+
+    def start(self, *, to_build: bool) -> None:
+        """Start the API server if it does not run. Build the base image if instances will be launched."""
+        from gpucluster.localcloud import control
+        from gpucluster.localcloud.image.base_image import ensure_image
+
+        if to_build:
+            ensure_image(self.home, self._on_event)
+        control.start(self.home, self._on_event)
+
+    def stop_if_empty(self) -> None:
+        """Stop the API server if it has no cluster any more. The base image stays: it is a cache."""
+        from gpucluster.localcloud import control
+
+        control.stop_if_empty(self.home)
+
+    @property
+    def _profile(self) -> OciProfile:
+        return OciProfile.read(self.home / "credentials" / "config", "DEFAULT")
+
+    @property
+    def _endpoint(self) -> str:
+        return str(json.loads((self.home / "endpoint.json").read_text())["endpoint"])
+
+    @property
+    def tenancy_id(self) -> str:
+        """The only tenancy of the local cloud."""
+        return self._profile.tenancy
+
+    def access(self) -> Access:
+        """The local endpoint. The compartment is the tenancy's root unless cluster.yml names one."""
+        profile = self._profile
+        compartment = self._spec.cloud.compartment_id or profile.tenancy
+        return Access(profile.sdk_config(profile.region), self._endpoint, compartment)
+
+    def ssh_key(self) -> Path | None:
+        """The operator's key if cluster.yml names one, else a key pair of the cluster's own."""
+        if self._spec.ssh.public_key_file:
+            return self._spec.ssh.private_key_path
+        return ensure_key(self._paths.ssh / "operator_ed25519", f"gpucluster-{self._spec.name}")
+
+    def authorized_keys(self) -> tuple[str, ...]:
+        """The public half of `ssh_key`."""
+        if self._spec.ssh.public_key:
+            return (self._spec.ssh.public_key,)
+        key = self.ssh_key()
+        return (public_key(key),) if key else ()
+
+    def _drop_lock_of_other(self, provider: str) -> None:
+        """Remove Terraform's dependency lock file if it holds the checksums of the other provider."""
+        used = self._paths.root / "provider"
+        if not used.exists() or used.read_text().strip() != provider:
+            (self._paths.terraform / "cluster" / ".terraform.lock.hcl").unlink(missing_ok=True)
+            write_private(used, provider + "\n")
+
+    def terraform_env(self, provider_address: str) -> Mapping[str, str]:
+        """The local credentials, and the bundled provider or the real one with the local endpoint."""
+        from gpucluster.localcloud.provider import installation
+
+        env = self._profile.terraform_env(self._profile.region)
+        self._drop_lock_of_other(self._provider)
+        if self._provider == "registry":
+            overrides = ";".join(f"{client}={self._endpoint}" for client in _PROVIDER_CLIENTS)
+            return {**env, "CLIENT_HOST_OVERRIDES": overrides, "OCI_DEFAULT_REALM": _NO_DOMAIN}
+        plugins = self.home / "providers"
+        installation.install(plugins, provider_address)
+        config = self._paths.root / "terraform.rc"
+        write_private(config, installation.cli_config(plugins))
+        return {**env, "TF_CLI_CONFIG_FILE": str(config), "GPUCLUSTER_LOCAL_ENDPOINT": self._endpoint}
+
+    def controller_access(self, controller_id: str | None) -> ControllerAccess:
+        """With a key of the instance's own, at the address that this machine has in the cluster's network."""
+        from gpucluster.localcloud.auth.credentials import instance_credentials
+
+        tenancy = self.tenancy_id
+        credentials = instance_credentials(self.home, tenancy, controller_id) if controller_id else None
+        gateway = next(IPv4Network(self._spec.network.vcn_cidr).hosts())
+        authentication = {
+            "method": "api_key",
+            "config_file": f"{CONTROLLER_CREDENTIALS}/config",
+            "profile": "DEFAULT",
+            "endpoint": f"http://{gateway}:{urlsplit(self._endpoint).port}",
+        }
+        return ControllerAccess(authentication, credentials)
+
+    def python_of(self, image: Image) -> str | None:
+        """That of the base image: every image of the local cloud is made of it."""
+        return wheels.python_of(LOCAL_IMAGE["operating_system"], LOCAL_IMAGE["version"])
+
+
+def _host_routes() -> tuple[str, ...]:
+    """The networks that this machine has routes to, without the default route."""
+    routes = json.loads(process.run(["ip", "-json", "-4", "route", "show", "table", "main"]).stdout or "[]")
+    return tuple(route["dst"] for route in routes if route.get("dst") not in (None, "default"))

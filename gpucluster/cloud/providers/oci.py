@@ -1,0 +1,67 @@
+"""Oracle Cloud Infrastructure, by a profile of the operator's OCI configuration file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from gpucluster.artifacts import wheels
+from gpucluster.cloud.client import Access
+from gpucluster.cloud.providers.interface import ControllerAccess
+from gpucluster.cloud.providers.profile import OciProfile
+from gpucluster.spec import ClusterSpec, Image
+
+
+class OciCloud:
+    """Oracle Cloud Infrastructure."""
+
+    hardware_emulated = False
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self._spec = spec
+        file = Path(os.environ.get("OCI_CONFIG_FILE", "~/.oci/config")).expanduser()
+        self._profile = OciProfile.read(file, spec.cloud.profile)
+
+    def check(self, *, fresh: bool) -> None:
+        """Nothing on this machine can prevent it."""
+
+    def start(self, *, to_build: bool) -> None:
+        """It always runs."""
+
+    def stop_if_empty(self) -> None:
+        """It always runs."""
+
+    @property
+    def tenancy_id(self) -> str:
+        """The tenancy of the profile."""
+        return self._profile.tenancy
+
+    def access(self) -> Access:
+        """Oracle's own endpoints, with the profile's key."""
+        return Access(
+            self._profile.sdk_config(self._spec.cloud.region),
+            None,
+            self._spec.cloud.compartment_id or "",
+            self._profile.region,
+        )
+
+    def ssh_key(self) -> Path | None:
+        """The private key beside `ssh.public_key_file`, if there is such a file."""
+        return self._spec.ssh.private_key_path
+
+    def authorized_keys(self) -> tuple[str, ...]:
+        """The key of `ssh.public_key_file`."""
+        return (self._spec.ssh.public_key,) if self._spec.ssh.public_key else ()
+
+    def terraform_env(self, provider_address: str) -> Mapping[str, str]:
+        """The profile's credentials. Terraform gets the provider from where it is configured to."""
+        return self._profile.terraform_env(self._spec.cloud.region)
+
+    def controller_access(self, controller_id: str | None) -> ControllerAccess:
+        """As an instance principal, which needs no key. `handover.iam` has its permissions."""
+        return ControllerAccess({"method": "instance_principal"})
+
+    def python_of(self, image: Image) -> str | None:
+        """That of the image's operating system."""
+        return wheels.python_of(image.operating_system, image.version)

@@ -1,0 +1,74 @@
+"""What Terraform's provider is told about a cloud."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gpucluster.cloud.providers.local import LocalCloud
+from gpucluster.cloud.providers.profile import OciProfile
+from gpucluster.paths import ClusterPaths
+
+KEY = OciProfile("ocid1.tenancy.x", "ocid1.user.x", "aa:bb", "/keys/api_key.pem", "local-1")
+
+
+def looked_up(env: dict[str, str], name: str) -> str:
+    """As the real provider finds an argument that its block leaves out: the first that is not empty."""
+    return env.get(f"TF_VAR_{name}") or env.get(f"OCI_{name.upper()}") or ""
+
+
+def test_what_an_operator_exported_for_another_root_does_not_win() -> None:
+    ours = ("tenancy_ocid", "user_ocid", "fingerprint", "private_key_path")
+    names = (*ours, "private_key", "auth", "config_file_profile")
+    exported = {key: "theirs" for name in names for key in (f"TF_VAR_{name}", f"OCI_{name.upper()}")}
+    env = {**exported, **KEY.terraform_env("local-1")}
+    assert {name: looked_up(env, name) for name in names} == {
+        "tenancy_ocid": KEY.tenancy,
+        "user_ocid": KEY.user,
+        "fingerprint": KEY.fingerprint,
+        "private_key_path": KEY.key_file,
+        "private_key": "",
+        "auth": "",
+        "config_file_profile": "",
+    }
+
+
+def test_the_real_provider_is_pointed_at_the_local_cloud_and_at_nothing_else(tmp_path: Path) -> None:
+    ignored: Any = None
+    paths = ClusterPaths(tmp_path / ".gpucluster")
+    paths.create()
+    cloud = LocalCloud(ignored, paths, ignored, "registry")
+    cloud.home = tmp_path
+    (tmp_path / "credentials").mkdir()
+    lines = ("tenancy=ocid1.tenancy.x", "user=ocid1.user.x", "fingerprint=aa:bb", "key_file=/k.pem", "region=local-1")
+    (tmp_path / "credentials" / "config").write_text("\n".join(("[DEFAULT]", *lines, "")))
+    (tmp_path / "endpoint.json").write_text(json.dumps({"endpoint": "http://127.0.0.1:8089"}))
+    env = cloud.terraform_env("registry.example/oracle/oci")
+    # The provider splits at ; and =, and drops what is not a name and a host; its SDK refuses a host with a path.
+    pairs = [item.split("=") for item in env["CLIENT_HOST_OVERRIDES"].split(";")]
+    assert {host for _, host in pairs} == {"http://127.0.0.1:8089"}
+    assert {name for name, _ in pairs} == {
+        "oci_core.VirtualNetworkClient",
+        "oci_core.ComputeClient",
+        "oci_core.ComputeManagementClient",
+        "oci_core.BlockstorageClient",
+        "oci_identity.IdentityClient",
+        "oci_file_storage.FileStorageClient",
+        "oci_bastion.BastionClient",
+    }
+    # Whatever is not overridden is looked for at <service>.local-1.invalid, which never exists.
+    assert env["OCI_DEFAULT_REALM"] == "invalid"
+    assert "TF_CLI_CONFIG_FILE" not in env
+
+
+def test_the_lock_of_the_other_provider_is_forgotten(tmp_path: Path) -> None:
+    ignored: Any = None
+    paths = ClusterPaths(tmp_path / ".gpucluster")
+    paths.create()
+    lock = paths.terraform / "cluster" / ".terraform.lock.hcl"
+    lock.parent.mkdir(parents=True)
+    for provider, survives in (("bundled", False), ("bundled", True), ("registry", False), ("registry", True)):
+        lock.write_text("# checksums")
+        LocalCloud(ignored, paths, ignored, provider)._drop_lock_of_other(provider)
+        assert lock.exists() is survives, provider

@@ -1,0 +1,309 @@
+"""The verdict: facts in, checks out."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gpucluster.configuration.verify import Check, CheckStatus, Expectation, evaluate, faults, passed
+
+EXPECTED = Expectation(
+    hosts=["demo-controller", "compute-1", "compute-2"],
+    pools={"compute": ["compute-1", "compute-2"]},
+    people={"alice": 9999},
+    home_mount_path="/mnt/home",
+    accounting=True,
+)
+
+
+def _host(name: str) -> dict[str, Any]:
+    return {
+        "hostname": name,
+        "home_fs": {"source": "10.0.1.2:/mnt/home", "fstype": "nfs", "mounted": True},
+        "home_token_seen": True,
+        "user_ids": {"alice": "10001:9999"},
+    }
+
+
+def _facts() -> dict[str, dict[str, Any]]:
+    facts = {host: _host(host) for host in EXPECTED.hosts}
+    facts["demo-controller"] |= {
+        "sinfo": [{"node": f"compute-{n}", "state": "idle", "partition": "compute"} for n in (1, 2)],
+        "srun": [
+            {"partition": "compute", "ran": True, "nodes": ["compute-1", "compute-2"], "user": "alice", "error": ""}
+        ],
+        "accounting": True,
+    }
+    return facts
+
+
+def test_a_sound_cluster_passes() -> None:
+    checks = evaluate(EXPECTED, _facts())
+    assert passed(checks), checks
+    assert len(checks) == 6
+
+
+Spoil = Callable[[dict[str, dict[str, Any]]], Any]
+HEAD = "demo-controller"
+HOME, USERS = "/mnt/home is one file system", "directory users resolve"
+READY, JOB = "pool compute is ready in Slurm", "a two-node job runs in pool compute"
+SPOILED: list[tuple[str, Spoil, str, str]] = [
+    ("a silent host", lambda f: f.pop("compute-2"), "hosts answer", "fail"),
+    ("a wrong name", lambda f: f["compute-1"].update(hostname="x"), "hosts answer", "fail"),
+    ("no mount", lambda f: f["compute-1"]["home_fs"].update(mounted=False), HOME, "fail"),
+    ("another share", lambda f: f["compute-2"].update(home_token_seen=False), HOME, "fail"),
+    ("an unknown user", lambda f: f["compute-2"]["user_ids"].update(alice=None), USERS, "fail"),
+    ("two uids", lambda f: f["compute-2"]["user_ids"].update(alice="9:9876"), USERS, "fail"),
+    ("a wrong group", lambda f: [h["user_ids"].update(alice="10001:5") for h in f.values()], USERS, "fail"),
+    ("a node down", lambda f: f[HEAD]["sinfo"][0].update(state="down*"), READY, "fail"),
+    ("a node that does not respond", lambda f: f[HEAD]["sinfo"][0].update(state="idle*"), READY, "fail"),
+    ("no sinfo", lambda f: f[HEAD].pop("sinfo"), READY, "not_run"),
+    ("no job", lambda f: f[HEAD].update(srun=[]), JOB, "not_run"),
+    ("a job on one node", lambda f: f[HEAD]["srun"][0].update(nodes=["compute-1"] * 2), JOB, "fail"),
+    ("a job that failed", lambda f: f[HEAD]["srun"][0].update(error="boom"), JOB, "fail"),
+    ("no accounting", lambda f: f[HEAD].update(accounting=False), "accounting answers", "fail"),
+    ("accounting not asked", lambda f: f[HEAD].pop("accounting"), "accounting answers", "not_run"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "name", "status"), [row[1:] for row in SPOILED], ids=[row[0] for row in SPOILED])
+def test_each_fault_is_found_and_named(spoil: Spoil, name: str, status: str) -> None:
+    facts = copy.deepcopy(_facts())
+    spoil(facts)
+    checks = evaluate(EXPECTED, facts)
+    assert not passed(checks)
+    assert {check.name: check.status for check in checks}[name] == status
+
+
+def test_nothing_seen_is_no_pass() -> None:
+    assert not passed(evaluate(EXPECTED, {}))
+    assert not passed([])
+    assert not passed([Check("x", CheckStatus.NOT_RUN, "")])
+
+
+ELASTIC = dataclasses.replace(
+    EXPECTED, pools={"compute": [], "big": ["big-1"]}, partitions={"big": "gpu"}, autoscaler=True
+)
+
+
+def _elastic_facts(told: Any) -> dict[str, dict[str, Any]]:
+    facts = _facts()
+    facts[HEAD] |= {"sinfo": [{"node": "big-1", "state": "idle", "partition": "gpu*"}], "autoscaler": told}
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "words"),
+    [
+        ({"healthy": True, "problems": [], "paused": "", "pools": {"compute": {}}}, "pass", "pools compute"),
+        ({"healthy": True, "paused": "new firewall", "pools": {}}, "pass", "paused: new firewall"),
+        (
+            {"healthy": False, "problems": ["the cloud refuses", "Slurm is gone"]},
+            "fail",
+            "the cloud refuses; Slurm is gone",
+        ),
+        ({"error": "no word within the time limit"}, "fail", "no word within the time limit"),
+        ({"healthy": "yes"}, "fail", "it does not say why"),
+        (None, "not_run", "it was not asked"),
+    ],
+)
+def test_the_autoscaler_must_be_healthy_where_a_pool_is_elastic(told: Any, status: str, words: str) -> None:
+    checks = {check.name: check for check in evaluate(ELASTIC, _elastic_facts(told))}
+    check = checks["the autoscaler is healthy"]
+    assert (check.status, check.message) == (status, words)
+    assert checks["pool compute is ready in Slurm"].message == "its nodes are launched when jobs need them"
+    assert checks["pool big is ready in Slurm"].status == "pass"
+
+
+def test_without_elastic_pools_nobody_asks_for_an_autoscaler() -> None:
+    assert "the autoscaler is healthy" not in {check.name for check in evaluate(EXPECTED, _facts())}
+
+
+HARDWARE = dataclasses.replace(
+    EXPECTED, local_drives={"compute-1": 4, "compute-2": 4}, rdma_addressed=("compute-1", "compute-2")
+)
+DISKS, RDMA = "each node's own drives are one file system", "RDMA interfaces have addresses"
+
+
+def _hardware_facts() -> dict[str, dict[str, Any]]:
+    facts = _facts()
+    for node in ("compute-1", "compute-2"):
+        facts[node]["local_disk"] = {
+            "path": "/mnt/localdisk", "mounted": True, "fstype": "xfs", "drives": 4, "state": "mounted", "words": ""
+        }  # fmt: skip
+        facts[node]["rdma_addresses"] = {"state": "addressed", "words": "16 of 16"}
+    return facts
+
+
+def test_drives_and_rdma_interfaces_pass_where_they_are_as_promised() -> None:
+    checks = evaluate(HARDWARE, _hardware_facts())
+    assert passed(checks), checks
+    assert {DISKS, RDMA} <= {check.name for check in checks}
+    assert not {DISKS, RDMA} & {check.name for check in evaluate(EXPECTED, _facts())}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"drives": 3}, "compute-2: 3 of 4 drives"),
+        ({"fstype": "ext4"}, "compute-2: ext4 is mounted at /mnt/localdisk"),
+        (
+            {"mounted": False, "state": "failed", "words": "not blank: /dev/nvme0n1"},
+            "compute-2: not blank: /dev/nvme0n1",
+        ),
+        ({"mounted": False, "state": ""}, "compute-2: nothing is mounted at /mnt/localdisk"),
+        (None, "compute-2: nothing is known about its drives"),
+    ],
+)
+@pytest.mark.parametrize("emulated", [False, True])
+def test_a_local_disk_that_is_not_as_promised_is_told(changes: Any, words: str, emulated: bool) -> None:
+    facts = _hardware_facts()
+    facts["compute-2"]["local_disk"] = None if changes is None else {**facts["compute-2"]["local_disk"], **changes}
+    checks = evaluate(dataclasses.replace(HARDWARE, hardware_emulated=emulated), facts)
+    assert [(check.name, check.status) for check in faults(checks)] == [(DISKS, "fail")]
+    assert faults(checks)[0].message.startswith(words)
+
+
+def test_rdma_interfaces_without_addresses_are_told() -> None:
+    facts = _hardware_facts()
+    facts["compute-1"]["rdma_addresses"] = {"state": "failed", "words": "these are not there: enp12s0f0"}
+    facts["compute-2"]["rdma_addresses"] = None
+    (fault,) = faults(evaluate(HARDWARE, facts))
+    assert fault.message == "compute-1: these are not there: enp12s0f0; compute-2: its user data did not run"
+
+
+def test_hardware_that_is_not_there_is_excused_only_where_it_is_emulated() -> None:
+    facts = _hardware_facts()
+    for node in ("compute-1", "compute-2"):
+        facts[node]["local_disk"] |= {"mounted": False, "state": "absent", "words": "no drive"}
+        facts[node]["rdma_addresses"] = {"state": "absent", "words": "none"}
+    emulated = evaluate(dataclasses.replace(HARDWARE, hardware_emulated=True), facts)
+    assert passed(emulated)
+    assert {check.name: check.status for check in emulated if check.status != "pass"} == {DISKS: "skip", RDMA: "skip"}
+    assert {check.name for check in faults(evaluate(HARDWARE, facts))} == {DISKS, RDMA}
+
+
+CONTAINERS = dataclasses.replace(EXPECTED, containers=True)
+STEPS = "container steps run in pool compute"
+
+
+def _container_facts(seen: list[str], missed: dict[str, str], states: tuple[str, str] = ("idle", "idle")) -> Any:
+    facts = _facts()
+    facts[HEAD]["container_steps"] = [{"pool": "compute", "seen": seen, "missed": missed}]
+    facts[HEAD]["sinfo"] = [
+        {"node": f"compute-{number}", "state": state, "partition": "compute"} for number, state in enumerate(states, 1)
+    ]
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("seen", "missed", "states", "status", "words"),
+    [
+        (["compute-1", "compute-2"], {}, ("idle", "idle"), "pass", "on 2 of 2 nodes"),
+        (["compute-1"], {}, ("idle", "allocated"), "pass", "on 1 of 2 nodes; not tried: compute-2 (allocated)"),
+        (
+            [],
+            {},
+            ("allocated", "mixed"),
+            "not_run",
+            "no node is free; not tried: compute-1 (allocated), compute-2 (mixed)",
+        ),
+        (
+            ["compute-1"],
+            {"compute-2": "Plugin initialization failed"},
+            ("idle", "idle"),
+            "fail",
+            "compute-2: Plugin initialization failed; to install what is missing, run: gpucluster apply",
+        ),
+        (
+            [],
+            {"compute-1": "execve(): Exec format error", "compute-2": "execve(): Exec format error"},
+            ("idle", "idle"),
+            "skip",
+            "its nodes have another architecture than the controller, whose shell would run in the container",
+        ),
+    ],
+)
+def test_a_container_step_must_run_on_every_free_node(
+    seen: list[str], missed: dict[str, str], states: tuple[str, str], status: str, words: str
+) -> None:
+    checks = {check.name: check for check in evaluate(CONTAINERS, _container_facts(seen, missed, states))}
+    assert (checks[STEPS].status, checks[STEPS].message) == (status, words)
+
+
+@pytest.mark.parametrize(
+    ("seen", "missed", "states", "status", "words"),
+    [
+        (["compute-e1"], {}, ("idle", "idle~"), "pass", "on 1 of 1 nodes"),
+        (["compute-e1"], {}, ("idle", "allocated"), "pass", "on 1 of 2 nodes; not tried: compute-e2 (allocated)"),
+        ([], {}, ("allocated", "idle~"), "skip", "no node is free; not tried: compute-e1 (allocated)"),
+        ([], {}, ("idle~", "idle%"), "skip", "its nodes are launched when jobs need them"),
+        (
+            ["compute-e2"],
+            {"compute-e1": "boom"},
+            ("idle", "idle"),
+            "fail",
+            "compute-e1: boom; to replace elastic nodes, run: "
+            "scontrol update nodename=compute-e1 state=power_down_asap",
+        ),
+    ],
+)
+def test_elastic_nodes_that_are_up_count(
+    seen: list[str], missed: dict[str, str], states: tuple[str, str], status: str, words: str
+) -> None:
+    facts = _container_facts(seen, missed)
+    facts[HEAD]["sinfo"] = [
+        {"node": f"compute-e{number}", "state": state, "partition": "compute"} for number, state in enumerate(states, 1)
+    ]
+    elastic = dataclasses.replace(CONTAINERS, pools={"compute": []})
+    check = {check.name: check for check in evaluate(elastic, facts)}[STEPS]
+    assert (check.status, check.message) == (status, words)
+
+
+def test_container_steps_that_nobody_tried_are_no_pass() -> None:
+    assert {check.name: check.status for check in evaluate(CONTAINERS, _facts())}[STEPS] == "not_run"
+    nobody = dataclasses.replace(CONTAINERS, people={})
+    assert {check.name: check.status for check in evaluate(nobody, _facts())}[STEPS] == "skip"
+    elastic = dataclasses.replace(CONTAINERS, pools={"compute": []})
+    assert {check.name: check.status for check in evaluate(elastic, _facts())}[STEPS] == "skip"
+    assert STEPS not in {check.name for check in evaluate(EXPECTED, _facts())}
+
+
+def test_skips_alone_are_no_pass() -> None:
+    assert not passed([Check("x", CheckStatus.SKIP, "")])
+
+
+ALONE = dataclasses.replace(EXPECTED, home_mount_path=None, scheduler=False, accounting=False)
+MESH = "nodes reach each other by ssh"
+
+
+def _facts_of_a_mesh() -> dict[str, dict[str, Any]]:
+    facts = {host: {"hostname": host, "user_ids": {"alice": "10001:9999"}} for host in EXPECTED.hosts}
+    facts["compute-1"]["mesh"] = {"next": "compute-2", "reached": "compute-2", "error": ""}
+    facts["compute-2"]["mesh"] = {"next": "compute-1", "reached": "compute-1", "error": ""}
+    return facts
+
+
+def test_without_a_scheduler_accounts_and_ssh_are_judged_and_nothing_of_slurm() -> None:
+    checks = evaluate(ALONE, _facts_of_a_mesh())
+    assert passed(checks), checks
+    assert [check.name for check in checks] == ["hosts answer", "users have accounts", MESH]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda f: f["compute-2"].pop("mesh"), "compute-2 to the next: not tried"),
+        (lambda f: f["compute-2"]["mesh"].update(reached="", error="refused"), "compute-2 to compute-1: refused"),
+        (lambda f: f["compute-1"]["mesh"].update(reached="compute-1"), "compute-1 to compute-2: not tried"),
+    ],
+)
+def test_a_node_that_does_not_reach_the_next_is_named(spoil: Spoil, words: str) -> None:
+    facts = _facts_of_a_mesh()
+    spoil(facts)
+    check = {check.name: check for check in evaluate(ALONE, facts)}[MESH]
+    assert (check.status, check.message) == ("fail", words)

@@ -1,0 +1,125 @@
+"""The ssh configuration, as the real ssh reads it."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpucluster.errors import ToolError
+from gpucluster.paths import ClusterPaths
+from gpucluster.ssh import GATEWAY, Gateway, Host, SshClient, _cloud_init_errors, ensure_key, public_key
+
+HOSTS = (
+    Host("demo-controller", "127.100.0.2", "debian", "ocid1.instance.local..c"),
+    Host("compute-1", "10.77.1.3", "opc", "ocid1.instance.local..n", jump="demo-controller"),
+)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> ClusterPaths:
+    made = ClusterPaths(tmp_path / "a folder" / ".gpucluster")
+    made.create()
+    return made
+
+
+def _read(route: SshClient, host: str) -> dict[str, str]:
+    done = subprocess.run(["ssh", "-F", str(route.config), "-G", host], capture_output=True, text=True, check=True)
+    return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+
+
+def test_ssh_understands_the_route(paths: ClusterPaths) -> None:
+    key = ensure_key(paths.ssh / "operator_ed25519", "test")
+    route = SshClient(paths, key)
+    route.write(HOSTS)
+    try:
+        controller, node = _read(route, "demo-controller"), _read(route, "compute-1")
+        assert (controller["hostname"], controller["user"]) == ("127.100.0.2", "debian")
+        assert (node["hostname"], node["user"], node["hostkeyalias"]) == (
+            "10.77.1.3",
+            "opc",
+            "ocid1.instance.local..n",
+        )
+        assert node["proxycommand"].endswith("-W %h:%p demo-controller")
+        assert "proxycommand" not in controller
+        assert node["identityfile"].strip('"') == str(key)
+        assert node["stricthostkeychecking"] == "accept-new"
+        assert len(node["controlpath"]) < 100
+        assert route.config.stat().st_mode & 0o777 == 0o600
+    finally:
+        route.close()
+
+
+def test_a_gateway_stands_before_the_controller(paths: ClusterPaths) -> None:
+    route = SshClient(paths, None)
+    behind = replace(HOSTS[0], address="10.77.1.2", jump=GATEWAY)
+    route.write((behind, HOSTS[1]))
+    route.write_gateway(
+        Gateway("host.bastion.example", 2222, "ocid1.bastionsession.local..s", "ocid1.bastion.local..b")
+    )
+    try:
+        controller, gateway, node = _read(route, behind.name), _read(route, GATEWAY), _read(route, "compute-1")
+        assert controller["proxycommand"].endswith(f"-W %h:%p {GATEWAY}")
+        assert node["proxycommand"].endswith("-W %h:%p demo-controller")
+        assert (gateway["hostname"], gateway["port"], gateway["user"], gateway["hostkeyalias"]) == (
+            "host.bastion.example",
+            "2222",
+            "ocid1.bastionsession.local..s",
+            "ocid1.bastion.local..b",
+        )
+        assert "proxycommand" not in gateway
+        assert gateway["controlmaster"] == "false"
+        # A new session takes the place of the old one.
+        route.write_gateway(Gateway("host.bastion.example", 2222, "ocid1.bastionsession.local..t", "x"))
+        assert _read(route, GATEWAY)["user"] == "ocid1.bastionsession.local..t"
+        assert (paths.ssh / "gateway").stat().st_mode & 0o777 == 0o600
+    finally:
+        route.close()
+
+
+def test_a_key_pair_is_made_once(tmp_path: Path) -> None:
+    key = ensure_key(tmp_path / "ssh" / "k", "who")
+    text = public_key(key)
+    assert text.startswith("ssh-ed25519 ")
+    assert text.endswith(" who")
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert public_key(ensure_key(key, "other")) == text
+
+
+def test_hosts_that_do_not_answer_are_all_named(paths: ClusterPaths) -> None:
+    silent = [Host(f"c{n}", "127.100.255.254", "debian", f"id{n}") for n in (1, 2)]
+    route = SshClient(paths, None)
+    route.write(silent)
+    try:
+        with pytest.raises(ToolError) as caught:
+            route.wait(silent, 1.5)
+        assert "c1: " in str(caught.value)
+        assert "c2: " in str(caught.value)
+    finally:
+        route.close()
+
+
+def test_close_leaves_no_socket_folder(paths: ClusterPaths) -> None:
+    route = SshClient(paths, None)
+    route.write(HOSTS)
+    route.close()
+    assert not any(
+        line
+        for line in route.config.read_text().splitlines()
+        if "ControlPath" in line and Path(line.split(" ", 3)[-1].strip('"')).parent.exists()
+    )
+
+
+@pytest.mark.parametrize(
+    ("result", "errors"),
+    [
+        ('{"v1": {"datasource": "DataSourceNoCloud", "errors": []}}', []),
+        ('{"v1": {"errors": ["(\'scripts_user\', boom)"]}}', ["('scripts_user', boom)"]),
+        ("", ["its result can't be read: "]),
+        ('{"v2": {}}', ['its result can\'t be read: {"v2": {}}']),
+    ],
+)
+def test_cloud_inits_own_verdict_counts(result: str, errors: list[str]) -> None:
+    assert _cloud_init_errors(result) == errors
