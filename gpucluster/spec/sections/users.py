@@ -26,7 +26,7 @@ class Person(Part):
     )
     uid: Id | None = Field(
         default=None,
-        description="User id. `null`: the next free one from `first_uid`. Required where there is no shared home.",
+        description="User id. `null`: the next free one from `first_uid`. Required where there is no home share.",
     )
     group: UserName = Field(default="", description="Primary group: `users.group` or `users.privilege_group`.")
     groups: tuple[UserName, ...] = Field(
@@ -66,7 +66,7 @@ class Person(Part):
 
 
 class Users(Part):
-    """Who may log in. Accounts are in LDAP on the controller; without a shared home, on each host."""
+    """Who may log in. Accounts are in LDAP on the controller; without a home share, on each host."""
 
     group: UserName = Field(default="people", description="Primary group of every user that names no other.")
     gid: Id = Field(default=9999, description="Id of that group.")
