@@ -132,7 +132,7 @@ def test_the_socket_moves_to_another_group_and_containers_outlive_that(docker: B
 def test_an_image_that_is_nowhere_is_named_when_all_else_is_done(docker: Booted) -> None:
     played = apply(docker, containers_pull=["registry.example/missing:2"], check=False)
     assert "the image registry.example/missing:2 could not be pulled" in played.said
-    assert "whoever has its credentials" in played.said
+    assert "the users who have credentials" in played.said
     # The socket has come back from where the test before left it.
     assert docker.sh("stat -c %g /run/docker.sock").strip() == "9876"
 

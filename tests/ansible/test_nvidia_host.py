@@ -107,7 +107,7 @@ def test_a_host_without_a_gpu_is_left_alone_and_it_is_said(gpus: Gpus) -> None:
 def test_a_gpu_without_a_driver_fails_unless_one_may_be_installed(gpus: Gpus) -> None:
     gpus.machine("bare", GPU)
     played = gpus.apply(check=False)
-    assert "1 NVIDIA GPU and no driver: choose an image that brings one" in played.said
+    assert "1 NVIDIA GPU and no driver: choose an image that has one" in played.said
     assert gpus.installed() == set()
     assert gpus.apply("--check", nvidia_driver="install").changed == 1
     assert gpus.installed() == set()
@@ -148,4 +148,4 @@ def test_what_no_repository_has_is_left_out_where_it_is_not_needed(gpus: Gpus) -
     gpus.node.run("sh", "-c", "sed -i 's/datacenter-gpu-manager/other/' /srv/repository/Packages && apt-get update")
     played = gpus.apply(nvidia_dcgm=True)
     assert played.changed == 0
-    assert "no repository has datacenter-gpu-manager-4-core: left out" in played.said
+    assert "no repository has datacenter-gpu-manager-4-core: skipped" in played.said
