@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
+from gpucluster.agent.rules import names as name_rules
+from gpucluster.agent.rules import ssh_keys
 from gpucluster.spec import fields, keys
 from gpucluster.spec.document import Path
 from gpucluster.spec.draft import Draft
-from gpucluster.spec.taken import RESERVED_IDS, SYSTEM_NAMES
 from gpucluster.spec.wording import shown
 
-_OUTSIDE = "Take one outside of " + " and of ".join(f"{part.start} to {part.stop - 1}" for part in RESERVED_IDS)
+_OUTSIDE = f"Take one outside of {name_rules.free_ranges()}"
 
 
 def check_ssh(draft: Draft) -> None:
@@ -45,7 +45,7 @@ def check_users(draft: Draft) -> None:
     users = draft.section("users")
     first_uid = users.get("first_uid")
     for key in ("group", "privilege_group"):
-        if users.get(key) in SYSTEM_NAMES:
+        if _is_reserved_name(users.get(key)):
             draft.fault(("users", key), f"the group {users[key]} belongs to the system", "Choose another name")
     _groups_apart(draft, users)
     for key in ("gid", "privilege_gid", "first_uid"):
@@ -65,9 +65,13 @@ def check_users(draft: Draft) -> None:
             _person_keys(draft, path, person)
 
 
+def _is_reserved_name(name: Any) -> bool:
+    return isinstance(name, str) and name_rules.is_reserved_name(name)
+
+
 def _reserved(number: Any) -> bool:
-    # What is no whole number is told elsewhere; a range would look for it one by one.
-    return type(number) is int and any(number in part for part in RESERVED_IDS)
+    # What is no whole number is reported elsewhere; a range would search for it one by one.
+    return type(number) is int and name_rules.is_reserved_id(number)
 
 
 def _groups_apart(draft: Draft, users: Mapping[str, Any]) -> None:
@@ -89,7 +93,7 @@ def _groups(draft: Draft, path: Path, person: Mapping[str, Any], users: Mapping[
     seen: dict[Any, Path] = {}
     for index, name in enumerate(person.get("groups") or ()):
         where: Path = (*path, "groups", index)
-        if name in SYSTEM_NAMES:
+        if _is_reserved_name(name):
             draft.fault(where, f"the group {name} belongs to the system", "Choose another name")
         elif name is not None:
             _unique(draft, seen, name, where)
@@ -114,7 +118,7 @@ def _login_users(draft: Draft) -> set[Any]:
 
 def _name(draft: Draft, path: Path, name: Any, seen: dict[Any, Path], logins: set[Any]) -> None:
     if isinstance(name, str):
-        if name in SYSTEM_NAMES or name in logins or name.startswith("systemd-"):
+        if _is_reserved_name(name) or name in logins:
             draft.fault(path, f"the user {name} belongs to the system", "Choose another name")
         _unique(draft, seen, name, path)
 
@@ -131,21 +135,16 @@ def _uid(draft: Draft, path: Path, uid: Any, first_uid: Any, seen: dict[Any, Pat
 def _full_name(draft: Draft, path: Path, full_name: Any) -> None:
     if not isinstance(full_name, str) or not full_name:
         return
-    if not any(unicodedata.category(char).startswith("L") for char in full_name):
+    if not name_rules.has_letter(full_name):
         draft.fault(path, f"has no letter in it: {shown(full_name)}", "Such as: Ada Lovelace")
-    elif any(char in ":," or not _written(char) for char in full_name.strip()):
+    elif not name_rules.is_full_name_text(full_name.strip()):
         draft.fault(path, "must not have a colon, a comma, a line end or invisible characters in it")
-
-
-def _written(char: str) -> bool:
-    """Whether people write it: the two joiners are needed for some languages, and a blank is a blank."""
-    return char in " \u200c\u200d" or unicodedata.category(char)[0] not in "CZ"
 
 
 def _key_file(draft: Draft, path: Path, name: str) -> tuple[str, ...]:
     try:
         found = keys.read(fields.located(name, draft.directory))
-    except keys.BadKey as bad:
+    except ssh_keys.BadKey as bad:
         draft.fault(path, bad.message, bad.hint)
         return ()
     except RuntimeError:
@@ -174,8 +173,8 @@ def _unique(draft: Draft, seen: dict[Any, Path], value: Any, path: Path) -> None
 
 
 def _few_keys(draft: Draft, path: Path, found: list[str]) -> None:
-    if len(found) > keys.MAX_KEYS:
-        draft.fault(path, f"has {len(found)} ssh keys", f"At most {keys.MAX_KEYS}")
+    if len(found) > ssh_keys.MAX_KEYS:
+        draft.fault(path, f"has {len(found)} ssh keys", f"At most {ssh_keys.MAX_KEYS}")
 
 
 def _person_keys(draft: Draft, path: Path, person: Mapping[str, Any]) -> None:
@@ -183,8 +182,8 @@ def _person_keys(draft: Draft, path: Path, person: Mapping[str, Any]) -> None:
     for index, text in enumerate(texts or ()):
         if isinstance(text, str):
             try:
-                keys.check(text)
-            except keys.BadKey as bad:
+                ssh_keys.check(text)
+            except ssh_keys.BadKey as bad:
                 draft.fault((*path, "ssh_public_keys", index), f"the key is {bad.message}", bad.hint)
     for index, name in enumerate(files or ()):
         if isinstance(name, str):
