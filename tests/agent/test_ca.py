@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(ca, "FOLDER", tmp_path / "etc" / "authority")
     monkeypatch.setattr(shutil, "chown", lambda *_: None)
     # Its work lies in /run, where this user may not write.
-    real = ca.tempfile.TemporaryDirectory
-    monkeypatch.setattr(ca.tempfile, "TemporaryDirectory", lambda prefix, **_: real(prefix=prefix))
+    real = tempfile.TemporaryDirectory
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda prefix, **_: real(prefix=prefix))
     return tmp_path
 
 

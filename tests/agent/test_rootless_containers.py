@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 import subprocess
 from pathlib import Path
@@ -69,8 +70,8 @@ def test_who_would_be_somebody_else_s_container_gets_no_range(
     files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uid = rootless.NUMBERS[-1]
-    account = rootless.pwd.struct_passwd(("late", "x", uid, 9999, "", "/home/late", "/bin/sh"))
-    monkeypatch.setattr(rootless.pwd, "getpwuid", {uid: account}.__getitem__)
+    account = pwd.struct_passwd(("late", "x", uid, 9999, "", "/home/late", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwuid", {uid: account}.__getitem__)
     with pytest.raises(errors.Refused, match="give this person another uid"):
         rootless.prepare(uid, tmp_path)
     assert not files[0].exists()

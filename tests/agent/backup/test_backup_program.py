@@ -19,8 +19,9 @@ from gpucluster.agent import errors, programs
 from gpucluster.agent.backup import accounting, archive, directory, entries, jobs, user_program
 from gpucluster.agent.backup import restore as restoring
 from gpucluster.agent.backup import site as sites
+from gpucluster.agent.users import lock
 from gpucluster.agent.users.config import Config
-from gpucluster.agent.users.state import State
+from gpucluster.agent.users.state import Person, State
 from tests.agent.users.harness import CONFIG, SUFFIX
 
 LDIF = f"""\
@@ -48,6 +49,12 @@ userPassword:: c2VjcmV0
 
 
 HERE = Config.parse(CONFIG)
+ALICE = Person("alice", 10001, 9999, "Alice", "/mnt/home/alice", "/bin/bash")
+
+
+def site(place: Any, books: Any) -> sites.Site:
+    """What is backed up, with doubles in place of the databases."""
+    return sites.Site("demo", place, books)
 
 
 def manifest(**more: Any) -> dict[str, Any]:
@@ -283,11 +290,11 @@ class Restore:
         self.broken, self.again = "", False
         self.error: BaseException = Exception()
         self.held: list[str] = []
-        self.site = sites.Site("demo", place, self.books)
+        self.site = site(place, self.books)
         (tmp_path / "kept").mkdir()
         patch.setattr(sites, "KEPT", tmp_path / "kept")
-        patch.setattr(restoring.Config, "load", lambda: HERE)
-        patch.setattr(restoring.lock, "held", self.lock)
+        patch.setattr(Config, "load", lambda: HERE)
+        patch.setattr(lock, "held", self.lock)
         patch.setattr(restoring, "active", lambda _unit: True)
         patch.setattr(restoring, "unit", lambda *_words: None)
         patch.setattr(restoring, "read_backup", lambda *_: manifest())
@@ -295,7 +302,7 @@ class Restore:
         patch.setattr(restoring, "keep_present", lambda *_: Path("/kept/before.tar.gz"))
         patch.setattr(restoring, "memory_of", lambda *_: entries.Memory(returned=("bob",), dropped=("eve",)))
         patch.setattr(restoring, "adopt", lambda *_: None)
-        patch.setattr(restoring, "read_state", lambda *_: State(people={"alice": None}))
+        patch.setattr(restoring, "read_state", lambda *_: State(people={"alice": ALICE}))
         patch.setattr(restoring, "build", lambda *_: new(place))
         patch.setattr(jobs, "to_pass", lambda *_, **__: 7)
         patch.setattr(jobs, "end_lost", lambda *_: (2, ["jobs: they stay"]))
@@ -446,7 +453,7 @@ class Growing(Books):
         file.write_text("sql")
 
 
-class Loaded(directory.Directory):  # type: ignore[misc, name-defined]
+class Loaded(directory.Directory):
     """A directory whose entries are always the same."""
 
     def dump(self, file: Path) -> None:
@@ -462,27 +469,27 @@ def loaded(tmp_path: Path) -> Any:
 
 def test_a_backup_taken_while_jobs_begin_can_be_restored(loaded: Any, tmp_path: Path) -> None:
     # In the dump is what was there between the two: 8.
-    site, out = sites.Site("demo", loaded, Growing(7, 9)), io.BytesIO()
+    found, out = site(loaded, Growing(7, 9)), io.BytesIO()
     for name in ("made", "read"):
         (tmp_path / name).mkdir()
-    archive.write_backup(site, tmp_path / "made", out)
+    archive.write_backup(found, tmp_path / "made", out)
     out.seek(0)
     said = archive.read_backup(tmp_path / "read", out)
     assert said["counts"]["accounting_jobs"] == 7
-    site = sites.Site("demo", loaded, Growing(8))
-    assert restoring.build(site, said, tmp_path / "read", tmp_path / "entries")["accounting_jobs"] == 8
-    site = sites.Site("demo", loaded, Growing(6))
+    found = site(loaded, Growing(8))
+    assert restoring.build(found, said, tmp_path / "read", tmp_path / "entries")["accounting_jobs"] == 8
+    found = site(loaded, Growing(6))
     with pytest.raises(errors.Refused, match="not whole: its number of accounting_jobs"):
-        restoring.build(site, said, tmp_path / "read", tmp_path / "entries")
+        restoring.build(found, said, tmp_path / "read", tmp_path / "entries")
 
 
 def test_a_waiting_job_that_starts_does_not_end_a_restore(loaded: Any, tmp_path: Path) -> None:
     built = {"people": 1, "groups": 1, "accounting_jobs": 8}
-    assert restoring.serving(sites.Site("demo", loaded, Growing(9)), tmp_path, manifest(), built)["people"] == 1
+    assert restoring.serving(site(loaded, Growing(9)), tmp_path, manifest(), built)["people"] == 1
     with pytest.raises(errors.Failed, match="there are 7 accounting_jobs, not 8"):
-        restoring.serving(sites.Site("demo", loaded, Growing(7)), tmp_path, manifest(), built)
+        restoring.serving(site(loaded, Growing(7)), tmp_path, manifest(), built)
     with pytest.raises(errors.Failed, match="there are 1 people, not 0"):
-        restoring.serving(sites.Site("demo", loaded, Growing(8)), tmp_path, manifest(), {**built, "people": 0})
+        restoring.serving(site(loaded, Growing(8)), tmp_path, manifest(), {**built, "people": 0})
 
 
 @pytest.fixture
@@ -521,7 +528,7 @@ def test_of_a_directory_that_can_not_be_read_its_files_are_kept(place: Any, kept
     assert (made / "directory" / "data.mdb").read_text() == "old"
 
 
-class Shell(accounting.Accounting):  # type: ignore[misc, name-defined]
+class Shell(accounting.Accounting):
     """An accounting whose MariaDB answers from a table."""
 
     def ask(self, statement: str) -> list[str]:

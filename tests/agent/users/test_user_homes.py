@@ -146,6 +146,7 @@ def test_an_archive_follows_no_link_and_root_alone_reads_it(tmp_path: Path) -> N
     home.mkdir()
     (home / "link").symlink_to(secret)
     archive = store.archive("alice")
+    assert archive
     assert archive.stat().st_mode & 0o777 == 0o600
     assert archive.parent.stat().st_mode & 0o777 == 0o700
     assert archive.stat().st_size < 1000
@@ -153,6 +154,7 @@ def test_an_archive_follows_no_link_and_root_alone_reads_it(tmp_path: Path) -> N
     (removed / ".bob-1.deleting").mkdir()
     (removed / ".bob-1.tar.gz.partial").touch()
     aside = store.set_aside("alice")
+    assert aside
     assert aside.exists()
     assert not home.exists()
     with (removed / ".carl-1.tar.gz.partial").open("w") as written:
@@ -260,7 +262,7 @@ def test_what_is_no_csv_is_refused(text: str, word: str) -> None:
     assert refused.value.hint
 
 
-class Typed:
+class Typed(cli.Ask):
     """Somebody who types these answers."""
 
     def __init__(self, *answers: str, terminal_: bool = True, files: dict[str, str] | None = None) -> None:
@@ -278,7 +280,8 @@ class Typed:
         self.prompts.append(prompt)
         return self.answers.pop(0)
 
-    line = secret
+    def line(self, prompt: str) -> str:
+        return self.secret(prompt)
 
 
 def typed(line: str, ask: Typed) -> tuple[str, dict[str, Any]]:
@@ -342,12 +345,16 @@ def test_tables_hold_nothing_that_a_terminal_would_obey() -> None:
     assert shown.splitlines()[1].split()[:3] == ["alice", "1", "g"]
 
 
+def no_service() -> Any:
+    """It is never used: what is asked for is no operation."""
+
+
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", "nul", '{"operation": 5}', '{"operation": "user.add", "more": 1}', "[" * 100_000]
 )
 def test_what_is_no_request_is_refused(text: str) -> None:
     target = io.StringIO()
-    assert requests.serve(lambda: None, io.StringIO(text), target) == 2
+    assert requests.serve(no_service, io.StringIO(text), target) == 2
     said = json.loads(target.getvalue())["error"]
     assert said["message"]
     assert said["hint"]
