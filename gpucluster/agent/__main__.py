@@ -1,7 +1,7 @@
 """Entry point of `gpucluster-agent`: chooses the command by its first argument, or by the name it is called by.
 
 The links `cluster`, `gpucluster-backup` and `gpucluster-image` on a controller lead to the same file. A command's
-module is imported when it is chosen: the zipapp has no compiled files, and nobody waits for what is not used.
+module is imported when it is chosen, because the zipapp holds no compiled files and each import costs time.
 """
 
 from __future__ import annotations

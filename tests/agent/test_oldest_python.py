@@ -27,12 +27,7 @@ SUITE = "bullseye"
 # pip judges conditions such as `python_version < "3.11"` by its own Python: what they name is written out.
 # It does not compare a package's own bound with this version, either.
 REQUIREMENTS = [
-    "exceptiongroup",
-    "hypothesis<6.142",
-    "iniconfig<2.2",
-    "pytest<8.5",
-    "pytest-timeout",
-    "tomli",
+    *("exceptiongroup", "hypothesis<6.142", "iniconfig<2.2", "pytest<8.5", "pytest-timeout", "tomli"),
     "typing-extensions",
 ]
 

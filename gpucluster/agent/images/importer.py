@@ -70,7 +70,7 @@ class Importer:
             present = self._store.image(wanted.name)
             if present and given.get("force") is not True:
                 if present["uri"] != wanted.uri:
-                    origin = f"from {present['uri']}" if present["uri"] else "from nobody knows where"
+                    origin = f"from {present['uri']}" if present["uri"] else "of unknown origin"
                     raise Refused(
                         f"there is an image {wanted.name} already, {origin}",
                         "Choose a name with --name, or take its place with --force",

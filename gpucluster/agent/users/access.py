@@ -150,7 +150,7 @@ class Access:
         homes, name = self._controller.homes, person.name
         homes.check("the home is as it was")
         if homes.owners().get(name) not in (person.uid, None):
-            raise Refused(f"the home of {name} belongs to somebody else", "It stays as it is")
+            raise Refused(f"the home of {name} belongs to another user", "It stays as it is")
         archive = homes.archive(name)
         with lock.held():
             if name in self._controller.state().people:

@@ -77,7 +77,7 @@ class Plan:
     def _ensure_group(self, name: str, gid: int) -> None:
         present, holder = self.state.groups.get(name), self.state.group_of(gid)
         if present and present.gid != gid:
-            message = f"group {name} has gid {present.gid}; with gid {gid} its files would be nobody's"
+            message = f"group {name} has gid {present.gid}; with gid {gid} its files would belong to no group"
             raise Refused(message, f"Write gid {present.gid} in the cluster's description")
         if holder and holder.name != name:
             raise Refused(f"gid {gid} for {name} belongs to group {holder.name}", "Choose another gid")

@@ -100,7 +100,7 @@ def _converge(service: Service, given: Any) -> dict[str, Any]:
     absent = [values.known_name(name, "user") for name in _list(fields.get("absent", []), "absent")]
     twice = sorted({user.name for user in wanted} & set(absent))
     if twice:
-        raise Refused(f"{twice[0]} is mentioned twice", "Somebody is there or absent, not both")
+        raise Refused(f"{twice[0]} is mentioned twice", "A user is present or absent, not both")
     outcome, state, removed = service.converge(wanted, absent)
     users = [{**user, "changed": outcome.changed.get(str(user["name"]), False)} for user in service.users(state)]
     warnings = [sentence(problem) for problem in outcome.in_homes().values()]

@@ -40,8 +40,8 @@ class Service:
         """All users, by uid. Where accounting does not answer, their accounts are not known."""
         state = state or self._state()
         accounts = self._controller.accounts()
-        everybody = sorted(state.people.values(), key=lambda person: person.uid)
-        return [described(state, self.config, person, accounts) for person in everybody]
+        users = sorted(state.people.values(), key=lambda person: person.uid)
+        return [described(state, self.config, person, accounts) for person in users]
 
     def user(self, name: str) -> dict[str, object]:
         """One user.

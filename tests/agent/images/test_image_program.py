@@ -187,7 +187,7 @@ def test_another_image_of_this_name_is_not_taken_for_it(controller: Controller) 
     assert f"already, from {URI}" in answer["error"]["message"]
     assert controller.fetch(uri=other, name="mine")[0] == 0
     (controller.images / f"{NAME}.json").unlink()
-    assert "nobody knows where" in controller.fetch()[1]["error"]["message"]
+    assert "of unknown origin" in controller.fetch()[1]["error"]["message"]
 
 
 def test_an_image_by_its_digest_lies_beside_the_one_by_its_tag(controller: Controller) -> None:
