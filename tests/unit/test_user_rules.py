@@ -33,7 +33,7 @@ def program_takes(person: dict[str, Any]) -> bool:
     """Whether the controller's program lets this person in."""
     try:
         plan = plans.Plan(config.Config.parse(CONFIG), states.State(), ACCOUNTS, {})
-        plan.person(desired.desired_user({key: value for key, value in person.items() if value != ""}, ACCOUNTS))
+        plan.put_user(desired.desired_user({key: value for key, value in person.items() if value != ""}, ACCOUNTS))
     except errors.Refused:
         return False
     return True

@@ -19,14 +19,14 @@ class Memory:
 
     Args:
         counters: entry (DN) -> the next id.
-        people: name -> uid of users who are not in the backup, or were removed.
+        users: name -> uid of users who are not in the backup, or were removed.
         groups: name -> gid, likewise.
         returned: users who can't log in now and can after the restore.
         dropped: users who exist now and not after the restore.
     """
 
     counters: Mapping[str, int] = field(default_factory=dict)
-    people: Mapping[str, int] = field(default_factory=dict)
+    users: Mapping[str, int] = field(default_factory=dict)
     groups: Mapping[str, int] = field(default_factory=dict)
     returned: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -39,18 +39,18 @@ def remember(here: Config, now: State, then: State) -> Memory:
         now: the present directory.
         then: the directory of the backup.
     """
-    gone = {name for name, one in now.people.items() if not one.enabled} | set(now.retired_people)
-    uids = {**{name: one.uid for name, one in now.people.items()}, **now.retired_people}
+    gone = {name for name, one in now.users.items() if not one.enabled} | set(now.retired_users)
+    uids = {**{name: one.uid for name, one in now.users.items()}, **now.retired_users}
     gids = {**{name: one.gid for name, one in now.groups.items()}, **now.retired_groups}
-    known_uids = {**{name: one.uid for name, one in then.people.items()}, **then.retired_people}
+    known_uids = {**{name: one.uid for name, one in then.users.items()}, **then.retired_users}
     known_gids = {**{name: one.gid for name, one in then.groups.items()}, **then.retired_groups}
     next_uid, next_gid = max(now.next_uid, then.next_uid), max(now.next_gid, then.next_gid)
     return Memory(
         {counter_dn(here, "uid"): next_uid, counter_dn(here, "gid"): next_gid},
         _missing(uids, known_uids),
         _missing(gids, known_gids),
-        tuple(sorted(name for name, one in then.people.items() if one.enabled and name in gone)),
-        tuple(sorted(set(now.people) - set(then.people))),
+        tuple(sorted(name for name, one in then.users.items() if one.enabled and name in gone)),
+        tuple(sorted(set(now.users) - set(then.users))),
     )
 
 
@@ -91,7 +91,7 @@ def adopt(source: Path, target: Path, suffix: str, here: Config, memory: Memory)
                 lines = [counter if line.startswith("description: ") else line for line in lines]
             if dn != here.service_dn:
                 out.write("\n".join(lines) + "\n\n")
-        for kind, numbers in (("people", memory.people), ("groups", memory.groups)):
+        for kind, numbers in (("people", memory.users), ("groups", memory.groups)):
             for name, number in numbers.items():
                 out.write(f"dn: cn={name},{retired_dn(here, kind)}\nobjectClass: device\n")
                 out.write(f"cn: {name}\nserialNumber: {number}\n\n")

@@ -193,7 +193,7 @@ def restore(site: Site, stream: IO[bytes], *, force: bool) -> dict[str, Any]:
         # No change may be made meanwhile: it would be neither in the kept backup nor in the restored one.
         with lock.held():
             found, memory = replace(site, here, manifest, work)
-        names = list(read_state(work / "served.ldif", here, here.suffix).people)
+        names = list(read_state(work / "served.ldif", here, here.suffix).users)
     # The rest can be done at any time, and is no reason to undo the restore.
     ended, unfinished = 0, list(found["unfinished"])
     try:

@@ -10,7 +10,7 @@ from gpucluster.agent.users import lock, processes
 from gpucluster.agent.users.controller import Controller
 from gpucluster.agent.users.outcome import Outcome, unless_problem
 from gpucluster.agent.users.slurm import Wanted
-from gpucluster.agent.users.state import Person, State, described
+from gpucluster.agent.users.state import State, User, described
 
 _CONTAINERS = "containers that {name} started with Docker or sudo nerdctl run on: look with docker ps on each host"
 
@@ -30,10 +30,10 @@ class Access:
         """
         with lock.held():
             outcome = Outcome()
-            person = self._switch(name, outcome, enabled=True)
-            if self._controller.associate({name: Wanted(None, True, person.limits)}, outcome) and person.limits:
+            user = self._switch(name, outcome, enabled=True)
+            if self._controller.associate({name: Wanted(None, True, user.limits)}, outcome) and user.limits:
                 outcome.attempt(name, lambda: self._note_limits(name, {}))
-            outcome.attempt(name, lambda: self._controller.homes.lock(person))
+            outcome.attempt(name, lambda: self._controller.homes.lock(user))
             ended = {"jobs": 0, "processes": 0, "unreachable": []}
             done = self._switched(name, outcome, ended)
         return unless_problem(outcome, done, f"{name} is enabled, but")
@@ -47,20 +47,20 @@ class Access:
         """
         with lock.held():
             outcome = Outcome()
-            person = self._switch(name, outcome, enabled=False)
+            user = self._switch(name, outcome, enabled=False)
             slurm = self._controller.slurm
             none: dict[str, str] = {}
             limits = outcome.tried(name, none, lambda: slurm.limits(name)) if slurm else none
             if limits:
-                outcome.attempt(name, lambda: self._note_limits(name, {**person.limits, **limits}))
+                outcome.attempt(name, lambda: self._note_limits(name, {**user.limits, **limits}))
             self._controller.associate({name: Wanted(None, False)}, outcome)
-            ended = self._end(person.uid, name, outcome, gone=False)
+            ended = self._end(user.uid, name, outcome, gone=False)
             # What the owner has in the home may make this fail, so all else comes before.
-            outcome.attempt(name, lambda: self._controller.homes.lock(person))
+            outcome.attempt(name, lambda: self._controller.homes.lock(user))
             done = self._switched(name, outcome, ended)
         return unless_problem(outcome, done, f"{name} is disabled, but")
 
-    def _switch(self, name: str, outcome: Outcome, *, enabled: bool) -> Person:
+    def _switch(self, name: str, outcome: Outcome, *, enabled: bool) -> User:
         plan = self._controller.plan(self._controller.state())
         outcome.changed[name] = plan.enable(name, enabled=enabled)
         self._controller.apply(plan)
@@ -73,13 +73,13 @@ class Access:
 
     def _switched(self, name: str, outcome: Outcome, ended: dict[str, Any]) -> dict[str, object]:
         state = self._controller.state()
-        user = described(state, self._controller.config, state.people[name], self._controller.accounts())
-        warnings = [] if user["enabled"] else self._warnings(state, state.people[name])
+        user = described(state, self._controller.config, state.users[name], self._controller.accounts())
+        warnings = [] if user["enabled"] else self._warnings(state, state.users[name])
         return {"user": user, "changed": outcome.changed[name], "ended": ended, "warnings": warnings}
 
-    def _warnings(self, state: State, person: Person) -> list[str]:
-        privileged = described(state, self._controller.config, person, {})["privileged"]
-        return [_CONTAINERS.format(name=person.name)] if privileged else []
+    def _warnings(self, state: State, user: User) -> list[str]:
+        privileged = described(state, self._controller.config, user, {})["privileged"]
+        return [_CONTAINERS.format(name=user.name)] if privileged else []
 
     def _end(self, uid: int, name: str, outcome: Outcome, *, gone: bool) -> dict[str, Any]:
         slurm = self._controller.slurm
@@ -102,8 +102,8 @@ class Access:
         slurm = controller.slurm
         with lock.held():
             state = controller.state()
-            present = state.people.get(name)
-            person = present or self._former(state, name)
+            present = state.users.get(name)
+            user = present or self._former(state, name)
             warnings = self._warnings(state, present) if present else []
             if present:
                 # No new login and no new job may begin meanwhile.
@@ -112,48 +112,48 @@ class Access:
                 controller.apply(closing)
             if slurm:
                 outcome.tried(name, None, lambda: slurm.block(name))
-            ended = self._end(person.uid, name, outcome, gone=True)
-            keys = outcome.tried(name, 0, lambda: controller.homes.take_keys(person))
+            ended = self._end(user.uid, name, outcome, gone=True)
+            keys = outcome.tried(name, 0, lambda: controller.homes.take_keys(user))
             association = outcome.tried(name, False, lambda: slurm.remove(name)) if slurm else False
             if present:
                 leaving = controller.plan(controller.state())
                 leaving.remove(name)
                 controller.apply(leaving)
-        archived = outcome.tried(name, None, lambda: self._archive(person, outcome)) if archive else None
+        archived = outcome.tried(name, None, lambda: self._archive(user, outcome)) if archive else None
         done: dict[str, object] = {
             "name": name,
             "removed": {
                 "entry": present is not None,
                 "association": association,
                 # The keys of the directory are in the home as well, unless the home could not be read.
-                "keys": max(keys, len(person.ssh_keys)),
+                "keys": max(keys, len(user.ssh_keys)),
                 "jobs": ended["jobs"],
                 "processes": ended["processes"],
             },
-            "kept": [person.home] if controller.homes.has(name) else [],
+            "kept": [user.home] if controller.homes.has(name) else [],
             "archive": str(archived) if archived else None,
             "unreachable": ended["unreachable"],
             "warnings": warnings,
         }
         return unless_problem(outcome, done, f"{name} is removed, but")
 
-    def _former(self, state: State, name: str) -> Person:
+    def _former(self, state: State, name: str) -> User:
         """A user who was removed before, as far as that is known."""
-        uid = state.retired_people.get(name)
+        uid = state.retired_users.get(name)
         if uid is None:
             raise Refused(f"there is no user {name}", "See who is: cluster user list")
         config = self._controller.config
-        return Person(name, uid, config.gid, name, str(config.home_base / name), config.shell, enabled=False)
+        return User(name, uid, config.gid, name, str(config.home_base / name), config.shell, enabled=False)
 
-    def _archive(self, person: Person, outcome: Outcome) -> Path | None:
+    def _archive(self, user: User, outcome: Outcome) -> Path | None:
         """Pack and delete the home, outside of the lock: a large home takes hours, and others need not wait."""
-        homes, name = self._controller.homes, person.name
+        homes, name = self._controller.homes, user.name
         homes.check("the home is as it was")
-        if homes.owners().get(name) not in (person.uid, None):
+        if homes.owners().get(name) not in (user.uid, None):
             raise Refused(f"the home of {name} belongs to another user", "It stays as it is")
         archive = homes.archive(name)
         with lock.held():
-            if name in self._controller.state().people:
+            if name in self._controller.state().users:
                 raise Refused(f"{name} is back in the meantime", "The home stays as it is")
             aside = homes.set_aside(name)
         outcome.tried(name, None, lambda: homes.sweep(name, aside))

@@ -18,7 +18,7 @@ from typing import NoReturn
 from gpucluster.agent import programs
 from gpucluster.agent.errors import AgentError, Failed
 from gpucluster.agent.users.errors import InHome
-from gpucluster.agent.users.state import Person
+from gpucluster.agent.users.state import User
 
 SKELETON = Path("/etc/skel")
 KEYS_BEGIN = "# BEGIN gpucluster: these keys come from the cluster's description"
@@ -64,7 +64,7 @@ def new_pair(comment: str) -> tuple[str, str]:
         return file.read_text(encoding="utf-8"), file.with_suffix(".pub").read_text(encoding="utf-8")
 
 
-def fill(home: Path, person: Person, pair: tuple[str, str] | None, skeleton: Path = SKELETON) -> bool:
+def fill(home: Path, user: User, pair: tuple[str, str] | None, skeleton: Path = SKELETON) -> bool:
     """Fill a new home from the skeleton; write the keys and, if it is missing, the pair for ssh between hosts.
 
     Returns:
@@ -75,11 +75,11 @@ def fill(home: Path, person: Person, pair: tuple[str, str] | None, skeleton: Pat
     if not ssh.is_dir():
         ssh.mkdir(mode=0o700)
         changed = True
-    changed = move_keys(ssh, enabled=person.enabled) or changed
+    changed = move_keys(ssh, enabled=user.enabled) or changed
     changed = _write_pair(ssh, pair) or changed
-    file = ssh / (_KEY_FILES[0] + ("" if person.enabled else _ASIDE))
+    file = ssh / (_KEY_FILES[0] + ("" if user.enabled else _ASIDE))
     old = read(file)
-    new = with_keys(old, [*person.ssh_keys, *_public_half(ssh)])
+    new = with_keys(old, [*user.ssh_keys, *_public_half(ssh)])
     if new != old:
         _write(file, new, 0o600)
         changed = True
@@ -186,7 +186,7 @@ def delete_keys(ssh: Path) -> int:
     return len(found)
 
 
-def as_person(person: Person, work: Callable[[], int], seconds: float = _SECONDS) -> int:
+def as_user(user: User, work: Callable[[], int], seconds: float = _SECONDS) -> int:
     """The result of a function that runs in a child process as the user.
 
     Raises:
@@ -196,7 +196,7 @@ def as_person(person: Person, work: Callable[[], int], seconds: float = _SECONDS
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _become(person, work, writing)
+        _become(user, work, writing)
     os.close(writing)
     try:
         said = _read_all(reading, time.monotonic() + seconds)
@@ -211,15 +211,15 @@ def as_person(person: Person, work: Callable[[], int], seconds: float = _SECONDS
     if verdict == "done" and rest.isdigit():
         return int(rest)
     reason = rest or ("nothing answered there" if said is None else "it could not be written")
-    raise InHome(f"the home of {person.name}: {reason}", "Put that right and try again")
+    raise InHome(f"the home of {user.name}: {reason}", "Put that right and try again")
 
 
-def _become(person: Person, work: Callable[[], int], writing: int) -> NoReturn:
+def _become(user: User, work: Callable[[], int], writing: int) -> NoReturn:
     said = "failed"
     try:
-        os.setgroups([person.gid])
-        os.setgid(person.gid)
-        os.setuid(person.uid)
+        os.setgroups([user.gid])
+        os.setgid(user.gid)
+        os.setuid(user.uid)
         os.umask(0o077)
         os.chdir("/")
         said = f"done {int(work())}"

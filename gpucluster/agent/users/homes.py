@@ -16,7 +16,7 @@ from gpucluster.agent import programs
 from gpucluster.agent.errors import Failed, Refused, of_system
 from gpucluster.agent.users import home_contents
 from gpucluster.agent.users.errors import InHome
-from gpucluster.agent.users.state import Person
+from gpucluster.agent.users.state import User
 
 #: Below the base of homes, for root only: archives, and homes that are being deleted.
 REMOVED = ".removed"
@@ -55,7 +55,7 @@ class Homes:
                             found[entry.name] = entry.stat(follow_symlinks=False).st_uid
         return found
 
-    def make(self, person: Person) -> bool:
+    def make(self, user: User) -> bool:
         """Create the home if it is missing, and write the user's keys; returns whether anything changed.
 
         Raises:
@@ -63,47 +63,47 @@ class Homes:
             Failed: it could not be written.
             InHome: the same, because of what its owner has in it.
         """
-        home = Path(person.home)
-        with _as_failure(person.name):
+        home = Path(user.home)
+        with _as_failure(user.name):
             self.base.mkdir(mode=0o755, parents=True, exist_ok=True)
             changed = _new_folder(home)
-            state = _status(person)
+            state = _status(user)
             if not stat.S_ISDIR(state.st_mode):
                 raise Refused(f"{home} is in the way: it is not a directory", "Move it away")
             if state.st_uid == 0 and not any(home.iterdir()):
-                os.chown(home, person.uid, person.gid)
+                os.chown(home, user.uid, user.gid)
                 home.chmod(0o700)
                 changed = True
-            elif state.st_uid != person.uid:
-                message = f"{home} belongs to uid {state.st_uid}, {person.name} has {person.uid}"
+            elif state.st_uid != user.uid:
+                message = f"{home} belongs to uid {state.st_uid}, {user.name} has {user.uid}"
                 raise Refused(message, "Give it to them or move it away")
-        missing = home_contents.as_person(person, lambda: not os.path.lexists(home / ".ssh" / home_contents.PAIR))
-        pair = home_contents.new_pair(f"{person.name}@{self.cluster}") if missing else None
-        return bool(home_contents.as_person(person, lambda: home_contents.fill(home, person, pair))) or changed
+        missing = home_contents.as_user(user, lambda: not os.path.lexists(home / ".ssh" / home_contents.PAIR))
+        pair = home_contents.new_pair(f"{user.name}@{self.cluster}") if missing else None
+        return bool(home_contents.as_user(user, lambda: home_contents.fill(home, user, pair))) or changed
 
-    def lock(self, person: Person) -> bool:
+    def lock(self, user: User) -> bool:
         """Set the keys in a home aside if the user is disabled, else put them back; returns whether it changed."""
-        ssh = Path(person.home) / ".ssh"
-        return self._is_own(person) and bool(
-            home_contents.as_person(person, lambda: home_contents.move_keys(ssh, enabled=person.enabled))
+        ssh = Path(user.home) / ".ssh"
+        return self._is_own(user) and bool(
+            home_contents.as_user(user, lambda: home_contents.move_keys(ssh, enabled=user.enabled))
         )
 
-    def take_keys(self, person: Person) -> int:
+    def take_keys(self, user: User) -> int:
         """Delete every key that allows a login to this home; returns how many there were."""
-        ssh = Path(person.home) / ".ssh"
-        return home_contents.as_person(person, lambda: home_contents.delete_keys(ssh)) if self._is_own(person) else 0
+        ssh = Path(user.home) / ".ssh"
+        return home_contents.as_user(user, lambda: home_contents.delete_keys(ssh)) if self._is_own(user) else 0
 
-    def _is_own(self, person: Person) -> bool:
+    def _is_own(self, user: User) -> bool:
         """Whether there is a home that belongs to the user.
 
         Raises:
             Failed: the share is not mounted, or the home can't be read.
         """
         self.check("the keys in the home are as they were")
-        if not self.has(person.name):
+        if not self.has(user.name):
             return False
-        state = _status(person)
-        return stat.S_ISDIR(state.st_mode) and state.st_uid == person.uid
+        state = _status(user)
+        return stat.S_ISDIR(state.st_mode) and state.st_uid == user.uid
 
     def has(self, name: str) -> bool:
         """Whether there is a home, even one that can't be read."""
@@ -188,13 +188,13 @@ def _new_folder(home: Path) -> bool:
     return True
 
 
-def _status(person: Person) -> os.stat_result:
+def _status(user: User) -> os.stat_result:
     try:
-        return Path(person.home).lstat()
+        return Path(user.home).lstat()
     except OSError as error:
         # Only its owner can read what is mounted there.
-        message = f"the home of {person.name}: {person.home}: {error.strerror}"
-        raise InHome(message, f"See what is mounted there: grep {person.home} /proc/mounts") from error
+        message = f"the home of {user.name}: {user.home}: {error.strerror}"
+        raise InHome(message, f"See what is mounted there: grep {user.home} /proc/mounts") from error
 
 
 def _unlink_unless_written(partial: Path) -> None:

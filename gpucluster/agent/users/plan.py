@@ -10,7 +10,7 @@ from gpucluster.agent.rules import names
 from gpucluster.agent.users import ldif
 from gpucluster.agent.users.config import Config
 from gpucluster.agent.users.desired import DesiredUser
-from gpucluster.agent.users.state import CLASSES, Group, Person, State, counter_dn, retired_dn
+from gpucluster.agent.users.state import CLASSES, Group, State, User, counter_dn, retired_dn
 from gpucluster.agent.users.values import LocalAccounts
 
 
@@ -91,17 +91,17 @@ class Plan:
 
     # ---- users
 
-    def person(self, desired: DesiredUser) -> bool:
+    def put_user(self, desired: DesiredUser) -> bool:
         """Create a user or change them to the desired state; returns whether anything changes.
 
         Raises:
             Refused: it is not possible; nothing of it is planned.
         """
-        present = self.state.people.get(desired.name)
+        present = self.state.users.get(desired.name)
         primary = self._group(desired.group) if desired.group is not None else None
         wanted_groups = self._wanted_groups(desired, primary, present)
         if present is None:
-            person = self._newcomer(desired, primary)
+            user = self._newcomer(desired, primary)
             self.newcomers.add(desired.name)
         else:
             if desired.uid not in (None, present.uid):
@@ -109,17 +109,17 @@ class Plan:
                     f"{desired.name} has uid {present.uid}; with uid {desired.uid} their files would not be theirs"
                 )
                 raise Refused(message, "Leave the uid out: it never changes")
-            person = self._changed(present, desired, primary)
-        changed = self._put(person)
+            user = self._changed(present, desired, primary)
+        changed = self._put(user)
         for group in list(self.state.groups.values()):
             changed = self._set_member(group.name, desired.name, wanted=group.name in wanted_groups) or changed
         return changed
 
-    def _newcomer(self, desired: DesiredUser, primary: Group | None) -> Person:
+    def _newcomer(self, desired: DesiredUser, primary: Group | None) -> User:
         dn = f"uid={desired.name},{self.config.people_dn}"
         if dn.lower() in self.state.known:
             raise Refused(f"{desired.name} is in the directory already, made by hand", "Rename that entry or remove it")
-        return Person(
+        return User(
             name=desired.name,
             uid=self._uid(desired),
             gid=primary.gid if primary else self.config.gid,
@@ -130,7 +130,7 @@ class Plan:
             dn=dn,
         )
 
-    def _changed(self, present: Person, desired: DesiredUser, primary: Group | None) -> Person:
+    def _changed(self, present: User, desired: DesiredUser, primary: Group | None) -> User:
         keys = present.ssh_keys if desired.ssh_keys is None else desired.ssh_keys
         return replace(
             present,
@@ -141,7 +141,7 @@ class Plan:
             ssh_keys=tuple(dict.fromkeys((*keys, *desired.add_ssh_keys))),
         )
 
-    def _wanted_groups(self, desired: DesiredUser, primary: Group | None, present: Person | None) -> set[str]:
+    def _wanted_groups(self, desired: DesiredUser, primary: Group | None, present: User | None) -> set[str]:
         for name in (*(desired.groups or ()), *desired.add_groups, *desired.remove_groups):
             self.group(name)
         now = set(self.state.groups_of(desired.name)) if desired.groups is None else set(desired.groups)
@@ -169,20 +169,20 @@ class Plan:
             raise Refused(f"there is no group {name}", f"There are: {known}. Make it: cluster group add {name}")
         return found
 
-    def user(self, name: str) -> Person:
+    def user(self, name: str) -> User:
         """An existing user.
 
         Raises:
             Refused: there is none with this name.
         """
-        found = self.state.people.get(name)
+        found = self.state.users.get(name)
         if found is None:
             raise Refused(f"there is no user {name}", "See who is: cluster user list")
         return found
 
     def _uid(self, desired: DesiredUser) -> int:
         """The uid of a new user: the requested one, the one they had before, that of their home, or the next one."""
-        name, former = desired.name, self.state.retired_people.get(desired.name)
+        name, former = desired.name, self.state.retired_users.get(desired.name)
         if former is None and self.homes.get(name, 0) >= self.config.first_uid:
             former = self.homes[name]
         asked = desired.uid if desired.uid is not None else former
@@ -191,9 +191,9 @@ class Plan:
             message = f"the home of {name} is there already and belongs to uid {owner}"
             raise Refused(message, "Move it away, or ask for that uid")
         if asked is not None:
-            holder = next((person.name for person in self.state.people.values() if person.uid == asked), None)
+            holder = next((user.name for user in self.state.users.values() if user.uid == asked), None)
             if holder is None:
-                holder = next((who for who, uid in self.state.retired_people.items() if uid == asked), name)
+                holder = next((who for who, uid in self.state.retired_users.items() if uid == asked), name)
             if holder != name:
                 raise Refused(f"uid {asked} for {name} belongs to {holder}", "Choose another, or leave it out")
             if desired.uid is not None and former not in (None, desired.uid):
@@ -206,32 +206,32 @@ class Plan:
                     f"uid {asked} for {name} is below the first one, {first}", "Choose another, or leave it out"
                 )
             return asked
-        taken = {person.uid for person in self.state.people.values()} | set(self.state.retired_people.values())
+        taken = {user.uid for user in self.state.users.values()} | set(self.state.retired_users.values())
         taken |= set(self.homes.values()) | set(self.local.users.values()) | set(self.reserved_uids)
         uid = _next(self.state.next_uid, taken)
         self.state.next_uid = uid + 1
         return uid
 
-    def _put(self, person: Person) -> bool:
+    def _put(self, user: User) -> bool:
         """Plan an entry; returns whether it changes."""
-        present = self.state.people.get(person.name)
+        present = self.state.users.get(user.name)
         classes = frozenset(name.lower() for name in CLASSES)
         if present is None:
-            own = [("uid", person.name), ("uidNumber", str(person.uid))]
-            rest = [(key, value) for key, values in person.attributes().items() for value in values]
-            self._entries.append(ldif.add(person.dn, [*(("objectClass", name) for name in CLASSES), *own, *rest]))
-            if self.state.retired_people.pop(person.name, None) is not None:
-                self._recall("people", person.name)
+            own = [("uid", user.name), ("uidNumber", str(user.uid))]
+            rest = [(key, value) for key, values in user.attributes().items() for value in values]
+            self._entries.append(ldif.add(user.dn, [*(("objectClass", name) for name in CLASSES), *own, *rest]))
+            if self.state.retired_users.pop(user.name, None) is not None:
+                self._recall("people", user.name)
         else:
-            before, after = present.attributes(), person.attributes()
+            before, after = present.attributes(), user.attributes()
             values = {key: value for key, value in after.items() if value != before[key]}
             missing = [name for name in CLASSES if name.lower() not in present.classes]
             if not values and not missing:
                 return False
             # Missing in entries that an older version made.
             more = {"objectClass": missing} if missing else {}
-            self._entries.append(ldif.modify(person.dn, replace=values, add=more))
-        self.state.people[person.name] = replace(person, classes=person.classes | classes)
+            self._entries.append(ldif.modify(user.dn, replace=values, add=more))
+        self.state.users[user.name] = replace(user, classes=user.classes | classes)
         return True
 
     def enable(self, name: str, *, enabled: bool) -> bool:
@@ -257,17 +257,17 @@ class Plan:
         self._entries.append(ldif.add(dn, [*classes, ("cn", own), ("userPassword", hashed)]))
         self.state.known.add(dn.lower())
 
-    def remove(self, name: str) -> Person:
+    def remove(self, name: str) -> User:
         """Remove a user; the uid is noted first."""
-        person = self.user(name)
-        self._retire("people", name, person.uid)
+        user = self.user(name)
+        self._retire("people", name, user.uid)
         for group in list(self.state.groups.values()):
             self._set_member(group.name, name, wanted=False)
-        self._entries.append(ldif.delete(person.dn))
-        self.state.known.discard(person.dn.lower())
-        del self.state.people[name]
-        self.state.retired_people[name] = person.uid
-        return person
+        self._entries.append(ldif.delete(user.dn))
+        self.state.known.discard(user.dn.lower())
+        del self.state.users[name]
+        self.state.retired_users[name] = user.uid
+        return user
 
     def _retire(self, kind: str, name: str, number: int) -> None:
         dn = f"cn={name},{retired_dn(self.config, kind)}"
@@ -320,7 +320,7 @@ class Plan:
         group = self.group(name)
         if name in (self.config.group, self.config.privilege_group):
             raise Refused(f"group {name} belongs to the cluster", "It stays; take its members out one by one")
-        holders = sorted(person.name for person in self.state.people.values() if person.gid == group.gid)
+        holders = sorted(user.name for user in self.state.users.values() if user.gid == group.gid)
         if holders:
             shown = ", ".join(holders[:5])
             raise Refused(
@@ -337,8 +337,8 @@ class Plan:
         Raises:
             Refused: the user or the group does not exist, or it is the primary group.
         """
-        group, person = self.group(name), self.user(user)
-        if person.gid == group.gid:
+        group, member = self.group(name), self.user(user)
+        if member.gid == group.gid:
             if wanted:
                 return False
             raise Refused(

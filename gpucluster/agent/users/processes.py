@@ -17,7 +17,7 @@ from gpucluster.agent.users.config import Hosts
 _CONNECT_SECONDS = 5
 _SECONDS = 30.0
 _AT_A_TIME = 32
-#: Suffixes of node states of `sinfo` that mean powered down, powering down and powering up: nothing runs there.
+#: Suffixes of node states of `sinfo` that mean powering down, powering up and powered down: nothing runs there.
 _AWAY = ("%", "#", "~")
 
 

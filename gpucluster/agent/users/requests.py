@@ -95,7 +95,7 @@ def _user_import(service: Service, given: Any) -> dict[str, Any]:
 
 def _converge(service: Service, given: Any) -> dict[str, Any]:
     fields = desired.arguments(given, frozenset({"people", "absent"}))
-    people = [_described(person) for person in _list(fields.get("people", []), "people")]
+    people = [_described(user) for user in _list(fields.get("people", []), "people")]
     wanted = desired.desired_users(people, service.local)
     absent = [values.known_name(name, "user") for name in _list(fields.get("absent", []), "absent")]
     twice = sorted({user.name for user in wanted} & set(absent))
@@ -107,11 +107,11 @@ def _converge(service: Service, given: Any) -> dict[str, Any]:
     return {"changed": outcome.any_change, "users": users, "removed": removed, "warnings": warnings}
 
 
-def _described(person: Any) -> Any:
+def _described(user: Any) -> Any:
     """An empty full name or group in cluster.yml counts as not given; other empty keys mean empty."""
-    if isinstance(person, dict):
-        return {key: value for key, value in person.items() if not (key in ("full_name", "group") and value == "")}
-    return person
+    if isinstance(user, dict):
+        return {key: value for key, value in user.items() if not (key in ("full_name", "group") and value == "")}
+    return user
 
 
 def _list(value: Any, what: str) -> list[Any]:

@@ -40,8 +40,8 @@ class Service:
         """All users, by uid. Where accounting does not answer, their accounts are not known."""
         state = state or self._state()
         accounts = self._controller.accounts()
-        users = sorted(state.people.values(), key=lambda person: person.uid)
-        return [described(state, self.config, person, accounts) for person in users]
+        users = sorted(state.users.values(), key=lambda user: user.uid)
+        return [described(state, self.config, user, accounts) for user in users]
 
     def user(self, name: str) -> dict[str, object]:
         """One user.
@@ -50,8 +50,8 @@ class Service:
             Refused: there is none with this name.
         """
         state = self._state()
-        person = self._plan(state).user(name)
-        return described(state, self.config, person, self._controller.accounts())
+        user = self._plan(state).user(name)
+        return described(state, self.config, user, self._controller.accounts())
 
     def groups(self) -> list[dict[str, object]]:
         """All groups, by gid."""
@@ -95,9 +95,9 @@ class Service:
             plan = self._plan(state)
             if not new:
                 plan.user(desired.name)
-            present = desired.name in state.people
+            present = desired.name in state.users
             before = len(plan.records)
-            plan.person(desired)
+            plan.put_user(desired)
             if new and present and (len(plan.records) > before or self._other_password(plan, desired)):
                 raise Refused(
                     f"there is a user {desired.name} already", f"Change them: cluster user edit {desired.name}"
@@ -120,13 +120,13 @@ class Service:
         self._homes.check()
         with lock.held():
             state = self._state()
-            before = set(state.people)
+            before = set(state.users)
             outcome, plan = Outcome(), self._plan(state, reserved=_uids(users))
             able = []
             for desired in _numbered_first(users):
                 try:
                     self._check_accounts([desired])
-                    outcome.changed[desired.name] = plan.person(desired)
+                    outcome.changed[desired.name] = plan.put_user(desired)
                     able.append(desired)
                 except AgentError as error:
                     outcome.problems[desired.name] = error
@@ -152,8 +152,8 @@ class Service:
             for group in sorted({group for one in users for group in one.groups or ()} - set(plan.state.groups)):
                 plan.add_group(values.group_name(group, self.local), None)
             for desired in _numbered_first(users):
-                outcome.changed[desired.name] = plan.person(desired)
-            gone = [name for name in absent if name in plan.state.people]
+                outcome.changed[desired.name] = plan.put_user(desired)
+            gone = [name for name in absent if name in plan.state.users]
             self._carry_out(plan, users, outcome)
         for name in gone:
             self.access.remove(name, archive=False)
@@ -172,8 +172,8 @@ class Service:
             outcome.attempt(one.name, lambda one=one: self._set_password(plan, one))  # type: ignore[misc]
         outcome.general = self._controller.apply(plan) or outcome.general
         for one in users:
-            person = plan.user(one.name)
-            outcome.attempt(one.name, lambda person=person: self._homes.make(person))  # type: ignore[misc]
+            user = plan.user(one.name)
+            outcome.attempt(one.name, lambda user=user: self._homes.make(user))  # type: ignore[misc]
         self._controller.associate({one.name: _wanted(plan, one) for one in users}, outcome)
         return outcome
 
@@ -185,11 +185,11 @@ class Service:
         return True
 
     def _password_differs(self, plan: Plan, desired: DesiredUser) -> bool:
-        person = plan.user(desired.name)
-        if desired.password is None or not person.has_password:
+        user = plan.user(desired.name)
+        if desired.password is None or not user.has_password:
             return desired.password is not None
         with passwords.in_a_file(desired.password) as file:
-            return not self._controller.ldap.accepts(person.dn, file)
+            return not self._controller.ldap.accepts(user.dn, file)
 
     def _check_accounts(self, users: Sequence[DesiredUser]) -> None:
         asked = {one.slurm_account for one in users if one.slurm_account}
@@ -240,7 +240,7 @@ def _uids(users: Sequence[DesiredUser]) -> frozenset[int]:
 
 def _wanted(plan: Plan, desired: DesiredUser) -> Wanted:
     """Of enabled users, only a newcomer's limit is lifted: an administrator may have set those of the others."""
-    enabled = plan.state.people[desired.name].enabled
+    enabled = plan.state.users[desired.name].enabled
     return Wanted(desired.slurm_account, None if enabled and desired.name not in plan.newcomers else enabled)
 
 

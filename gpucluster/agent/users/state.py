@@ -23,7 +23,7 @@ _SET_ASIDE = "# disabled: "
 
 
 @dataclass(frozen=True)
-class Person:
+class User:
     """An entry of ou=people.
 
     Args:
@@ -48,14 +48,14 @@ class Person:
         """Account in Slurm -> how many jobs a user could submit there before disabling."""
         return dict(found.groups() for found in map(_LIMIT.fullmatch, self.notes) if found)  # type: ignore[misc]
 
-    def noting(self, limits: Mapping[str, str]) -> Person:
+    def noting(self, limits: Mapping[str, str]) -> User:
         """The same entry with notes of these limits, and of no others."""
         others = [note for note in self.notes if not _LIMIT.fullmatch(note)]
         ours = [f"before disabling: account={account} maxsubmitjobs={limit}" for account, limit in limits.items()]
         return replace(self, notes=(*others, *sorted(ours)))
 
     @classmethod
-    def read(cls, entry: Entry) -> Person:
+    def read(cls, entry: Entry) -> User:
         """Read an entry of the server's answer."""
         keys = [text.strip() for text in entry.get("sshpublickey", [])]
         return cls(
@@ -110,17 +110,17 @@ class State:
 
     Args:
         known: every entry's name (DN), in lower case.
-        retired_people: name -> uid of removed users. Their files keep the uid, so nobody else gets it.
+        retired_users: name -> uid of removed users. Their files keep the uid, so nobody else gets it.
         retired_groups: name -> gid, likewise.
         next_uid: the counter's value; 0 where there is none yet.
         next_gid: likewise.
         service_password: the stored hash of the password that hosts bind with.
     """
 
-    people: dict[str, Person] = field(default_factory=dict)
+    users: dict[str, User] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
-    retired_people: dict[str, int] = field(default_factory=dict)
+    retired_users: dict[str, int] = field(default_factory=dict)
     retired_groups: dict[str, int] = field(default_factory=dict)
     next_uid: int = 0
     next_gid: int = 0
@@ -134,8 +134,8 @@ class State:
             dn = entry["dn"][0].lower()
             state.known.add(dn)
             if "uidnumber" in entry and "uid" in entry and dn.endswith("," + config.people_dn.lower()):
-                person = Person.read(entry)
-                state.people[person.name] = person
+                user = User.read(entry)
+                state.users[user.name] = user
             elif "gidnumber" in entry and dn.endswith("," + config.groups_dn.lower()):
                 group = Group.read(entry)
                 state.groups[group.name] = group
@@ -147,7 +147,7 @@ class State:
 
     def _read_numbers(self, config: Config, dn: str, entry: Entry) -> None:
         if "serialnumber" in entry and dn.endswith("," + retired_dn(config, "people").lower()):
-            self.retired_people[entry["cn"][0]] = int(entry["serialnumber"][0])
+            self.retired_users[entry["cn"][0]] = int(entry["serialnumber"][0])
         elif "serialnumber" in entry and dn.endswith("," + retired_dn(config, "groups").lower()):
             self.retired_groups[entry["cn"][0]] = int(entry["serialnumber"][0])
         elif dn == counter_dn(config, "uid").lower():
@@ -170,7 +170,7 @@ class State:
 
     def members_of(self, group: Group) -> list[str]:
         """All users who have this group, as primary group or in addition."""
-        primary = {person.name for person in self.people.values() if person.gid == group.gid}
+        primary = {user.name for user in self.users.values() if user.gid == group.gid}
         return sorted(primary | set(group.members))
 
 
@@ -184,20 +184,20 @@ def retired_dn(config: Config, kind: str) -> str:
     return f"ou={kind},ou=retired,{config.suffix}"
 
 
-def described(state: State, config: Config, person: Person, accounts: Mapping[str, str]) -> dict[str, object]:
+def described(state: State, config: Config, user: User, accounts: Mapping[str, str]) -> dict[str, object]:
     """A user as answers show them; `accounts`: user -> account in Slurm."""
-    primary, groups = state.group_of(person.gid), state.groups_of(person.name)
+    primary, groups = state.group_of(user.gid), state.groups_of(user.name)
     return {
-        "name": person.name,
-        "uid": person.uid,
-        "gid": person.gid,
-        "group": primary.name if primary else str(person.gid),
+        "name": user.name,
+        "uid": user.uid,
+        "gid": user.gid,
+        "group": primary.name if primary else str(user.gid),
         "groups": groups,
-        "full_name": person.full_name,
-        "home": person.home,
-        "shell": person.shell,
-        "ssh_keys": list(person.ssh_keys),
-        "enabled": person.enabled,
-        "privileged": person.gid == config.privilege_gid or config.privilege_group in groups,
-        "slurm_account": accounts.get(person.name),
+        "full_name": user.full_name,
+        "home": user.home,
+        "shell": user.shell,
+        "ssh_keys": list(user.ssh_keys),
+        "enabled": user.enabled,
+        "privileged": user.gid == config.privilege_gid or config.privilege_group in groups,
+        "slurm_account": accounts.get(user.name),
     }

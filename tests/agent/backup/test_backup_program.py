@@ -21,7 +21,7 @@ from gpucluster.agent.backup import restore as restoring
 from gpucluster.agent.backup import site as sites
 from gpucluster.agent.users import lock
 from gpucluster.agent.users.config import Config
-from gpucluster.agent.users.state import Person, State
+from gpucluster.agent.users.state import State, User
 from tests.agent.users.harness import CONFIG, SUFFIX
 
 LDIF = f"""\
@@ -49,7 +49,7 @@ userPassword:: c2VjcmV0
 
 
 HERE = Config.parse(CONFIG)
-ALICE = Person("alice", 10001, 9999, "Alice", "/mnt/home/alice", "/bin/bash")
+ALICE = User("alice", 10001, 9999, "Alice", "/mnt/home/alice", "/bin/bash")
 
 
 def site(place: Any, books: Any) -> sites.Site:
@@ -175,9 +175,9 @@ def test_no_number_is_given_twice_over_a_restore(tmp_path: Path) -> None:
     }  # fmt: skip
     after, _memory = restored(now, then, tmp_path)
     assert (after.next_uid, after.next_gid) == (10007, 10009)
-    assert {name: one.uid for name, one in after.people.items()} == then["people"]
+    assert {name: one.uid for name, one in after.users.items()} == then["people"]
     # Bob is back, and so not among those who left.
-    assert after.retired_people == {"ann": 10000, "eve": 10005, "finn": 10006}
+    assert after.retired_users == {"ann": 10000, "eve": 10005, "finn": 10006}
     assert after.retired_groups == {"later": 10004, "old": 10003}
 
 
@@ -185,8 +185,8 @@ def test_a_number_that_the_backup_gives_to_somebody_stays_theirs(tmp_path: Path)
     now = {"people": {"eve": 10001}, "retired_people": {"ann": 10002}, "next_uid": 10003, "next_gid": 1}
     then = {"people": {"alice": 10001}, "retired_people": {"bob": 10002}, "next_uid": 10003, "next_gid": 1}
     after, _memory = restored(now, then, tmp_path)
-    assert after.retired_people == {"bob": 10002}
-    assert set(after.people) == {"alice"}
+    assert after.retired_users == {"bob": 10002}
+    assert set(after.users) == {"alice"}
 
 
 def test_who_can_log_in_again_is_named_and_who_can_t_any_more(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ class Restore:
         patch.setattr(restoring, "keep_present", lambda *_: Path("/kept/before.tar.gz"))
         patch.setattr(restoring, "memory_of", lambda *_: entries.Memory(returned=("bob",), dropped=("eve",)))
         patch.setattr(restoring, "adopt", lambda *_: None)
-        patch.setattr(restoring, "read_state", lambda *_: State(people={"alice": ALICE}))
+        patch.setattr(restoring, "read_state", lambda *_: State(users={"alice": ALICE}))
         patch.setattr(restoring, "build", lambda *_: new(place))
         patch.setattr(jobs, "to_pass", lambda *_, **__: 7)
         patch.setattr(jobs, "end_lost", lambda *_: (2, ["jobs: they stay"]))

@@ -23,7 +23,7 @@ PAIR = ("private\n", "ssh-ed25519 AAAA alice@demo\n")
 
 
 def alice(home: Path, *keys: str, enabled: bool = True) -> Any:
-    return state.Person("alice", os.geteuid(), os.getegid(), "Alice", str(home), "/bin/bash", keys, enabled)
+    return state.User("alice", os.geteuid(), os.getegid(), "Alice", str(home), "/bin/bash", keys, enabled)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_keys_are_put_aside_and_back(tmp_path: Path) -> None:
 def test_what_is_done_in_a_home_is_done_as_its_owner(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")
-    who = state.Person("alice", 4_000_001, 4_000_001, "Alice", str(tmp_path), "/bin/bash")
+    who = state.User("alice", 4_000_001, 4_000_001, "Alice", str(tmp_path), "/bin/bash")
     tmp_path.chmod(0o777)
     for parent in tmp_path.parents:
         if str(parent).startswith("/tmp/"):
@@ -115,7 +115,7 @@ def test_what_is_done_in_a_home_is_done_as_its_owner(tmp_path: Path) -> None:
         file.write_text("x")
         return True
 
-    assert home_contents.as_person(who, work) == 1
+    assert home_contents.as_user(who, work) == 1
     assert file.stat().st_uid == 4_000_001
     # A link to what is not theirs does not become writable by being in their home.
     target = tmp_path.parent / f"{tmp_path.name}-root"
@@ -128,7 +128,7 @@ def test_what_is_done_in_a_home_is_done_as_its_owner(tmp_path: Path) -> None:
         return True
 
     with pytest.raises(errors.Failed, match="Permission denied"):
-        home_contents.as_person(who, trespass)
+        home_contents.as_user(who, trespass)
     assert target.read_text() == "root's"
 
 
@@ -169,7 +169,7 @@ def test_an_archive_follows_no_link_and_root_alone_reads_it(tmp_path: Path) -> N
 
 def become_nobody_else() -> Any:
     """Who runs the tests, as somebody in whose home something is done."""
-    return state.Person("alice", os.geteuid(), os.getegid(), "Alice", "/nowhere", "/bin/bash")
+    return state.User("alice", os.geteuid(), os.getegid(), "Alice", "/nowhere", "/bin/bash")
 
 
 def stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,10 +190,10 @@ def test_what_does_not_end_in_a_home_is_ended(monkeypatch: pytest.MonkeyPatch, t
 
     begun = time.monotonic()
     with pytest.raises(InHome, match="nothing answered"):
-        home_contents.as_person(become_nobody_else(), hang, seconds=0.3)
+        home_contents.as_user(become_nobody_else(), hang, seconds=0.3)
     assert time.monotonic() - begun < 10
     assert not Path(f"/proc/{beats.read_text()}").exists()
-    assert home_contents.as_person(become_nobody_else(), lambda: 7) == 7
+    assert home_contents.as_user(become_nobody_else(), lambda: 7) == 7
 
 
 def test_no_pipe_and_no_endless_file_holds_anybody_up(tmp_path: Path) -> None:

@@ -66,9 +66,9 @@ class Directory:
 
     def want(self, name: str, **more: Any) -> bool:
         plan = self.plan()
-        changed = plan.person(desired.desired_user({"name": name, **more}, LOCAL, desired.ADD | desired.EDIT))
+        changed = plan.put_user(desired.desired_user({"name": name, **more}, LOCAL, desired.ADD | desired.EDIT))
         self.apply(plan)
-        self.homes.setdefault(name, plan.state.people[name].uid)
+        self.homes.setdefault(name, plan.state.users[name].uid)
         return bool(changed)
 
     def remove(self, name: str) -> None:
@@ -83,7 +83,7 @@ class Directory:
         return int(plan.state.groups[name].gid)
 
     def uid(self, name: str) -> int:
-        return int(self.state.people[name].uid)
+        return int(self.state.users[name].uid)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_who_asks_for_nothing_is_not_privileged(there: Directory) -> None:
     there.want("bob", groups=["privilege"])
     there.want("eve", gid=9876)
     state = there.state
-    seen = {name: states.described(state, CLUSTER, state.people[name], {}) for name in state.people}
+    seen = {name: states.described(state, CLUSTER, state.users[name], {}) for name in state.users}
     assert {name: user["privileged"] for name, user in seen.items()} == {"alice": False, "bob": True, "eve": True}
     assert (seen["bob"]["gid"], seen["bob"]["groups"], seen["eve"]["group"]) == (9999, ["privilege"], "privilege")
 
@@ -123,7 +123,7 @@ def test_a_removed_person_s_uid_is_never_anybody_else_s(there: Directory) -> Non
     there.want("bob")
     assert there.uid("bob") == 10002
     there.remove("bob")
-    assert there.state.retired_people == {"bob": 10002}
+    assert there.state.retired_users == {"bob": 10002}
 
 
 def test_a_rebuilt_controller_gives_everybody_their_own_files(there: Directory) -> None:
@@ -140,9 +140,9 @@ def test_uids_that_are_asked_for_or_local_are_passed_over(there: Directory) -> N
     there.want("erin", uid=10001)
     there.want("hugo", uid=20000)
     plan = there.plan(reserved_uids=frozenset({10003}))
-    plan.person(desired.desired_user({"name": "alice"}, LOCAL))
-    plan.person(desired.desired_user({"name": "bob"}, LOCAL))
-    assert [plan.state.people[name].uid for name in ("alice", "bob")] == [10002, 10005]
+    plan.put_user(desired.desired_user({"name": "alice"}, LOCAL))
+    plan.put_user(desired.desired_user({"name": "bob"}, LOCAL))
+    assert [plan.state.users[name].uid for name in ("alice", "bob")] == [10002, 10005]
 
 
 def test_an_entry_of_an_older_version_is_completed(there: Directory) -> None:
@@ -163,7 +163,7 @@ def test_disabled_means_that_no_key_opens_and_nothing_is_forgotten(there: Direct
     assert entry["shadowexpire"] == ["1"]
     assert all(value.startswith("#") for value in entry["sshpublickey"])
     assert not there.want("alice", ssh_keys=[KEY]), "a description does not let somebody in again"
-    assert there.state.people["alice"].ssh_keys == (KEY,)
+    assert there.state.users["alice"].ssh_keys == (KEY,)
     plan = there.plan()
     plan.enable("alice", enabled=True)
     there.apply(plan)
@@ -247,7 +247,7 @@ def test_requests_that_are_not_possible_change_nothing(there: Directory, given: 
     there.homes["bob"] = 10050
     plan = there.plan()
     with pytest.raises(errors.Refused, match=word) as refused:
-        plan.person(desired.desired_user(given, LOCAL))
+        plan.put_user(desired.desired_user(given, LOCAL))
     assert refused.value.hint
     assert plan.records == []
 
@@ -462,7 +462,7 @@ def test_a_limit_of_slurm_is_noted_beside_what_others_have_written(there: Direct
         plan = there.plan()
         plan.note_limits("alice", limits)
         there.apply(plan)
-        assert there.state.people["alice"].limits == limits
+        assert there.state.users["alice"].limits == limits
         assert "by hand" in entry["description"]
     assert entry["description"] == ["by hand"]
 
@@ -471,5 +471,5 @@ def test_nobody_gets_a_number_of_the_system(there: Directory) -> None:
     plan = there.plan()
     plan.state.next_uid = 61183
     for name in ("alice", "bob"):
-        plan.person(desired.desired_user({"name": name}, LOCAL))
-    assert [plan.state.people[name].uid for name in ("alice", "bob")] == [61183, 65536]
+        plan.put_user(desired.desired_user({"name": name}, LOCAL))
+    assert [plan.state.users[name].uid for name in ("alice", "bob")] == [61183, 65536]
