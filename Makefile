@@ -45,7 +45,7 @@ lint: $(VENV)/dev.stamp $(CHECKOV)/$(CHECKOV_VERSION).stamp ## run the checks th
 	$(BIN)/mypy
 # Hosts run the agent with Python 3.9 and later, and modules with what ansible-core supports there, 3.8 and later.
 	$(BIN)/vermin --quiet --target=3.9- --no-tips --violations gpucluster/agent
-	$(BIN)/vermin --quiet --target=3.8- --no-tips --violations ansible/library ansible/module_utils
+	$(BIN)/vermin --quiet --target=3.8- --no-tips --violations ansible/library ansible/module_utils ansible/action_plugins ansible/lookup_plugins
 	PATH="$$PWD/$(BIN):$$PATH" $(BIN)/lint-imports
 	$(BIN)/yamllint --strict .
 	cd ansible && PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/ansible-lint --offline --strict
