@@ -21,8 +21,7 @@ from gpucluster.paths import ansible_dir, cache_dir, local_cloud_home
 HERE = Path(__file__).resolve()
 CHECKOUT = HERE.parents[2]
 AGENT = CHECKOUT / "gpucluster" / "agent"
-#: These run on hosts; action and lookup plugins run beside gpucluster itself.
-MODULES = (ansible_dir() / "library", ansible_dir() / "module_utils")
+MODULES = tuple(ansible_dir() / name for name in ("library", "module_utils", "action_plugins", "lookup_plugins"))
 SUITE = "bullseye"
 # pip judges conditions such as `python_version < "3.11"` by its own Python: what they name is written out.
 # It does not compare a package's own bound with this version, either.
