@@ -15,7 +15,6 @@ from gpucluster import handover
 from gpucluster.lifecycle.resize import Present, desired_names, grow, replacements, shrink
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.terraform.plan import Change
-from gpucluster.terraform.runner import Change
 from tests.spec.spec_texts import LOCAL
 
 NETWORK = 'module.pool["compute"].oci_core_cluster_network.this[0]'
