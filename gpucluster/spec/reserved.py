@@ -1,4 +1,4 @@
-"""Names and numbers that a cluster.yml must not use, because the system, Slurm, Ansible or gpucluster uses them."""
+"""Names and numbers that belong to somebody else."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: `controller` and `localhost` are hosts, `all` and `ungrouped` are groups of Ansible, `default` is a keyword of Slurm.
+#: `controller` and `localhost` are hosts, `all` and `ungrouped` groups of Ansible, `default` is a keyword of Slurm.
 RESERVED_POOL_NAMES = _words("all controller default localhost ungrouped")
 
-#: Users and groups of Debian, Ubuntu, Oracle Linux and of the software that is installed there. They and the ids below
-#: are those of `ansible/roles/people/files/directory/names.py`: the directory accepts the same users as cluster.yml.
+#: Users and groups of Debian, Ubuntu, Oracle Linux and of what is installed there. They and the ids below are the same
+#: as in `ansible/roles/people/files/directory/names.py`: the directory takes whom cluster.yml takes.
 SYSTEM_NAMES = _words(
     """
     _apt adm admin all any apache audio avahi backup bin cdrom chrony cloud-init cloud-user colord containerd
