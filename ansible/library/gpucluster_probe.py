@@ -113,7 +113,7 @@ def local_disk(mountinfo: str, data: dict[str, str]) -> dict[str, Any] | None:
     found: dict[str, Any] = {"path": path, **home_fs(mountinfo, path), **outcome("local-disk"), "drives": 0, "bytes": 0}
     if found["mounted"]:
         size = os.statvfs(path)
-        found |= {"drives": drives_below(found["source"]), "bytes": size.f_blocks * size.f_frsize}
+        found.update({"drives": drives_below(found["source"]), "bytes": size.f_blocks * size.f_frsize})
     return found
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpucluster.agent.rules import ssh_keys
 from gpucluster.errors import Finding, InputError
 from gpucluster.spec import document, keys
 from gpucluster.spec.document import Document, Place
@@ -212,8 +213,8 @@ def _fits(found: Document, where: Entry, key: str, value: Any) -> bool:
 def _texts(found: Document, where: Entry, texts: list[str]) -> Iterator[str]:
     for index, text in enumerate(texts):
         try:
-            yield keys.check(text)
-        except keys.BadKey as bad:
+            yield ssh_keys.check(text)
+        except ssh_keys.BadKey as bad:
             found.error((*where, index), f"the key is {bad.message}", bad.hint)
 
 
@@ -221,7 +222,7 @@ def _files(found: Document, where: Entry, names: list[str], directory: Path) -> 
     for index, name in enumerate(names):
         try:
             yield from keys.read(located(name, directory))
-        except keys.BadKey as bad:
+        except ssh_keys.BadKey as bad:
             found.error((*where, index), bad.message, bad.hint)
         except (RuntimeError, ValueError):
             found.error((*where, index), f"can't be the name of a file: {shown(name)}")

@@ -30,6 +30,7 @@ IMAGE = "registry.example/probe:1"
 BUNDLE = "/opt/gpucluster/nerdctl"
 TASKS: list[dict[str, Any]] = [
     {"import_role": {"name": "base", "tasks_from": "look"}},
+    {"gpucluster_service": {"files": "{{ agent_files }}"}},
     {"import_role": {"name": "containerd"}},
 ]
 

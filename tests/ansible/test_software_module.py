@@ -25,6 +25,7 @@ from gpucluster import process
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.podman.host import settings
 from gpucluster.paths import local_cloud_home
+from tests.agent.zipapp import install
 from tests.ansible.loading import ANSIBLE, ModuleFailed
 from tests.mirror import Mirror
 
@@ -109,9 +110,8 @@ def container(folder: Path) -> Iterator[Host]:
     argv += [f"--name={name}", "--label=gpucluster.test=software", *settings().run_options()]
     argv += [f"--volume={lib}:/lib-of-test:ro", f"--volume={ANSIBLE / 'library'}:/library:ro"]
     argv += [f"--volume={host.mirror.folder}:/served:ro", f"--volume={host.distribution.folder}:/distribution:ro"]
-    program = ANSIBLE / "roles/software/files/gpucluster-software-server"
-    argv += [f"--volume={program}:/server:ro", "--entrypoint=/usr/bin/python3"]
-    process.run([*argv, image, "/server", "127.0.0.1", str(PORT), "/served"], timeout=120)
+    argv += [f"--volume={install(folder)}:/agent:ro", "--entrypoint=/agent"]
+    process.run([*argv, image, "release-server", "127.0.0.1", str(PORT), "/served"], timeout=120)
     try:
         host.sh("rm -rf /etc/apt/sources.list* /var/lib/apt/lists/*; mkdir -p /etc/apt/sources.list.d")
         host.sh("echo 'deb [trusted=yes] file:/distribution ./' > /etc/apt/sources.list.d/test.list")

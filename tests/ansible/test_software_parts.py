@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from ansible import module_utils
+from gpucluster.agent import release_server as server_program
 from tests.ansible.loading import ANSIBLE, FakeModule, ModuleFailed, load
 from tests.mirror import Mirror
 
 archives = load("module_utils/gpucluster_archives.py")
 releases = load("module_utils/gpucluster_releases.py")
 package_files = load("module_utils/gpucluster_package_files.py")
-server_program = load("roles/software/files/gpucluster-software-server")
 with pytest.MonkeyPatch.context() as patch:
     # Where Ansible would put our part of it.
     patch.setattr(module_utils, "__path__", [*module_utils.__path__, str(ANSIBLE / "module_utils")])

@@ -33,6 +33,8 @@ for path in sys.argv[2:]:
 def host() -> Iterator[Booted]:
     with booted() as node:
         node.put("/root/ask.py", ASK)
+        assert node.play([AGENT], {}).changed == 1
+        assert node.play([AGENT], {}).changed == 0
         yield node
 
 
@@ -49,6 +51,7 @@ def software(mirror: Mirror, *names: str) -> dict[str, Any]:
 LOOK = {
     "gpucluster_host": {"user": "root", "key": "x", "packages": read("vars/packages.yml")["packages"], "purposes": []}
 }
+AGENT = {"gpucluster_service": {"files": "{{ agent_files }}"}}
 ROLE = [LOOK, {"ansible.builtin.include_role": {"name": "software"}}]
 
 

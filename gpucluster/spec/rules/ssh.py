@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpucluster.agent.rules.ssh_keys import BadKey
 from gpucluster.spec import keys
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
@@ -44,7 +45,7 @@ def read_key_file(context: RuleContext, path: Path, name: str) -> tuple[str, ...
     """The public keys in the file `name`, which the value at `path` names; empty, with an error, if it is wrong."""
     try:
         found = keys.read(fields.located(name, context.directory))
-    except keys.BadKey as bad:
+    except BadKey as bad:
         context.error(path, bad.message, bad.hint)
         return ()
     except RuntimeError:

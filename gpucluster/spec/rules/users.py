@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.spec import keys
+from gpucluster.agent.rules import names as name_rules
+from gpucluster.agent.rules import ssh_keys
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
-from gpucluster.spec.reserved import RESERVED_IDS, SYSTEM_NAMES
 from gpucluster.spec.rules.context import RuleContext
 from gpucluster.spec.rules.ssh import read_key_file
 from gpucluster.text import count
@@ -21,7 +20,7 @@ RULES = (
     "Without a home share every user has a `uid`.",
 )
 
-_OUTSIDE = "Use one outside of " + " and of ".join(f"{part.start} to {part.stop - 1}" for part in RESERVED_IDS)
+_OUTSIDE = f"Use one outside of {name_rules.free_ranges()}"
 
 
 def check(context: RuleContext) -> None:
@@ -29,7 +28,7 @@ def check(context: RuleContext) -> None:
     users = context.section("users")
     first_uid = users.get("first_uid")
     for key in ("group", "privilege_group"):
-        if users.get(key) in SYSTEM_NAMES:
+        if _is_reserved_name(users.get(key)):
             context.error(("users", key), f"the group {users[key]} belongs to the system", "Choose another name")
     _check_two_groups(context, users)
     for key in ("gid", "privilege_gid", "first_uid"):
@@ -49,9 +48,13 @@ def check(context: RuleContext) -> None:
             _check_keys(context, path, person)
 
 
+def _is_reserved_name(name: Any) -> bool:
+    return isinstance(name, str) and name_rules.is_reserved_name(name)
+
+
 def _is_reserved(number: Any) -> bool:
     # A value of another type is reported elsewhere; `in` would search a range for it number by number.
-    return type(number) is int and any(number in part for part in RESERVED_IDS)
+    return type(number) is int and name_rules.is_reserved_id(number)
 
 
 def _check_two_groups(context: RuleContext, users: Mapping[str, Any]) -> None:
@@ -73,7 +76,7 @@ def _check_groups(context: RuleContext, path: Path, person: Mapping[str, Any], u
     seen: dict[Any, Path] = {}
     for index, name in enumerate(person.get("groups") or ()):
         where: Path = (*path, "groups", index)
-        if name in SYSTEM_NAMES:
+        if _is_reserved_name(name):
             context.error(where, f"the group {name} belongs to the system", "Choose another name")
         elif name is not None:
             _check_unique(context, seen, name, where)
@@ -98,7 +101,7 @@ def _login_users(context: RuleContext) -> set[Any]:
 
 def _check_name(context: RuleContext, path: Path, name: Any, seen: dict[Any, Path], logins: set[Any]) -> None:
     if isinstance(name, str):
-        if name in SYSTEM_NAMES or name in logins or name.startswith("systemd-"):
+        if _is_reserved_name(name) or name in logins:
             context.error(path, f"the user {name} belongs to the system", "Choose another name")
         _check_unique(context, seen, name, path)
 
@@ -115,15 +118,10 @@ def _check_uid(context: RuleContext, path: Path, uid: Any, first_uid: Any, seen:
 def _check_full_name(context: RuleContext, path: Path, full_name: Any) -> None:
     if not isinstance(full_name, str) or not full_name:
         return
-    if not any(unicodedata.category(char).startswith("L") for char in full_name):
+    if not name_rules.has_letter(full_name):
         context.error(path, f"contains no letter: {shown(full_name)}", "Such as: Ada Lovelace")
-    elif any(char in ":," or not _is_allowed(char) for char in full_name.strip()):
+    elif not name_rules.is_full_name_text(full_name.strip()):
         context.error(path, "must not contain a colon, a comma, a line end or invisible characters")
-
-
-def _is_allowed(char: str) -> bool:
-    """Whether a full name may contain it. Some languages need the two zero-width joiners."""
-    return char in " \u200c\u200d" or unicodedata.category(char)[0] not in "CZ"
 
 
 def _check_unique(context: RuleContext, seen: dict[Any, Path], value: Any, path: Path) -> None:
@@ -139,15 +137,15 @@ def _check_keys(context: RuleContext, path: Path, person: Mapping[str, Any]) -> 
     for index, text in enumerate(texts or ()):
         if isinstance(text, str):
             try:
-                keys.check(text)
-            except keys.BadKey as bad:
+                ssh_keys.check(text)
+            except ssh_keys.BadKey as bad:
                 context.error((*path, "ssh_public_keys", index), f"the key is {bad.message}", bad.hint)
     for index, name in enumerate(files or ()):
         if isinstance(name, str):
             read_key_file(context, (*path, "ssh_public_key_files", index), name)
     found = [*(texts or ()), *(key for name in files or () for key in context.public_keys.get(name, ()))]
-    if len(found) > keys.MAX_KEYS:
-        context.error(path, f"has {count(len(found), 'ssh key')}", f"At most {keys.MAX_KEYS}")
+    if len(found) > ssh_keys.MAX_KEYS:
+        context.error(path, f"has {count(len(found), 'ssh key')}", f"At most {ssh_keys.MAX_KEYS}")
     if texts is not None and files is not None:
         _check_has_key(context, path, person, has_own=bool(texts or files))
 

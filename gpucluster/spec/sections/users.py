@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from gpucluster.agent.rules.names import FULL_NAME_CHARACTERS
 from gpucluster.spec.sections.fields import (
     SLURM_CLUSTER_PATTERN,
     AbsolutePath,
@@ -22,7 +23,10 @@ class Person(Part):
 
     name: UserName = Field(description="Login name.", examples=["alice"])
     full_name: str = Field(
-        default="", max_length=100, description="Full name. Default: the login name.", examples=["Alice Example"]
+        default="",
+        max_length=FULL_NAME_CHARACTERS,
+        description="Full name. Default: the login name.",
+        examples=["Alice Example"],
     )
     uid: Id | None = Field(
         default=None,
