@@ -12,13 +12,15 @@ from pydantic_core import PydanticUndefined
 from gpucluster import shapes
 from gpucluster.spec import defaults, document, model, reserved, rules
 from gpucluster.spec.sections import fields, slurm
+from gpucluster.spec.sections.cloud import LOCAL_IMAGE, PROVIDERS
 
+_LOCAL_IMAGE = f"{' '.join(LOCAL_IMAGE.values())} with provider local"
 #: Defaults that depend on other values (see defaults.py), as the page shows them.
 _DEPENDENT_DEFAULTS = {
-    "cloud.region": "`local-1` with provider local",
+    "cloud.region": f"`{PROVIDERS['local'].only_region}` with provider local",
     "network.public_subnet_cidr": "required with access public",
-    "controller.image": "Debian 13 with provider local",
-    "pools.<name>.image": "Debian 13 with provider local",
+    "controller.image": _LOCAL_IMAGE,
+    "pools.<name>.image": _LOCAL_IMAGE,
     "pools.<name>.max_count": "`count`",
     "pools.<name>.default": "the first pool",
     "pools.<name>.partition": "the pool's name",

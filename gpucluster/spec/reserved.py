@@ -1,4 +1,4 @@
-"""Names that belong to somebody else. Those of users and groups are in `gpucluster.agent.rules.names`."""
+"""Names that a cluster.yml must not use. Those of users and groups are in `gpucluster.agent.rules.names`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "gpucluster"
 #: Programs of the local cloud's image; they can't import gpucluster.
 ELSEWHERE = ("localcloud/image/image_files/",)
 
-#: What the fact is: the pattern of a copy, and the files that own it.
+#: Each fact: the pattern of a copy, and the files that own it.
 FACTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "which cloud it is": (
         r"""\bprovider\b[^\n=]{0,12}[=!]= *["'](?:local|oci)|["'](?:local|oci)["'] *[=!]= *[^\n]*\bprovider\b""",
@@ -24,6 +24,7 @@ FACTS: dict[str, tuple[str, tuple[str, ...]]] = {
         r"""gres_type[^\n]*startswith|["']mi3\d\dx["']|gpu_vendor *[=!]=""",
         ("shapes.py",),
     ),
+    "which cloud emulates hardware": (r"^    +hardware_emulated *= *(?:True|False),?$", ("spec/sections/cloud.py",)),
     "the image of the local cloud": (r"""["']Debian["'], *["']version["']""", ("spec/sections/cloud.py",)),
     "addresses that OCI takes of a subnet": (
         r"(?:RESERVED|MOUNT_TARGET|BASTION)_ADDRESSES *=",
@@ -40,7 +41,9 @@ def _copies(pattern: str, owners: tuple[str, ...]) -> list[str]:
         name = file.relative_to(PACKAGE).as_posix()
         if not name.startswith((*owners, *ELSEWHERE)):
             text = file.read_text()
-            found += [f"{name}:{text.count(chr(10), 0, one.start()) + 1}" for one in re.finditer(pattern, text)]
+            found += [
+                f"{name}:{text.count(chr(10), 0, one.start()) + 1}" for one in re.finditer(pattern, text, re.MULTILINE)
+            ]
     return found
 
 
@@ -56,7 +59,7 @@ def test_the_owner_has_the_fact(fact: str) -> None:
     pattern, owners = FACTS[fact]
     files = [file for owner in owners for file in [PACKAGE / owner, *(PACKAGE / owner).rglob("*.py")]]
     files += [(PACKAGE / owner).with_suffix(".py") for owner in owners]
-    assert any(re.search(pattern, file.read_text()) for file in files if file.is_file())
+    assert any(re.search(pattern, file.read_text(), re.MULTILINE) for file in files if file.is_file())
 
 
 def test_the_local_cloud_is_in_the_region_that_a_spec_has() -> None:

@@ -1,4 +1,4 @@
-"""A wrong cluster.yml: each row is one fault, the exact place it must be shown at (§), and words that must be in it."""
+"""A wrong cluster.yml: each row is one error, the exact place it must be shown at (§), and words that must be in it."""
 # A row of the tables is a line, so that rows can be compared.
 # ruff: noqa: E501
 
@@ -16,7 +16,7 @@ SHORT_RSA = public_key("ssh-rsa", b"\1\0\1", b"\0" + b"\xff" * 128)
 LIAR = KEY.replace("ssh-ed25519", "ssh-rsa", 1)
 PRIVATE = "-----BEGIN OPENSSH PRIVATE KEY-----"
 
-# id: (what stands in LOCAL, what stands there instead with § at the fault, path, words)
+# id: (what stands in LOCAL, what stands there instead with § at the error, path, words)
 ROWS: dict[str, tuple[str, str, str, str]] = {
     # --- types
     "quoted number": ("count: 2", 'count: §"2"', "pools.compute.count", "whole number; got \"2\". Write it without quotes: 2"),
@@ -293,7 +293,7 @@ def test_one_fault_is_told_once_and_at_its_place(row: tuple[str, str, str, str])
 
 
 def at(path: str, text: str) -> tuple[int, int]:
-    """Where the one fault with that path was found."""
+    """Where the one error with that path was found."""
     (place,) = [found[:2] for found in findings(text) if found[2] == path]
     return place
 

@@ -1,4 +1,4 @@
-"""Keys that only a real cloud has much use for: what they say when they are right, and each fault at its place (§)."""
+"""Keys that only a real cloud has much use for: what they say when they are right, and each error at its place (§)."""
 # A row of the tables is a line, so that rows can be compared.
 # ruff: noqa: E501
 
@@ -41,7 +41,7 @@ def home(*lines: str) -> str:
     return "\n".join([HOME, *(f"    {line}" for line in lines)])
 
 
-# id: (what stands in LOCAL, what stands there instead with § at the fault, path, words)
+# id: (what stands in LOCAL, what stands there instead with § at the error, path, words)
 ROWS: dict[str, tuple[str, str, str, str]] = {
     # --- tags
     "own tag": (TAGS, tags("freeform_tags", "{§role: x}"), "cloud.freeform_tags.role", "the tag role is set by gpucluster itself. Choose another key; reserved are gpucluster, role, pool"),
@@ -187,7 +187,7 @@ def test_the_rdma_range_holds_a_block_for_each_interface() -> None:
 
 
 def test_what_no_pool_uses_may_overlap_as_long_as_nobody_wrote_it() -> None:
-    """A VCN in 192.168.0.0/16 is fine where no node has RDMA, and a fault where one has."""
+    """A VCN in 192.168.0.0/16 is fine where no node has RDMA, and an error where one has."""
     text = LOCAL.replace("10.77.", "192.168.")
     assert [found[2] for found in findings(text)] == ["network.rdma_cidr"]
     assert loads(text.replace(POOL, pool("rdma: false"))).network.vcn_cidr == "192.168.0.0/16"

@@ -20,7 +20,7 @@ from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Sink
 from gpucluster.paths import ClusterPaths, local_cloud_home, write_private
-from gpucluster.spec import LOCAL_IMAGE, ClusterSpec, Image, finding, overlapping_routes
+from gpucluster.spec import LOCAL_IMAGE, PROVIDERS, ClusterSpec, Image, finding, overlapping_routes
 from gpucluster.ssh import ensure_key, public_key
 
 # The clients of the real provider, which can be pointed at another endpoint one by one.
@@ -46,7 +46,7 @@ class LocalCloud:
             real oracle/oci, from where Terraform finds it.
     """
 
-    hardware_emulated = True
+    hardware_emulated = PROVIDERS["local"].hardware_emulated
 
     def __init__(self, spec: ClusterSpec, paths: ClusterPaths, on_event: Sink, provider: str = "bundled") -> None:
         self._spec = spec

@@ -10,13 +10,13 @@ from gpucluster.artifacts import wheels
 from gpucluster.cloud.client import Access
 from gpucluster.cloud.providers.interface import ControllerAccess
 from gpucluster.cloud.providers.profile import OciProfile
-from gpucluster.spec import ClusterSpec, Image
+from gpucluster.spec import PROVIDERS, ClusterSpec, Image
 
 
 class OciCloud:
     """Oracle Cloud Infrastructure."""
 
-    hardware_emulated = False
+    hardware_emulated = PROVIDERS["oci"].hardware_emulated
 
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec
