@@ -30,6 +30,23 @@ demo: system-packages $(VENV)/run.stamp ## build the demo cluster on this machin
 destroy: $(VENV)/run.stamp ## take the demo cluster away again
 	$(BIN)/python -m gpucluster --file inventories/local/cluster.yml destroy
 
+.PHONY: check
+check: $(VENV)/dev.stamp ## the loop of every minute: style, types, walls, words, and the fast tests
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-style check-tests
+
+.PHONY: check-style
+check-style:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PATH="$$PWD/$(BIN):$$PATH" $(BIN)/lint-imports --no-logo
+	$(BIN)/vermin $(VERMIN) $(OLD_PYTHON)
+	$(BIN)/yamllint --strict .
+
+.PHONY: check-tests
+check-tests:
+	$(BIN)/python -m pytest --no-header --durations=0 --durations-min=2 -m "$(FAST)"
+
 .PHONY: test
 test: system-packages test-packages lint ## run every check and every test, the end-to-end test included
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slurm and not e2e"
@@ -39,12 +56,7 @@ test: system-packages test-packages lint ## run every check and every test, the 
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m e2e
 
 .PHONY: lint
-lint: $(VENV)/dev.stamp $(CHECKOV)/$(CHECKOV_VERSION).stamp ## run the checks that need no machine: style, types, walls, Ansible, YAML, Terraform
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	PATH="$$PWD/$(BIN):$$PATH" $(BIN)/lint-imports
-	$(BIN)/yamllint --strict .
+lint: $(VENV)/dev.stamp $(CHECKOV)/$(CHECKOV_VERSION).stamp check-style ## every check that needs no machine: those of `check`, Ansible, Terraform
 	cd ansible && PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/ansible-lint --offline --strict
 	cd $(CURDIR)
 	$(CHECKOV)/bin/checkov --quiet --compact --skip-download --config-file terraform/.checkov.yml --directory terraform
@@ -79,15 +91,30 @@ test-packages: system-packages ## install what the tests need beside them
 	$(call install_packages,$(TEST_PACKAGES))
 
 # The virtual environment, once for using it and once more for working on it.
-$(VENV)/run.stamp: pyproject.toml | system-packages
+$(VENV)/run.stamp: pyproject.toml constraints.txt | system-packages
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local]'
 	touch $@
 
-$(VENV)/dev.stamp: pyproject.toml | system-packages
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | system-packages
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@ $(VENV)/run.stamp
+
+# The same versions everywhere: constraints.txt, for all Pythons that pyproject.toml allows.
+.PHONY: lock
+lock: ## write constraints.txt again: the newest versions that pyproject.toml allows
+	[ -x $(VENV)/uv/bin/uv ] || { $(PYTHON) -m venv $(VENV)/uv; $(VENV)/uv/bin/python -m pip install --quiet uv; }
+	$(VENV)/uv/bin/uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev --no-annotate \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
+
+.PHONY: test-newest
+test-newest: system-packages ## run the tests that start no container with the newest versions that pyproject.toml allows
+	rm -rf $(VENV)/newest
+	$(PYTHON) -m venv $(VENV)/newest
+	$(VENV)/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dev]'
+	$(VENV)/newest/bin/python -m pip freeze --exclude-editable
+	PATH="$(CURDIR)/$(VENV)/newest/bin:$$PATH" $(VENV)/newest/bin/python -m pytest -m "not containers and not slurm and not e2e"
 
 # It pins many versions of packages that we use, too, so it has an environment of its own.
 $(CHECKOV)/$(CHECKOV_VERSION).stamp: | $(VENV)/dev.stamp

@@ -20,7 +20,7 @@ _EVERY = 1.0
 
 
 class _Watch:
-    """What is looked at once a second, so that looking costs little."""
+    """Observed once a second, so that observing costs little."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.began, self.memory = stage, time.monotonic(), 0
@@ -58,7 +58,7 @@ def _resident(pid: int) -> int:
 
 
 def _ticks(stage: Stage) -> tuple[float, float]:
-    """The number of looks, and the seconds that all of them took, as the daemon's metrics say."""
+    """The number of reconcile passes, and the seconds that all of them took, by the daemon's metrics."""
     import urllib.request
 
     (event,) = stage.events("metrics")[-1:]

@@ -97,7 +97,7 @@ def _trace(jobs: int, nodes: int) -> Trace:
 
 
 def simulation(runs: int) -> None:
-    """Traces of 1,000, 10,000 and 100,000 jobs on 200 nodes: seconds, jobs a second, looks of the daemon."""
+    """Traces of 1,000, 10,000 and 100,000 jobs on 200 nodes: seconds, jobs a second, reconcile passes."""
     for jobs in (1_000, 10_000, 100_000):
         trace = _trace(jobs, 200)
         times = []

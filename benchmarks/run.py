@@ -7,7 +7,7 @@ cli    --help and `import gpucluster` against bare Python and against `import oc
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
 scale  the same pool with 2 and with 16 nodes: seconds for each further node.
 
-Only when they are named, for they need minutes (the first two start nothing):
+Only when they are named, because they take minutes (the first two start nothing):
 
 autoscaler-tick  one decision of the autoscaler about 10,000 nodes and 10,000 waiting jobs.
 simulate         traces of up to 100,000 jobs.
@@ -44,7 +44,7 @@ def _median(argv: list[str], runs: int) -> float:
 
 
 def cli(runs: int) -> None:
-    """The price of starting."""
+    """How long starting takes."""
     python = sys.executable
     bare = _median([python, "-c", "pass"], runs)
     rows = {
@@ -69,7 +69,7 @@ class _Bench:
         return self.command(cluster_yml(f"compute: {{shape: BM.GPU4.8, count: {count}, max_count: {count}}}"), *words)
 
     def command(self, description: str, *words: str) -> dict[str, Any]:
-        """Run the command on this description; what it said at the end, and how long it took."""
+        """Run the command on this description; the result, and how long it took."""
         (self.folder / "cluster.yml").write_text(description)
         argv = [sys.executable, "-m", "gpucluster", "-f", str(self.folder / "cluster.yml"), "-o", "json", *words]
         begin = time.perf_counter()
@@ -141,7 +141,7 @@ def autoscaler_scale() -> None:
 
 
 def main() -> None:
-    """Run the benchmarks that were named; all of them where none was."""
+    """Run the benchmarks that were named; all of them if none was."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "which",

@@ -1,12 +1,13 @@
-"""GPU clusters on Oracle Cloud Infrastructure, and the same cluster on one Linux machine.
+"""Create and operate GPU clusters on Oracle Cloud Infrastructure, or the same cluster on one Linux machine.
 
     import gpucluster
 
     spec = gpucluster.load("inventories/local/cluster.yml")
     result = gpucluster.Cluster(spec).apply()
 
-The names below are the whole promise. They are loaded when first used, so that importing gpucluster costs next to
-nothing.
+The names in `__all__` are the whole public interface: `load` and `Cluster`, the types that their methods return, events
+and errors. Everything else may change in any version. The names are imported when first used, so that importing
+gpucluster costs next to nothing.
 """
 
 from __future__ import annotations
@@ -18,31 +19,141 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from typing import Any
 
-    from gpucluster.cluster import Cluster, Result
-    from gpucluster.errors import GpuClusterError, InputError
-    from gpucluster.events import Event
+    from gpucluster.cloud.baked_images import BakedImage
+    from gpucluster.cluster import Cluster
+    from gpucluster.configuration.verify import Check
+    from gpucluster.errors import (
+        AnsibleError,
+        CloudError,
+        DataGuardError,
+        EnvironmentFault,
+        Finding,
+        GpuClusterError,
+        InputError,
+        Interrupted,
+        LockedError,
+        PartlyDone,
+        PreflightError,
+        PreflightFinding,
+        ProcessError,
+        ReplacementError,
+        TerraformError,
+        ToolError,
+        VerifyError,
+    )
+    from gpucluster.events import Event, EventKind
+    from gpucluster.handover.iam import Policies
+    from gpucluster.lifecycle.result import Result
+    from gpucluster.operations.accounts import (
+        Group,
+        GroupChange,
+        Imported,
+        ImportReport,
+        Removal,
+        User,
+        UserChange,
+    )
+    from gpucluster.operations.backup import Backup, Restored
+    from gpucluster.operations.container_images import ContainerImage, ContainerImages, ImageImport
+    from gpucluster.operations.users import Groups, Users
+    from gpucluster.preflight import Report
     from gpucluster.spec import ClusterSpec, load
+    from gpucluster.terraform.plan import Change, Plan
+    from gpucluster.workspace.run_log import RunStatus
 
 __all__ = [
+    "AnsibleError",
+    "Backup",
+    "BakedImage",
+    "Change",
+    "Check",
+    "CloudError",
     "Cluster",
     "ClusterSpec",
+    "ContainerImage",
+    "ContainerImages",
+    "DataGuardError",
+    "EnvironmentFault",
     "Event",
+    "EventKind",
+    "Finding",
     "GpuClusterError",
+    "Group",
+    "GroupChange",
+    "Groups",
+    "ImageImport",
+    "ImportReport",
+    "Imported",
     "InputError",
+    "Interrupted",
+    "LockedError",
+    "PartlyDone",
+    "Plan",
+    "Policies",
+    "PreflightError",
+    "PreflightFinding",
+    "ProcessError",
+    "Removal",
+    "ReplacementError",
+    "Report",
+    "Restored",
     "Result",
+    "RunStatus",
+    "TerraformError",
+    "ToolError",
+    "User",
+    "UserChange",
+    "Users",
+    "VerifyError",
     "__version__",
     "load",
 ]
 
-_HOMES = {
-    "Cluster": "gpucluster.cluster",
-    "Result": "gpucluster.cluster",
-    "ClusterSpec": "gpucluster.spec",
-    "load": "gpucluster.spec",
-    "Event": "gpucluster.events",
-    "GpuClusterError": "gpucluster.errors",
-    "InputError": "gpucluster.errors",
+# The modules that define the public names.
+_MODULES = {
+    "gpucluster.cloud.baked_images": ("BakedImage",),
+    "gpucluster.cluster": ("Cluster",),
+    "gpucluster.configuration.verify": ("Check",),
+    "gpucluster.errors": (
+        "AnsibleError",
+        "CloudError",
+        "DataGuardError",
+        "EnvironmentFault",
+        "Finding",
+        "GpuClusterError",
+        "InputError",
+        "Interrupted",
+        "LockedError",
+        "PartlyDone",
+        "PreflightError",
+        "PreflightFinding",
+        "ProcessError",
+        "ReplacementError",
+        "TerraformError",
+        "ToolError",
+        "VerifyError",
+    ),
+    "gpucluster.events": ("Event", "EventKind"),
+    "gpucluster.handover.iam": ("Policies",),
+    "gpucluster.lifecycle.result": ("Result",),
+    "gpucluster.operations.accounts": (
+        "Group",
+        "GroupChange",
+        "ImportReport",
+        "Imported",
+        "Removal",
+        "User",
+        "UserChange",
+    ),
+    "gpucluster.operations.backup": ("Backup", "Restored"),
+    "gpucluster.operations.container_images": ("ContainerImage", "ContainerImages", "ImageImport"),
+    "gpucluster.operations.users": ("Groups", "Users"),
+    "gpucluster.preflight": ("Report",),
+    "gpucluster.spec": ("ClusterSpec", "load"),
+    "gpucluster.terraform.plan": ("Change", "Plan"),
+    "gpucluster.workspace.run_log": ("RunStatus",),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

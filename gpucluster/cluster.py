@@ -1,166 +1,155 @@
-"""A cluster, and what can be done with it. Each public method of `Cluster` reads like a table of contents.
+"""A cluster and its operations. Each public method of `Cluster` reads like a table of contents.
 
-One run at a time: whatever changes something holds the cluster's lock. Every step may be killed at any point; the next
-run looks at what is there and goes on.
+Only one run at a time: every method that changes something holds the cluster's lock. A run may be killed at any point;
+the next run finds out what exists and continues from there.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gpucluster import __version__, handover, preflight
-from gpucluster.cloud.baked_images import BakedImage
-from gpucluster.configuration.runner import PlaybookResult
+from gpucluster.cloud.baked_images import BakedImage, BakedImages
+from gpucluster.cloud.bastion import Bastion
+from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.leaked_resources import LeakedResources
+from gpucluster.cloud.members import PoolMembers
+from gpucluster.cloud.providers import open_cloud
+from gpucluster.configuration.runner import Ansible, PlaybookResult
 from gpucluster.configuration.verify import Check
-from gpucluster.errors import GpuClusterError, ToolError
-from gpucluster.events import Sink, ignore, one_at_a_time
+from gpucluster.errors import ToolError
+from gpucluster.events import Sink, ignore, one_at_a_time, warn
 from gpucluster.handover import iam
 from gpucluster.lifecycle.bake import Baking
-from gpucluster.lifecycle.elastic_teardown import Withdrawal
-from gpucluster.lifecycle.hosts import Hosts, Landscape
+from gpucluster.lifecycle.configure import Configuration
+from gpucluster.lifecycle.downloads import Downloads
+from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
+from gpucluster.lifecycle.hosts import Deployment, Hosts
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
-from gpucluster.lifecycle.resize import Scaling
-from gpucluster.lifecycle.toolbox import Toolbox
+from gpucluster.lifecycle.resize import Resizing
+from gpucluster.lifecycle.result import Result
+from gpucluster.lifecycle.teardown import DataGuard, Teardown
+from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import Controller
 from gpucluster.operations.drain import DRAIN_TIMEOUT
-from gpucluster.operations.users import Door, Groups, Users
+from gpucluster.operations.users import DirectoryClient, Groups, Users
+from gpucluster.paths import ClusterPaths, cache_dir
 from gpucluster.spec import ClusterSpec
+from gpucluster.ssh import SshClient
+from gpucluster.terraform import backends
+from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.plan import Plan
+from gpucluster.terraform.program import find_program
+from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
+from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
-from gpucluster.workspace.run_log import last_run
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a run ended.
-
-    Args:
-        phases: seconds by phase, in order; `roles`: seconds by Ansible role.
-        changes: how many resources Terraform changed; `changed`: changed tasks by host.
-        login: how to log in, for people.
-    """
-
-    command: str
-    status: str
-    elapsed: float
-    phases: Mapping[str, float]
-    roles: Mapping[str, float] = field(default_factory=dict)
-    changes: int = 0
-    changed: Mapping[str, int] = field(default_factory=dict)
-    checks: tuple[Check, ...] = ()
-    login: Mapping[str, str] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return {
-            "command": self.command,
-            "status": self.status,
-            "elapsed": round(self.elapsed, 2),
-            "phases": {name: round(seconds, 2) for name, seconds in self.phases.items()},
-            "roles": {name: round(seconds, 2) for name, seconds in self.roles.items()},
-            "changes": self.changes,
-            "changed": dict(self.changed),
-            "checks": [check.to_dict() for check in self.checks],
-            "login": dict(self.login),
-        }
+from gpucluster.workspace.run_log import RunStatus
+from gpucluster.workspace.saved_state import SavedState
 
 
 class Cluster:
-    """The cluster that a `ClusterSpec` wishes for.
+    """The cluster that a `ClusterSpec` describes.
 
     Args:
-        on_event: is told of everything that happens, as it happens, by one thread at a time.
+        on_event: is called with each event as it happens, by one thread at a time.
         provider: "bundled" (the stand-in) or "registry" (the real oracle/oci) for the local cloud's Terraform.
     """
 
     def __init__(self, spec: ClusterSpec, *, on_event: Sink = ignore, provider: str = "bundled") -> None:
+        report = one_at_a_time(on_event)
         self.spec = spec
-        self._tools = Toolbox(spec, one_at_a_time(on_event), provider=provider, version=__version__)
-        self.paths = self._tools.paths
-        self._controller = Controller(self._tools)
-        self._hosts = Hosts(self._tools)
-        self._baking = Baking(self._tools, self._hosts)
-        self._withdrawal = Withdrawal(self._tools, self._controller)
-        scaling = Scaling(self._tools, self._controller)
-        self._provisioning = Provisioning(self._tools, self._baking, self._withdrawal, scaling)
+        self.paths = ClusterPaths.of(spec.file)
+        self._on_event = report
+        self._cloud = open_cloud(spec, self.paths, report, provider)
+        self._saved = SavedState(self.paths)
+        self._login_keys = LoginKeys(spec, self.paths)
+        self._controller = Controller(spec, self.paths, self._saved, self._bastion, report)
+        downloads = Downloads(spec, self._cloud, __version__, report)
+        self._hosts = Hosts(
+            spec,
+            self._cloud,
+            self._saved,
+            outputs=self.outputs,
+            instances=self._instances,
+            bastion=self._bastion,
+            route=self._route,
+        )
+        self._configuration = Configuration(
+            spec,
+            self.paths,
+            self._saved,
+            self._cloud,
+            self._login_keys,
+            downloads,
+            ansible=self._ansible,
+            bastion=self._bastion,
+            on_event=report,
+        )
+        self._baking = Baking(
+            spec,
+            self.paths,
+            images=self._images,
+            elastic=self._elastic,
+            instances=self._instances,
+            route=self._route,
+            ansible=self._ansible,
+            inventory=self._configuration.inventory,
+            on_event=report,
+        )
+        elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
+        self._provisioning = Provisioning(
+            spec,
+            self._cloud,
+            self._saved,
+            self._terraform,
+            downloads,
+            self._baking,
+            elastic_teardown,
+            Resizing(spec, self._cloud, self._saved, self._elastic, self._controller, report),
+            report,
+        )
+        self._teardown = Teardown(
+            spec,
+            self.paths,
+            self._saved,
+            self._cloud,
+            DataGuard(spec, self._saved, self._configuration.collect),
+            elastic_teardown,
+            self._baking,
+            terraform=self._terraform,
+            elastic=self._elastic,
+            leaked=self._leaked,
+            route=self._route,
+            bastion=self._bastion,
+        )
 
-    @property
-    def users(self) -> Users:
-        """The people in the cluster's directory."""
-        return Users(Door(self._tools, self._controller))
-
-    @property
-    def groups(self) -> Groups:
-        """The groups in the cluster's directory."""
-        return Groups(Door(self._tools, self._controller))
-
-    @property
-    def container_images(self) -> ContainerImages:
-        """The container images that all nodes share."""
-        return ContainerImages(self._tools, self._controller)
-
-    def backup(self, path: Path) -> Backup:
-        """Write the directory and the accounting into a new file. The cluster works on meanwhile.
-
-        Raises:
-            InputError: the file is there already, or can't be written there.
-            ToolError: the controller could not make a backup; there is no file then.
-        """
-        return Backups(self._tools, self._controller).create(path)
-
-    def restore(self, path: Path, *, force: bool = False) -> Restored:
-        """Replace the directory and the accounting by those of a backup. Slurm and logins stop for some seconds.
-
-        Args:
-            force: also by those of another cluster, and while jobs run.
-
-        Raises:
-            InputError: the file is no backup, or does not fit; nothing was changed.
-            ToolError: it failed, and everything is as it was before.
-        """
-        with self._run("restore"):
-            return Backups(self._tools, self._controller).restore(path, force=force)
+    # --- the lifecycle -----
 
     def preflight(self) -> preflight.Report:
-        """Whether the cloud would do what is wished for. Reads only, except that the local cloud is started.
+        """Ask the cloud in advance whether it would accept the spec. Reads only, except that the local cloud is
+        started.
 
         Raises:
             GpuClusterError: see `errors`; what the cloud would refuse is in the report.
         """
-        cloud = self._tools.cloud
-        cloud.check(fresh=not self._tools.kept.begun)
-        cloud.start(to_build=False)
-        # Where nothing was built yet there is no state to read, and a backend that does not answer is no news.
-        return preflight.examine(self.spec, cloud, self.outputs() if self._tools.kept.begun else {})
-
-    def policies(self) -> iam.Policies:
-        """The rights that the cluster and its operator need. Reads only, except that the local cloud is started."""
-        cloud = self._tools.cloud
-        cloud.start(to_build=False)
-        outputs = self.outputs()
-        controller = handover.Outputs.parse(outputs).controller.id if outputs else None
-        access = cloud.access()
-        network = network_compartment(self.spec, access)
-        return iam.policies(
-            self.spec,
-            compartment_id=access.compartment_id,
-            controller_id=controller,
-            network_compartment_id=network,
-        )
+        self._cloud.check(fresh=not self._saved.may_exist)
+        self._cloud.start(to_build=False)
+        # Before the first run there is no state to read, and a backend may not answer yet.
+        return preflight.examine(self.spec, self._cloud, self.outputs() if self._saved.may_exist else {})
 
     def plan(self, *, preflight: bool = True) -> Plan:
         """What `apply` would change in the cloud. Nothing is changed, except that the local cloud is started.
 
         Args:
-            preflight: ask the cloud first whether it would do it.
+            preflight: ask the cloud in advance whether it would accept the spec.
 
         Raises:
             GpuClusterError: see `errors`; nothing was created.
@@ -170,7 +159,7 @@ class Cluster:
             with run.phase("plan"):
                 plan, replaced = self._provisioning.plan(terraform)
             for one in replaced:
-                self._tools.warn(f"apply would refuse this without --replace-nodes: {one}")
+                warn(self._on_event, "cluster", f"apply would refuse this without --replace-nodes: {one}")
             plan.file.unlink(missing_ok=True)
         return plan
 
@@ -182,71 +171,125 @@ class Cluster:
         drain_timeout: float = DRAIN_TIMEOUT,
         preflight: bool = True,
     ) -> Result:
-        """Make it so, and prove it: the cloud's resources, the hosts' configuration, the checks.
+        """Create or update the cluster, then verify it: the cloud's resources, the hosts' configuration, the checks.
 
         Args:
             delete_data: allow a plan that deletes or replaces the file system with the users' homes.
-            replace_nodes: allow one that makes permanent nodes anew that are still wished for, or the controller.
-            drain_timeout: seconds that jobs on nodes that go are given to end; with 0 they are requeued, or ended.
-            preflight: ask the cloud first whether it would do it.
+            replace_nodes: allow one that recreates permanent nodes that cluster.yml still asks for, or the controller.
+            drain_timeout: seconds that jobs on leaving nodes are given to end; with 0 they are requeued, or cancelled.
+            preflight: ask the cloud in advance whether it would accept the spec.
 
         Raises:
             VerifyError: everything was built, but a check failed or could not run.
-            GpuClusterError: see `errors`; what was built stays, and the next apply goes on from there.
+            GpuClusterError: see `errors`; what was built stays, and the next apply continues from there.
         """
         consent = Consent(delete_data, replace_nodes, drain_timeout)
         with self._run("apply") as run:
             terraform = self._provisioning.prepare(run, to_build=True, preflight=preflight)
-            changes = self._provisioning.build(terraform, run, consent)
-            landscape = self._hosts.reach(run)
-            configured = self._hosts.configure(landscape, run)
-            checks = self._hosts.check(landscape, run)
-            result = self._result(run, landscape, changes=changes, configured=configured, checks=checks)
+            changes = self._provisioning.apply(terraform, run, consent)
+            deployment = self._hosts.reach(run)
+            configured = self._configuration.apply(deployment, run)
+            checks = self._configuration.verify(deployment, run)
+            result = self._result(run, deployment, changes=changes, configured=configured, checks=checks)
         return result
 
     def verify(self) -> Result:
-        """Run the checks alone.
+        """Run the checks that `apply` ends with, and nothing else.
 
         Raises:
             VerifyError: a check failed or could not run.
         """
         with self._run("verify") as run:
             with run.phase("cloud"):
-                self._tools.cloud.start(to_build=False)
-            landscape = self._hosts.reach(run)
-            checks = self._hosts.check(landscape, run)
-            result = self._result(run, landscape, checks=checks)
+                self._cloud.start(to_build=False)
+            deployment = self._hosts.reach(run)
+            checks = self._configuration.verify(deployment, run)
+            result = self._result(run, deployment, checks=checks)
         return result
 
     def bake(self, pool: str) -> Result:
         """Bake an image for the elastic nodes of a pool, and let them boot from it: then they need no configuration.
 
         An instance is launched for it and removed afterwards. Ends with an apply. May be killed at any point and run
-        again: what was half made is removed first.
+        again: what was left unfinished is removed first.
 
         Raises:
-            InputError: there is no such pool, or its nodes do not come and go.
+            InputError: there is no such pool, or its nodes are permanent.
             GpuClusterError: see `errors`.
         """
         self._baking.check_pool(pool)
         with self._run("image bake") as run:
             self._provisioning.prepare(run, keep_variables=True)
             self._baking.clear(pool, run)
-            landscape = self._hosts.reach(run)
-            image = self._baking.bake(pool, landscape, run)
+            deployment = self._hosts.reach(run)
+            image = self._baking.bake(pool, deployment, run)
             baked = dict(run.phases)
         done = self.apply()
         self._baking.retire(pool, image)
         phases = {**{f"bake: {name}": took for name, took in baked.items()}, **done.phases}
         return replace(done, command="image bake", phases=phases, elapsed=run.elapsed)
 
+    def destroy(self, *, delete_data: bool = False) -> Result:
+        """Remove everything that `apply` made; what it did not make is left alone.
+
+        Args:
+            delete_data: delete the homes' file system even if users' files are in it.
+
+        Raises:
+            DataGuardError: there are users' files, or nobody can tell.
+        """
+        with self._run("destroy") as run:
+            terraform = self._provisioning.prepare(run, keep_variables=True)
+            removed = self._teardown.run(terraform, run, delete_data=delete_data)
+            result = Result(run.command, RunStatus.SUCCESS, run.elapsed, run.phases, changes=removed)
+        return result
+
+    # --- operations on a cluster that is deployed -----
+
+    @property
+    def users(self) -> Users:
+        """The users in the cluster's directory."""
+        return Users(DirectoryClient(self.spec, self._controller, self._on_event))
+
+    @property
+    def groups(self) -> Groups:
+        """The groups in the cluster's directory."""
+        return Groups(DirectoryClient(self.spec, self._controller, self._on_event))
+
+    @property
+    def container_images(self) -> ContainerImages:
+        """The container images that all nodes share."""
+        return ContainerImages(self.spec, self._saved, self._controller, self._on_event)
+
+    def backup(self, path: Path) -> Backup:
+        """Write the directory and the accounting into a new file. The cluster keeps working meanwhile.
+
+        Raises:
+            InputError: the file exists already, or can't be written there.
+            ToolError: the controller could not make a backup; no file is left then.
+        """
+        return Backups(self.spec, self._controller).create(path)
+
+    def restore(self, path: Path, *, force: bool = False) -> Restored:
+        """Replace the directory and the accounting by those of a backup. Slurm and logins stop for some seconds.
+
+        Args:
+            force: allow the backup of another cluster, and a restore while jobs run.
+
+        Raises:
+            InputError: the file is no backup, or does not fit; nothing was changed.
+            ToolError: it failed, and everything is as before.
+        """
+        with self._run("restore"):
+            return Backups(self.spec, self._controller).restore(path, force=force)
+
     def images(self) -> tuple[BakedImage, ...]:
         """The baked images of this cluster, the newest first."""
-        self._tools.cloud.start(to_build=False)
-        return self._tools.images().all()
+        self._cloud.start(to_build=False)
+        return self._images().all()
 
     def autoscaler_argv(self, words: Sequence[str]) -> list[str]:
-        """The command line that asks the autoscaler on the controller: `["status", "--output", "json"]`.
+        """The command line of the autoscaler's own program on the controller: `["status", "--output", "json"]`.
 
         Raises:
             InputError: no pool is elastic.
@@ -255,64 +298,30 @@ class Cluster:
         return self._controller.autoscaler_argv(words)
 
     def autoscaler_status(self) -> dict[str, Any]:
-        """What the autoscaler says of itself, its pools, and the jobs that wait for nodes.
+        """What the autoscaler reports of itself, its pools, and the jobs that wait for nodes.
 
         Raises:
-            ToolError: it gives no answer.
+            ToolError: it does not answer.
         """
         return self._controller.autoscaler_status()
 
-    def destroy(self, *, delete_data: bool = False) -> Result:
-        """Take everything away that `apply` made; what it did not make is left alone.
-
-        Args:
-            delete_data: delete the homes' file system even when users' files are in it.
+    def ssh_argv(self, host: str | None = None, command: Sequence[str] = ()) -> list[str]:
+        """The command line that logs in to a host (None: the controller), or runs a command there.
 
         Raises:
-            DataGuardError: there are users' files, or nobody could look.
+            ToolError: no such host, or nothing was applied yet.
         """
-        with self._run("destroy") as run:
-            terraform = self._provisioning.prepare(run, keep_variables=True)
-            gone = terraform.addresses()
-            if gone and not delete_data and self._deletes_homes(gone):
-                self._hosts.guard_data(run)
-            if self.spec.elastic_pools or self._tools.elastic().instances():
-                self._withdrawal.remove_all(run)
-            if gone:
-                self._provisioning.tear_down(terraform, run)
-            with run.phase("clean up"):
-                self._remove_orphans()
-                self._baking.retire_all()
-                self._forget()
-            result = Result(run.command, "success", run.elapsed, run.phases, changes=len(gone))
-        return result
+        return self._controller.ssh_argv(host, command)
+
+    # --- what there is to know about it -----
 
     def status(self) -> dict[str, Any]:
-        """What stands: the hosts, Slurm's view of them, the last run. Reads only.
-
-        Returns:
-            {name, state: "absent" | "present", last_run, hosts: [{name, address}], slurm: [{node, state, partition}],
-            autoscaler: its own status, None where no pool is elastic, {"error": ...} where it gives no answer}
-        """
-        run = last_run(self.paths) if self.paths.runs.is_dir() else None
-        answer: dict[str, Any] = {"name": self.spec.name, "state": "absent", "last_run": run, "hosts": [], "slurm": []}
-        answer["autoscaler"] = None
-        kept = self._tools.kept.hosts()
-        if not kept:
-            return answer
-        hosts = [{"name": host.name, "address": host.address} for host in kept]
-        slurm = self._controller.slurm_nodes() if self.spec.slurm.enabled else []
-        answer |= {"state": "present", "hosts": hosts, "slurm": slurm}
-        if self.spec.elastic_pools:
-            try:
-                answer["autoscaler"] = self.autoscaler_status()
-            except GpuClusterError as error:
-                answer["autoscaler"] = {"error": error.what}
-        return answer
+        """The hosts, Slurm's nodes, the autoscaler, the last run: see `operations.status`. Reads only."""
+        return status.status(self.spec, self.paths, self._saved, self._controller)
 
     def outputs(self) -> Mapping[str, Any]:
-        """Terraform's outputs, versioned (`contract_version`); empty where nothing was applied."""
-        return self._tools.terraform().outputs()
+        """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied."""
+        return self._terraform().outputs()
 
     def inventory(self) -> Mapping[str, Any]:
         """The Ansible inventory of the last run that reached the hosts.
@@ -328,25 +337,32 @@ class Cluster:
         loaded: Mapping[str, Any] = yaml.safe_load(file.read_text())
         return loaded
 
-    def ssh_argv(self, host: str | None = None, command: Sequence[str] = ()) -> list[str]:
-        """The command line that logs in to a host (the controller when none is named), or runs a command there.
-
-        Raises:
-            ToolError: no such host, or nothing was applied yet.
-        """
-        return self._controller.ssh_argv(host, command)
+    def policies(self) -> iam.Policies:
+        """The permissions that the cluster and its operator need. Reads only, except that the local cloud is
+        started."""
+        self._cloud.start(to_build=False)
+        outputs = self.outputs()
+        access = self._cloud.access()
+        return iam.policies(
+            self.spec,
+            compartment_id=access.compartment_id,
+            controller_id=handover.Outputs.parse(outputs).controller.id if outputs else None,
+            network_compartment_id=network_compartment(self.spec, access),
+        )
 
     def person_key(self, name: str) -> Path:
-        """Where the generated private key of a person lies."""
-        return self._tools.people.key(name)
+        """The path of a user's generated private key."""
+        return self._login_keys.private_key(name)
+
+    # --- runs -----
 
     def _run(self, command: str) -> AbstractContextManager[Run]:
-        return runs.run(command, self.paths, self._tools.on_event)
+        return runs.run(command, self.paths, self._on_event)
 
     def _result(
         self,
         run: Run,
-        landscape: Landscape,
+        deployment: Deployment,
         *,
         changes: int = 0,
         configured: PlaybookResult | None = None,
@@ -354,35 +370,61 @@ class Cluster:
     ) -> Result:
         return Result(
             run.command,
-            "success",
+            RunStatus.SUCCESS,
             run.elapsed,
             run.phases,
             roles=configured.roles if configured else {},
             changes=changes,
             changed={host: done.changed for host, done in configured.hosts.items()} if configured else {},
             checks=checks,
-            login=self._tools.people.logins(landscape.controller),
+            login=self._login_keys.login_commands(deployment.controller),
         )
 
-    def _deletes_homes(self, addresses: Sequence[str]) -> bool:
-        """Whether the homes' file system is ours to delete; one that cluster.yml only names is not."""
-        home = self.spec.storage.home
-        named = home.file_system_id or home.server or not home.enabled
-        return not named or any("oci_file_storage_file_system." in address for address in addresses)
+    # --- clients: made when they are needed, for the local cloud answers only after a run has started it -----
 
-    def _remove_orphans(self) -> None:
-        """Remove what an earlier run made and could not write into Terraform's state before it was killed."""
-        orphans = self._tools.orphans()
-        orphans.remove(orphans.find())
+    def _terraform(self, env: Mapping[str, str] | None = None) -> Terraform:
+        marked = {**runs.mark(self.paths), **(env or {})}
+        return Terraform(self.paths, self._terraform_program, marked, self._on_event, backend=self._backend)
 
-    def _forget(self) -> None:
-        """Forget the cluster on this machine: keys, connections, working copies. The diary stays."""
-        self._tools.route().close()
-        self._tools.bastion().forget()
-        for folder in (self.paths.ssh, self.paths.ansible):
-            shutil.rmtree(folder, ignore_errors=True)
-        self._tools.kept.forget()
-        self._tools.terraform().forget()
-        for name in ("provider", "terraform.rc"):
-            (self.paths.root / name).unlink(missing_ok=True)
-        self._tools.cloud.stop_if_empty()
+    @cached_property
+    def _terraform_program(self) -> Path:
+        return find_program(cache_dir())
+
+    @cached_property
+    def _backend(self) -> BackendConfig:
+        state, cloud = self.spec.state, self.spec.cloud
+        return backends.desired(
+            state.backend,
+            state.config,
+            cluster=self.spec.name,
+            local_file=self.paths.terraform_state,
+            region=cloud.region,
+            profile=cloud.profile,
+        )
+
+    def _ansible(self) -> Ansible:
+        return Ansible(self.paths, self._route().config, runs.mark(self.paths), self._on_event)
+
+    def _route(self) -> SshClient:
+        return SshClient(self.paths, self._cloud.ssh_key())
+
+    def _bastion(self) -> Bastion:
+        return Bastion(self._cloud.access(), self.paths, self._on_event)
+
+    def _instances(self) -> PoolMembers:
+        return PoolMembers(self._cloud.access(), self._on_event)
+
+    def _elastic(self) -> ElasticInstances:
+        return ElasticInstances(self._cloud.access(), self._tag, self._on_event)
+
+    def _images(self) -> BakedImages:
+        return BakedImages(self._cloud.access(), self._tag, self._on_event)
+
+    def _leaked(self) -> LeakedResources:
+        network, home = self.spec.network, self.spec.storage.home
+        named = (network.vcn_id, network.public_subnet_id, network.private_subnet_id, home.file_system_id)
+        return LeakedResources(self._cloud.access(), self._tag, self._on_event, keep={one for one in named if one})
+
+    @property
+    def _tag(self) -> tuple[str, str]:
+        return (handover.CLUSTER_TAG, self.spec.name)

@@ -1,23 +1,23 @@
 """Every way in which gpucluster fails, and the exit code of each.
 
-The codes stand together here, so that each has one meaning::
+All codes are listed here, so that each has one meaning::
 
     0    success
     1    GpuClusterError         failed
-         |- ToolError            a program or a service that we drive said no
+         |- ToolError            a program or a service that we use refused or failed
          |  |- ProcessError
          |  |- PartlyDone
          |  |- TerraformError
          |  |- AnsibleError
          |  `- CloudError
-         `- VerifyError          the cluster stands, but a check failed or could not run
+         `- VerifyError          the cluster is built, but a check failed or could not run
     2    InputError              the input is wrong; nothing was created
          PreflightError          the cloud would refuse it; nothing was created
     3    (no error)              plan --detailed-exitcode: there are changes
     4    LockedError             another run holds this cluster
     5    EnvironmentFault        this machine lacks something that is needed
-    6    DataGuardError          users' data would be lost; say --delete-data to go on
-    7    ReplacementError        nodes would be replaced; say --replace-nodes to go on
+    6    DataGuardError          users' data would be lost; pass --delete-data to continue
+    7    ReplacementError        nodes would be replaced; pass --replace-nodes to continue
     130  Interrupted             Ctrl-C or SIGTERM
 
 The library raises; only the command line turns an error into text and an exit code.
@@ -89,7 +89,7 @@ class InputError(GpuClusterError):
 
 @dataclass(frozen=True)
 class PreflightFinding:
-    """What a look before a run found: how bad it is, which check it was, why, and what to do about it."""
+    """One finding of a preflight: how serious it is, which check it was, the reason, and what to do about it."""
 
     level: Literal["error", "warning", "note"]
     check: str
@@ -102,7 +102,7 @@ class PreflightFinding:
 
 
 class PreflightError(GpuClusterError):
-    """What is wished for would fail in the cloud. `findings` holds everything that was found, errors first."""
+    """The cloud would refuse the spec. `findings` holds everything that was found, errors first."""
 
     exit_code = EXIT_INPUT
 
@@ -135,7 +135,7 @@ class DataGuardError(GpuClusterError):
 
 
 class ReplacementError(GpuClusterError):
-    """Nodes that cluster.yml still wishes for, or the controller, would be deleted or made anew."""
+    """Nodes that cluster.yml still asks for, or the controller, would be deleted or recreated."""
 
     exit_code = EXIT_REPLACEMENT
 
@@ -147,11 +147,11 @@ class Interrupted(GpuClusterError):
 
 
 class ToolError(GpuClusterError):
-    """A program or a service that we drive refused."""
+    """A program or a service that we use refused or failed."""
 
 
 class ProcessError(ToolError):
-    """A program ended with a status other than zero. `stderr` and `stdout` are what it said."""
+    """A program ended with a status other than zero. `stderr` and `stdout` are its output."""
 
     def __init__(
         self,
@@ -170,18 +170,18 @@ class ProcessError(ToolError):
 
 
 class PartlyDone(ToolError):
-    """A part of what was asked for did not work. `done` is what did: the record that would have been returned.
+    """A part of an operation failed. `done` is the result of the rest: the record that would have been returned.
 
-    `told` is the same in words, where somebody has put them: lines under the text.
+    `done_text` is the same as text, lines under the message; empty unless the command line has set it.
     """
 
     def __init__(self, what: str, *, done: Any, where: str = "", hint: str = "") -> None:
         super().__init__(what, where=where, hint=hint)
         self.done = done
-        self.told = ""
+        self.done_text = ""
 
     def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  {line}" for line in self.told.splitlines())])
+        return "\n".join([super().__str__(), *(f"  {line}" for line in self.done_text.splitlines())])
 
 
 class TerraformError(ToolError):
@@ -198,7 +198,7 @@ class AnsibleError(ToolError):
 class CloudError(ToolError):
     """The cloud's API refused; the text carries its status, code and request id.
 
-    `status` is that of HTTP, 0 where there was no answer; `date` is the answer's Date header, empty without one.
+    `status` is that of HTTP, 0 without an answer; `date` is the answer's Date header, empty without one.
     """
 
     def __init__(
@@ -211,4 +211,4 @@ class CloudError(ToolError):
 
 
 class VerifyError(GpuClusterError):
-    """The cluster stands, but one of the checks at the end failed or could not run."""
+    """The cluster is built, but one of the checks at the end failed or could not run."""

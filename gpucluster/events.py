@@ -1,11 +1,11 @@
-"""What the library announces while it works. The caller decides how it looks.
+"""What the library reports while it works. The caller decides how it is shown.
 
-`kind` says what the event is about, `status` how that thing stands:
+`kind` says what an event is about (`EventKind`), `status` how that thing is doing:
 
-    phase     started | done | failed | interrupted      a part of a run; `elapsed` when it ends
+    phase     started | done | failed | interrupted      a part of a run (`PhaseStatus`); `elapsed` when it ends
     resource  creating | created | updating | updated | deleting | deleted | failed | cached | running | ...
     task      ok | changed | failed | unreachable | skipped      one Ansible task on one host
-    check     pass | fail | not_run | skip       one judgement of `verify`
+    check     pass | fail | not_run | skip       one check of `verify`
     log       info | warning | error
     result    success | failed | ...             the last event of a run; `data` is the whole result
 """
@@ -16,12 +16,44 @@ import threading
 import time as _time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
+
+
+class EventKind(StrEnum):
+    """What an event is about."""
+
+    PHASE = "phase"
+    RESOURCE = "resource"
+    TASK = "task"
+    CHECK = "check"
+    LOG = "log"
+    RESULT = "result"
+
+
+class PhaseStatus(StrEnum):
+    """How a phase of a run is doing."""
+
+    STARTED = "started"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+class LogLevel(StrEnum):
+    """How important a log event is."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 @dataclass(frozen=True)
 class Event:
-    """One announcement. `elapsed` is in seconds, `time` in seconds since the epoch; `data` holds JSON values."""
+    """One report. `elapsed` is in seconds, `time` in seconds since the epoch; `data` holds JSON values.
+
+    `kind` and `status` are plain strings in JSON. A `status` of resources may be any word: clouds have many.
+    """
 
     kind: str
     name: str
@@ -52,12 +84,17 @@ def ignore(_event: Event) -> None:
     """A sink for callers that do not listen."""
 
 
+def warn(on_event: Sink, name: str, message: str) -> None:
+    """Report a warning about the thing called `name`."""
+    on_event(Event(EventKind.LOG, name, LogLevel.WARNING, message))
+
+
 def one_at_a_time(sink: Sink) -> Sink:
-    """The same sink, told of one event after the other: several threads may announce what they do."""
+    """The same sink, called with one event after the other: several threads may report what they do."""
     lock = threading.RLock()
 
-    def announce(event: Event) -> None:
+    def report(event: Event) -> None:
         with lock:
             sink(event)
 
-    return announce
+    return report

@@ -1,4 +1,8 @@
-"""Where things lie (our own data, a cluster's state, the local cloud's home), and how a private file is written."""
+"""Paths: our own data, a cluster's state, the local cloud's home, the cache. And how a private file is written.
+
+The autoscaler on the controller imports this module, too, and has fewer packages there: what only the operator's
+machine needs is imported inside functions.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,9 @@ STATE_DIRECTORY = ".gpucluster"
 
 
 def _data_dir(name: str) -> Path:
-    """`terraform/` and `ansible/` stand beside the package in a checkout and inside it in a wheel."""
+    """`terraform/` and `ansible/` are beside the package in a checkout, and inside it in a wheel."""
     package = Path(__file__).resolve().parent
-    # First inside: beside an installed package stands ansible-core's own folder `ansible`.
+    # First inside: beside an installed package is ansible-core's own folder `ansible`.
     for candidate in (package / "_data" / name, package.parent / name):
         if candidate.is_dir():
             return candidate
@@ -38,27 +42,32 @@ def ansible_dir() -> Path:
 
 
 def local_cloud_home() -> Path:
-    """Where the local cloud keeps everything: one per user of this machine, unless GPUCLUSTER_HOME names another."""
+    """Where the local cloud stores everything: one per user of this machine, unless GPUCLUSTER_HOME names another.
+
+    Local clouds of earlier versions are here: this path must not change.
+    """
     chosen = os.environ.get("GPUCLUSTER_HOME")
     if chosen:
         return Path(chosen).resolve()
     if os.geteuid() == 0:
         return Path("/var/lib/gpucluster")
-    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(base) / "gpucluster"
+    import platformdirs
+
+    return platformdirs.user_data_path("gpucluster")
 
 
 def cache_dir() -> Path:
-    """Where what was downloaded is kept; all of it can be deleted at any time."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "gpucluster"
+    """Where downloads are stored; all of it can be deleted at any time."""
+    import platformdirs
+
+    return platformdirs.user_cache_path("gpucluster")
 
 
 @dataclass(frozen=True)
 class ClusterPaths:
-    """What belongs to one cluster, all of it in `.gpucluster/` beside its cluster.yml.
+    """The files of one cluster, all of them in `.gpucluster/` beside its cluster.yml.
 
-    The folder is private (0700): Terraform's state and a key pair lie in it.
+    The folder is private (0700): it holds Terraform's state and a key pair.
     """
 
     root: Path
@@ -75,7 +84,7 @@ class ClusterPaths:
 
     @property
     def runs(self) -> Path:
-        """The journal: one file a run."""
+        """The run log: one file a run."""
         return self.root / "runs"
 
     @property

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -18,6 +20,9 @@ from gpucluster.waiting import wait_until
 
 _TAIL = 2000
 _POLL = 0.1
+_CREDENTIALS = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+# Shown by `--debug`. It must not contain an environment or an input, which may hold secrets.
+_log = logging.getLogger(__name__)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -34,6 +39,11 @@ class Completed:
 def without_colour(text: str) -> str:
     """The text without the escape sequences for colours of a terminal."""
     return _COLOURS.sub("", text)
+
+
+def _shown(text: str) -> str:
+    """The text for the log: without colour, and without the password of a URL that somebody may have configured."""
+    return _CREDENTIALS.sub(r"\1:***@", without_colour(text))
 
 
 def _missing(program: str) -> EnvironmentFault:
@@ -73,6 +83,7 @@ def run(
         ProcessError: it was killed after `timeout`, or it failed and `check` is set.
     """
     data = input.encode() if isinstance(input, str) else input
+    _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
         done = subprocess.run(
             list(argv),
@@ -97,6 +108,7 @@ def run(
         done.stdout.decode(errors="replace"),
         done.stderr.decode(errors="replace"),
     )
+    _log_end(result)
     if check:
         _raise_unless_ok(result)
     return result
@@ -109,6 +121,7 @@ def transfer(argv: Sequence[str], *, source: IO[bytes] | None = None, target: IO
         source: its standard input, from the file's present position; None gives it an empty one.
         target: the file for its standard output; None puts it into the result.
     """
+    _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
         done = subprocess.run(
             list(argv),
@@ -120,7 +133,9 @@ def transfer(argv: Sequence[str], *, source: IO[bytes] | None = None, target: IO
     except FileNotFoundError as error:
         raise _missing(argv[0]) from error
     out = (done.stdout or b"").decode(errors="replace")
-    return Completed(tuple(argv), done.returncode, out, done.stderr.decode(errors="replace"))
+    result = Completed(tuple(argv), done.returncode, out, done.stderr.decode(errors="replace"))
+    _log_end(result)
+    return result
 
 
 def stream(
@@ -143,6 +158,7 @@ def stream(
         input: its standard input, a few kilobytes at most.
         private: files that the program creates are readable for the owner only (umask 077).
     """
+    _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
         child = subprocess.Popen(
             list(argv),
@@ -173,7 +189,16 @@ def stream(
         reader.join(timeout=5)
         child.stdout.close()
         child.stderr.close()
-    return Completed(tuple(argv), child.returncode, "".join(out), "".join(errors))
+    result = Completed(tuple(argv), child.returncode, "".join(out), "".join(errors))
+    _log_end(result)
+    return result
+
+
+def _log_end(done: Completed) -> None:
+    """The status and what the program wrote for people; its standard output is data, and may be a whole backup."""
+    for line in done.stderr.splitlines():
+        _log.debug("%s: %s", done.argv[0], _shown(line))
+    _log.debug("%s ended with status %d", done.argv[0], done.returncode)
 
 
 def _drain(source: Iterable[bytes], lines: list[str], on_line: Callable[[str], None]) -> None:
@@ -211,6 +236,7 @@ def _pump(child: subprocess.Popen[bytes], out: list[str], on_line: Callable[[str
 
 def call(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
     """Run a program on our own terminal (such as ssh) and return its exit status."""
+    _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
         return subprocess.run(list(argv), env=None if env is None else dict(env), check=False).returncode
     except FileNotFoundError as error:
@@ -221,6 +247,7 @@ def spawn_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | Non
     """Start a program that runs on after we have ended. Its output is appended to `log` (0600). Returns its pid."""
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    _log.debug("start: %s, its output is in %s", _shown(shlex.join(argv)), log)
     try:
         child = subprocess.Popen(
             list(argv),

@@ -10,3 +10,8 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
         plural: the noun for any other number than one, where adding an `s` is not enough.
     """
     return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
+
+
+def printable(text: str) -> str:
+    """The text on one line, with an escape for each character that could move a cursor or hide other text."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

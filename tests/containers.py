@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gpucluster.localcloud import machines
+from gpucluster.localcloud.image.base_image import ensure_image
+from gpucluster.localcloud.podman.command import probe
 from gpucluster.paths import local_cloud_home
 
 
 def need_containers() -> None:
     """Skip the test where this host can't run containers, and say why."""
-    problems = machines.probe()
+    problems = probe()
     if problems:
         pytest.skip("; ".join(problems))
 
@@ -18,4 +19,4 @@ def need_containers() -> None:
 def base_image() -> str:
     """The name of the local cloud's image, which is made if it is nowhere. Without containers: skipped."""
     need_containers()
-    return machines.ensure_image(local_cloud_home()).reference
+    return ensure_image(local_cloud_home()).reference

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.metadata
 import io
 import json
 import os
@@ -22,14 +23,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 from gpucluster import process
 from gpucluster.artifacts.cache import assembling, forget_old, key_of, link, sha256_of
 from gpucluster.errors import EnvironmentFault, ProcessError
 from gpucluster.events import Event, Sink
 from gpucluster.paths import ansible_dir, cache_dir
 
-# What the autoscaler and join.yml import. Ranges, so that the versions of a mirror will do.
-REQUIREMENTS = ("ansible-core>=2.18,<2.19", "oci>=2.150", "pyyaml>=6.0")
+# What the autoscaler and join.yml import, of the packages that this one requires.
+_IMPORTED = ("ansible-core", "oci", "pyyaml")
 # The Python of a controller by its operating system: the system's own if it is new enough, else the newest in the
 # system's repositories.
 _PYTHONS: Mapping[tuple[str, str], str] = {
@@ -73,6 +76,21 @@ def python_of(operating_system: str | None, version: str | None) -> str | None:
     return _PYTHONS.get((system, release)) or _PYTHONS.get((system, release.partition(".")[0]))
 
 
+def requirements(python: str) -> tuple[str, ...]:
+    """What the autoscaler requires on a host with this Python, as its package's metadata says.
+
+    Version ranges, so that what a mirror offers will do. pip evaluates the markers of a requirement for the Python that
+    runs pip, not for the one that it downloads for, so they are evaluated here.
+    """
+    condition = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    listed = (Requirement(line) for line in importlib.metadata.requires("gpucluster") or ())
+    return tuple(
+        f"{needed.name}{needed.specifier}"
+        for needed in listed
+        if needed.name in _IMPORTED and (needed.marker is None or needed.marker.evaluate(condition))
+    )
+
+
 def ensure(target: Target, own_directory: Path | None, version: str, on_event: Sink) -> Path:
     """The folder with every wheel for the controller, and `wheels.json`, which names ours.
 
@@ -89,7 +107,7 @@ def ensure(target: Target, own_directory: Path | None, version: str, on_event: S
     with _readable_errors(root):
         root.mkdir(parents=True, exist_ok=True)
         packages = _packages(root, target, own_directory, on_event)
-        name, data = _own_wheel(version)
+        name, data = _own_wheel(version, requirements(target.python))
         sums = {**json.loads((packages / INDEX).read_text())["sha256"], name: hashlib.sha256(data).hexdigest()}
         key = key_of([target.python, sums])
         folder = root / f"set-{key}"
@@ -120,13 +138,12 @@ def _packages(root: Path, target: Target, own_directory: Path | None, on_event: 
     given = (
         sorted(f"{file.name} {file.stat().st_size}" for file in own_directory.glob("*.whl")) if own_directory else []
     )
-    key = key_of([REQUIREMENTS, target.python, target.architecture, str(own_directory), given])
+    needed = requirements(target.python)
+    key = key_of([needed, target.python, target.architecture, str(own_directory), given])
     folder = root / f"packages-{key}"
     if (folder / INDEX).exists():
         return folder
-    on_event(
-        Event("log", "wheels", "info", f"downloading the controller's Python packages ({', '.join(REQUIREMENTS)})")
-    )
+    on_event(Event("log", "wheels", "info", f"downloading Python packages for the controller ({', '.join(needed)})"))
     sums: dict[str, str] = {}
     with assembling(folder, INDEX, {"version": _VERSION, "sha256": sums}) as scratch:
         _download(scratch, target.python, target.architecture, own_directory)
@@ -143,7 +160,7 @@ def _download(folder: Path, python: str, architecture: str, own_directory: Path 
     if own_directory is not None:
         argv += ["--no-index", f"--find-links={own_directory}"]
     try:
-        process.run([*argv, *REQUIREMENTS], timeout=_DOWNLOAD_TIMEOUT)
+        process.run([*argv, *requirements(python)], timeout=_DOWNLOAD_TIMEOUT)
     except ProcessError as error:
         if "No module named pip" in error.stderr:
             hint = f"Install it: {sys.executable} -m ensurepip, or the package python3-pip"
@@ -154,17 +171,17 @@ def _download(folder: Path, python: str, architecture: str, own_directory: Path 
         raise EnvironmentFault(what, where=where, hint=_HINT) from error
 
 
-def _own_wheel(version: str) -> tuple[str, bytes]:
+def _own_wheel(version: str, needed: tuple[str, ...]) -> tuple[str, bytes]:
     """Build a wheel of the running package for the controller. Returns its name and its bytes.
 
     It only has the autoscaler's entry point and dependencies: a controller creates no clusters.
     """
     content = dict(_own_files())
-    digest = key_of([REQUIREMENTS, {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}])
+    digest = key_of([needed, {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}])
     version = f"{version}+{digest}"
     info = f"gpucluster-{version}.dist-info"
     metadata = ["Metadata-Version: 2.1", "Name: gpucluster", f"Version: {version}", "Requires-Python: >=3.11"]
-    metadata += [f"Requires-Dist: {requirement}" for requirement in REQUIREMENTS]
+    metadata += [f"Requires-Dist: {requirement}" for requirement in needed]
     tags = "Wheel-Version: 1.0\nGenerator: gpucluster\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     content |= {
         f"{info}/METADATA": "".join(f"{line}\n" for line in metadata).encode(),

@@ -1,7 +1,7 @@
 """The command line: options in, one call on `Cluster`, an exit code out.
 
-Only here: the environment's variables, questions to the user, `sys.exit`. `base` has what commands share; each other
-module registers the commands of one subject by being imported.
+Only here: environment variables as options, questions to the user, `sys.exit`. `base` has what commands share; each
+other module registers the commands of one subject when it is imported. May import everything.
 """
 
 from __future__ import annotations
@@ -14,11 +14,23 @@ from typing import Any, NoReturn
 import click
 
 from gpucluster import __version__
-from gpucluster.cli import autoscaling, backup, clusters, images, local, people, software
+from gpucluster.cli import autoscaling, backup, clusters, groups, images, local, software, users
 from gpucluster.cli.base import DEFAULT_FILES, cli
 from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED
 
-__all__ = ["DEFAULT_FILES", "autoscaling", "backup", "cli", "clusters", "images", "local", "main", "people", "software"]
+__all__ = [
+    "DEFAULT_FILES",
+    "autoscaling",
+    "backup",
+    "cli",
+    "clusters",
+    "groups",
+    "images",
+    "local",
+    "main",
+    "software",
+    "users",
+]
 
 
 def _stop(_number: int, _frame: Any) -> NoReturn:
@@ -26,7 +38,7 @@ def _stop(_number: int, _frame: Any) -> NoReturn:
 
 
 def main() -> None:
-    """Run the command line. An unexpected exception is our bug: it goes into a file, with a sentence about it."""
+    """Run the command line. An unexpected exception is our bug: its traceback goes to a file to report."""
     signal.signal(signal.SIGTERM, _stop)
     try:
         cli.main(prog_name="gpucluster")

@@ -1,4 +1,4 @@
-"""The commands about the autoscaler, which answers them itself, on the controller."""
+"""The commands of the autoscaler. Its own program on the controller answers all of them but `simulate`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gpucluster.cli.base import Context, cli, cluster_of, command, reporting
 
 @cli.group("autoscaler")
 def autoscaler() -> None:
-    """What launches and removes elastic nodes, on the controller."""
+    """Inspect and control the autoscaler, which launches and removes elastic nodes."""
 
 
-def _ask_autoscaler(context: Context, *words: str) -> NoReturn:
-    """Run the autoscaler's own program on the controller; its words and its exit status are ours."""
+def _run_remotely(context: Context, *words: str) -> NoReturn:
+    """Run the autoscaler's own program on the controller; its output and its exit status become ours."""
     with cluster_of(context) as (cluster, _shown):
         kind = "json" if context.output == "json" else "text"
         argv = cluster.autoscaler_argv([*words, "--output", kind])
@@ -27,55 +27,56 @@ def _ask_autoscaler(context: Context, *words: str) -> NoReturn:
 
 @command("status", parent=autoscaler)
 def autoscaler_status(context: Context) -> None:
-    """Show its health, its nodes, and the jobs that wait for some."""
-    _ask_autoscaler(context, "status")
+    """Show its health, its nodes, and the jobs that wait for nodes."""
+    _run_remotely(context, "status")
 
 
 @command("plan", parent=autoscaler)
-@click.option("--dry-run", is_flag=True, required=True, help="It only ever shows; the word is there to be sure.")
+@click.option("--dry-run", is_flag=True, required=True, help="Required: this command only shows, it changes nothing.")
 def autoscaler_plan(context: Context, dry_run: bool) -> None:
     """Show what it would do now."""
-    _ask_autoscaler(context, "plan", "--dry-run")
+    _run_remotely(context, "plan", "--dry-run")
 
 
 @command("explain", parent=autoscaler)
 @click.argument("subject", metavar="JOB|NODE")
 def autoscaler_explain(context: Context, subject: str) -> None:
-    """Show why a job waits, or why a node came, went or did not come."""
-    _ask_autoscaler(context, "explain", subject)
+    """Explain why a job waits, or why a node was launched, removed or not launched."""
+    _run_remotely(context, "explain", subject)
 
 
 @command("pause", parent=autoscaler)
 @click.argument("reason", required=False)
 def autoscaler_pause(context: Context, reason: str | None) -> None:
-    """Let it launch and remove nothing until `resume`."""
-    _ask_autoscaler(context, "pause", *([reason] if reason else []))
+    """Stop launching and removing nodes until `resume`."""
+    _run_remotely(context, "pause", *([reason] if reason else []))
 
 
 @command("resume", parent=autoscaler)
 def autoscaler_resume(context: Context) -> None:
-    """Let it go on after `pause`."""
-    _ask_autoscaler(context, "resume")
+    """Continue after `pause`."""
+    _run_remotely(context, "resume")
 
 
 @autoscaler.command(
     "simulate",
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
     options_metavar="",
-    short_help="Run jobs of the past against a policy; needs no cluster.",
+    short_help="Replay past jobs against a policy; needs no cluster.",
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TRACE... [OPTIONS]")
 @click.pass_context
 def autoscaler_simulate(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Run jobs of the past against a policy: how long would they wait, and what would it cost? Needs no cluster."""
+    """Replay past jobs against a policy: how long would they wait, and what would it cost? Needs no cluster."""
     import argparse
 
-    above = ctx.find_root().params.get("output") or "auto"
-    with reporting(Context(None, above)):
+    above = ctx.find_root().params
+    output = above.get("output") or "auto"
+    with reporting(Context(None, output, debug=bool(above.get("debug")))):
         from gpucluster.autoscaler import simulate
 
         parser = argparse.ArgumentParser(prog="gpucluster autoscaler simulate")
         simulate.add_arguments(parser)
-        parser.set_defaults(output="json" if above == "json" else "text")
+        parser.set_defaults(output="json" if output == "json" else "text")
         status = simulate.run(parser.parse_args(words))
     sys.exit(status)

@@ -1,4 +1,4 @@
-"""The commands that take a cluster's people and accounts away in a file, and bring them back."""
+"""The commands that back up a cluster's users and accounting to a file, and restore them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpucluster.cli.base import Context, cluster_of, command
+from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
     from gpucluster.operations.backup import Restored
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 @command("backup")
 @click.argument("path", metavar="[FILE]", required=False, type=click.Path(dir_okay=False))
 def backup(context: Context, path: str | None) -> None:
-    """Write the directory of people and Slurm's accounting into FILE.
+    """Write the directory of users and Slurm's accounting to FILE.
 
-    Without FILE it is NAME-TIME.tar.gz in this folder. The hashes of passwords are in it: only you may read it. A file
-    that is there is never overwritten.
+    Default for FILE: NAME-TIME.tar.gz in this folder. It holds the hashes of passwords: only you may read it. An
+    existing file is never overwritten.
     """
     from datetime import datetime
     from pathlib import Path
@@ -31,11 +32,11 @@ def backup(context: Context, path: str | None) -> None:
 
 @command("restore")
 @click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
-@click.option("--force", is_flag=True, help="Also the backup of another cluster, and while jobs run.")
+@click.option("--force", is_flag=True, help="Allow the backup of another cluster, and a restore while jobs run.")
 def restore(context: Context, path: str, force: bool) -> None:
-    """Replace the directory of people and Slurm's accounting by those of FILE.
+    """Replace the directory of users and Slurm's accounting by those of FILE.
 
-    Everything is checked before anything is touched. Logins and Slurm stop for some seconds; jobs that wait stay.
+    Everything is checked before anything is changed. Logins and Slurm stop for some seconds; waiting jobs stay.
     """
     from pathlib import Path
 
@@ -49,20 +50,22 @@ def restore(context: Context, path: str, force: bool) -> None:
 
 def _content(counts: dict[str, object]) -> str:
     jobs = counts["accounting_jobs"]
-    accounted = "no accounting" if jobs is None else f"{jobs} jobs in the accounting"
-    return f"{counts['people']} people, {counts['groups']} groups, {accounted}"
+    accounted = f"{count(jobs, 'job')} in the accounting" if isinstance(jobs, int) else "no accounting"
+    people, groups = (int(str(counts[key])) for key in ("people", "groups"))
+    return f"{count(people, 'user')}, {count(groups, 'group')}, {accounted}"
 
 
 def _consequences(done: Restored) -> list[str]:
-    from gpucluster.operations.accounts import printable
-
-    lines = [f"What was there before is kept on the controller: {done.kept_aside}"]
-    for names, then in (
+    lines = [f"The data from before the restore is on the controller: {done.kept_aside}"]
+    for names, consequence in (
         (done.returned, "can log in again: removed or disabled since the backup"),
         (done.dropped, "not in the directory any more: added since the backup"),
     ):
         if names:
-            lines.append(f"{', '.join(map(printable, names))}: {then}")
+            lines.append(f"{', '.join(map(printable, names))}: {consequence}")
     if done.ended_jobs:
-        lines.append(f"{done.ended_jobs} jobs ran at the time of the backup, and are gone: they count as ended now")
+        jobs = count(done.ended_jobs, "job")
+        lines.append(
+            f"{jobs} ran at the time of the backup, and Slurm does not know them any more: they count as ended now"
+        )
     return lines + [f"not done yet: {printable(one)}" for one in done.unfinished]

@@ -1,4 +1,5 @@
-"""What every command shares: the root group, the options before and after its name, the way to a cluster and back.
+"""What all commands share: the root group, the options before and after a command's name, the way to a `Cluster` and
+from its errors to an exit code.
 
 Everything heavy is imported inside functions, so that `--help` costs little more than Python itself.
 """
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpucluster import __version__
+from gpucluster.cli.debug import debugging, show_traceback
 from gpucluster.errors import EXIT_INTERRUPTED, GpuClusterError, InputError, Interrupted
 
 if TYPE_CHECKING:
@@ -27,21 +29,22 @@ EXIT_CODES = """\b
 Exit codes:
   0    success
   1    failed (also: a check of verify failed or could not run)
-  2    bad input, or the cloud would not do it; nothing was created
+  2    bad input, or the cloud would refuse it; nothing was created
   3    plan --detailed-exitcode: there are changes
   4    another run holds this cluster
   5    this machine lacks something that is needed
-  6    users' data would be lost; say --delete-data to go on
-  7    nodes would be replaced; say --replace-nodes to go on
-  130  interrupted; run the same command again to go on"""
+  6    users' data would be lost; pass --delete-data to continue
+  7    nodes would be replaced; pass --replace-nodes to continue
+  130  interrupted; run the same command again to continue"""
 
 
 class Context:
-    """What the options before the command say."""
+    """The values of the options that all commands share."""
 
-    def __init__(self, file: str | None, output: str) -> None:
+    def __init__(self, file: str | None, output: str, *, debug: bool = False) -> None:
         self._file = file
         self.output = output
+        self.debug = debug
 
     @property
     def file(self) -> Path:
@@ -60,14 +63,14 @@ class Context:
         )
 
     def spec(self) -> ClusterSpec:
-        """The validated wish."""
+        """The validated content of the cluster file."""
         from gpucluster.spec import load
 
         return load(self.file)
 
 
 def options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--file` and `--output`, understood before and after the command's name."""
+    """`--file`, `--output` and `--debug`, understood before and after the command's name."""
     file = click.option(
         "-f", "--file", type=click.Path(dir_okay=False), envvar="GPUCLUSTER_FILE",
         help="The cluster file. Default: cluster.yml, else inventories/local/cluster.yml.",
@@ -76,17 +79,27 @@ def options(function: Callable[..., Any]) -> Callable[..., Any]:
         "-o", "--output", type=click.Choice(["auto", "text", "json"]), envvar="GPUCLUSTER_OUTPUT",
         help="auto: live on a terminal, lines in a pipe. json: one event a line, the result last.",
     )  # fmt: skip
-    return file(output(function))
+    debug = click.option(
+        "--debug", is_flag=True, envvar="GPUCLUSTER_DEBUG",
+        help="Show the commands that are run, all output of Terraform and Ansible, and tracebacks.",
+    )  # fmt: skip
+    return file(output(debug(function)))
 
 
 def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
-    """A command of `gpucluster` that takes the common options and hands its function a `Context`."""
+    """A command of `gpucluster` that takes the common options and passes a `Context` to its function."""
 
     def register(function: Callable[..., None]) -> click.Command:
         @click.pass_context
-        def call(ctx: click.Context, /, file: str | None, output: str | None, **arguments: Any) -> None:
+        def call(ctx: click.Context, /, file: str | None, output: str | None, debug: bool, **arguments: Any) -> None:
             above = ctx.find_root().params
-            function(Context(file or above.get("file"), output or above.get("output") or "auto"), **arguments)
+            context = Context(
+                file or above.get("file"),
+                output or above.get("output") or "auto",
+                debug=debug or bool(above.get("debug")),
+            )
+            with debugging(context.debug):
+                function(context, **arguments)
 
         call.__doc__ = function.__doc__
         call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
@@ -103,22 +116,25 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click
 )
 @click.version_option(__version__, prog_name="gpucluster")
 @options
-def cli(file: str | None, output: str | None) -> None:
-    """GPU clusters on Oracle Cloud Infrastructure, and the same cluster on this machine.
+def cli(file: str | None, output: str | None, debug: bool) -> None:
+    """Create and operate GPU clusters on Oracle Cloud Infrastructure, or the same cluster on this machine.
 
-    One file says what is wanted; `apply` makes it so and proves it.
+    One file describes the cluster; `apply` creates or updates it, then verifies it.
     """
 
 
 @contextlib.contextmanager
 def reporting(context: Context) -> Iterator[Reporter]:
-    """A reporter, and the way from an error to text and exit code."""
+    """A reporter; errors in this block become text and an exit code."""
     from gpucluster.cli.output import reporter
 
-    shown = reporter(context.output)
+    # A moving status line and debug lines would overwrite each other.
+    shown = reporter("text" if context.debug and context.output == "auto" else context.output)
     try:
         yield shown
     except GpuClusterError as error:
+        if context.debug:
+            show_traceback()
         shown.error(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
@@ -142,7 +158,7 @@ PROVIDER = click.option(
     "--provider", type=click.Choice(["bundled", "registry"]), default="bundled", envvar="GPUCLUSTER_PROVIDER",
     help="Terraform's provider on the local cloud: ours, or the real oracle/oci from where Terraform finds it.",
 )  # fmt: skip
-DELETE_DATA = click.option("--delete-data", is_flag=True, help="Allow that users' files in the home share are deleted.")
+DELETE_DATA = click.option("--delete-data", is_flag=True, help="Allow to delete users' files in the home share.")
 SKIP_PREFLIGHT = click.option(
-    "--skip-preflight", is_flag=True, help="Do not ask the cloud first whether it would do what the file wishes."
+    "--skip-preflight", is_flag=True, help="Do not ask the cloud in advance whether it would accept the file."
 )

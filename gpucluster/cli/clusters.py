@@ -1,4 +1,4 @@
-"""The commands about a cluster as a whole: from its file to its end."""
+"""The commands for a cluster as a whole, from its file to its removal."""
 
 from __future__ import annotations
 
@@ -17,28 +17,29 @@ from gpucluster.cli.base import (
     command,
     reporting,
 )
-from gpucluster.cli.words import next_steps, status_text, summary
+from gpucluster.cli.summaries import next_steps, status_text, summary
 from gpucluster.errors import EXIT_CHANGES, EXIT_INPUT, InputError
+from gpucluster.text import count
 
 
 @command("init")
 @click.argument("path", type=click.Path(), default=DEFAULT_FILES[0])
 @click.option("--name", default="demo", show_default=True, help="The cluster's name.")
 @click.option("--cloud", type=click.Choice(["local", "oci"]), default="local", show_default=True)
-@click.option("--force", is_flag=True, help="Overwrite a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(context: Context, path: str, name: str, cloud: Literal["local", "oci"], force: bool) -> None:
     """Write a cluster.yml from a template, with every setting explained."""
     with reporting(context) as shown:
         from gpucluster.spec import loads, template
 
         text = template(name=name, provider=cloud)
-        # Whether the name is right shows in the local template; the other one asks for key files that may come later.
+        # The local template is enough to check the name. The other one needs key files, which may come later.
         loads(template(name=name, provider="local"), path)
         try:
             with open(path, "w" if force else "x") as stream:
                 stream.write(text)
         except FileExistsError:
-            raise InputError("the file is there already", where=path, hint="Say --force to overwrite it") from None
+            raise InputError("the file is there already", where=path, hint="Pass --force to overwrite it") from None
         except OSError as error:
             raise InputError(f"can't write the file: {error.strerror}", where=path) from error
         shown.result({"command": "init", "file": path}, f"{path} written. Next: gpucluster --file {path} validate")
@@ -46,7 +47,7 @@ def init(context: Context, path: str, name: str, cloud: Literal["local", "oci"],
 
 @command("validate")
 def validate(context: Context) -> None:
-    """Check the cluster file; every fault at once, each with its place."""
+    """Check the cluster file and report every fault at once, each with its line."""
     with reporting(context) as shown:
         spec = context.spec()
         counts = {
@@ -63,12 +64,12 @@ def validate(context: Context) -> None:
 @command("preflight")
 @PROVIDER
 def preflight(context: Context, provider: str) -> None:
-    """Ask the cloud first whether it would do what the file wishes."""
+    """Ask the cloud in advance whether it would accept the cluster file. Creates nothing."""
     with cluster_of(context, provider) as (cluster, shown):
         from gpucluster.cli.output import findings
 
         report = cluster.preflight()
-        verdict = "would fail" if report.errors else "nothing stands in the way"
+        verdict = "would fail" if report.errors else "no obstacle was found"
         line = f"preflight: {verdict}" + (f" ({report.summary})" if report.findings else "")
         shown.result(report.to_dict(), "\n".join(filter(None, [findings(report.findings), line])))
     if report.errors:
@@ -77,7 +78,7 @@ def preflight(context: Context, provider: str) -> None:
 
 @command("policies")
 def policies(context: Context) -> None:
-    """Print the rights that cluster and operator need, for an administrator."""
+    """Print the IAM policies that the cluster and its operator need, for an administrator."""
     with cluster_of(context) as (cluster, shown):
         from gpucluster.handover import iam
 
@@ -90,13 +91,13 @@ def policies(context: Context) -> None:
 @click.option("--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} when there are changes.")
 @SKIP_PREFLIGHT
 def plan(context: Context, provider: str, detailed_exitcode: bool, skip_preflight: bool) -> None:
-    """Show what apply would change in the cloud."""
+    """Show what apply would change in the cloud. Changes nothing."""
     with cluster_of(context, provider) as (cluster, shown):
         changes = cluster.plan(preflight=not skip_preflight).changes
         lines = [f"  {change.action}  {change.address}" for change in changes]
         shown.result(
             {"command": "plan", "changes": [vars(change) for change in changes]},
-            "\n".join([f"{len(changes)} changes", *lines]) if changes else "no changes",
+            "\n".join([count(len(changes), "change"), *lines]) if changes else "no changes",
         )
     if changes and detailed_exitcode:
         sys.exit(EXIT_CHANGES)
@@ -105,10 +106,12 @@ def plan(context: Context, provider: str, detailed_exitcode: bool, skip_prefligh
 @command("apply")
 @PROVIDER
 @DELETE_DATA
-@click.option("--replace-nodes", is_flag=True, help="Allow that wished nodes, or the controller, are made anew.")
+@click.option(
+    "--replace-nodes", is_flag=True, help="Allow to recreate nodes that the file still asks for, or the controller."
+)
 @click.option(
     "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
-    help="How long jobs on nodes that go may run on. 0: they are requeued, or ended. Default: an hour.",
+    help="How long to wait for jobs on nodes that are removed. 0: requeue or cancel them. Default: an hour.",
 )  # fmt: skip
 @SKIP_PREFLIGHT
 def apply(
@@ -119,7 +122,7 @@ def apply(
     drain_timeout: float | None,
     skip_preflight: bool,
 ) -> None:
-    """Make it so and prove it: resources, configuration, checks."""
+    """Create or update the cluster, then verify it."""
     with cluster_of(context, provider) as (cluster, shown):
         from gpucluster.operations.drain import DRAIN_TIMEOUT
 
@@ -135,7 +138,7 @@ def apply(
 @command("verify")
 @PROVIDER
 def verify(context: Context, provider: str) -> None:
-    """Run the checks alone."""
+    """Run the checks that apply ends with."""
     with cluster_of(context, provider) as (cluster, shown):
         result = cluster.verify()
         shown.result(result.to_dict(), summary(result))
@@ -145,7 +148,7 @@ def verify(context: Context, provider: str) -> None:
 @PROVIDER
 @DELETE_DATA
 def destroy(context: Context, provider: str, delete_data: bool) -> None:
-    """Take away everything that apply made."""
+    """Remove everything that apply made."""
     with cluster_of(context, provider) as (cluster, shown):
         result = cluster.destroy(delete_data=delete_data)
         shown.result(result.to_dict(), summary(result))
@@ -153,7 +156,7 @@ def destroy(context: Context, provider: str, delete_data: bool) -> None:
 
 @command("status")
 def status(context: Context) -> None:
-    """Show what stands: hosts, Slurm's nodes, the last run."""
+    """Show the hosts, Slurm's nodes, the autoscaler and the last run."""
     with cluster_of(context) as (cluster, shown):
         found = cluster.status()
         shown.result({"command": "status", **found}, status_text(found))
@@ -161,7 +164,7 @@ def status(context: Context) -> None:
 
 @command("output")
 def output(context: Context) -> None:
-    """Print Terraform's outputs as JSON: a versioned contract."""
+    """Print Terraform's outputs as JSON, in a versioned format."""
     import json
 
     with cluster_of(context) as (cluster, shown):
@@ -180,7 +183,7 @@ def inventory(context: Context) -> None:
 
 
 class _SshCommand(click.Command):
-    """Keeps `--` as the border between a node's name and the remote command, even where the name is left out."""
+    """Keeps `--` as the border between a host's name and the remote command, even if the name is left out."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -193,7 +196,7 @@ class _SshCommand(click.Command):
 @command("ssh", cls=_SshCommand, options_metavar="[OPTIONS]", short_help="Log in to a host, or run a command there.")
 @click.argument("node", required=False)
 def ssh(context: Context, node: str | None) -> None:
-    """Log in to NODE (the controller when none is named), or run a command: gpucluster ssh [NODE] [-- CMD...]."""
+    """Log in to NODE (default: the controller), or run a command there: gpucluster ssh [NODE] [-- CMD...]."""
     remote = click.get_current_context().meta.get("remote", ())
     with cluster_of(context) as (cluster, _shown):
         argv = cluster.ssh_argv(node, remote)

@@ -1,4 +1,4 @@
-"""The commands about images: those that nodes boot from, and those that jobs run in."""
+"""The commands for images: baked images, which nodes boot from, and container images, which jobs run in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from gpucluster.cli.base import PROVIDER, Context, cli, cluster_of, command
-from gpucluster.cli.words import summary
+from gpucluster.cli.summaries import summary
+from gpucluster.text import printable
 
 if TYPE_CHECKING:
     from gpucluster.operations.container_images import ContainerImage
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @cli.group("image")
 def image() -> None:
-    """Baked images, which nodes boot from, and container images, which jobs run in."""
+    """Manage baked images, which nodes boot from, and container images, which jobs run in."""
 
 
 @command("bake", parent=image)
@@ -31,10 +32,10 @@ def image_bake(context: Context, pool: str, provider: str) -> None:
 
 @command("import", parent=image)
 @click.argument("uri")
-@click.option("--pool", help="Where the job that imports it runs. Default: the first pool of the default partition.")
-@click.option("--user", help="Whose job it is, and whose registry credentials. Default: the first of users.people.")
-@click.option("--name", help="What the image is called. Default: made of its address.")
-@click.option("--force", is_flag=True, help="Import it anew where there is one of this name.")
+@click.option("--pool", help="Pool of the job that imports it. Default: the first pool of the default partition.")
+@click.option("--user", help="Owner of the job and of the registry credentials. Default: the first of users.people.")
+@click.option("--name", help="Name of the image. Default: made of its address.")
+@click.option("--force", is_flag=True, help="Import it again if there is one of this name.")
 def image_import(context: Context, uri: str, pool: str | None, user: str | None, name: str | None, force: bool) -> None:
     """Import a container image once, for all jobs: docker://REGISTRY#NAME:TAG."""
     with cluster_of(context) as (cluster, shown):
@@ -55,8 +56,8 @@ def image_list(context: Context) -> None:
         rows = [[one.pool, one.name, one.state, one.fingerprint, f"{one.created_at:%Y-%m-%d %H:%M}"] for one in images]
         text = table(rows, ["POOL", "IMAGE", "STATE", "FINGERPRINT", "MADE"]) if rows else "there are no baked images"
         containers = cluster.container_images
-        of_jobs = containers.list() if containers.possible else ()
-        if containers.possible:
+        of_jobs = containers.list() if containers.supported else ()
+        if containers.supported:
             text += "\n\n" + (_container_table(of_jobs) if of_jobs else "there are no container images")
         data = {"images": [one.to_dict() for one in images], "container_images": [one.to_dict() for one in of_jobs]}
         shown.result({"command": "image list", **data}, text)
@@ -65,7 +66,7 @@ def image_list(context: Context) -> None:
 @command("remove", parent=image)
 @click.argument("name")
 def image_remove(context: Context, name: str) -> None:
-    """Remove a container image. Steps that have it mounted lose it."""
+    """Remove a container image. Job steps that have it mounted lose it."""
     with cluster_of(context) as (cluster, shown):
         cluster.container_images.remove(name)
         shown.result({"command": "image remove", "name": name}, f"{name} is removed")
@@ -75,7 +76,6 @@ def _container_table(images: Sequence[ContainerImage]) -> str:
     from datetime import UTC, datetime
 
     from gpucluster.cli.output import table
-    from gpucluster.operations.accounts import printable
 
     now = datetime.now(UTC)
     rows = [

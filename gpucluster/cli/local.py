@@ -1,4 +1,4 @@
-"""The commands about the local cloud."""
+"""The commands for the local cloud."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 @cli.group("local")
 def local() -> None:
-    """The local cloud of this machine."""
+    """Start, stop and inspect the local cloud of this machine."""
 
 
 @command("start", parent=local)
 def local_start(context: Context) -> None:
-    """Start the local cloud's API. apply does this by itself."""
+    """Start the local cloud's API. apply does this itself."""
     with reporting(context) as shown:
         from gpucluster.localcloud import control
         from gpucluster.paths import local_cloud_home
@@ -28,7 +28,7 @@ def local_start(context: Context) -> None:
 
 @command("stop", parent=local)
 def local_stop(context: Context) -> None:
-    """Stop the local cloud's API. Instances go on running."""
+    """Stop the local cloud's API. PoolMembers keep running."""
     with reporting(context) as shown:
         from gpucluster.localcloud import control
         from gpucluster.paths import local_cloud_home
@@ -39,7 +39,7 @@ def local_stop(context: Context) -> None:
 
 @command("status", parent=local)
 def local_status(context: Context) -> None:
-    """Show whether the local cloud runs and what lives in it."""
+    """Show whether the local cloud runs, and its instances."""
     with reporting(context) as shown:
         from gpucluster.localcloud import control
         from gpucluster.paths import local_cloud_home

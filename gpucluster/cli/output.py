@@ -1,4 +1,4 @@
-"""Events as a person or a machine wants to read them. The only place that prints.
+"""Events and results as text for people, or as JSON for programs. The only module that prints.
 
 Three reporters: `Terminal` (a live status line under what has happened), `Plain` (lines, for logs and pipes) and
 `JsonLines` (one event a line, the result last).
@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from gpucluster.errors import GpuClusterError, InputError, PartlyDone, PreflightError, PreflightFinding
-from gpucluster.events import Event
+from gpucluster.events import Event, EventKind, PhaseStatus
 
 if TYPE_CHECKING:
     from rich.status import Status
 
-# How each status is shown; what is not named here is shown as it is.
+# How each status is shown; a status that is not listed here is shown as it is.
 _SIGNS = {
     "created": "+", "updated": "~", "deleted": "-", "replaced": "±", "failed": "x", "unreachable": "x",
     "pass": "✓", "fail": "x", "not_run": "?", "skip": "·", "cached": "=", "warning": "!", "error": "x",
@@ -40,7 +40,7 @@ def seconds(value: float) -> str:
 
 
 class Reporter(Protocol):
-    """Shows events and how a command ended."""
+    """Shows events, and how a command ended."""
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -68,7 +68,7 @@ class JsonLines:
     def result(self, data: Mapping[str, Any], text: str) -> None:
         """Write the final object."""
         status = str(data.get("status", "success"))
-        self(Event("result", str(data.get("command", "")), status, data=data))
+        self(Event(EventKind.RESULT, str(data.get("command", "")), status, data=data))
 
     def error(self, error: GpuClusterError) -> None:
         """Write the error as the final object."""
@@ -83,38 +83,38 @@ class JsonLines:
             data["findings"] = [vars(finding) for finding in error.findings]
         if isinstance(error, PartlyDone):
             data["done"] = error.done.to_dict()
-        self(Event("result", "", "failed", str(error), data=data))
+        self(Event(EventKind.RESULT, "", "failed", str(error), data=data))
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 class _Lines:
-    """What the two reporters for people share: which events become a line, and what the line says."""
+    """What the two reporters for people share: which events become a line, and its text."""
 
     def __init__(self) -> None:
         self._last_task = ""
 
     def line(self, event: Event) -> str:
-        """The line for an event, without colour; empty where it needs none."""
+        """The line for an event, without colour; empty if the event needs none."""
         took = f"  {seconds(event.elapsed)}" if event.elapsed is not None else ""
-        said = f"  {event.message}" if event.message else ""
+        message = f"  {event.message}" if event.message else ""
         sign = _SIGNS.get(event.status, " ")
-        if event.kind == "phase":
+        if event.kind == EventKind.PHASE:
             return self._phase(event, took)
-        if event.kind == "resource":
+        if event.kind == EventKind.RESOURCE:
             if event.status in _BEGINNINGS and not event.message:
                 return ""
-            return f"  {sign} {event.name} {event.status}{took}{said}"
-        if event.kind == "task":
+            return f"  {sign} {event.name} {event.status}{took}{message}"
+        if event.kind == EventKind.TASK:
             return self._task(event, sign)
-        if event.kind == "check":
+        if event.kind == EventKind.CHECK:
             return f"  {sign} {event.name}: {event.message}"
         return f"  {sign} {event.message}"
 
     @staticmethod
     def _phase(event: Event, took: str) -> str:
-        if event.status == "started":
+        if event.status == PhaseStatus.STARTED:
             return f"{event.name}"
         return f"{event.name} {event.status}{took}"
 
@@ -154,7 +154,7 @@ class Plain(_Lines):
 
 
 class Terminal(_Lines):
-    """For a person at a terminal: what has happened stays, what is happening is one moving line at the bottom."""
+    """For a person at a terminal: what is done stays on the screen, one moving line at the bottom shows the rest."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,36 +167,36 @@ class Terminal(_Lines):
         self._working: dict[str, None] = {}
 
     def __call__(self, event: Event) -> None:
-        """Print what is worth keeping and move the status line."""
+        """Print the event's line, if it has one, and update the status line."""
         from rich.markup import escape
 
-        if event.kind == "phase" and event.status == "started":
+        if event.kind == EventKind.PHASE and event.status == PhaseStatus.STARTED:
             self._phase_name, self._since = event.name, time.monotonic()
             self._working.clear()
-        elif event.kind == "task" and event.status in ("ok", "changed"):
+        elif event.kind == EventKind.TASK and event.status in ("ok", "changed"):
             self._move(event.name)
             return
         else:
             line = self.line(event)
             if line:
-                colour = _COLOURS.get(event.status, "bold" if event.kind == "phase" else "")
+                colour = _COLOURS.get(event.status, "bold" if event.kind == EventKind.PHASE else "")
                 self._console.print(f"[{colour}]{escape(line)}[/]" if colour else escape(line))
         self._track(event)
         self._move(", ".join(list(self._working)[-2:]))
 
     def _track(self, event: Event) -> None:
-        if event.kind != "resource":
+        if event.kind != EventKind.RESOURCE:
             return
         if event.status in _BEGINNINGS:
             self._working[event.name] = None
         else:
             self._working.pop(event.name, None)
 
-    def _move(self, doing: str) -> None:
+    def _move(self, activity: str) -> None:
         from rich.markup import escape
 
         width = max(self._console.width - 30, 20)
-        text = f"{self._phase_name}  {seconds(time.monotonic() - self._since)}  [dim]{escape(doing[:width])}[/]"
+        text = f"{self._phase_name}  {seconds(time.monotonic() - self._since)}  [dim]{escape(activity[:width])}[/]"
         if self._status is None:
             self._status = self._console.status(text, spinner="dots")
             self._status.start()
@@ -242,7 +242,7 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
 
 
 def findings(found: Sequence[PreflightFinding]) -> str:
-    """A table of what a preflight found; under each reason stands what to do."""
+    """A table of what a preflight found; under each reason is what to do."""
     rows = []
     for one in found:
         rows.append([one.level, one.check, one.reason])

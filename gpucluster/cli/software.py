@@ -1,4 +1,4 @@
-"""The commands about release files: what a cluster needs, and a directory that has it."""
+"""The commands for release files: what a cluster needs, and a directory that holds it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpucluster.cli.base import Context, cli, command, reporting
+from gpucluster.text import count
 
 if TYPE_CHECKING:
     from gpucluster.artifacts.catalogue import Artifact
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 @cli.group("software")
 def software() -> None:
-    """Release files that hosts get (Enroot, Pyxis, nerdctl), and mirrors of them."""
+    """List and fetch the release files that hosts get (Enroot, Pyxis, nerdctl)."""
 
 
 def _wanted(spec: ClusterSpec) -> tuple[Artifact, ...]:
@@ -26,7 +27,7 @@ def _wanted(spec: ClusterSpec) -> tuple[Artifact, ...]:
 
 @command("list", parent=software)
 def software_list(context: Context) -> None:
-    """List the release files that this cluster needs, and whether they can be had. Fetches nothing."""
+    """List the release files that this cluster needs, and whether they are available. Fetches nothing."""
     with reporting(context) as shown:
         from gpucluster.artifacts.releases import survey
         from gpucluster.cli.output import table
@@ -44,10 +45,10 @@ def software_list(context: Context) -> None:
 @click.argument("directory", type=click.Path(file_okay=False))
 @click.option(
     "--trust-download", is_flag=True,
-    help="Also take files whose checksum nobody says, as they come (not by plain http), and note theirs. Compare them.",
+    help="Also take files without a known checksum (not by plain http), and record theirs. Compare them.",
 )  # fmt: skip
 def software_fetch(context: Context, directory: str, trust_download: bool) -> None:
-    """Fill DIRECTORY with the release files that this cluster needs, so that it can serve as software.mirror."""
+    """Fetch the release files that this cluster needs into DIRECTORY, which can then be its software.mirror."""
     with reporting(context) as shown:
         from pathlib import Path
 
@@ -56,12 +57,12 @@ def software_fetch(context: Context, directory: str, trust_download: bool) -> No
         spec = context.spec()
         mirror = spec.software.mirror_location
         taken = fetch(_wanted(spec), mirror, Path(directory), trust_download=trust_download, on_event=shown)
-        lines = [f"{directory} has {len(taken)} release files and SHA256SUMS"]
+        lines = [f"{directory} has {count(len(taken), 'release file')} and SHA256SUMS"]
         trusted = [one for one in taken if one.checksum == "unknown"]
         if trusted:
-            lines.append("Nobody says what the checksums of these must be; compare them with what their projects say:")
+            lines.append("The checksums of these files are not known; compare them with what their projects publish:")
             lines += [f"  {one.sha256}  {one.artifact.file}  ({one.artifact.url})" for one in trusted]
-        # In cluster.yml it is relative to that file, wherever this was typed.
+        # In cluster.yml a path is relative to that file, not to the present folder.
         place, beside = Path(directory).resolve(), spec.file.resolve().parent
         usable = str(place.relative_to(beside) if place.is_relative_to(beside) else place)
         if taken:

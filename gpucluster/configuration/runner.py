@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ from gpucluster.paths import ClusterPaths, ansible_dir, write_private
 
 FORKS = 20
 SAVED_ARTIFACTS = 10
+_log = logging.getLogger(__name__)  # `--debug` shows it
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class _Listener:
     _since: float = field(default_factory=time.monotonic)
 
     def __call__(self, event: Mapping[str, Any]) -> bool:
+        if event.get("stdout"):
+            _log.debug("%s", process.without_colour(str(event["stdout"])).strip())
         data = event.get("event_data") or {}
         name = event.get("event", "")
         if name in ("playbook_on_task_start", "playbook_on_handler_task_start"):
@@ -167,6 +171,7 @@ class Ansible:
         import ansible_runner
 
         listener = _Listener(self._on_event, playbook)
+        _log.debug("run: ansible-playbook --inventory %s --forks %d %s", inventory, FORKS, ansible_dir() / playbook)
         with _stoppable() as stopped:
             outcome = ansible_runner.run(
                 private_data_dir=str(self._paths.ansible),

@@ -1,44 +1,51 @@
-"""Elastic nodes that are in the way: the cluster goes, or the ground that they stand on.
+"""Remove elastic nodes before Terraform removes what they need: their pool, their subnet, or the whole cluster.
 
-Terraform does not know them, and can't delete what they stand in. The autoscaler is stopped first, so that it launches
-no others, and jobs on the nodes that go are told.
+Terraform does not know elastic nodes, and can't delete a network or a compute cluster that they are in. The autoscaler
+is stopped first, so that it launches no others, and the owners of the jobs on these nodes are notified.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from gpucluster.lifecycle.toolbox import Toolbox
+from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.operations.controller import Controller
+from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.plan import Plan
 from gpucluster.workspace.run import Run
 
 
-class Withdrawal:
-    """Removes the elastic nodes and builders of one cluster."""
+class ElasticTeardown:
+    """Removes the elastic nodes and builders of one cluster.
 
-    def __init__(self, tools: Toolbox, controller: Controller) -> None:
-        self._tools = tools
+    Args:
+        elastic: makes the client of elastic instances; only called after the cloud was started.
+    """
+
+    def __init__(self, spec: ClusterSpec, elastic: Callable[[], ElasticInstances], controller: Controller) -> None:
+        self._spec = spec
+        self._elastic = elastic
         self._controller = controller
 
-    def make_way(self, plan: Plan) -> None:
-        """Remove those that the wish has no place for any more, and those that hinder a plan of Terraform."""
-        elastic = self._tools.elastic()
-        here = elastic.instances()
+    def remove_obstacles(self, plan: Plan) -> None:
+        """Remove the nodes whose pool is no longer elastic, and those that block a plan of Terraform."""
+        elastic = self._elastic()
+        present = elastic.instances()
         lost = set(re.findall(r'module\.pool\["([^"]+)"\]', " ".join(plan.lost("oci_core_compute_cluster"))))
         everywhere = bool(plan.lost("oci_core_subnet"))
-        wished = self._tools.spec.elastic_pools
-        pools = {one.pool for one in here if everywhere or one.pool in lost or one.pool not in wished}
+        desired = self._spec.elastic_pools
+        pools = {one.pool for one in present if everywhere or one.pool in lost or one.pool not in desired}
         if pools:
-            nodes = [one.node for one in here if one.pool in pools and not one.builder]
-            # The next run of the autoscaler is with the new policy: Ansible starts it again, or takes it away.
+            nodes = [one.node for one in present if one.pool in pools and not one.builder]
+            # Ansible starts the autoscaler again later, with the new policy, or uninstalls it.
             self._controller.stop_autoscaler(nodes, f"pool {', '.join(sorted(pools))} is being removed")
             elastic.remove(lambda one: one.pool in pools)
 
     def remove_all(self, run: Run) -> None:
-        """Remove every one of the cluster."""
+        """Remove all elastic nodes of the cluster."""
         with run.phase("elastic nodes"):
-            elastic = self._tools.elastic()
+            elastic = self._elastic()
             nodes = [one.node for one in elastic.instances() if not one.builder]
             self._controller.stop_autoscaler(nodes, "the cluster is being removed")
             elastic.remove()

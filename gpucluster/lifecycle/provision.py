@@ -1,25 +1,36 @@
-"""What Terraform makes and takes away, and what must be so before it does."""
+"""Create and change the cloud's resources with Terraform, and check in advance what must be true before that."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from gpucluster import handover
+from gpucluster import preflight as preflights
 from gpucluster.cloud.client import Access, home_region, refusals
-from gpucluster.errors import DataGuardError, TerraformError
+from gpucluster.cloud.providers import CloudProvider
+from gpucluster.errors import DataGuardError
+from gpucluster.events import Sink
 from gpucluster.handover import iam, user_data
 from gpucluster.lifecycle.bake import Baking
-from gpucluster.lifecycle.elastic_teardown import Withdrawal
-from gpucluster.lifecycle.resize import Replacement, Scaling
-from gpucluster.lifecycle.toolbox import Toolbox
+from gpucluster.lifecycle.downloads import Downloads
+from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
+from gpucluster.lifecycle.resize import Replacement, Resizing
 from gpucluster.operations.drain import DRAIN_TIMEOUT
-from gpucluster.preflight import check as look_ahead
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.run import Run
+from gpucluster.workspace.saved_state import SavedState
+
+
+class TerraformFactory(Protocol):
+    """Makes Terraform in the cluster's working copy."""
+
+    def __call__(self, env: Mapping[str, str] | None = None) -> Terraform:
+        """With the provider's environment; None is enough to read the state."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +39,8 @@ class Consent:
 
     Args:
         delete_data: delete or replace the file system with the users' homes.
-        replace_nodes: make nodes anew that are still wished for, or the controller.
-        drain_timeout: seconds that jobs on nodes that go are given to end; with 0 they are requeued, or ended.
+        replace_nodes: recreate nodes that cluster.yml still asks for, or the controller.
+        drain_timeout: seconds that jobs on leaving nodes are given to end; with 0 they are requeued, or cancelled.
     """
 
     delete_data: bool = False
@@ -38,7 +49,7 @@ class Consent:
 
 
 def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
-    """The compartment of the nodes' subnet where elastic nodes are launched into an existing one; None: the cluster's.
+    """The compartment of the nodes' subnet, if elastic nodes are launched into an existing one; None: the cluster's.
 
     Raises:
         CloudError: the cloud refused, or can't be reached.
@@ -53,84 +64,89 @@ def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
 class Provisioning:
     """The resources of one cluster in its cloud."""
 
-    def __init__(self, tools: Toolbox, baking: Baking, withdrawal: Withdrawal, scaling: Scaling) -> None:
-        self._tools = tools
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        cloud: CloudProvider,
+        saved: SavedState,
+        terraform: TerraformFactory,
+        downloads: Downloads,
+        baking: Baking,
+        elastic_teardown: ElasticTeardown,
+        resizing: Resizing,
+        on_event: Sink,
+    ) -> None:
+        self._spec = spec
+        self._cloud = cloud
+        self._saved = saved
+        self._terraform = terraform
+        self._downloads = downloads
         self._baking = baking
-        self._withdrawal = withdrawal
-        self._scaling = scaling
+        self._elastic_teardown = elastic_teardown
+        self._resizing = resizing
+        self._on_event = on_event
 
     def prepare(
         self, run: Run, *, to_build: bool = False, keep_variables: bool = False, preflight: bool = False
     ) -> Terraform:
-        """Look before anything is created, make the cloud answer, and get Terraform ready.
+        """Check this machine and the cloud, start the local cloud, and get Terraform ready.
 
         Args:
             to_build: instances will be launched.
-            keep_variables: those of an earlier run stay, where there are some.
-            preflight: ask the cloud first whether it would do what is wished for.
+            keep_variables: use the variables of an earlier run, if there are some.
+            preflight: ask the cloud in advance whether it would accept the spec.
 
         Raises:
             PreflightError: it would not.
             GpuClusterError: see `errors`; nothing was created.
         """
-        cloud, kept = self._tools.cloud, self._tools.kept
+        cloud, saved = self._cloud, self._saved
         with run.phase("cloud"):
-            cloud.check(fresh=not kept.begun)
-            plain = self._tools.terraform()
+            cloud.check(fresh=not saved.may_exist)
+            plain = self._terraform()
             cloud.start(to_build=to_build)
         if preflight:
-            # Before anything is written down: a mistyped compartment must not be remembered as the cluster's.
+            # Before anything is written: a mistyped compartment must not be remembered as the cluster's.
             with run.phase("preflight"):
-                outputs = plain.outputs() if kept.begun else {}
-                look_ahead(self._tools.spec, cloud, outputs, self._tools.on_event)
+                outputs = plain.outputs() if saved.may_exist else {}
+                preflights.check(self._spec, cloud, outputs, self._on_event)
         with run.phase("prepare"):
             if to_build:
-                self._tools.software()
-            if to_build and self._tools.spec.elastic_pools:
-                self._tools.wheels()
-                cloud.controller_access(None)
-            kept.stay_in(cloud.access().compartment_id)
+                self._check_downloads()
+            saved.pin_compartment(cloud.access().compartment_id)
             plain.prepare()
-            terraform = self._tools.terraform(cloud.terraform_env(plain.provider_address()))
+            terraform = self._terraform(cloud.terraform_env(plain.provider_address()))
             terraform.init()
             if not (keep_variables and terraform.has_variables):
                 terraform.set_variables(self._variables(terraform))
         return terraform
 
     def plan(self, terraform: Terraform) -> tuple[Plan, tuple[Replacement, ...]]:
-        """What would be changed, and which of it would make nodes anew that are still wished for."""
+        """What would be changed, and which of it would recreate nodes that cluster.yml still asks for."""
         plan = terraform.plan()
-        return plan, self._scaling.replacements(terraform, plan)
+        return plan, self._resizing.replacements(terraform, plan)
 
-    def build(self, terraform: Terraform, run: Run, consent: Consent) -> int:
-        """Make it so. Returns how many resources were changed.
+    def apply(self, terraform: Terraform, run: Run, consent: Consent) -> int:
+        """Create and change the resources. Returns how many were changed.
 
         Raises:
-            DataGuardError: the homes' file system would go, and nobody said that it may.
-            ReplacementError: nodes that are still wished for would be made anew, and nobody said that they may.
+            DataGuardError: the homes' file system would be deleted, and that is not allowed.
+            ReplacementError: nodes that cluster.yml still asks for would be recreated, and that is not allowed.
             TerraformError: what was made is in the state.
         """
         with run.phase("terraform"):
             changes = self._change(terraform, consent)
-            # What was built now may be another controller or another share, for which other images are right.
+            # If the controller or the share is new, other baked images fit than before.
             if terraform.set_variables(self._variables(terraform)):
                 changes += self._change(terraform, consent)
         return changes
 
-    def tear_down(self, terraform: Terraform, run: Run) -> None:
-        """Let Terraform remove what it made. An autoscaler that could not be stopped may have launched a node since,
-        which holds its network fast; with the controller gone it launches no more.
-
-        Raises:
-            TerraformError: what is left is in the state.
-        """
-        with run.phase("terraform"):
-            try:
-                terraform.apply(terraform.plan(destroy=True))
-            except TerraformError:
-                if not self._tools.elastic().remove():
-                    raise
-                terraform.apply(terraform.plan(destroy=True))
+    def _check_downloads(self) -> None:
+        """Fetch what the hosts will need: what can't be had should stop a run before anything is created."""
+        self._downloads.release_files()
+        if self._spec.elastic_pools:
+            self._downloads.wheels()
+            self._cloud.controller_access(None)
 
     def _change(self, terraform: Terraform, consent: Consent) -> int:
         plan = terraform.plan()
@@ -138,12 +154,12 @@ class Provisioning:
         if lost and not consent.delete_data:
             raise DataGuardError(
                 f"this would delete the file system with the users' homes ({', '.join(lost)})",
-                hint="Undo the change in cluster.yml, or say --delete-data",
+                hint="Undo the change in cluster.yml, or pass --delete-data",
             )
-        plan = self._scaling.make_way(
+        plan = self._resizing.drain_and_detach(
             terraform, plan, replace_nodes=consent.replace_nodes, drain_timeout=consent.drain_timeout
         )
-        self._withdrawal.make_way(plan)
+        self._elastic_teardown.remove_obstacles(plan)
         if plan.changes or plan.changes_outputs:
             terraform.apply(plan)
         else:
@@ -152,17 +168,17 @@ class Provisioning:
 
     @cached_property
     def _home_region(self) -> str:
-        return home_region(self._tools.cloud.access())
+        return home_region(self._cloud.access())
 
     @cached_property
     def _network_compartment(self) -> str | None:
-        return network_compartment(self._tools.spec, self._tools.cloud.access())
+        return network_compartment(self._spec, self._cloud.access())
 
     def _variables(self, terraform: Terraform) -> dict[str, Any]:
-        spec, cloud = self._tools.spec, self._tools.cloud
+        spec, cloud = self._spec, self._cloud
         access = cloud.access()
         baked = self._baking.fitting(terraform.outputs())
-        # The matching rule is Terraform's to fill in: it knows the controller that it makes.
+        # Terraform fills in the matching rule: it knows the controller that it makes.
         rights = iam.policies(
             spec,
             compartment_id=access.compartment_id,

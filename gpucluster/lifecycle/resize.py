@@ -1,49 +1,53 @@
-"""Permanent nodes come and go by changing the file: who goes, who comes, and what Terraform must not do meanwhile.
+"""Add and remove permanent nodes as cluster.yml changes: which nodes leave, which come, what Terraform must not do.
 
-What stands is compared with the names that cluster.yml wishes for (`handover.permanent_names`). Who goes is drained in
-Slurm first. A member of a cluster network is then taken out by its own name, before Terraform looks: the size that its
-refresh finds is the wished one, or one that can only grow. Nodes of the other kinds are Terraform's, each by its name.
+The present nodes are compared with the names that cluster.yml asks for (`handover.permanent_names`). Nodes that leave
+are drained in Slurm first. A member of a cluster network is then detached by its own name, before Terraform plans: its
+refresh then finds the desired size, or one that can only grow. Nodes of the other kinds are resources of Terraform,
+each by its name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpucluster import handover
 from gpucluster.cloud.cluster_network import ClusterNetwork, NetworkStatus
+from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.members import numbered_names
+from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import ReplacementError
-from gpucluster.events import Event
-from gpucluster.lifecycle.toolbox import Toolbox
+from gpucluster.events import Event, EventKind, Sink
 from gpucluster.operations.controller import Controller
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.spec import ClusterSpec, Pool
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
+from gpucluster.workspace.saved_state import SavedState
 
 Names = Mapping[str, Sequence[str]]
-# The name of each standing node by its OCID, by pool.
-Standing = Mapping[str, Mapping[str, str]]
+# The name of each present node by its OCID, by pool.
+Present = Mapping[str, Mapping[str, str]]
 
 _POOL = re.compile(r'module\.pool\["([^"]+)"\]')
 _NODE = re.compile(r'module\.instance\["([^"]+)"\]\.oci_core_instance\.')
 _CONTROLLER = re.compile(r"module\.controller\.oci_core_instance\.")
 _NETWORK = "oci_core_cluster_network."
 _CLUSTER = "oci_core_compute_cluster."
-# It was never whole, or somebody has asked Terraform for it by name.
+# It was never complete, or somebody has asked Terraform for it by name.
 _HARMLESS = frozenset({"tainted", "requested"})
 _KINDS = {"cluster_network": "a cluster network", "compute_cluster": "a compute cluster", "instances": "instances"}
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What a plan would delete, or delete and make anew, although it is still wished for.
+    """What a plan would delete, or delete and recreate, although cluster.yml still asks for it.
 
     Args:
-        what: in words.
-        nodes: the names of the permanent nodes that go with it.
+        what: the resource, in words.
+        nodes: the names of the permanent nodes that are lost with it.
+        why: the reason of the replacement; empty if it is not known.
     """
 
     what: str
@@ -54,45 +58,45 @@ class Replacement:
         return f"{self.what}: {self.why}" if self.why else self.what
 
 
-def wished_names(spec: ClusterSpec) -> dict[str, tuple[str, ...]]:
-    """The names of the permanent nodes of each pool, as cluster.yml wishes for them."""
+def desired_names(spec: ClusterSpec) -> dict[str, tuple[str, ...]]:
+    """The names of the permanent nodes of each pool that cluster.yml asks for."""
     return {name: handover.permanent_names(name, pool) for name, pool in spec.pools.items()}
 
 
-def shrink(wished: Names, standing: Standing) -> dict[str, dict[str, str]]:
-    """The nodes that go: name by OCID, by pool. Pools of which nobody goes are left out."""
-    going = {}
-    for pool, nodes in standing.items():
-        placed = numbered_names(pool, nodes, wished.get(pool, ()))
-        going[pool] = {one: name for one, name in nodes.items() if one not in placed}
-    return {pool: nodes for pool, nodes in going.items() if nodes}
+def shrink(desired: Names, present: Present) -> dict[str, dict[str, str]]:
+    """The nodes to remove: name by OCID, by pool. Pools without such nodes are left out."""
+    leaving = {}
+    for pool, nodes in present.items():
+        placed = numbered_names(pool, nodes, desired.get(pool, ()))
+        leaving[pool] = {one: name for one, name in nodes.items() if one not in placed}
+    return {pool: nodes for pool, nodes in leaving.items() if nodes}
 
 
-def grow(wished: Names, standing: Standing) -> dict[str, tuple[str, ...]]:
-    """The names of the nodes that come, by pool. Pools to which nobody comes are left out."""
+def grow(desired: Names, present: Present) -> dict[str, tuple[str, ...]]:
+    """The names of the nodes to add, by pool. Pools without such nodes are left out."""
     coming = {}
-    for pool, names in wished.items():
-        placed = set(numbered_names(pool, standing.get(pool, {}), names).values())
+    for pool, names in desired.items():
+        placed = set(numbered_names(pool, present.get(pool, {}), names).values())
         coming[pool] = tuple(name for name in names if name not in placed)
     return {pool: names for pool, names in coming.items() if names}
 
 
 def replacements(
-    changes: Iterable[Change], spec: ClusterSpec, outputs: handover.Outputs | None, standing: Standing
+    changes: Iterable[Change], spec: ClusterSpec, outputs: handover.Outputs | None, present: Present
 ) -> tuple[Replacement, ...]:
-    """What a plan would take away although it is wished for: permanent nodes, what they stand in, the controller.
+    """What a plan would remove although cluster.yml asks for it: permanent nodes, what they are in, the controller.
 
     Args:
         outputs: of the last apply; None where there was none.
     """
-    wished = wished_names(spec)
+    desired = desired_names(spec)
     found = []
     for change in changes:
         if change.action not in ("delete", "replace") or change.reason in _HARMLESS:
             continue
         match = _POOL.match(change.address)
         pool = match.group(1) if match else ""
-        nodes = _lost(change.address, pool, wished.get(pool, ()), standing.get(pool, {}))
+        nodes = _lost(change.address, pool, desired.get(pool, ()), present.get(pool, {}))
         if nodes or _CONTROLLER.match(change.address):
             made = outputs.pools.get(pool) if outputs else None
             what = _what(change.address, pool, nodes)
@@ -100,13 +104,13 @@ def replacements(
     return tuple(found)
 
 
-def _lost(address: str, pool: str, wished: Sequence[str], standing: Mapping[str, str]) -> tuple[str, ...]:
-    """The wished nodes of the pool that go with a resource."""
+def _lost(address: str, pool: str, desired: Sequence[str], present: Mapping[str, str]) -> tuple[str, ...]:
+    """The desired nodes of the pool that are lost with a resource."""
     if node := _NODE.search(address):
-        return tuple(name for name in wished if name == node.group(1))
+        return tuple(name for name in desired if name == node.group(1))
     if _NETWORK in address or _CLUSTER in address:
-        placed = set(numbered_names(pool, standing, wished).values())
-        return tuple(name for name in wished if name in placed)
+        placed = set(numbered_names(pool, present, desired).values())
+        return tuple(name for name in desired if name in placed)
     return ()
 
 
@@ -115,76 +119,93 @@ def _what(address: str, pool: str, nodes: Sequence[str]) -> str:
         return f"the cluster network of pool {pool} with {', '.join(nodes)}"
     if _CLUSTER in address:
         return f"the compute cluster of pool {pool} with {', '.join(nodes)}"
-    return f"node {nodes[0]}" if nodes else "the controller, with Slurm's queue and the people's directory"
+    return f"node {nodes[0]}" if nodes else "the controller, with Slurm's queue and the user directory"
 
 
-def _why(change: Change, made: handover.PoolOutput | None, wish: Pool | None) -> str:
-    if made is not None and wish is not None:
-        if made.kind != wish.kind:
-            reason = "max_count is above count" if wish.elastic else "max_count is count"
-            because = f", because {reason} now" if wish.uses_rdma and made.kind != "instances" else ""
-            return f"the pool is made of {_KINDS.get(made.kind, made.kind)}, and would be {_KINDS[wish.kind]}{because}"
-        if made.shape != wish.shape:
-            return f"shape {made.shape} would become {wish.shape}"
-        if wish.availability_domain not in (None, made.availability_domain):
-            return f"availability_domain {made.availability_domain} would become {wish.availability_domain}"
+def _why(change: Change, made: handover.PoolOutput | None, desired: Pool | None) -> str:
+    if made is not None and desired is not None:
+        if made.kind != desired.kind:
+            reason = "max_count is above count" if desired.elastic else "max_count is count"
+            because = f", because {reason} now" if desired.uses_rdma and made.kind != "instances" else ""
+            kind = _KINDS.get(made.kind, made.kind)
+            return f"the pool is made of {kind}, and would be {_KINDS[desired.kind]}{because}"
+        if made.shape != desired.shape:
+            return f"shape {made.shape} would become {desired.shape}"
+        if desired.availability_domain not in (None, made.availability_domain):
+            return f"availability_domain {made.availability_domain} would become {desired.availability_domain}"
     if change.forced_by:
         return f"{', '.join(change.forced_by)} can't be changed in place"
     return change.reason.replace("_", " ")
 
 
-class Scaling:
-    """The permanent nodes of one cluster."""
+class Resizing:
+    """Adds and removes the permanent nodes of one cluster.
 
-    def __init__(self, tools: Toolbox, controller: Controller) -> None:
-        self._tools = tools
-        self._kept = tools.kept
-        self._draining = Draining(controller, tools.on_event)
+    Args:
+        elastic: makes the client of elastic instances; only called after the cloud was started.
+    """
 
-    def make_way(
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        cloud: CloudProvider,
+        saved: SavedState,
+        elastic: Callable[[], ElasticInstances],
+        controller: Controller,
+        on_event: Sink,
+    ) -> None:
+        self._spec = spec
+        self._cloud = cloud
+        self._saved = saved
+        self._elastic = elastic
+        self._on_event = on_event
+        self._draining = Draining(controller, on_event)
+
+    def drain_and_detach(
         self, terraform: Terraform, plan: Plan, *, replace_nodes: bool = False, drain_timeout: float = DRAIN_TIMEOUT
     ) -> Plan:
-        """Let the nodes go that cluster.yml does not wish for, as far as Terraform can't or must not do it.
+        """Prepare the removal of the nodes that cluster.yml does not ask for, where Terraform can't or must not do it.
 
-        They are drained, those that are wished for again are resumed, and members leave their cluster network. May be
-        killed at any point and run again. Returns the plan to carry out: this one, or a new one where this one is old.
+        These nodes are drained, nodes that cluster.yml asks for again are resumed, and members of cluster networks are
+        detached. May be killed at any point and run again. Returns the plan to apply: this one, or a new one if this
+        one is out of date.
 
         Args:
-            replace_nodes: nodes that are still wished for may be made anew; they are drained before, too.
-            drain_timeout: seconds that jobs are given to end; with 0 they are requeued, or ended.
+            replace_nodes: allow that nodes which cluster.yml still asks for are recreated; they are drained first, too.
+            drain_timeout: seconds that jobs are given to end; with 0 they are requeued, or cancelled.
 
         Raises:
-            ReplacementError: the plan would replace such nodes, and nobody said that it may. Nothing was touched.
-            ToolError: jobs still run on nodes that are to go. Nothing was removed.
-            CloudError: the cloud refused. Who is gone stays gone, and the next run goes on from there.
+            ReplacementError: the plan would replace such nodes, and that is not allowed. Nothing was changed.
+            ToolError: jobs still run on nodes that are to be removed. Nothing was removed.
+            CloudError: the cloud refused. Nodes that are removed stay removed; the next run continues from there.
         """
-        spec, outputs = self._tools.spec, self._outputs(terraform)
+        spec, outputs = self._spec, self._outputs(terraform)
         networks = self._networks(outputs)
-        looks = {pool: network.settle() for pool, network in networks.items()}
-        standing = _standing(spec, outputs, looks)
-        replaced = replacements(plan.changes, spec, outputs, standing)
+        observed = {pool: network.settle() for pool, network in networks.items()}
+        present = _present(spec, outputs, observed)
+        replaced = replacements(plan.changes, spec, outputs, present)
         if replaced and not replace_nodes:
             raise _refused(replaced)
         if outputs is None:
             return plan
-        self._drain(standing, [node for one in replaced for node in one.nodes], drain_timeout)
-        members = shrink(wished_names(spec), standing)
+        self._drain(present, [node for one in replaced for node in one.nodes], drain_timeout)
+        members = shrink(desired_names(spec), present)
         staying = [pool for pool in networks if not self._ends(pool, plan)]
         for pool in staying:
-            self._resize(networks[pool], looks[pool], spec.pools[pool].count, members.get(pool, {}), plan)
+            self._resize(networks[pool], observed[pool], spec.pools[pool].count, members.get(pool, {}), plan)
         if any(pool in members for pool in staying):
             plan = terraform.plan()
         return plan
 
     def replacements(self, terraform: Terraform, plan: Plan) -> tuple[Replacement, ...]:
-        """What a plan would take away although cluster.yml wishes for it. Reads only.
+        """What a plan would remove although cluster.yml asks for it. Reads only.
 
         Raises:
             CloudError: the cloud refused.
         """
         outputs = self._outputs(terraform)
-        looks = {pool: network.status() for pool, network in self._networks(outputs).items()}
-        return replacements(plan.changes, self._tools.spec, outputs, _standing(self._tools.spec, outputs, looks))
+        observed = {pool: network.status() for pool, network in self._networks(outputs).items()}
+        return replacements(plan.changes, self._spec, outputs, _present(self._spec, outputs, observed))
 
     @staticmethod
     def _outputs(terraform: Terraform) -> handover.Outputs | None:
@@ -192,40 +213,40 @@ class Scaling:
         return handover.Outputs.parse(outputs) if outputs.get("cluster") else None
 
     def _networks(self, outputs: handover.Outputs | None) -> dict[str, ClusterNetwork]:
-        """The cluster networks that stand, by pool; one that somebody has deleted is Terraform's to make anew."""
+        """The existing cluster networks, by pool; one that somebody has deleted is left to Terraform to recreate."""
         found = {}
         for pool, made in outputs.pools.items() if outputs else ():
             if made.cluster_network_id:
-                network = ClusterNetwork(self._tools.cloud.access(), made.cluster_network_id, self._tools.on_event)
+                network = ClusterNetwork(self._cloud.access(), made.cluster_network_id, self._on_event)
                 if network.present() is not None:
                     found[pool] = network
         return found
 
     def _ends(self, pool: str, plan: Plan) -> bool:
-        """Whether the whole cluster network goes: then its members go with it."""
-        wish = self._tools.spec.pools.get(pool)
+        """Whether the whole cluster network is removed, and its members with it."""
+        desired = self._spec.pools.get(pool)
         lost = {match.group(1) for address in plan.lost(_NETWORK.rstrip(".")) if (match := _POOL.match(address))}
-        return wish is None or wish.kind != "cluster_network" or pool in lost
+        return desired is None or desired.kind != "cluster_network" or pool in lost
 
-    def _drain(self, standing: Standing, replaced: Sequence[str], timeout: float) -> None:
-        wished = wished_names(self._tools.spec)
-        going, coming = shrink(wished, standing), grow(wished, standing)
+    def _drain(self, present: Present, replaced: Sequence[str], timeout: float) -> None:
+        desired = desired_names(self._spec)
+        going, coming = shrink(desired, present), grow(desired, present)
         for pool in sorted({*going, *coming}):
             leave, come = ", ".join(going.get(pool, {}).values()), ", ".join(coming.get(pool, ()))
-            words = " and ".join([*([f"{come} to come"] if come else []), *([f"{leave} to go"] if leave else [])])
-            self._tools.on_event(Event("log", f"pool {pool}", "scaling", words))
-        if not self._kept.hosts():
+            words = " and ".join([*([f"{come} to add"] if come else []), *([f"{leave} to remove"] if leave else [])])
+            self._on_event(Event(EventKind.LOG, f"pool {pool}", "scaling", words))
+        if not self._saved.hosts():
             return  # No run has reached the hosts, and so no job ever ran.
-        leaving = {name for nodes in going.values() for name in nodes.values()} | {*replaced, *self._homeless()}
-        staying = {name for names in wished.values() for name in names}
-        self._draining.welcome_back(sorted(staying - leaving))
+        leaving = {name for nodes in going.values() for name in nodes.values()} | {*replaced, *self._without_pool()}
+        staying = {name for names in desired.values() for name in names}
+        self._draining.resume(sorted(staying - leaving))
         if leaving:
             self._draining.drain(sorted(leaving), timeout)
 
-    def _homeless(self) -> list[str]:
-        """Elastic nodes whose pool is no longer elastic, or gone; they are removed after this (see `withdrawal`)."""
-        elastic = self._tools.spec.elastic_pools
-        return [one.node for one in self._tools.elastic().instances() if one.pool not in elastic and not one.builder]
+    def _without_pool(self) -> list[str]:
+        """ElasticInstances nodes whose pool is no longer elastic, or gone; `elastic_teardown` removes them afterwards."""
+        elastic = self._spec.elastic_pools
+        return [one.node for one in self._elastic().instances() if one.pool not in elastic and not one.builder]
 
     @staticmethod
     def _resize(network: ClusterNetwork, look: NetworkStatus, count: int, going: Mapping[str, str], plan: Plan) -> None:
@@ -237,22 +258,22 @@ class Scaling:
             network.refill(count)
 
 
-def _standing(spec: ClusterSpec, outputs: handover.Outputs | None, looks: Mapping[str, NetworkStatus]) -> Standing:
-    """Who stands, by pool. A member that has no name of ours yet stands under the one that it would get."""
-    standing: dict[str, Mapping[str, str]] = {}
-    wished = wished_names(spec)
+def _present(spec: ClusterSpec, outputs: handover.Outputs | None, observed: Mapping[str, NetworkStatus]) -> Present:
+    """The present nodes, by pool. A member that has no name of ours yet has the one here that it would get."""
+    present: dict[str, Mapping[str, str]] = {}
+    desired = desired_names(spec)
     for pool, made in outputs.pools.items() if outputs else ():
         if made.cluster_network_id:
-            members = looks[pool].members if pool in looks else {}
-            standing[pool] = {**members, **numbered_names(pool, members, wished.get(pool, ()))}
+            members = observed[pool].members if pool in observed else {}
+            present[pool] = {**members, **numbered_names(pool, members, desired.get(pool, ()))}
         else:
-            standing[pool] = {node.id: node.name for node in made.instances}
-    return standing
+            present[pool] = {node.id: node.name for node in made.instances}
+    return present
 
 
 def _refused(replaced: Sequence[Replacement]) -> ReplacementError:
     listed = "\n".join(f"  {one}" for one in replaced)
     return ReplacementError(
-        f"this would delete or make anew what cluster.yml still wishes for:\n{listed}",
-        hint="Undo the change in cluster.yml, or say --replace-nodes: the jobs on these nodes are waited for first",
+        f"this would delete or recreate what cluster.yml still asks for:\n{listed}",
+        hint="Undo the change in cluster.yml, or pass --replace-nodes: jobs on these nodes are waited for first",
     )

@@ -1,7 +1,7 @@
-"""Starting and stopping the server of a local cloud, and saying how it stands.
+"""Start and stop the server of a local cloud, and report its status.
 
-Everything may be called at any time, twice, by two at once, or after a crash: what counts is the process that
-`endpoint.json` names by pid and start time, never a pid alone.
+All functions may be called at any time, twice, by several processes at once, or after a crash. They identify the server
+by the pid and start time in `endpoint.json`, never by a pid alone.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from gpucluster.errors import DataGuardError, EnvironmentFault, LockedError
 from gpucluster.events import Event, Sink, ignore
 from gpucluster.paths import write_private
 
-_START_DEADLINE = 90.0  # seconds; a recovery may have to remove many containers first
-_STOP_DEADLINE = 60.0  # seconds; a launch that is under way ends before the server does
-_LOG_LIMIT = 10 * 1024 * 1024  # bytes of the log at which a start sets it aside
+_START_DEADLINE = 90.0  # seconds; a recovery may remove many containers first
+_STOP_DEADLINE = 60.0  # seconds; the server first finishes the launches in progress
+_LOG_LIMIT = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next start
 _LOG_TAIL = 15  # lines that go into the message of a failed start
 _POLL = 0.05
-# What a home holds; `purge` removes these and nothing else.
+# The content of a home; `purge` removes these names and nothing else.
 _CONTENTS = (
     "cloud.db", "cloud.db-wal", "cloud.db-shm", "credentials", "endpoint.json", "exports", "faults.json",
     "filesystems", "images", "instances", "log", "null", "process-engine.json", "processes", "providers", "server.lock",
@@ -41,12 +41,12 @@ _CONTENTS = (
 
 @dataclass(frozen=True)
 class Status:
-    """How a local cloud stands.
+    """The status of a local cloud.
 
     Attributes:
-        instances: number of instances by lifecycle state, the terminated ones left out.
-        resources: number of all other things that exist, by kind.
-        orphans: containers and networks that no row knew at the last start; they were removed.
+        instances: number of instances by lifecycle state, without the terminated ones.
+        resources: number of all other existing resources, by kind.
+        orphans: leftover containers and networks without a row, which the last start removed.
     """
 
     home: Path
@@ -59,11 +59,11 @@ class Status:
 
     @property
     def empty(self) -> bool:
-        """Nothing that was created by hand or by Terraform is left."""
+        """Whether nothing is left that a user or Terraform created."""
         return not self.instances and not any(self.resources.get(kind) for kind in _OWNED)
 
     def to_dict(self) -> dict[str, object]:
-        """The same as JSON values."""
+        """The same values as JSON."""
         return {
             "home": str(self.home),
             "running": self.running,
@@ -75,28 +75,28 @@ class Status:
         }
 
 
-# Kinds that somebody created on purpose; all others come and go with these.
+# Kinds that a client creates; all others are created and deleted with these.
 _OWNED = ("vcn", "subnet", "filesystem", "mounttarget", "instanceconfiguration", "computecluster", "instancepool",
           "clusternetwork", "compartment", "policy", "dynamicgroup")  # fmt: skip
 
 
 def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -> Status:
-    """Start the server of a home where it does not run yet, and wait until it answers.
+    """Start the server of a home unless it runs, and wait until it answers.
 
     Args:
-        engine: what runs the instances; "process" makes each a process (for thousands of nodes), "null" launches
-            nothing and is for tests.
+        engine: what runs the instances: "podman"; "process" for processes instead of containers (thousands of nodes);
+            "null" launches nothing and is for tests.
 
     Raises:
-        EnvironmentFault: it did not come up; the message ends with the last lines of its log.
-        LockedError: somebody else has been starting it for a minute and a half.
+        EnvironmentFault: the server did not start; the hint has the last lines of its log.
+        LockedError: another start or stop has been in progress for 90 seconds.
     """
     say = on_event or ignore
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _start_lock(home):
         record = _record(home)
         if record is not None:
-            # Somebody may have removed or spoilt endpoint.json, which others read.
+            # endpoint.json, which other programs read, may be missing or damaged.
             write_private(home / "endpoint.json", json.dumps(asdict(_await_answer(home, record.pid))) + "\n")
         else:
             say(Event("resource", "local cloud", "creating", f"starting the API server in {home}"))
@@ -107,21 +107,21 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
 
 
 def stop(home: Path) -> None:
-    """End the server of a home. Its instances go on running; a server that does not run is fine."""
+    """Stop the server of a home. Its instances continue to run. Does nothing if the server does not run."""
     with _start_lock(home) if home.is_dir() else _no_lock():
         record = _record(home)
         if record is None:
             return
         os.kill(record.pid, signal.SIGTERM)
-        if not _gone_within(record, _STOP_DEADLINE):
-            # Every step of its work is written down before it is done, so it may be killed anywhere.
+        if not _ended_within(record, _STOP_DEADLINE):
+            # The server records every step before it does it, so it may be killed at any point.
             os.kill(record.pid, signal.SIGKILL)
-            _gone_within(record, _STOP_DEADLINE)
+            _ended_within(record, _STOP_DEADLINE)
         (home / "endpoint.json").unlink(missing_ok=True)
 
 
 def stop_if_empty(home: Path) -> bool:
-    """Stop the server if nothing lives in its cloud any more; True if it does not run afterwards."""
+    """Stop the server if no resources are left. True if the server does not run afterwards."""
     now = status(home)
     if now.running and now.empty:
         stop(home)
@@ -130,7 +130,7 @@ def stop_if_empty(home: Path) -> bool:
 
 
 def status(home: Path) -> Status:
-    """How the local cloud stands; reads its files only, so it works while the server is down."""
+    """The status of the local cloud. Reads its files only, so it also works while the server is stopped."""
     record = _record(home)
     instances, resources, orphans = _contents(home / "cloud.db")
     return Status(
@@ -145,10 +145,10 @@ def status(home: Path) -> Status:
 
 
 def purge(home: Path) -> None:
-    """Stop the server and remove everything of a home.
+    """Stop the server and remove the content of a home.
 
     Raises:
-        DataGuardError: something still exists in it.
+        DataGuardError: resources still exist in it.
     """
     now = status(home)
     if not now.empty:
@@ -170,8 +170,8 @@ def purge(home: Path) -> None:
 
 
 @dataclass(frozen=True)
-class _Record:
-    """The living server of a home."""
+class _ServerRecord:
+    """The running server of a home."""
 
     endpoint: str
     pid: int
@@ -182,15 +182,15 @@ class _Record:
         return process.identity(self.pid) == self.identity
 
 
-def _record(home: Path) -> _Record | None:
-    """Whom endpoint.json names, if that very process still lives; a stale or broken file counts as none.
+def _record(home: Path) -> _ServerRecord | None:
+    """The server that endpoint.json names, if that process still runs. A stale or damaged file counts as missing.
 
-    Where it is lost, or not written yet, the lock of the server names its holder.
+    If the file is missing or not written yet, the server's lock file names the process.
     """
     for name in ("endpoint.json", "server.lock"):
         try:
             raw = json.loads((home / name).read_text())
-            record = _Record(str(raw["endpoint"]), int(raw["pid"]), str(raw["identity"]))
+            record = _ServerRecord(str(raw["endpoint"]), int(raw["pid"]), str(raw["identity"]))
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if record.alive:
@@ -198,7 +198,7 @@ def _record(home: Path) -> _Record | None:
     return None
 
 
-def _gone_within(record: _Record, seconds: float) -> bool:
+def _ended_within(record: _ServerRecord, seconds: float) -> bool:
     until = time.monotonic() + seconds
     while record.alive:
         if time.monotonic() > until:
@@ -219,7 +219,7 @@ def _start_lock(home: Path) -> Iterator[None]:
             except OSError as error:
                 if time.monotonic() > until:
                     raise LockedError(
-                        "another start or stop of the local cloud is under way", where=str(home), hint="Try again"
+                        "another start or stop of the local cloud is in progress", where=str(home), hint="Try again"
                     ) from error
                 time.sleep(_POLL)
         yield
@@ -236,7 +236,7 @@ def _spawn(home: Path, engine: str) -> None:
     log = home / "log" / "server.log"
     if log.exists() and log.stat().st_size > _LOG_LIMIT:
         log.replace(log.with_suffix(".log.1"))
-    # The daemon's working directory is /, so a checkout that is not installed must be named.
+    # The daemon's working directory is /, so PYTHONPATH must have a checkout that is not installed.
     package_parent = str(Path(process.__file__).resolve().parent.parent)
     search = os.pathsep.join(part for part in (package_parent, os.environ.get("PYTHONPATH", "")) if part)
     argv = [sys.executable, "-m", "gpucluster.localcloud.server", "--home", str(home.resolve()), "--engine", engine]
@@ -244,17 +244,17 @@ def _spawn(home: Path, engine: str) -> None:
     _await_answer(home, pid)
 
 
-def _await_answer(home: Path, pid: int) -> _Record:
-    """Wait until the server with that pid has written its endpoint and answers there."""
+def _await_answer(home: Path, pid: int) -> _ServerRecord:
+    """Wait until the server with this pid has written its endpoint and answers there."""
     until = time.monotonic() + _START_DEADLINE
     while time.monotonic() < until:
         record = _record(home)
         if record is not None and record.pid == pid and _answers(record.endpoint):
             return record
         if process.identity(pid) is None:
-            raise _no_start(home, "the server of the local cloud ended at once")
+            raise _start_failure(home, "the server of the local cloud ended at once")
         time.sleep(_POLL)
-    raise _no_start(home, f"the server of the local cloud did not answer within {_START_DEADLINE:.0f} s")
+    raise _start_failure(home, f"the server of the local cloud did not answer within {_START_DEADLINE:.0f} s")
 
 
 def _answers(endpoint: str) -> bool:
@@ -269,10 +269,12 @@ def _answers(endpoint: str) -> bool:
             return False
 
 
-def _no_start(home: Path, what: str) -> EnvironmentFault:
+def _start_failure(home: Path, what: str) -> EnvironmentFault:
     log = home / "log" / "server.log"
     lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL:] if log.exists() else []
-    return EnvironmentFault(what, where=str(log), hint="Its last words:\n" + "\n".join(f"  {line}" for line in lines))
+    return EnvironmentFault(
+        what, where=str(log), hint="The last lines of its log:\n" + "\n".join(f"  {line}" for line in lines)
+    )
 
 
 def _contents(database: Path) -> tuple[dict[str, int], dict[str, int], tuple[str, ...]]:

@@ -1,5 +1,5 @@
-"""Day two on a cluster that stands: users and groups, backups, container images, draining, and the connection to the
-controller that they share.
+"""Operations on a cluster that is deployed: users and groups, backups, container images, draining, status, and the
+connection to the controller that they share.
 
 Nothing here creates or deletes a cloud resource. May import `cloud`, `workspace` and what lies below them.
 """

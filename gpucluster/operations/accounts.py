@@ -1,19 +1,15 @@
-"""What the directory on the controller says of people, as types. Nothing here talks to it."""
+"""The records that the directory on the controller returns about users and groups. Nothing here talks to it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypedDict
-
-
-def printable(text: str) -> str:
-    """The text on one line, with an escape for whatever could move a cursor or hide what stands there."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+from enum import StrEnum
+from typing import Any, TypedDict
 
 
 class _Record:
-    """Something that can be told to machines."""
+    """A record that can be written as JSON."""
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -47,7 +43,7 @@ class User(_Record):
 
 @dataclass(frozen=True)
 class Group(_Record):
-    """A group, and the names of everybody who has it, as the primary one or a further one."""
+    """A group, and the names of all users who have it, as their primary group or a further one."""
 
     name: str
     gid: int
@@ -56,7 +52,7 @@ class Group(_Record):
 
 @dataclass(frozen=True)
 class Ended(_Record):
-    """What of a person's was ended: numbers of jobs and processes, and the hosts on which nobody could look."""
+    """What was ended of a user's work: numbers of jobs and processes, and the hosts that could not be checked."""
 
     jobs: int = 0
     processes: int = 0
@@ -65,7 +61,7 @@ class Ended(_Record):
 
 @dataclass(frozen=True)
 class UserChange(_Record):
-    """A person after a change; `changed` is whether it was one, `warnings` what somebody should look at now."""
+    """A user after a change. `changed` is whether anything changed; `warnings` are for the operator to act on."""
 
     user: User
     changed: bool
@@ -75,7 +71,7 @@ class UserChange(_Record):
 
 @dataclass(frozen=True)
 class GroupChange(_Record):
-    """A group after a change; `changed` is whether it was one."""
+    """A group after a change. `changed` is whether anything changed."""
 
     group: Group
     changed: bool
@@ -83,7 +79,7 @@ class GroupChange(_Record):
 
 @dataclass(frozen=True)
 class Removed(_Record):
-    """What is gone: the directory entry, Slurm's association, and so many ssh keys, jobs and processes."""
+    """What was removed: the directory entry, Slurm's association, and the numbers of ssh keys, jobs and processes."""
 
     entry: bool
     association: bool
@@ -94,13 +90,13 @@ class Removed(_Record):
 
 @dataclass(frozen=True)
 class Removal(_Record):
-    """How somebody was removed.
+    """The result of removing a user.
 
     Args:
         kept: paths that were left as they are.
-        archive: where the home lies now, as one file; None where it was not asked for.
-        unreachable: hosts on which nobody could look for processes.
-        warnings: what somebody should look at now.
+        archive: the file that holds the home now; None where no archive was asked for.
+        unreachable: hosts that could not be checked for processes.
+        warnings: for the operator to act on.
     """
 
     name: str
@@ -111,34 +107,43 @@ class Removal(_Record):
     warnings: tuple[str, ...] = ()
 
 
+class ImportStatus(StrEnum):
+    """What an import did with one user of the file."""
+
+    ADDED = "added"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True)
 class Imported(_Record):
-    """What became of one person of an import; `message` says why it failed."""
+    """The result for one user of an import; `message` is the reason of a failure."""
 
     name: str
-    status: Literal["added", "changed", "unchanged", "failed"]
+    status: ImportStatus
     message: str | None = None
 
 
 @dataclass(frozen=True)
 class ImportReport(_Record):
-    """What became of everybody, in the order of the file."""
+    """The result for every user of an import, in the order of the file."""
 
     users: tuple[Imported, ...]
     changed: bool
 
     @property
     def failed(self) -> tuple[Imported, ...]:
-        """Those for whom it did not work."""
-        return tuple(one for one in self.users if one.status == "failed")
+        """Those that failed."""
+        return tuple(one for one in self.users if one.status is ImportStatus.FAILED)
 
 
-class Wish(TypedDict, total=False):
-    """What may be asked for a new person; what is left out gets its default.
+class NewUser(TypedDict, total=False):
+    """The settings of a new user; what is left out gets its default.
 
-    `gid` or `group` is the primary group, `groups` are the further ones. Keys are the way in: sshd takes no passwords,
-    and `password` is for what asks for one inside (`su`, `passwd`). `slurm_account` is the account of Slurm that their
-    jobs are put down to.
+    `gid` or `group` is the primary group, `groups` are the further ones. Users log in with keys only: sshd takes no
+    passwords. `password` is for programs on the hosts that ask for one (`su`, `passwd`). `slurm_account` is the account
+    of Slurm that their jobs are charged to.
     """
 
     full_name: str
@@ -152,10 +157,10 @@ class Wish(TypedDict, total=False):
     slurm_account: str
 
 
-class Edit(TypedDict, total=False):
-    """What may be changed of a person; what is left out stays.
+class UserEdit(TypedDict, total=False):
+    """The settings of a user that are to change; what is left out stays.
 
-    `groups` and `ssh_keys` replace what there is, the others add to it and take from it.
+    `groups` and `ssh_keys` replace the present ones. `add_...` and `remove_...` add to them and take from them.
     """
 
     full_name: str

@@ -1,7 +1,7 @@
-"""A cluster's directory and accounting as one file on this machine, and the way back.
+"""Back up a cluster's directory and accounting to one file on this machine, and restore them from it.
 
-The program on the controller writes and reads the file; here it only passes through, never as a whole in memory. It
-holds the hashes of people's passwords: only its owner may read it.
+The program on the controller writes and reads the file. Here it only passes through, never as a whole in memory. It
+holds the hashes of users' passwords: only its owner may read it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pydantic.dataclasses import dataclass as checked
 
 from gpucluster import process
 from gpucluster.errors import EnvironmentFault, InputError, ToolError
-from gpucluster.lifecycle.toolbox import Toolbox
-from gpucluster.operations.accounts import printable
 from gpucluster.operations.controller import Controller
-from gpucluster.operations.rpc import Program
-from gpucluster.operations.users import demand_directory
+from gpucluster.operations.rpc import RemoteProgram
+from gpucluster.operations.users import require_directory
+from gpucluster.spec import ClusterSpec
+from gpucluster.text import printable
 
-_PROGRAM = Program(
+_PROGRAM = RemoteProgram(
     "sudo -n /usr/local/sbin/gpucluster-backup",
     absent="the controller has no program for backups yet",
-    silent=("the controller's program ended without a word of why", "Run the same command again"),
+    silent=("the controller's program ended without a reason", "Run the same command again"),
 )
 _MANIFEST = "manifest.json"
 # A manifest is some hundred bytes.
@@ -62,7 +62,7 @@ class Backup:
     Args:
         size: bytes.
         cluster: the name of the cluster that it is of.
-        time: when it was made, as the controller's clock has it (UTC, ISO 8601).
+        time: when it was made, by the controller's clock (UTC, ISO 8601).
     """
 
     file: Path
@@ -82,10 +82,11 @@ class Restored:
     """What the cluster has after a restore.
 
     Args:
-        kept_aside: a file of the controller: what was there before.
-        returned: who was removed or disabled since the backup, and can log in again.
-        dropped: who came after the backup, and is not in the directory any more. Nobody else gets their uid.
-        unfinished: whose home or Slurm account is not yet as the directory has it, or what else is left, and why.
+        kept_aside: a file on the controller with the data from before the restore.
+        returned: users who were removed or disabled since the backup, and can log in again.
+        dropped: users who were added after the backup, and are not in the directory any more. Their uids are not
+            given to anyone else.
+        unfinished: homes and Slurm accounts that do not match the directory yet, and other open work, with the reason.
         ended_jobs: jobs that ran at the time of the backup and that Slurm does not know any more; they count as ended.
     """
 
@@ -106,18 +107,18 @@ class Restored:
 class Backups:
     """Backups of one cluster."""
 
-    def __init__(self, tools: Toolbox, controller: Controller) -> None:
-        self._tools = tools
+    def __init__(self, spec: ClusterSpec, controller: Controller) -> None:
+        self._spec = spec
         self._controller = controller
 
     def create(self, file: Path) -> Backup:
-        """Write a backup of what is there now. The cluster works on meanwhile.
+        """Write a backup of the present data. The cluster keeps working meanwhile.
 
         Raises:
-            InputError: the file is there already, or can't be written there.
-            ToolError: the controller could not make one, or can't be reached; there is no file then.
+            InputError: the file exists already, or can't be written there.
+            ToolError: the controller could not make one, or can't be reached; no file is left then.
         """
-        self._needs_directory()
+        self._require_directory()
         with _new_file(file) as part:
             argv = self._controller.ssh_argv(None, [f"{_PROGRAM.command} create"])
             with part.open("wb") as target:
@@ -126,7 +127,7 @@ class Backups:
             if done.returncode != 0:
                 raise _error(done)
             try:
-                made = look(part)
+                made = inspect(part)
             except InputError:
                 raise ToolError("what the controller sent is no backup", hint="Run: gpucluster apply") from None
         return Backup(file, made.size, made.cluster, made.time, made.counts)
@@ -135,14 +136,14 @@ class Backups:
         """Replace directory and accounting by those of a backup.
 
         Args:
-            force: also by those of another cluster, and while jobs run.
+            force: allow the backup of another cluster, and a restore while jobs run.
 
         Raises:
             InputError: the file is no backup, or does not fit; nothing was changed.
-            ToolError: it failed, and everything is as it was before, or the controller can't be reached.
+            ToolError: it failed and everything is as before, or the controller can't be reached.
         """
-        self._needs_directory()
-        look(file)
+        self._require_directory()
+        inspect(file)
         words = "restore --force" if force else "restore"
         argv = self._controller.ssh_argv(None, [f"{_PROGRAM.command} {words}"])
         with _opened(file) as source:
@@ -157,15 +158,15 @@ class Backups:
                 hint="Its program may be of another version than this one. Run: gpucluster apply",
             ) from None
 
-    def _needs_directory(self) -> None:
-        demand_directory(self._tools.spec, "There is nothing to back up but this file")
+    def _require_directory(self) -> None:
+        require_directory(self._spec, "There is nothing to back up but this file")
 
 
-def look(file: Path) -> Backup:
-    """What a file says of itself. Whether the rest of it is whole is found out on the controller.
+def inspect(file: Path) -> Backup:
+    """Read a backup's manifest. Whether the rest of the file is complete is checked on the controller.
 
     Raises:
-        InputError: it is not there, or no backup.
+        InputError: there is no such file, or it is no backup.
     """
     with _opened(file) as stream:
         try:
@@ -176,7 +177,9 @@ def look(file: Path) -> Backup:
             manifest = TypeAdapter(_Manifest).validate_json(text)
         except (tarfile.TarError, zlib.error, EOFError, OSError, ValidationError):
             raise InputError(
-                "this is no backup of a cluster", where=str(file), hint="Name one that `gpucluster backup` made"
+                "this is no backup of a cluster",
+                where=str(file),
+                hint="Name a file that `gpucluster backup` has written",
             ) from None
         size = os.fstat(stream.fileno()).st_size
     return Backup(file, size, printable(manifest.cluster), printable(manifest.time), manifest.counts)
@@ -194,7 +197,7 @@ def _opened(file: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _new_file(file: Path) -> Iterator[Path]:
-    """A private file beside `file` that becomes it at the end, or is gone; one that is there is never touched."""
+    """A private file beside `file` that is renamed to it at the end, or removed; an existing file is never touched."""
     taken = InputError("the file is there already", where=str(file), hint="Name another one, or move it away")
     if os.path.lexists(file):
         raise taken
@@ -206,7 +209,7 @@ def _new_file(file: Path) -> Iterator[Path]:
     try:
         yield part
         try:
-            _give_name(part, file)
+            _publish(part, file)
         except FileExistsError:
             raise taken from None
     except OSError as error:
@@ -216,8 +219,8 @@ def _new_file(file: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def _give_name(part: Path, file: Path) -> None:
-    """Unlike a rename this does not replace what came in the meantime."""
+def _publish(part: Path, file: Path) -> None:
+    """Unlike a rename, this does not replace a file that was created meanwhile."""
     try:
         os.link(part, file)
     except FileExistsError:
@@ -228,7 +231,7 @@ def _give_name(part: Path, file: Path) -> None:
 
 
 def _error(done: process.Completed) -> InputError | ToolError:
-    """What the controller's program said; its last line counts."""
+    """The error that the controller's program has reported in its last line."""
     try:
         return _PROGRAM.failure(json.loads(done.stderr.strip().rpartition("\n")[2])["error"], done)
     except (ValueError, KeyError, TypeError, AttributeError):

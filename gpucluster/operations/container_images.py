@@ -1,7 +1,7 @@
 """Container images that all nodes share: imported once, by a job, to a squashfs file beside the homes.
 
-The program on the controller (role pyxis) does the work and knows which names and addresses are good. Nothing here is a
-run of the cluster: images are imported, by several people, while jobs run and while others apply.
+The program on the controller (role pyxis) does the work and knows which names and addresses are valid. Nothing here
+takes the cluster's lock: several people import images, while jobs run and while someone applies.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from gpucluster.errors import InputError
-from gpucluster.events import Event
-from gpucluster.lifecycle.toolbox import Toolbox
-from gpucluster.operations.accounts import printable
+from gpucluster.events import Event, EventKind, Sink
 from gpucluster.operations.controller import Controller
-from gpucluster.operations.rpc import Program
+from gpucluster.operations.rpc import RemoteProgram
+from gpucluster.spec import ClusterSpec
+from gpucluster.text import printable
+from gpucluster.workspace.saved_state import SavedState
 
-_PROGRAM = Program(
+_PROGRAM = RemoteProgram(
     "sudo -n /usr/local/sbin/gpucluster-image request",
     absent="the controller has no program for container images yet",
-    silent=("the controller's program for images gives no answer", "Look there: gpucluster ssh -- squeue"),
+    silent=("the controller's program for images gives no answer", "See its jobs: gpucluster ssh -- squeue"),
 )
-# For what needs no job. An import takes as long as the registry, and the node that has to come first.
-_PATIENCE = 60.0
+# Seconds for operations without a job. An import has no limit: it waits for the registry, and for a node to start.
+_TIMEOUT = 60.0
 
 T = TypeVar("T")
 
@@ -35,8 +36,8 @@ class ContainerImage:
 
     Args:
         size: bytes.
-        uri: where it came from; empty where nobody wrote it down.
-        user: by whose job, and with whose rights in the registry.
+        uri: where it came from; empty where that was not recorded.
+        user: whose job imported it, with their credentials for the registry.
     """
 
     name: str
@@ -53,7 +54,7 @@ class ContainerImage:
 
 @dataclass(frozen=True)
 class ImageImport:
-    """What an import came to: the image, and whether it was not there before."""
+    """The result of an import: the image, and whether it is new."""
 
     image: ContainerImage
     changed: bool
@@ -76,14 +77,16 @@ class _Removed:
 class ContainerImages:
     """The images of a cluster. What each method raises: InputError where it is refused, else ToolError."""
 
-    def __init__(self, tools: Toolbox, controller: Controller) -> None:
-        self._tools = tools
+    def __init__(self, spec: ClusterSpec, saved: SavedState, controller: Controller, on_event: Sink) -> None:
+        self._spec = spec
+        self._saved = saved
         self._controller = controller
+        self._on_event = on_event
 
     @property
-    def possible(self) -> bool:
-        """Whether this cluster has such images at all: it needs Slurm and Enroot."""
-        spec = self._tools.spec
+    def supported(self) -> bool:
+        """Whether this cluster can have such images: that takes Slurm and Enroot."""
+        spec = self._spec
         return spec.slurm.enabled and "enroot" in spec.containers.runtimes
 
     def import_uri(
@@ -97,68 +100,68 @@ class ContainerImages:
     ) -> ImageImport:
         """Import an image by a job, and wait for it: for a free node, or for one that has to be launched.
 
-        Whoever interrupts it cancels the job, and leaves nothing behind.
+        An interruption cancels the job and leaves nothing behind.
 
         Args:
             uri: `docker://[USER@]REGISTRY#NAME[:TAG][@sha256:DIGEST]`, as Enroot and Pyxis write it.
             pool: where the job runs. Default: the first pool of the default partition.
-            user: whose job it is, and whose credentials the registry is shown. Default: the first of users.people.
+            user: owner of the job, whose credentials for the registry are used. Default: the first of users.people.
             name: of the image. Default: made of the URI's name, its tag and the first digits of its digest.
-            force: import it anew where there is one of this name.
+            force: import it again where there is one of this name.
         """
-        self._check()
-        spec = self._tools.spec
+        self._require_support()
+        spec = self._spec
         if pool is not None and pool not in spec.pools:
             hint = f"The pools are {', '.join(spec.pools)}"
             raise InputError(f"there is no pool {printable(pool)}", where=str(spec.file), hint=hint)
         if user is None:
             if not spec.users.people:
-                hint = "Name one: --user NAME. The job is theirs, and so are the registry's credentials"
-                raise InputError("nobody is named under users.people", where=str(spec.file), hint=hint)
+                hint = "Name one: --user NAME. The job runs as this user, with their credentials for the registry"
+                raise InputError("there is no user under users.people", where=str(spec.file), hint=hint)
             user = spec.users.people[0].name
-        wish = {"uri": uri, "pool": pool, "user": user, "name": name}
-        arguments = {key: value for key, value in wish.items() if value is not None}
-        return self._ask(ImageImport, "image.import", {**arguments, "force": force}, on_progress=self._tell)
+        given = {"uri": uri, "pool": pool, "user": user, "name": name}
+        arguments = {key: value for key, value in given.items() if value is not None}
+        return self._call(ImageImport, "image.import", {**arguments, "force": force}, on_progress=self._report)
 
     def list(self) -> tuple[ContainerImage, ...]:
-        """Every image, by name; none of a cluster that does not stand."""
-        self._check()
-        if not self._tools.kept.hosts():
+        """Every image, by name; empty if the cluster does not exist."""
+        self._require_support()
+        if not self._saved.hosts():
             return ()
-        return self._ask(_All, "image.list", {}).images
+        return self._call(_All, "image.list", {}).images
 
     def remove(self, name: str) -> None:
-        """Remove an image. Steps that have it mounted lose it."""
-        self._check()
-        self._ask(_Removed, "image.remove", {"name": name})
+        """Remove an image. Job steps that have it mounted lose it."""
+        self._require_support()
+        self._call(_Removed, "image.remove", {"name": name})
 
-    def _check(self) -> None:
+    def _require_support(self) -> None:
         """Raises InputError where there can be no such images."""
-        if self.possible:
+        if self.supported:
             return
-        spec = self._tools.spec
+        spec = self._spec
         if not spec.slurm.enabled:
             what, hint = "slurm.enabled is false, and images are imported by a job", "Use containers.pull for docker"
         else:
-            what, hint = "enroot is not among containers.runtimes", "Add it there, and apply"
+            what, hint = "enroot is not among containers.runtimes", "Add it there, then run: gpucluster apply"
         raise InputError(f"this cluster has no images for jobs: {what}", where=str(spec.file), hint=hint)
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         if line.strip():
-            self._tools.on_event(Event("resource", "container image", "working", printable(line.strip())))
+            self._on_event(Event(EventKind.RESOURCE, "container image", "working", printable(line.strip())))
 
-    def _ask(
+    def _call(
         self,
         kind: type[T],
         operation: str,
         arguments: Mapping[str, Any],
         on_progress: Callable[[str], None] | None = None,
     ) -> T:
-        return _PROGRAM.ask(
+        return _PROGRAM.call(
             lambda command: self._controller.ssh_argv(None, command),
             kind,
             operation,
             arguments,
-            timeout=None if on_progress else _PATIENCE,
+            timeout=None if on_progress else _TIMEOUT,
             on_progress=on_progress,
         )

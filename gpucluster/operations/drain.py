@@ -1,7 +1,7 @@
-"""Nodes that are to go, in Slurm: they take no new jobs, and we wait until the jobs on them have ended.
+"""Drain nodes in Slurm before they are removed: they take no new jobs, and we wait until the jobs on them have ended.
 
-Slurm itself remembers it, by the reason that we give: a later run resumes nodes with this reason, and leaves alone what
-an administrator has drained.
+Slurm stores that we drained a node, as the reason that we give. A later run resumes nodes with this reason, and leaves
+nodes alone that an administrator has drained.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from gpucluster import process
 from gpucluster.errors import GpuClusterError, ToolError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Event, EventKind, Sink, warn
 from gpucluster.operations.controller import Controller
 
 REASON = "gpucluster: removed from cluster.yml"
-# Seconds that jobs are given to end, unless somebody says otherwise.
+# Seconds that jobs are given to end, by default.
 DRAIN_TIMEOUT = 3600.0
 _POLL = 2.0
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 _TRIES = 5
 _NOT_FOUND = 127
 _JOB_STATES = "RUNNING,CONFIGURING,SUSPENDED,STOPPED,COMPLETING"
@@ -33,7 +33,7 @@ _SIGNS = "*~#%!$@^-+"
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """A node in Slurm's words: its state without the signs behind it, and why it is out of service."""
+    """A node as Slurm reports it: its state without the flags behind it, and why it is out of service."""
 
     state: str
     reason: str
@@ -68,7 +68,7 @@ class SlurmJob:
 
 
 def nodes_of(said: str) -> dict[str, SlurmNode]:
-    """Nodes by name, from lines `name|state|reason` of sinfo; a node of two partitions stands there twice."""
+    """Nodes by name, from lines `name|state|reason` of sinfo; a node of two partitions is there twice."""
     rows = [line.split("|", 2) for line in said.splitlines() if line.count("|") > 1]
     return {name: SlurmNode(state.lower().rstrip(_SIGNS), reason.strip()) for name, state, reason in rows}
 
@@ -80,21 +80,22 @@ def jobs_of(said: str) -> tuple[SlurmJob, ...]:
 
 
 class Draining:
-    """Takes nodes out of Slurm's service and brings them back, on the controller."""
+    """Drains and resumes Slurm nodes, by commands on the controller."""
 
     def __init__(self, controller: Controller, on_event: Sink) -> None:
         self._controller = controller
         self._on_event = on_event
 
     def drain(self, names: Collection[str], timeout: float) -> None:
-        """Let these nodes take no new jobs, and wait until no job is on them. Names that Slurm does not know are free.
+        """Let these nodes take no new jobs, and wait until no job is on them. Names that Slurm does not know are
+        skipped.
 
         Args:
-            timeout: seconds to wait. With 0 nobody waits: jobs are requeued, or ended where they can't be, and a Slurm
-                that gives no answer is no hindrance.
+            timeout: seconds to wait. With 0 we do not wait: jobs are requeued, or cancelled if they can't be requeued,
+                and a Slurm that does not answer is only warned about.
 
         Raises:
-            ToolError: jobs still run there, which are named; or Slurm gives no answer. The nodes stay drained.
+            ToolError: jobs still run there, which are named; or Slurm does not answer. The nodes stay drained.
         """
         try:
             known = self._nodes()
@@ -106,10 +107,10 @@ class Draining:
         except GpuClusterError as error:
             if timeout > 0:
                 raise
-            self._warn(f"nodes go without a word to Slurm: {error.what}")
+            warn(self._on_event, "slurm", f"nodes are removed without draining them in Slurm: {error.what}")
 
-    def welcome_back(self, names: Collection[str]) -> None:
-        """Resume those of these nodes that we drained ourselves. A Slurm that gives no answer has nothing to resume."""
+    def resume(self, names: Collection[str]) -> None:
+        """Resume those of these nodes that we drained ourselves. A Slurm that does not answer has none to resume."""
         try:
             known = self._nodes()
             back = [name for name in names if name in known and known[name].drained_by_us]
@@ -118,63 +119,67 @@ class Draining:
         except GpuClusterError:
             return
         for name in back:
-            self._on_event(Event("resource", f"node {name}", "resumed", "cluster.yml wishes for it again"))
+            self._on_event(Event(EventKind.RESOURCE, f"node {name}", "resumed", "it is in cluster.yml again"))
 
     def _wait(self, going: Sequence[str], timeout: float) -> None:
         until = time.monotonic() + timeout
-        told: tuple[str, ...] = ()
+        reported: tuple[str, ...] = ()
         while True:
-            known, jobs = self._patient_look(going)
+            known, jobs = self._observe_with_retries(going)
             if not jobs and not any(node.busy or node.takes_jobs for node in known):
                 break
             if time.monotonic() > until:
                 raise _unfinished(going, jobs, timeout)
             ids = tuple(job.id for job in jobs)
-            if ids != told:
-                told = ids
+            if ids != reported:
+                reported = ids
                 words = "; ".join(map(str, jobs)) or "a job is being cleaned up"
-                self._on_event(Event("log", "slurm", "waiting", f"before nodes are removed: {words}"))
+                self._on_event(Event(EventKind.LOG, "slurm", "waiting", f"before nodes are removed: {words}"))
             time.sleep(_POLL)
         for name in going:
-            self._on_event(Event("resource", f"node {name}", "drained"))
+            self._on_event(Event(EventKind.RESOURCE, f"node {name}", "drained"))
 
-    def _patient_look(self, going: Sequence[str]) -> tuple[list[SlurmNode], tuple[SlurmJob, ...]]:
-        """The nodes, all of them closed, and their jobs. A moment of silence spoils no long wait."""
+    def _observe_with_retries(self, going: Sequence[str]) -> tuple[list[SlurmNode], tuple[SlurmJob, ...]]:
+        """The nodes, all of them draining, and their jobs. A short outage of Slurm does not end a long wait."""
         for _ in range(_TRIES - 1):
             try:
-                return self._look(going)
+                return self._observe(going)
             except GpuClusterError:
                 time.sleep(_POLL)
-        return self._look(going)
+        return self._observe(going)
 
-    def _look(self, going: Sequence[str]) -> tuple[list[SlurmNode], tuple[SlurmJob, ...]]:
+    def _observe(self, going: Sequence[str]) -> tuple[list[SlurmNode], tuple[SlurmJob, ...]]:
         known = self._nodes()
         if self._close(going, known):
             known = self._nodes()
-        here = [name for name in going if name in known]
-        return [known[name] for name in here], self._jobs(here)
+        names = [name for name in going if name in known]
+        return [known[name] for name in names], self._jobs(names)
 
     def _close(self, going: Sequence[str], known: Mapping[str, SlurmNode]) -> bool:
-        """Let them take no new jobs; True if that was news to some. A node that is out of service for another reason
+        """Let them take no new jobs; True if that changed a node. A node that is out of service for another reason
         keeps that reason."""
         opened = [name for name in going if name in known and known[name].takes_jobs]
         if opened:
             self._update(opened, "state=drain")
             for name in opened:
-                self._on_event(Event("resource", f"node {name}", "draining", REASON))
+                self._on_event(Event(EventKind.RESOURCE, f"node {name}", "draining", REASON))
         return bool(opened)
 
     def _clear(self, going: Sequence[str], known: Mapping[str, SlurmNode]) -> None:
-        """End what runs there: Slurm requeues the jobs of a node that goes down, as far as they can be."""
+        """End what runs there: Slurm requeues the jobs of a node that goes down, if they can be requeued."""
         self._close(going, known)
         jobs = self._jobs(going)
         if jobs:
             words = shlex.quote(REASON)
             ids = " ".join(shlex.quote(job.id) for job in jobs)
-            # Whoever waits at a terminal may have gone; then nobody needs the words.
+            # A job's terminal may be closed; then there is nobody to notify.
             self._ask(f"for job in {ids}; do sudo scontrol notify $job {words} || true; done")
             self._update(going, "state=down")
-            self._warn(f"jobs were requeued, or ended where that can't be: {'; '.join(map(str, jobs))}")
+            warn(
+                self._on_event,
+                "slurm",
+                f"jobs were requeued, or cancelled if they can't be: {'; '.join(map(str, jobs))}",
+            )
 
     def _nodes(self) -> dict[str, SlurmNode]:
         return nodes_of(self._ask("sinfo --noheader --Node --format='%N|%T|%E'"))
@@ -193,7 +198,7 @@ class Draining:
 
     def _ask(self, command: str) -> str:
         try:
-            done = process.run(self._controller.ssh_argv(None, [command]), check=False, timeout=_PATIENCE)
+            done = process.run(self._controller.ssh_argv(None, [command]), check=False, timeout=_TIMEOUT)
         except GpuClusterError as error:
             raise _silent(error.what) from error
         if done.returncode == _NOT_FOUND:
@@ -202,23 +207,20 @@ class Draining:
             raise _silent(done.stderr.strip().rpartition("\n")[2] or f"status {done.returncode}")
         return done.stdout
 
-    def _warn(self, words: str) -> None:
-        self._on_event(Event("log", "slurm", "warning", words))
-
 
 def _silent(said: str) -> ToolError:
     return ToolError(
-        f"Slurm on the controller gives no answer, and jobs may run on nodes that are to go: {said}",
-        hint="Nothing was removed. Look at it (gpucluster ssh -- sudo systemctl status slurmctld) and run apply again, "
-        "or say --drain-timeout 0 to remove the nodes without asking",
+        f"Slurm on the controller gives no answer, and jobs may run on nodes that are to be removed: {said}",
+        hint="Nothing was removed. See its state (gpucluster ssh -- sudo systemctl status slurmctld), fix the cause, "
+        "then run: gpucluster apply. Or pass --drain-timeout 0 to remove the nodes without waiting for jobs",
     )
 
 
 def _unfinished(going: Sequence[str], jobs: Sequence[SlurmJob], timeout: float) -> ToolError:
     running = "; ".join(map(str, jobs)) or "jobs that are being cleaned up"
     return ToolError(
-        f"{', '.join(going)} can't be removed, for after {timeout:.0f} s there is still {running}",
-        hint="Nothing was removed, and these nodes take no new jobs. Run apply again when the jobs have ended, end "
-        "them with scancel, or say --drain-timeout 0 to have them requeued or ended. To keep the nodes, write them "
-        "into cluster.yml again and apply",
+        f"{', '.join(going)} can't be removed: after {timeout:.0f} s there is still {running}",
+        hint="Nothing was removed, and these nodes take no new jobs. When the jobs have ended, run: gpucluster apply. "
+        "To end them, use scancel, or pass --drain-timeout 0 to requeue or cancel them. To keep the nodes, add them to "
+        "cluster.yml again and apply",
     )

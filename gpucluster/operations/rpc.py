@@ -1,4 +1,7 @@
-"""How our programs on the controller are asked: one JSON object in, one out, and never a secret on a command line."""
+"""Remote calls of our programs on the controller: one JSON object goes in by standard input, one comes out.
+
+No argument and no secret is ever on a command line.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpucluster import process
 from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
-from gpucluster.operations.accounts import printable
+from gpucluster.text import printable
 
-# The exit status of a program that changed nothing, for what was asked can't be had; and of ssh without a connection.
+# The exit status of a program that refused the request and changed nothing; and of ssh without a connection.
 _REFUSED = 2
 _SSH_FAILED = 255
 
@@ -22,14 +25,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Program:
+class RemoteProgram:
     """A program on the controller.
 
     Args:
         command: what ssh runs there.
-        absent: what to say where it is not installed.
-        silent: what to say where it gives no answer, and where to look then.
-        own_commands: what its hints name, as a regular expression, and what people type here instead.
+        absent: the error where it is not installed.
+        silent: the error where it does not answer, and the hint where to look.
+        own_commands: how its hints name commands, as a regular expression, and what users type here instead.
     """
 
     command: str
@@ -37,7 +40,7 @@ class Program:
     silent: tuple[str, str]
     own_commands: tuple[str, str] = ("$^", "")
 
-    def ask(
+    def call(
         self,
         login: Callable[[Sequence[str]], Sequence[str]],
         kind: type[T],
@@ -47,13 +50,13 @@ class Program:
         timeout: float | None = None,
         on_progress: Callable[[str], None] | None = None,
     ) -> T:
-        """Ask for one operation.
+        """Run one operation and return its result.
 
         Args:
             login: makes of a command the command line that runs it on the controller.
-            kind: what the answer is.
-            timeout: seconds; None waits for as long as it takes. Not for operations that tell their progress.
-            on_progress: is told what the program says while it works, line by line.
+            kind: the type of the result.
+            timeout: seconds; None waits for as long as it takes. Not for operations that report their progress.
+            on_progress: called with each line that the program writes while it works.
 
         Raises:
             InputError: it is refused.
@@ -61,15 +64,15 @@ class Program:
             ToolError: it failed, or there is no answer.
         """
         argv = login([self.command])
-        asked = json.dumps({"operation": operation, "arguments": dict(arguments)})
+        request = json.dumps({"operation": operation, "arguments": dict(arguments)})
         if on_progress is None:
-            done = process.run(argv, input=asked, check=False, timeout=timeout)
+            done = process.run(argv, input=request, check=False, timeout=timeout)
         else:
-            done = process.stream(argv, input=asked, on_line=lambda _: None, on_error_line=on_progress)
+            done = process.stream(argv, input=request, on_line=lambda _: None, on_error_line=on_progress)
         try:
             return TypeAdapter(kind).validate_python(self._result(done, kind))
         except ValidationError as error:
-            raise _strange(f"it has no fit {'.'.join(map(str, error.errors()[0]['loc']))}") from None
+            raise _unreadable(f"it has no fit {'.'.join(map(str, error.errors()[0]['loc']))}") from None
 
     def _result(self, done: process.Completed, kind: type[Any]) -> Any:
         try:
@@ -78,35 +81,34 @@ class Program:
             raise self.no_answer(done) from None
         if isinstance(answer, dict) and "result" in answer:
             return answer["result"]
-        said = answer.get("error") if isinstance(answer, dict) else None
-        if not isinstance(said, dict) or not said.get("message"):
-            raise _strange("it is neither a result nor an error")
-        error = self.failure(said, done)
+        failure = answer.get("error") if isinstance(answer, dict) else None
+        if not isinstance(failure, dict) or not failure.get("message"):
+            raise _unreadable("it is neither a result nor an error")
+        error = self.failure(failure, done)
         if "done" in answer:
             raise PartlyDone(error.what, hint=error.hint, done=TypeAdapter(kind).validate_python(answer["done"]))
         raise error
 
-    def failure(self, said: Mapping[str, Any], done: process.Completed) -> InputError | ToolError:
-        """What the program says of its failure: {"message", "hint"}."""
+    def failure(self, failure: Mapping[str, Any], done: process.Completed) -> InputError | ToolError:
+        """The error for a failure that the program has reported: {"message", "hint"}."""
         kind = InputError if done.returncode == _REFUSED else ToolError
-        return kind(
-            printable(str(said["message"])), hint=re.sub(*self.own_commands, printable(str(said.get("hint") or "")))
-        )
+        hint = re.sub(*self.own_commands, printable(str(failure.get("hint") or "")))
+        return kind(printable(str(failure["message"])), hint=hint)
 
     def no_answer(self, done: process.Completed) -> ToolError:
-        """That there is no word of the program, and why that may be."""
+        """The error for a program that gave no answer, with the probable cause."""
         words = printable(done.stderr.strip().rpartition("\n")[2]) or f"status {done.returncode}"
         if "command not found" in words:
             return ToolError(self.absent, hint="Run: gpucluster apply")
         what, hint = self.silent
         if done.returncode == _SSH_FAILED:
-            what, hint = "the controller can't be reached", "Look whether it stands: gpucluster status"
+            what, hint = "the controller can't be reached", "See whether it exists: gpucluster status"
         return ProcessError(
             f"{what}: {words}", hint=hint, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr
         )
 
 
-def _strange(why: str) -> ToolError:
+def _unreadable(why: str) -> ToolError:
     return ToolError(
         f"the controller's answer can't be read: {why}",
         hint="Its program may be of another version than this one. Run: gpucluster apply",

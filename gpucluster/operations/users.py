@@ -1,7 +1,7 @@
-"""The cluster's directory of people, as an operator changes it: one question to the controller, one answer.
+"""Users and groups of the cluster's directory: each change is one call of a program on the controller.
 
-The program there decides what is possible, and holds a lock of its own: nothing here is a run of the cluster. What is
-asked goes by standard input, so no name and no secret is ever part of a command line.
+That program validates every request and holds a lock of its own: nothing here takes the cluster's lock. Requests go by
+standard input, so no name and no secret is ever part of a command line.
 """
 
 from __future__ import annotations
@@ -12,43 +12,46 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack
 
 from gpucluster.errors import InputError
-from gpucluster.lifecycle.toolbox import Toolbox
+from gpucluster.events import Sink, warn
 from gpucluster.operations import users_file
 from gpucluster.operations.accounts import (
-    Edit,
     Group,
     GroupChange,
     ImportReport,
+    ImportStatus,
+    NewUser,
     Removal,
     User,
     UserChange,
-    Wish,
+    UserEdit,
 )
 from gpucluster.operations.controller import Controller
-from gpucluster.operations.rpc import Program
+from gpucluster.operations.rpc import RemoteProgram
 from gpucluster.spec import ClusterSpec
 
-_PROGRAM = Program(
+_PROGRAM = RemoteProgram(
     "sudo -n /usr/local/bin/cluster request",
-    absent="the controller has no program for its people yet",
-    silent=("the controller's directory gives no answer", "Look there: gpucluster ssh -- systemctl status slapd"),
-    # Its hints name the commands as they are typed there.
+    absent="the controller has no program for its users yet",
+    silent=("the controller's directory gives no answer", "See its state: gpucluster ssh -- systemctl status slapd"),
+    # Its hints name the commands as they are typed on the controller.
     own_commands=(r"\bcluster (user|group)\b", r"gpucluster \1"),
 )
-# Of a change that waits for jobs to end or packs a home, nobody knows how long it takes; ssh itself gives up on a
+# Seconds for reading. A change has no limit: it may wait for jobs to end or archive a home. ssh itself gives up on a
 # controller that is gone.
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
+_NAMED_IN_FILE = "uses what is written there. Change it there as well"
+_COMES_BACK = "adds them again. Remove them there as well"
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class _Person:
+class _OneUser:
     user: User
 
 
 @dataclass(frozen=True)
-class _People:
+class _AllUsers:
     users: tuple[User, ...]
 
 
@@ -57,161 +60,161 @@ class _AllGroups:
     groups: tuple[Group, ...]
 
 
-def demand_directory(spec: ClusterSpec, hint: str) -> None:
-    """See that a cluster has a directory.
+def require_directory(spec: ClusterSpec, hint: str) -> None:
+    """Check that a cluster has a directory.
 
     Raises:
         InputError: it has none.
     """
     if not spec.storage.home.enabled:
-        message = "this cluster has no directory: its people are accounts of each host"
+        message = "this cluster has no directory: its users are local accounts of each host"
         raise InputError(message, where=str(spec.file), hint=hint)
 
 
-class Door:
-    """The way to the program on the controller."""
+class DirectoryClient:
+    """Calls the directory's program on the controller."""
 
-    def __init__(self, tools: Toolbox, controller: Controller) -> None:
-        self._tools = tools
+    def __init__(self, spec: ClusterSpec, controller: Controller, on_event: Sink) -> None:
+        self._spec = spec
         self._controller = controller
+        self._on_event = on_event
 
-    def ask(
+    def call(
         self, kind: type[T], operation: str, arguments: Mapping[str, Any] | None = None, *, timeout: float | None = None
     ) -> T:
-        """Ask for one operation.
+        """Run one operation and return its result.
 
         Args:
-            kind: what the answer is.
+            kind: the type of the result.
             timeout: seconds; None waits for as long as it takes.
 
         Raises:
             InputError: it is refused, or this cluster has no directory.
             ToolError: it failed, or there is no answer.
         """
-        demand_directory(self._tools.spec, "Write them under users.people, and apply")
-        return _PROGRAM.ask(
+        require_directory(self._spec, "Write them under users.people, then run: gpucluster apply")
+        return _PROGRAM.call(
             lambda command: self._controller.ssh_argv(None, command), kind, operation, arguments or {}, timeout=timeout
         )
 
-    def warn_of_file(self, names: Iterable[str], then: str) -> None:
-        """Warn that the next apply goes by cluster.yml for those who stand there."""
-        written = {person.name for person in self._tools.spec.users.people}
+    def warn_if_in_file(self, names: Iterable[str], what_apply_does: str) -> None:
+        """Warn that the next apply uses cluster.yml for those of these users who are written there."""
+        written = {person.name for person in self._spec.users.people}
         both = [name for name in names if name in written]
         if both:
-            verb = "stands" if len(both) == 1 else "stand"
-            self._tools.warn(f"{', '.join(both)} {verb} in {self._tools.spec.file}, too: the next apply {then}")
-
-
-_GOES_BY_FILE = "goes by what is written there. Change it there as well"
-_COMES_BACK = "brings them back. Take them out there as well"
+            verb = "is" if len(both) == 1 else "are"
+            words = f"{', '.join(both)} {verb} in {self._spec.file}, too: the next apply {what_apply_does}"
+            warn(self._on_event, "cluster", words)
 
 
 class Users:
-    """The people of a cluster.
+    """The users of a cluster.
 
-    What each method raises: InputError where the controller refuses, PartlyDone (a ToolError) where a part of it did
-    not work, else ToolError. Hosts that did not answer are no failure: the result names them.
+    What each method raises: InputError where the controller refuses, PartlyDone (a ToolError) where a part of it
+    failed, else ToolError. Hosts that did not answer are no failure: the result names them.
     """
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, directory: DirectoryClient) -> None:
+        self._directory = directory
 
     def list(self) -> tuple[User, ...]:
-        """Everybody."""
-        return self._door.ask(_People, "user.list", timeout=_PATIENCE).users
+        """All users."""
+        return self._directory.call(_AllUsers, "user.list", timeout=_TIMEOUT).users
 
     def show(self, name: str) -> User:
-        """One of them."""
-        return self._door.ask(_Person, "user.show", {"name": name}, timeout=_PATIENCE).user
+        """One user."""
+        return self._directory.call(_OneUser, "user.show", {"name": name}, timeout=_TIMEOUT).user
 
-    def add(self, name: str, **wish: Unpack[Wish]) -> UserChange:
-        """Let somebody in. Without further words they have no privileges."""
-        return self._door.ask(UserChange, "user.add", {"name": name, **_one_of_each(wish)})
+    def add(self, name: str, **settings: Unpack[NewUser]) -> UserChange:
+        """Add a user. Without further settings they have no privileges."""
+        return self._directory.call(UserChange, "user.add", {"name": name, **_consistent(settings)})
 
-    def edit(self, name: str, **edit: Unpack[Edit]) -> UserChange:
-        """Change what is named of somebody."""
-        done = self._door.ask(UserChange, "user.edit", {"name": name, **_one_of_each(edit)})
+    def edit(self, name: str, **settings: Unpack[UserEdit]) -> UserChange:
+        """Change the given settings of a user."""
+        done = self._directory.call(UserChange, "user.edit", {"name": name, **_consistent(settings)})
         if done.changed:
-            self._door.warn_of_file([name], _GOES_BY_FILE)
+            self._directory.warn_if_in_file([name], _NAMED_IN_FILE)
         return done
 
     def disable(self, name: str) -> UserChange:
-        """Keep somebody out from now on, and end what they run. Everything of theirs stays."""
-        return self._door.ask(UserChange, "user.disable", {"name": name})
+        """Refuse the user's logins from now on, and end their jobs and processes. All their data stays."""
+        return self._directory.call(UserChange, "user.disable", {"name": name})
 
     def enable(self, name: str) -> UserChange:
-        """Let somebody in again."""
-        return self._door.ask(UserChange, "user.enable", {"name": name})
+        """Allow the user's logins again."""
+        return self._directory.call(UserChange, "user.enable", {"name": name})
 
     def remove(self, name: str, *, home: Literal["keep", "archive"] = "keep") -> Removal:
-        """Remove somebody: directory entry, keys, association, jobs and processes; files stay, as they are or packed.
+        """Remove a user: directory entry, keys, association, jobs and processes. Their files stay.
 
-        Can be repeated: what could not be done, or not on every host, is done then.
+        It can be repeated: a repetition does what failed before, or could not be done on every host.
 
         Args:
             home: "keep" leaves the home where it is, "archive" makes one file of it.
         """
-        done = self._door.ask(Removal, "user.remove", {"name": name, "home": home})
-        self._door.warn_of_file([name], _COMES_BACK)
+        done = self._directory.call(Removal, "user.remove", {"name": name, "home": home})
+        self._directory.warn_if_in_file([name], _COMES_BACK)
         return done
 
     def import_file(self, file: Path) -> ImportReport:
-        """Add everybody of a file (see `roster`), and change those who are there already. Can be done again.
+        """Add all users of a file (see `users_file`), and change those that exist already. It can be repeated.
 
         Raises:
-            InputError: the file is wrong; `findings` has every fault. Nothing was asked.
+            InputError: the file is wrong; `findings` has every fault. Nothing was changed.
         """
         people = users_file.read(file)
-        done = self._door.ask(ImportReport, "user.import", {"users": people})
-        self._door.warn_of_file([one.name for one in done.users if one.status == "changed"], _GOES_BY_FILE)
+        done = self._directory.call(ImportReport, "user.import", {"users": people})
+        changed = [one.name for one in done.users if one.status is ImportStatus.CHANGED]
+        self._directory.warn_if_in_file(changed, _NAMED_IN_FILE)
         return done
 
 
 class Groups:
     """The groups of a cluster. What each method raises: InputError where the controller refuses, else ToolError."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, directory: DirectoryClient) -> None:
+        self._directory = directory
 
     def list(self) -> tuple[Group, ...]:
-        """Every group."""
-        return self._door.ask(_AllGroups, "group.list", timeout=_PATIENCE).groups
+        """All groups."""
+        return self._directory.call(_AllGroups, "group.list", timeout=_TIMEOUT).groups
 
     def add(self, name: str, *, gid: int | None = None) -> GroupChange:
-        """Make a group.
+        """Add a group.
 
         Args:
-            gid: its id; None takes the next that is free.
+            gid: its id; None takes the next free one.
         """
-        return self._door.ask(GroupChange, "group.add", {"name": name} if gid is None else {"name": name, "gid": gid})
+        arguments = {"name": name} if gid is None else {"name": name, "gid": gid}
+        return self._directory.call(GroupChange, "group.add", arguments)
 
     def remove(self, name: str) -> None:
-        """Remove a group; files of it keep its number."""
-        self._door.ask(dict[str, Any], "group.remove", {"name": name})
+        """Remove a group. Files keep its number."""
+        self._directory.call(dict[str, Any], "group.remove", {"name": name})
 
     def add_member(self, group: str, user: str) -> GroupChange:
-        """Take somebody into a group."""
-        return self._member("group.add_member", group, user)
+        """Add a user to a group."""
+        return self._change_member("group.add_member", group, user)
 
     def remove_member(self, group: str, user: str) -> GroupChange:
-        """Take somebody out of a group."""
-        return self._member("group.remove_member", group, user)
+        """Remove a user from a group."""
+        return self._change_member("group.remove_member", group, user)
 
-    def _member(self, operation: str, group: str, user: str) -> GroupChange:
-        done = self._door.ask(GroupChange, operation, {"group": group, "user": user})
+    def _change_member(self, operation: str, group: str, user: str) -> GroupChange:
+        done = self._directory.call(GroupChange, operation, {"group": group, "user": user})
         if done.changed:
-            self._door.warn_of_file([user], _GOES_BY_FILE)
+            self._directory.warn_if_in_file([user], _NAMED_IN_FILE)
         return done
 
 
-def _one_of_each(wish: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same. Raises InputError where two answers are given to one question."""
+def _consistent(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same settings. Raises InputError where two of them contradict each other."""
     for one, other in (
         ("gid", "group"),
         ("groups", "add_groups"),
         ("groups", "remove_groups"),
         ("ssh_keys", "add_ssh_keys"),
     ):
-        if one in wish and other in wish:
-            raise InputError(f"{one} and {other} can't be asked for together", hint="Say one of the two")
-    return wish
+        if one in settings and other in settings:
+            raise InputError(f"{one} and {other} can't be given together", hint="Give one of the two")
+    return settings

@@ -1,7 +1,7 @@
-"""A file of many people, read strictly: YAML (a list, or a list under `users`) or CSV (a header line, then one each).
+"""A file of many users, read strictly: YAML (a list, or a list under `users`) or CSV (a header line, then one each).
 
-Every fault is told at once, with its line. What a person may be is for the directory to say; here is only whether the
-file says something.
+Every fault is reported at once, with its line. Only the form of the file is checked here; which names and numbers are
+allowed is for the directory on the controller to decide.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.errors import Finding, InputError
-from gpucluster.operations.accounts import printable
 from gpucluster.spec import document, keys
 from gpucluster.spec.document import Document, Place
 from gpucluster.spec.fields import located
 from gpucluster.spec.wording import alike, shown
+from gpucluster.text import count, printable
 
 MAX_CSV_BYTES = 4 * 1024 * 1024
 
@@ -29,14 +29,14 @@ _LISTS = ("groups", "ssh_keys", "ssh_key_files")
 _KNOWN = (*_TEXTS, *_NUMBERS, *_LISTS)
 _NO_PASSWORDS = "Give one later: gpucluster user edit NAME --password-stdin"
 _BETWEEN = ";"
-# Can't be seen, and some languages can't be written without them.
+# Invisible characters that some languages can't be written without.
 _JOINERS = re.compile("[\u200c\u200d]")
 
 Entry = tuple[str | int, ...]
 
 
 def read(file: Path) -> list[dict[str, Any]]:
-    """The people of a file, as the directory takes them: keys from files are read.
+    """The users of a file, in the form that the directory takes: keys from files are read.
 
     Raises:
         InputError: it can't be read or is wrong; `findings` has every fault.
@@ -57,8 +57,7 @@ def read(file: Path) -> list[dict[str, Any]]:
     if found.findings:
         readable = {replace(one, path=printable(one.path), message=printable(one.message)) for one in found.findings}
         faults = sorted(readable, key=lambda one: (one.line, one.column, one.path, one.message))
-        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        raise InputError(f"{file}: {count}; nobody was imported", findings=faults)
+        raise InputError(f"{file}: {count(len(faults), 'fault')}; no user was imported", findings=faults)
     return people
 
 
@@ -90,7 +89,7 @@ def _csv(raw: bytes, name: str) -> Document:
                 people.append(_row(found, header, cells, line, ("users", len(people))))
             line = rows.line_num + 1
     except csv.Error as error:
-        found.findings.append(Finding(name, line, 1, "", f"not CSV: {error}", "Look at the quotes in this line"))
+        found.findings.append(Finding(name, line, 1, "", f"not CSV: {error}", "Check the quotes in this line"))
     found.data = {"users": tuple(people)}
     return found
 
@@ -101,7 +100,7 @@ def _good_header(found: Document, header: list[str], line: int) -> bool:
         message = f"the first line must name the columns, and one of them `name`; got {shown(','.join(header))}"
         found.findings.append(Finding(found.file, line, 1, "", message, f"Known columns: {', '.join(_KNOWN)}"))
     elif twice:
-        found.findings.append(Finding(found.file, line, 1, "", f"columns stand twice: {', '.join(twice)}"))
+        found.findings.append(Finding(found.file, line, 1, "", f"columns occur twice: {', '.join(twice)}"))
     return not found.findings
 
 
@@ -129,21 +128,21 @@ def _row(found: Document, header: list[str], cells: list[str], line: int, path: 
     return person
 
 
-# --- what a person is -----
+# --- one user -----
 
 
 def _people(found: Document, directory: Path) -> list[dict[str, Any]]:
-    """Everybody; each fault is noted."""
+    """All users; each fault is noted."""
     root: Entry = ()
     entries = found.data
     if isinstance(entries, dict):
         for key in entries:
             if key != "users":
-                found.fault((key,), "unknown key", "A file of people has one: users", key=True)
+                found.fault((key,), "unknown key", "A file of users has one: users", key=True)
         root, entries = ("users",), entries.get("users")
     if not isinstance(entries, tuple) or not entries:
         if not found.findings:
-            found.fault(root, "there is nobody in it", "Write a list of people, each with a `name`")
+            found.fault(root, "there are no users in it", "Write a list of users, each with a `name`")
         return []
     people, seen = [], _Seen(found)
     for index, entry in enumerate(entries):
@@ -157,20 +156,20 @@ def _people(found: Document, directory: Path) -> list[dict[str, Any]]:
 
 
 class _Seen:
-    """Names and numbers, of which each may stand once."""
+    """Names and numbers that may be used only once."""
 
     def __init__(self, found: Document) -> None:
         self._found = found
         self._where: dict[tuple[str, Any], Entry] = {}
 
     def note(self, path: Entry, person: dict[str, Any]) -> None:
-        """Note those of one person."""
+        """Note those of one user."""
         for key in ("name", "uid"):
             if key in person:
                 first = self._where.setdefault((key, person[key]), path)
                 if first != path:
                     line = self._found.place((*first, key)).line
-                    self._found.fault((*path, key), f"{shown(person[key])} stands twice, first in line {line}")
+                    self._found.fault((*path, key), f"{shown(person[key])} occurs twice, first in line {line}")
 
 
 def _person(found: Document, path: Entry, entry: dict[str, Any], directory: Path) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def ssh_pair(spec: ClusterSpec) -> SshPair | Unknown | None:
 
 def terraform(spec: ClusterSpec) -> Program | None:
     """Whether Terraform knows the backend of the state; None where every release does that we take at all."""
-    backend = backends.Backend(spec.state.backend, {})
+    backend = backends.BackendConfig(spec.state.backend, {})
     if not backend.remote:
         return None
     found = next(filter(None, map(shutil.which, ("terraform", "tofu"))), None)

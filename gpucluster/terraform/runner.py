@@ -7,6 +7,7 @@ raises). `_program_class` keeps the first and replaces the second. docs/adr/0004
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ from gpucluster.terraform.state import INIT, TerraformState
 # How long Terraform waits for the state lock: the terraform of a run that was killed may still write its state.
 STATE_LOCK_TIMEOUT = "120s"
 SAVED_LOGS = 20
+
+_log = logging.getLogger(__name__)  # `--debug` shows it
 
 
 class Terraform:
@@ -135,7 +138,7 @@ class Terraform:
             TerraformError: Terraform refused.
         """
         self._state.settle()
-        self._output_of(self._root, INIT)
+        _log.debug("%s", self._output_of(self._root, INIT))
         self._state.remember()
         self._state.push_unsaved(self._root)
 
@@ -270,7 +273,19 @@ class Terraform:
     def _run(self, command: str, on_line: Any, *args: str, **options: Any) -> process.Completed:
         program = _program_class()(working_dir=str(self._root), terraform_bin_path=str(self._program))
         argv = program.generate_cmd_string(command, *args, **options)
-        return process.stream(argv, on_line=on_line, env=self._env, cwd=self._root, private=True)
+
+        def show_and_pass_on(line: str) -> None:
+            _log_message(line)
+            on_line(line)
+
+        return process.stream(argv, on_line=show_and_pass_on, env=self._env, cwd=self._root, private=True)
+
+
+def _log_message(line: str) -> None:
+    """Show `--debug` one line of `-json` output as Terraform prints it for people."""
+    message = messages.parse(line)
+    detail = (message.get("diagnostic") or {}).get("detail")
+    _log.debug("%s", "\n".join(filter(None, [message.get("@message") or line, detail])))
 
 
 def _retry_command(destroy: bool) -> str:

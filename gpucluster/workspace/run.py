@@ -1,6 +1,6 @@
-"""One run at a time: it holds the cluster's lock, ends what a killed run left behind, and keeps the time of its phases.
+"""One run at a time: it holds the cluster's lock, ends programs that a killed run left behind, and times its phases.
 
-Programs that a run starts carry a mark in their environment. By it the next run finds those that outlived a killed one.
+Programs that a run starts carry a mark in their environment. The next run finds by it those that outlived a killed run.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from contextlib import contextmanager
 
 from gpucluster import process
 from gpucluster.errors import GpuClusterError, Interrupted, ToolError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Event, EventKind, PhaseStatus, Sink, warn
 from gpucluster.paths import ClusterPaths
-from gpucluster.workspace.run_log import Journal, lock
+from gpucluster.text import count
+from gpucluster.workspace.run_log import RunLog, RunStatus, lock
 
+# Seconds that Terraform, Ansible and their children are given to end after an interruption.
 LEFTOVER_PATIENCE = 120.0
 _MARK = "GPUCLUSTER_CLUSTER"
 
@@ -25,7 +27,7 @@ def mark(paths: ClusterPaths) -> dict[str, str]:
 
 
 class Run:
-    """The phases of one run: announced, timed, and written into the diary whichever way it ends.
+    """The phases of one run: announced, timed, and written into the run log in whichever way the run ends.
 
     `phases` holds the seconds of each, in order.
     """
@@ -33,14 +35,14 @@ class Run:
     def __init__(self, command: str, paths: ClusterPaths, on_event: Sink) -> None:
         self.command = command
         self.phases: dict[str, float] = {}
-        self._journal = Journal(paths, command)
+        self._log = RunLog(paths, command)
         self._on_event = on_event
         self._started = time.monotonic()
 
     @property
     def id(self) -> str:
-        """Its name in the diary."""
-        return self._journal.run_id
+        """Its name in the run log."""
+        return self._log.run_id
 
     @property
     def elapsed(self) -> float:
@@ -51,22 +53,22 @@ class Run:
     def phase(self, name: str) -> Iterator[None]:
         """One named part of the run."""
         begin = time.monotonic()
-        self._on_event(Event("phase", name, "started"))
-        status = "failed"
+        self._on_event(Event(EventKind.PHASE, name, PhaseStatus.STARTED))
+        status = PhaseStatus.FAILED
         try:
             yield
-            status = "done"
+            status = PhaseStatus.DONE
         except KeyboardInterrupt:
-            status = "interrupted"
+            status = PhaseStatus.INTERRUPTED
             raise
         finally:
             self.phases[name] = time.monotonic() - begin
-            self._on_event(Event("phase", name, status, elapsed=self.phases[name]))
+            self._on_event(Event(EventKind.PHASE, name, status, elapsed=self.phases[name]))
 
-    def close(self, status: str, error: str = "") -> None:
-        """Write into the diary how it ended."""
+    def close(self, status: RunStatus, error: str = "") -> None:
+        """Write into the run log how the run ended."""
         phases = {name: round(seconds, 2) for name, seconds in self.phases.items()}
-        self._journal.close(status, elapsed=round(self.elapsed, 2), phases=phases, error=error)
+        self._log.close(status, elapsed=round(self.elapsed, 2), phases=phases, error=error)
 
 
 @contextmanager
@@ -85,24 +87,24 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
             _end_leftovers(paths, on_event)
             yield this
         except KeyboardInterrupt:
-            this.close("interrupted", "stopped by a signal")
+            this.close(RunStatus.INTERRUPTED, "stopped by a signal")
             raise Interrupted(
                 f"{command} was interrupted", hint="Nothing is lost: run the same command again to go on"
             ) from None
         except GpuClusterError as error:
-            this.close("failed", str(error))
+            this.close(RunStatus.FAILED, str(error))
             raise
         except BaseException as error:
-            this.close("failed", repr(error))
+            this.close(RunStatus.FAILED, repr(error))
             raise
-        this.close("success")
+        this.close(RunStatus.SUCCESS)
 
 
 def _end_leftovers(paths: ClusterPaths, on_event: Sink) -> None:
     left = process.marked(_MARK, str(paths.root))
     if not left:
         return
-    on_event(Event("log", "leftovers", "warning", f"ending {len(left)} programs of an earlier run that was killed"))
+    warn(on_event, "leftovers", f"ending {count(len(left), 'program')} of an earlier run that was killed")
     stuck = process.end(left, LEFTOVER_PATIENCE)
     if stuck:
         raise ToolError(

@@ -1,20 +1,21 @@
-"""The lock of a cluster and the diary of its runs.
+"""The lock of a cluster, and the log of its runs.
 
-The lock is the kernel's (flock): it is gone when its holder is dead, however it died. The file beside it only names the
-holder. The diary, one JSON file a run, is for people and pipelines; nothing in gpucluster reads it to decide anything.
+The kernel holds the lock (flock): it is free as soon as its holder is dead, in whichever way it died. The content of
+the lock's file only names the holder. The run log, one JSON file a run, is for people and pipelines; nothing in
+gpucluster reads it to decide anything.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,15 @@ from gpucluster.errors import EnvironmentFault, LockedError
 from gpucluster.paths import ClusterPaths, write_private
 
 KEPT_RUNS = 50
+
+
+class RunStatus(StrEnum):
+    """The state of a run. A log that says RUNNING although its process has ended belongs to a run that was killed."""
+
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
 
 
 def _age(seconds: float) -> str:
@@ -36,30 +46,36 @@ def lock(paths: ClusterPaths, command: str) -> Iterator[None]:
 
     Raises:
         LockedError: another process holds it; the text names its pid, host, command and age.
+        EnvironmentFault: the lock can't be opened or written.
     """
+    import filelock  # it costs 50 ms, which a command that takes no lock should not pay
+
+    # Without flock, a lock file that merely exists would outlive a killed holder. Such a file system is refused.
+    held = filelock.FileLock(paths.lock, mode=0o600, blocking=False, fallback_to_soft=False)
     try:
-        descriptor = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise EnvironmentFault(f"can't open the lock: {error.strerror}", where=str(paths.lock)) from error
+        held.acquire()
+    except filelock.Timeout:
+        raise _locked(paths) from None
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise EnvironmentFault(f"can't open the lock: {reason}", where=str(paths.lock)) from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise _locked(paths) from None
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "command": command, "since": time.time()}
-        os.ftruncate(descriptor, 0)
-        try:
-            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
-        except OSError as error:
-            raise EnvironmentFault(
-                f"can't write: {error.strerror}", where=str(paths.lock), hint="Free some space and try again"
-            ) from error
-        try:
-            yield
-        finally:
-            os.ftruncate(descriptor, 0)
+        _name_holder(paths, command)
+        yield
     finally:
-        os.close(descriptor)
+        with suppress(OSError):  # somebody may have deleted the folder meanwhile
+            os.truncate(paths.lock, 0)
+        held.release()
+
+
+def _name_holder(paths: ClusterPaths, command: str) -> None:
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "command": command, "since": time.time()}
+    try:
+        paths.lock.write_text(json.dumps(holder))
+    except OSError as error:
+        raise EnvironmentFault(
+            f"can't write: {error.strerror}", where=str(paths.lock), hint="Free some space and try again"
+        ) from error
 
 
 def _locked(paths: ClusterPaths) -> LockedError:
@@ -70,35 +86,35 @@ def _locked(paths: ClusterPaths) -> LockedError:
             f"for {_age(time.time() - holder['since'])}"
         )
     except (OSError, ValueError, KeyError, TypeError):
-        who = "another process, which has just taken it"
+        who = "another process, which took it just now"
     return LockedError(
         f"this cluster is held by {who}",
         where=str(paths.lock),
-        hint="Wait for it to end; the lock goes with the process that holds it",
+        hint="Wait for it to end; the lock is free as soon as that process has ended",
     )
 
 
-class Journal:
-    """The diary page of one run. `close` writes it; a page that was never closed tells of a run that died."""
+class RunLog:
+    """The log of one run. `close` writes how it ended; a log that was never closed belongs to a run that was killed."""
 
     def __init__(self, paths: ClusterPaths, command: str) -> None:
         now = datetime.now(UTC)
         self.run_id = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
         self._file = paths.runs / f"{self.run_id}.json"
-        self._page: dict[str, Any] = {
+        self._record: dict[str, Any] = {
             "run": self.run_id,
             "command": command,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "started": now.isoformat(timespec="seconds"),
-            "status": "running",
+            "status": RunStatus.RUNNING,
         }
         self._prune(paths.runs)
         self._write()
 
-    def close(self, status: str, **details: Any) -> None:
+    def close(self, status: RunStatus, **details: Any) -> None:
         """Write how the run ended. `details` must be JSON values without secrets."""
-        self._page |= {
+        self._record |= {
             "status": status,
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
             **details,
@@ -106,7 +122,7 @@ class Journal:
         self._write()
 
     def _write(self) -> None:
-        write_private(self._file, json.dumps(self._page, indent=2, default=str) + "\n")
+        write_private(self._file, json.dumps(self._record, indent=2, default=str) + "\n")
 
     @staticmethod
     def _prune(folder: Path) -> None:
@@ -115,12 +131,12 @@ class Journal:
 
 
 def last_run(paths: ClusterPaths) -> Mapping[str, Any] | None:
-    """The newest page of the diary, for `status`; None when there is none that can be read."""
-    for page in sorted(paths.runs.glob("*.json"), reverse=True):
+    """The record of the newest run, for `status`; None if there is none that can be read."""
+    for file in sorted(paths.runs.glob("*.json"), reverse=True):
         try:
-            loaded = json.loads(page.read_text())
+            record = json.loads(file.read_text())
         except (OSError, ValueError):
             continue
-        if isinstance(loaded, dict):
-            return loaded
+        if isinstance(record, dict):
+            return record
     return None

@@ -1,10 +1,11 @@
-"""What is kept of a cluster between runs, beside Terraform's state and the diary.
+"""What this machine remembers of a cluster between runs, beside Terraform's state and the run log.
 
-    hosts.json     the hosts, and which of them have booted: a later run finds the way in, and waits for fewer
+    hosts.json     the hosts, and which of them have booted: a later run knows how to reach them, and waits for fewer
     compartment    where the cluster was built
-    home-in-use    stands from the moment when users may reach the share
+    home-in-use    exists from the moment when users may reach the share
 
-Each is a file in `.gpucluster/`; all of them go with the cluster.
+Each is a file in `.gpucluster/`; all of them are removed with the cluster. Clusters of earlier versions have these
+files: their names and formats must stay as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from gpucluster.ssh import Host
 
 
 @dataclass(frozen=True)
-class KeptHost:
+class SavedHost:
     """A host as the last run found it. `booted` is the OCID of its instance once that has answered, else None."""
 
     name: str
@@ -29,7 +30,7 @@ class KeptHost:
     booted: str | None
 
 
-class Kept:
+class SavedState:
     """The files of one cluster."""
 
     def __init__(self, paths: ClusterPaths) -> None:
@@ -38,18 +39,18 @@ class Kept:
         self._home_in_use = paths.root / "home-in-use"
 
     @property
-    def begun(self) -> bool:
-        """Whether something of this cluster may stand."""
+    def may_exist(self) -> bool:
+        """Whether an earlier run may have created something of this cluster."""
         return self._compartment.exists()
 
-    def stay_in(self, compartment: str) -> None:
-        """Refuse to look for this cluster in another compartment (or another local cloud) than it was built in: there,
-        Terraform would find nothing of it and build it all again.
+    def pin_compartment(self, compartment: str) -> None:
+        """Remember the compartment of the first run, and refuse another one in later runs (or another local cloud):
+        Terraform would find nothing of the cluster there, and would build it a second time.
 
         Raises:
             InputError: with both compartments.
         """
-        if not self.begun:
+        if not self.may_exist:
             write_private(self._compartment, compartment + "\n")
             return
         built_in = self._compartment.read_text().strip()
@@ -57,32 +58,33 @@ class Kept:
             raise InputError(
                 f"this cluster was built in another compartment: {built_in}, and not {compartment}",
                 where=str(self._compartment),
-                hint="Go back to the file (or the local cloud) that it was built with, and destroy it there first",
+                hint="Use the cluster file (or the local cloud) that it was built with, and run there: "
+                "gpucluster destroy",
             )
 
-    def hosts(self) -> tuple[KeptHost, ...]:
-        """The hosts of the last run that found them, the controller first; empty where none did."""
+    def hosts(self) -> tuple[SavedHost, ...]:
+        """The hosts of the last run that found them, the controller first; empty if no run has found any."""
         try:
-            kept: dict[str, Any] = json.loads(self._hosts.read_text())
+            saved: dict[str, Any] = json.loads(self._hosts.read_text())
         except (OSError, ValueError):
             return ()
-        return tuple(KeptHost(host["name"], host["address"], host.get("booted")) for host in kept.get("hosts") or ())
+        return tuple(SavedHost(host["name"], host["address"], host.get("booted")) for host in saved.get("hosts") or ())
 
-    def keep_hosts(self, hosts: Sequence[Host], booted: AbstractSet[str]) -> None:
-        """Write down the hosts.
+    def save_hosts(self, hosts: Sequence[Host], booted: AbstractSet[str]) -> None:
+        """Write the hosts down.
 
         Args:
-            booted: the OCIDs of instances that have booted; others may be among them.
+            booted: the OCIDs of instances that have booted; it may hold OCIDs of other instances, too.
         """
         found = [
-            KeptHost(host.name, host.address, host.instance_id if host.instance_id in booted else None)
+            SavedHost(host.name, host.address, host.instance_id if host.instance_id in booted else None)
             for host in hosts
         ]
         write_private(self._hosts, json.dumps({"hosts": [asdict(host) for host in found]}, indent=2) + "\n")
 
     @property
     def home_in_use(self) -> bool:
-        """Whether users may have files in the share. Before they can reach it, nobody can."""
+        """Whether users may have files in the share. As long as they can't reach it, they have none."""
         return self._home_in_use.exists()
 
     @home_in_use.setter
@@ -93,6 +95,6 @@ class Kept:
             self._home_in_use.unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Keep nothing more."""
+        """Delete all of it."""
         for file in (self._hosts, self._home_in_use, self._compartment):
             file.unlink(missing_ok=True)

@@ -64,7 +64,7 @@ class Booted(Host):
 @contextlib.contextmanager
 def booted(*options: str) -> Iterator[Booted]:
     """One to the end of the block, with more options of `podman run`. Without containers: skipped."""
-    from gpucluster.localcloud.podman import settings
+    from gpucluster.localcloud.podman.host import settings
 
     image = base_image()
     name = f"gpucluster-booted-{secrets.token_hex(4)}"

@@ -120,7 +120,7 @@ class Host:
 @contextlib.contextmanager
 def host() -> Iterator[Host]:
     """A container to the end of the block. Without containers: skipped."""
-    from gpucluster.localcloud.podman import settings
+    from gpucluster.localcloud.podman.host import settings
 
     image = base_image()
     name = f"gpucluster-role-{secrets.token_hex(4)}"

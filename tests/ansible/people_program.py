@@ -62,7 +62,7 @@ class Controller:
         self._container: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Controller:
-        from gpucluster.localcloud.podman import settings
+        from gpucluster.localcloud.podman.host import settings
 
         image = base_image()
         options = [option for option in settings().run_options() if option != "--systemd=always"]

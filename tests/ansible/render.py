@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
+from ansible.template import Templar, trust_as_template
 
 from tests.ansible.loading import ANSIBLE, read
 
@@ -14,24 +16,21 @@ CONTROLLER = "demo-controller"
 NODES = ("compute-1", "compute-2")
 SLURM_FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "topology.conf", "slurmdbd.conf")
 
+#: The inventory of the demo cluster as handover writes it: tests/golden/ proves that it does.
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "inventory.json").read_text())["all"]["vars"]
+
+#: A pool of real hosts with GPUs and RDMA.
 GPU_POOL: dict[str, Any] = {
-    "name": "compute",
-    "nodes": list(NODES),
+    **GOLDEN["slurm_pools"][0],
     "node": {"Sockets": 2, "CoresPerSocket": 32, "ThreadsPerCore": 2, "RealMemory": 2000000, "Gres": "gpu:a100:8"},
-    "shape": "BM.GPU4.8",
     "nccl": {"NCCL_IB_GID_INDEX": "3"},
-    "gpus": 8,
-    "gres_type": "a100",
-    "gpu_device_files": [f"/dev/nvidia{number}" for number in range(8)],
-    "default": True,
-    "idle_timeout": 600,
-    "elastic_nodes": "",
-    "partition": "compute",
-    "rdma": True,
-    "login_user": "debian",
 }
+#: A pool without nodes, GPUs and RDMA.
 EMPTY_POOL: dict[str, Any] = {
+    **GPU_POOL,
     "name": "elastic",
+    "partition": "elastic",
+    "default": False,
     "nodes": [],
     "node": {"Sockets": 1, "CoresPerSocket": 4, "ThreadsPerCore": 2, "RealMemory": 30000, "Gres": None},
     "shape": "VM.Standard.E5.Flex",
@@ -39,69 +38,23 @@ EMPTY_POOL: dict[str, Any] = {
     "gpus": 0,
     "gres_type": None,
     "gpu_device_files": [],
-    "default": False,
-    "idle_timeout": 600,
-    "elastic_nodes": "",
-    "partition": "elastic",
     "rdma": False,
-    "login_user": "debian",
 }
+#: The same inventory with these two pools, on hardware that is not emulated.
 INVENTORY: dict[str, Any] = {
-    "gpucluster_name": "demo",
+    **GOLDEN,
     "gpucluster_hosts": [
         {"name": CONTROLLER, "address": "10.0.0.2"},
         {"name": "compute-1", "address": "10.0.1.2"},
         {"name": "compute-2", "address": "10.0.1.3"},
     ],
-    "timezone": "UTC",
-    "private_subnet_domain_name": "",
     "home_server": "10.0.1.9",
-    "home_export_path": "/mnt/home",
-    "home_mount_path": "/mnt/home",
-    "users_group": "people",
-    "users_gid": 9999,
-    "users_privilege_group": "privilege",
-    "users_privilege_gid": 9876,
-    "users_first_uid": 10001,
-    "users_people": [
-        {
-            "name": "alice",
-            "full_name": "Alice",
-            "uid": None,
-            "group": "people",
-            "groups": [],
-            "ssh_keys": ["ssh-ed25519 AAAA alice"],
-            "shell": "/bin/bash",
-            "slurm_account": None,
-        }
-    ],
-    "containers_runtimes": [],
-    "containers_compression": "zstd",
-    "containers_pull": [],
-    "containers_storage": "/mnt/localdisk/containers",
-    "pyxis_container_scope": "job",
-    "pyxis_squashfuse": True,
-    "nvidia_driver": "keep",
-    "nvidia_driver_branch": "580",
-    "nvidia_replace_driver": False,
-    "nvidia_dcgm": True,
-    "software_directory": None,
-    "software_files": [],
-    "slurm_enabled": True,
-    "slurm_cluster_name": "demo",
-    "slurm_accounting": True,
-    "slurm_extra_config": {},
-    "slurm_default_partition": "compute",
     "slurm_pools": [GPU_POOL, EMPTY_POOL],
     "slurm_partitions": [
         {"name": "compute", "pools": ["compute"], "default": True, "max_nodes": 2, "idle_timeout": None},
         {"name": "elastic", "pools": ["elastic"], "default": False, "max_nodes": 0, "idle_timeout": None},
     ],
     "slurm_hardware_emulated": False,
-    "slurm_power": None,
-    "autoscaler_policy": None,
-    "autoscaler_wheels": None,
-    "autoscaler_credentials": None,
 }
 #: Two RDMA pools in one partition, and a pool without RDMA; all of them elastic.
 ELASTIC: dict[str, Any] = {
@@ -175,15 +128,32 @@ def variables(
     }
 
 
+def trusted(value: Any) -> Any:
+    """The value with every string in it marked as a trusted template, as Ansible marks what it reads from a role."""
+    if isinstance(value, str):
+        return trust_as_template(value)
+    if isinstance(value, Mapping):
+        return {key: trusted(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [trusted(inner) for inner in value]
+    return value
+
+
+def evaluate(template: Any, known: Mapping[str, Any]) -> Any:
+    """What Ansible makes of a value with templates in it."""
+    return Templar(loader=DataLoader(), variables=trusted(known)).template(trusted(template))
+
+
+def render_file(file: Path, known: Mapping[str, Any]) -> str:
+    """A template file; those beside it can be included. The options are those of Ansible's template module."""
+    templar = Templar(loader=DataLoader(), variables=trusted(known)).copy_with_new_env(searchpath=[str(file.parent)])
+    options = {"trim_blocks": True, "lstrip_blocks": False}
+    return str(templar.template(trusted(file.read_text()), escape_backslashes=False, overrides=options))
+
+
 def render(role: str, template: str, known: Mapping[str, Any]) -> str:
     """One template of a role."""
-    folder = ANSIBLE / "roles" / role / "templates"
-    templar = Templar(loader=DataLoader(), variables=dict(known))
-    templar.environment.loader.searchpath = [str(folder)]
-    # As the template module sets them.
-    templar.environment.trim_blocks, templar.environment.lstrip_blocks = True, False
-    text = (folder / f"{template}.j2").read_text()
-    return str(templar.do_template(text, preserve_trailing_newlines=True, escape_backslashes=False))
+    return render_file(ANSIBLE / "roles" / role / "templates" / f"{template}.j2", known)
 
 
 def render_slurm(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +42,31 @@ def test_what_a_role_requires_is_in_the_inventory(role: str) -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_own_variables_bear_the_role_s_name(role: str) -> None:
     file = ANSIBLE / "roles" / role / "vars" / "main.yml"
-    names = set(options(role)) - set(INVENTORY) | set(read(file) if file.exists() else {})
+    names = set(options(role)) | set(read(file) if file.exists() else {})
     assert [name for name in names if not name.startswith(f"{role}_")] == []
 
 
-def test_the_sample_inventory_is_the_contract() -> None:
-    assert set(read("validate.yml")[0]["vars"]["contract"]) == set(INVENTORY)
+def test_every_variable_of_the_inventory_is_described_once() -> None:
+    shared = read("vars/inventory_options.yml")["inventory_options"]
+    described = [*shared, *(name for role in ROLES for name in options(role))]
+    assert [name for name in set(described) if described.count(name) > 1] == []
+    assert set(INVENTORY) - {"ansible_python_interpreter"} <= set(described)
+    with_default = {name for role in ROLES for name, option in options(role).items() if "default" in option}
+    assert set(described) - with_default <= set(INVENTORY)
+    assert [name for name, option in shared.items() if not {"description", "type"} <= set(option)] == []
+
+
+def test_the_readme_lists_the_roles() -> None:
+    file = ANSIBLE / "README.md"
+    lines = ["| role | what it is for |", "|---|---|"]
+    for role in ROLES:
+        summary = read(f"roles/{role}/meta/argument_specs.yml")["argument_specs"]["main"]["short_description"]
+        lines.append(f"| [`{role}`](roles/{role}/meta/argument_specs.yml) | {summary} |")
+    table = "\n".join(["<!-- roles -->", *lines, "<!-- end -->"])
+    expected = re.sub(r"<!-- roles -->.*<!-- end -->", lambda _match: table, file.read_text(), flags=re.DOTALL)
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(expected)
+    assert file.read_text() == expected, "the table is old: UPDATE_GOLDEN=1 writes it again"
 
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
@@ -117,7 +138,7 @@ def test_facts_of_systems_have_one_form(system: str) -> None:
 
 def test_the_local_cloud_s_image_has_all_packages() -> None:
     lists = read("vars/packages.yml")["packages"]["Debian-13"]
-    text = (Path(__file__).parents[2] / "gpucluster" / "localcloud" / "packages.txt").read_text()
+    text = (Path(__file__).parents[2] / "gpucluster" / "localcloud" / "image" / "packages.txt").read_text()
     image = {line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")}
     # apt must have nothing to do there, or every apply of the local cloud needs the network.
     assert {name for names in lists.values() for name in names} <= image

@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import init_plugin_loader
-from ansible.template import Templar
 
 from gpucluster import shapes
 from tests.ansible.loading import ANSIBLE, load, read
-from tests.ansible.render import EMPTY_POOL, GPU_POOL, host_facts, render, variables
+from tests.ansible.render import EMPTY_POOL, GPU_POOL, evaluate, host_facts, render, variables
 
 # Without it there is no lookup of templates.
 init_plugin_loader()
@@ -46,10 +44,6 @@ def known(
     return found | {"group_names": ["compute", "pool_compute"], "ansible_search_path": [str(ROLE)]}
 
 
-def value(expression: str, given: Mapping[str, Any]) -> Any:
-    return Templar(loader=DataLoader(), variables=dict(given)).template(expression)
-
-
 def task_of(module: str) -> dict[str, Any]:
     """The task of the role that calls a module; of gpucluster_service, the one that configures."""
     *_marks, found = (task for task in read(ROLE / "tasks" / "present.yml") if module in task)
@@ -59,13 +53,13 @@ def task_of(module: str) -> dict[str, Any]:
 def files(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What the task that writes files is given, by path."""
     task = task_of("gpucluster_service")
-    listed = value(task["gpucluster_service"]["files"], {**given, **task["vars"]})
+    listed = evaluate(task["gpucluster_service"]["files"], {**given, **task["vars"]})
     return {str(item["path"]): item for item in listed}
 
 
 def units(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     task = task_of("gpucluster_service")
-    found: list[dict[str, Any]] = value(task["gpucluster_service"]["units"], {**given, **task["vars"]})
+    found: list[dict[str, Any]] = evaluate(task["gpucluster_service"]["units"], {**given, **task["vars"]})
     return found
 
 
@@ -199,12 +193,12 @@ def test_the_hook_for_gpus_runs_where_there_are_some(shape: str, emulated: bool,
     release = [{"component": name} for name in ("enroot", "pyxis", "nvidia-container-toolkit")]
     given |= {**task["vars"], "software_files": release}
     gpus = mode == "0755"
-    assert [file["component"] for file in value(install["files"], given)] == [
+    assert [file["component"] for file in evaluate(install["files"], given)] == [
         "enroot",
         *(["nvidia-container-toolkit"] if gpus else []),
     ]
-    assert ("libnvidia-container-tools" in value(install["packages"], given)) is gpus
-    assert value(install["packages"], given)[:2] == ["enroot", "enroot+caps"]
+    assert ("libnvidia-container-tools" in evaluate(install["packages"], given)) is gpus
+    assert evaluate(install["packages"], given)[:2] == ["enroot", "enroot+caps"]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +271,7 @@ def test_an_older_apparmor_is_spared_a_profile_that_it_can_not_read(
         (
             {"sysctls": {"user.max_user_namespaces": 65536}},
             "podman",
-            "set on the machine below: user.max_user_namespaces = 65536",
+            "set on its host: user.max_user_namespaces = 65536",
         ),
     ],
 )
@@ -285,11 +279,11 @@ def test_what_the_role_can_not_change_is_said(change: dict[str, Any], container:
     task = task_of("ansible.builtin.assert")["ansible.builtin.assert"]
     given = known(namespaces=change, container=container)
     condition = f"{{{{ {task['that']} }}}}"
-    assert not value(condition, given)
-    assert words in value(task["fail_msg"], given)
-    assert value(condition, known())
+    assert not evaluate(condition, given)
+    assert words in evaluate(task["fail_msg"], given)
+    assert evaluate(condition, known())
     # A container whose kernel has all that is needed is as good as any host.
-    assert value(condition, known(container=container))
+    assert evaluate(condition, known(container=container))
 
 
 def test_boot_options_of_the_kernel_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -484,9 +478,9 @@ def test_the_device_for_mounts_is_opened_to_people_in_containers_alone() -> None
 
 def test_only_nodes_have_it() -> None:
     given = known()
-    assert value("{{ enroot_wanted }}", given) is True
-    assert value("{{ enroot_wanted }}", given | {"inventory_hostname": "demo-controller"}) is False
-    assert value("{{ enroot_wanted }}", known(containers_runtimes=["docker"])) is False
+    assert evaluate("{{ enroot_wanted }}", given) is True
+    assert evaluate("{{ enroot_wanted }}", given | {"inventory_hostname": "demo-controller"}) is False
+    assert evaluate("{{ enroot_wanted }}", known(containers_runtimes=["docker"])) is False
 
 
 def test_an_elastic_node_finds_its_pool_by_its_groups() -> None:
@@ -504,7 +498,7 @@ def test_all_that_is_written_is_taken_away_again() -> None:
         for task in read(ROLE / "tasks" / "absent.yml")
         for item in task.get("gpucluster_service", {}).get("files", [])
     ]
-    gone = [value(path, known()) for path in removed]
+    gone = [evaluate(path, known()) for path in removed]
     every = [
         known("BM.GPU.MI300X.8"),
         known(namespaces={"apparmor": "restricts", "sysctls": {"user.max_user_namespaces": 1}}),
@@ -513,7 +507,7 @@ def test_all_that_is_written_is_taken_away_again() -> None:
     for given in every:
         written = [path for path, item in files(given).items() if not item.get("directory") and path not in kept]
         assert [path for path in written if not any(path == one or path.startswith(f"{one}/") for one in gone)] == []
-    data = value("{{ enroot_storage }}/data", known())
+    data = evaluate("{{ enroot_storage }}/data", known())
     assert not any(data == one or data.startswith(f"{one}/") for one in gone), "what people unpacked is theirs"
 
 

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 
 from tests.ansible.loading import ANSIBLE, FakeModule, ModuleFailed, load, read
-from tests.ansible.render import ELASTIC, host_facts, render, variables
+from tests.ansible.render import ELASTIC, evaluate, host_facts, render, render_file, variables
 
 # On a host Ansible puts it there.
 sys.modules["ansible.module_utils.gpucluster_archives"] = load("module_utils/gpucluster_archives.py")
@@ -253,7 +251,7 @@ LINE = "required /usr/local/lib/slurm/spank_pyxis.so runtime_path=/run/pyxis exe
 
 
 def value(expression: str, given: Mapping[str, Any]) -> Any:
-    return Templar(loader=DataLoader(), variables=dict(given)).template(f"{{{{ {expression} }}}}")
+    return evaluate(f"{{{{ {expression} }}}}", given)
 
 
 @pytest.mark.parametrize(
@@ -292,9 +290,7 @@ def test_verify_tries_what_is_free_elastic_nodes_too() -> None:
     ]
     pools = [pool | {"partition": pool["partition"]} for pool in ELASTIC["slurm_pools"]]
     known = variables(ELASTIC | {"slurm_pools": pools}, role="slurm") | {"verify_sinfo": {"stdout_lines": lines}}
-    templar = Templar(loader=DataLoader(), variables=known)
-    templar.environment.trim_blocks = True
-    found = yaml.safe_load(str(templar.do_template((ANSIBLE / "templates" / "verify_pools.yml.j2").read_text())))
+    found = yaml.safe_load(render_file(ANSIBLE / "templates" / "verify_pools.yml.j2", known))
     assert found == [
         {"name": "compute", "partition": "compute", "nodes": ["compute-1", "compute-e1", "compute-e3"]},
         {"name": "second", "partition": "compute", "nodes": ["second-e1"]},

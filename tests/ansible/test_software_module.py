@@ -22,8 +22,8 @@ import pytest
 
 import ansible
 from gpucluster import process
-from gpucluster.localcloud import machines
-from gpucluster.localcloud.podman import settings
+from gpucluster.localcloud.image.base_image import ensure_image
+from gpucluster.localcloud.podman.host import settings
 from gpucluster.paths import local_cloud_home
 from tests.ansible.loading import ANSIBLE, ModuleFailed
 from tests.mirror import Mirror
@@ -101,7 +101,7 @@ def library(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def container(folder: Path) -> Iterator[Host]:
-    image = machines.ensure_image(local_cloud_home()).reference
+    image = ensure_image(local_cloud_home()).reference
     name = f"gpucluster-test-software-{secrets.token_hex(4)}"
     host = Host(name, folder)
     lib = library(folder / "lib")

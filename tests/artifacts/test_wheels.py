@@ -11,11 +11,13 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from gpucluster import process
 from gpucluster.artifacts import wheels
@@ -23,6 +25,10 @@ from gpucluster.errors import EnvironmentFault
 from gpucluster.events import Event, ignore
 
 TARGET = wheels.Target(f"{sys.version_info.major}.{sys.version_info.minor}", "x86_64")
+
+
+#: For a Python before 3.12 and for one since.
+ANSIBLE = ("2.19.4", "2.21.2")
 
 
 def _double(folder: Path, name: str, version: str) -> None:
@@ -40,7 +46,9 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "packages"
     folder.mkdir()
-    for name, version in (("ansible_core", "2.18.5"), ("oci", "2.160.0"), ("pyyaml", "6.0.2"), ("oci", "2.1.0")):
+    for version in ANSIBLE:
+        _double(folder, "ansible_core", version)
+    for name, version in (("oci", "2.160.0"), ("pyyaml", "6.0.2"), ("oci", "2.1.0")):
         _double(folder, name, version)
     return folder
 
@@ -68,10 +76,21 @@ def test_the_set_is_complete_and_its_index_names_every_file(packages: Path) -> N
     assert (index["version"], index["python"]) == (1, TARGET.python)
     # The newest that the ranges allow, and nothing else.
     assert [name.partition("-py3")[0] for name in present if not name.startswith("gpucluster")] == [
-        "ansible_core-2.18.5",
+        f"ansible_core-{ANSIBLE[TARGET.python >= '3.12']}",
         "oci-2.160.0",
         "pyyaml-6.0.2",
     ]
+
+
+def test_the_requirements_are_those_of_the_package_for_that_python() -> None:
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["dependencies"]
+    for python, ansible in (("3.11", "2.19"), ("3.12", "2.21"), ("3.13", "2.21")):
+        needed = [Requirement(line) for line in wheels.requirements(python)]
+        assert [one.name for one in needed] == ["ansible-core", "oci", "pyyaml"]
+        assert f"{ansible}.1" in needed[0].specifier
+        specifiers = {str(Requirement(line).specifier) for line in declared}
+        assert {str(one.specifier) for one in needed} <= specifiers
+        assert not any(one.marker for one in needed)
 
 
 def test_the_second_time_costs_nothing(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,7 +283,7 @@ class Arena:
     # --- how it is made -----
 
     def _boot(self) -> None:
-        from gpucluster.localcloud.podman import settings
+        from gpucluster.localcloud.podman.host import settings
 
         image = base_image()
         for name in ("spool", "run", "bin", "logs", "state"):

@@ -34,7 +34,7 @@ import pytest
 
 from gpucluster import process
 from gpucluster.localcloud import control
-from gpucluster.localcloud.process_engine import CONFIG, ProcessEngine
+from gpucluster.localcloud.engine.process_engine import CONFIG, ProcessEngine
 from tests.autoscaler.arena import Arena, ArenaPool
 from tests.localcloud.api_harness import GPU_SHAPE, Api
 from tests.localcloud.entitled import Entitled, elastic_cluster, generated

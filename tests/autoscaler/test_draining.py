@@ -76,13 +76,13 @@ def test_a_silent_slurm_stops_us_and_a_word_lets_us_go_on(events: list[Event]) -
     assert events == []
     nobody.drain(["c-1"], 0)
     assert [(event.name, event.status) for event in events] == [("slurm", "warning")]
-    nobody.welcome_back(["c-1"])
+    nobody.resume(["c-1"])
 
 
 def test_where_slurm_was_never_installed_no_job_ever_ran(events: list[Event]) -> None:
     bare = draining_through("/bin/sh", "-c", "exit 127", on_event=events.append)
     bare.drain(["c-1"], 60)
-    bare.welcome_back(["c-1"])
+    bare.resume(["c-1"])
     assert events == []
 
 
@@ -153,7 +153,7 @@ class TestSlurm:
         assert arena.squeue() == {job: "RUNNING"}
         assert "DRAIN" in arena.flags("c-1") & arena.flags("c-2")
 
-        slurm.welcome_back(NODES)
+        slurm.resume(NODES)
         assert not {"DRAIN"} & (arena.flags("c-1") | arena.flags("c-2"))
         assert arena.squeue() == {job: "RUNNING"}
         assert {event.name for event in events if event.status == "resumed"} == {"node c-1", "node c-2"}
@@ -162,7 +162,7 @@ class TestSlurm:
         arena.run("scontrol", "update", "nodename=c-2", "state=drain", "reason=broken fan")
         slurm.drain(["c-2"], 30)
         assert reason(arena, "c-2") == "broken fan"
-        slurm.welcome_back(NODES)
+        slurm.resume(NODES)
         assert "DRAIN" in arena.flags("c-2")
 
     def test_without_patience_jobs_are_requeued(self, arena: Arena, slurm: Draining, events: list[Event]) -> None:
@@ -171,7 +171,7 @@ class TestSlurm:
         arena.until("the job waits again", lambda: arena.squeue().get(job) == "PENDING")
         assert {"DOWN", "DRAIN"} <= arena.flags("c-1")
         assert any(f"job {job}" in event.message for event in events if event.status == "warning")
-        slurm.welcome_back(["c-1"])
+        slurm.resume(["c-1"])
         arena.until("the node serves again", lambda: not {"DOWN", "DRAIN"} & arena.flags("c-1"))
 
     def test_a_dead_slurmctld_is_told(self, arena: Arena, slurm: Draining) -> None:

@@ -1,4 +1,4 @@
-"""A cluster of a test's own on a local cloud of its own: built and used through the command, and gone at the end."""
+"""A cluster of a test's own on a local cloud of its own: built and used through the command, removed at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Site:
-    """A folder with a cluster.yml, a local cloud of its own, and the command. Leaving it takes all of it away."""
+    """A folder with a cluster.yml, a local cloud of its own, and the command. It is removed when the block ends."""
 
     def __init__(self, cluster_yml: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="gpucluster-e2e-"))
@@ -88,7 +88,7 @@ class Site:
 
 
 def worked_example(name: str, vcn: str) -> str:
-    """The text of `inventories/<name>/cluster.yml`, in other addresses: a cluster of it may stand on this machine.
+    """The text of `inventories/<name>/cluster.yml`, in other addresses: such a cluster may exist on this machine.
 
     Args:
         vcn: the first two numbers of the VCN's addresses, such as "10.90".

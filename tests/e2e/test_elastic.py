@@ -1,4 +1,4 @@
-"""Elastic nodes, for real: an empty pool, jobs that bring its nodes, idle time that takes them away.
+"""Elastic nodes, for real: an empty pool, jobs that get nodes launched, idle time after which they are removed.
 
 The tests run in the order of this file, on one cluster: each is a chapter of the same story.
 """
@@ -18,7 +18,7 @@ from tests.e2e.site_harness import Site, containers, networks, worked_example
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 IDLE_TIMEOUT = 15
-# An empty pool of BM.GPU4.8, in a hurry.
+# An empty pool of BM.GPU4.8, with short waits.
 HURRY = "  times: {gang_retry_window: 8, retry_pause: 2, cool_down: 20, backoff: 10}"
 CLUSTER_YML = (
     worked_example("seed-002-ondemand", "10.94")
@@ -50,7 +50,7 @@ def until(what: str, holds: Callable[[], object], seconds: float) -> None:
 
 
 def two_node_job(site: Site) -> str:
-    """Run it to its end; what it said."""
+    """Run it to its end and return its output."""
     site.as_alice("cat > job.sh", stdin=JOB)
     job = site.as_alice("sbatch --parsable -N 2 --ntasks-per-node 1 --gres gpu:8 -o out.txt job.sh")
     until("the job is over", lambda: not site.as_alice(f"squeue -h -j {job}"), 150)

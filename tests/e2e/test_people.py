@@ -1,4 +1,4 @@
-"""The people of a cluster, for real: who gets in, what is left of somebody, and the way back from a backup.
+"""The users of a cluster, for real: who can log in, what a removed user leaves, and how a backup is restored.
 
 The tests run in the order of this file, on one cluster of a controller and a node: each is a chapter of the same story.
 """
@@ -47,21 +47,21 @@ PLACES = "/etc /home /mnt /opt /root /run /srv /tmp /usr/local /var"
 
 
 class Folk(Site):
-    """The cluster, and words with its hosts."""
+    """The cluster, and commands on its hosts."""
 
     def root(self, command: str, host: str = CONTROLLER, *, stdin: str = "", check: bool = True) -> str:
-        """What a command says that root of a host runs in a shell."""
+        """The output of a command that root of a host runs in a shell."""
         done = self._ssh(host, ["sudo", "sh", "-s"], command if not stdin else f"{command} <<'END'\n{stdin}\nEND\n")
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return (done.stdout if check else done.stdout + done.stderr).strip()
 
     def person(self, name: str, command: str, host: str = CONTROLLER) -> subprocess.CompletedProcess[str]:
-        """A new login of a person, with their own key."""
+        """A new login of a user, with their own key."""
         alone = ["-o", "ControlMaster=no", "-o", "ControlPath=none", "-i", str(self.key(name)), "-l", name]
         return self._ssh(host, [command], "", *alone)
 
     def key(self, name: str) -> Path:
-        """The private key of a person; one is made for whoever has none."""
+        """The private key of a user; one is made for a user who has none."""
         file = self.folder / ".gpucluster" / "ssh" / f"{name}_ed25519"
         if not file.exists():
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)], check=True)
@@ -108,7 +108,7 @@ def test_every_check_passes(site: Folk) -> None:
     assert {check["status"] for check in result["checks"]} <= {"pass", "skip"}
 
 
-# ---- the directory's door
+# ---- access to the directory
 
 #: A search without a bind before it, as no program of OpenLDAP would send it.
 UNBOUND = f"""\
@@ -181,7 +181,7 @@ def test_a_new_password_of_their_own_is_hashed_as_strongly(site: Folk) -> None:
     assert "dn:" in ldap(site, f"-x -D {entry} -w 'another horse 8' -H ldaps://{CONTROLLER} -b {entry}")
 
 
-# ---- who gets in
+# ---- who can log in
 
 
 def test_a_key_of_the_directory_lets_in_where_the_home_has_none(site: Folk) -> None:
@@ -191,7 +191,7 @@ def test_a_key_of_the_directory_lets_in_where_the_home_has_none(site: Folk) -> N
         assert site.person("bob", "id -gn", host).stdout.strip() == "people"
     site.root("mv /mnt/home/bob/.ssh/elsewhere /mnt/home/bob/.ssh/authorized_keys")
     assert site.person("bob", "srun hostname").stdout.strip() == NODE
-    # Somebody else's key does not let in.
+    # The key of another user is refused.
     site.key("mallory").replace(site.key("mallory").with_name("carol_ed25519"))
     assert site.person("carol", "true").returncode != 0
 
@@ -260,11 +260,11 @@ def test_nothing_secret_can_be_read_by_others(site: Folk) -> None:
         assert not file.is_file() or password not in file.read_text(errors="replace"), file
 
 
-# ---- the way back
+# ---- restoring a backup
 
 
 def users(site: Folk) -> list[dict[str, Any]]:
-    """The directory's people, as the controller has them."""
+    """The users of the directory, as the controller has them."""
     said = json.loads(site.root("cluster request", stdin='{"operation": "user.list"}'))
     found: list[dict[str, Any]] = said["result"]["users"]
     return found

@@ -96,7 +96,7 @@ def test_a_job_on_the_node_that_goes_stops_a_run_that_may_not_wait(site: Site) -
     assert states(site)["compute-1"] in ("draining", "drained")
     assert booted(site) == before
 
-    # Wished for again, it takes jobs again; the one on it has not noticed.
+    # It is in the file again and takes jobs again; the job on it was not disturbed.
     site.file.write_text(CLUSTER_YML)
     assert site.good("apply")["changes"] == 0
     assert states(site)["compute-1"] in ("allocated", "mixed")

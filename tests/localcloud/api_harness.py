@@ -1,4 +1,4 @@
-"""A really started server with the null engine, and the real SDK's clients for it."""
+"""A running server (with the null engine by default), and clients of the real SDK for it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gpucluster.localcloud import control, machines
-from gpucluster.localcloud.engine import LABEL_HOME
-from gpucluster.localcloud.process_engine import ProcessEngine
+from gpucluster.localcloud import control
+from gpucluster.localcloud.engine import containers
+from gpucluster.localcloud.engine.process_engine import ProcessEngine
+from gpucluster.localcloud.engine.protocol import LABEL_HOME
+from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.paths import local_cloud_home
 
 SHAPE, GPU_SHAPE = "VM.Standard.E5.Flex", "BM.GPU4.8"
 
 
 class Api:
-    """A home, its server, and short names for what the tests ask of it."""
+    """A home, its server, and short methods for the requests of the tests."""
 
     def __init__(self, home: Path, engine: str = "null") -> None:
         self.home = home
@@ -34,7 +36,7 @@ class Api:
         self.endpoint = self.status.endpoint
 
     def kill(self) -> None:
-        """End the server as a crash would."""
+        """Kill the server, as in a crash."""
         pid = control.status(self.home).pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -53,7 +55,7 @@ class Api:
         return str(self.config["tenancy"])
 
     def client(self, name: str, **changes: Any) -> Any:
-        """A client of the SDK; `changes` are to its configuration."""
+        """A client of the SDK; `changes` override its configuration."""
         import oci
 
         service, _, cls = name.rpartition(".")
@@ -117,10 +119,10 @@ class Api:
         return self.compute.list_images(self.tenancy, display_name=name).data[0]
 
     def faults(self, *faults: dict[str, Any]) -> None:
-        """Set the faults of this home; none at all without arguments."""
+        """Replace the faults of this home; without arguments there are none."""
         (self.home / "faults.json").write_text(json.dumps(faults))
 
-    # things
+    # resources
 
     def vcn(self, cidr: str = "10.77.0.0/16", name: str = "net") -> Any:
         import oci
@@ -214,10 +216,10 @@ class Api:
 
 @contextmanager
 def running(home: Path, engine: str = "null") -> Iterator[Api]:
-    """A server that is stopped at the end, whatever happens, and nothing of its home is left to run."""
+    """A server. At the end it is always stopped, and nothing of its home continues to run."""
     if engine == "podman":
-        # Made at the first launch, it would cost that launch its patience.
-        machines.ensure_image(local_cloud_home())
+        # If the first launch built it, that launch would exceed its timeout.
+        ensure_image(local_cloud_home())
     api = Api(home, engine)
     try:
         yield api
@@ -227,15 +229,15 @@ def running(home: Path, engine: str = "null") -> Iterator[Api]:
             ProcessEngine(home).end_all()
         if engine == "podman":
             label = f"{LABEL_HOME}={home}"
-            for machine in machines.listing(label):
-                machines.terminate(machine.name, home=home)
-            for network in machines.networks(label):
-                machines.remove_network(network)
+            for container in containers.listing(label):
+                containers.terminate(container.name, home=home)
+            for network in containers.networks(label):
+                containers.remove_network(network)
 
 
 @contextmanager
 def refused(status: int, code: str) -> Iterator[list[str]]:
-    """The block must be refused with this status and code; the list gets the message."""
+    """The block must fail with this status and code; the list gets the message."""
     import oci
     import pytest
 

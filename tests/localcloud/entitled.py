@@ -1,4 +1,4 @@
-"""An instance that asks the API itself, with what policies give it: the controller of a cluster, for tests."""
+"""An instance that calls the API with the permissions of its policies: the controller of a cluster, for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.handover import iam
-from gpucluster.localcloud.credentials import instance_credentials
+from gpucluster.localcloud.auth.credentials import instance_credentials
 from gpucluster.spec import ClusterSpec, loads
 from tests.localcloud.api_harness import Api
 
@@ -30,17 +30,17 @@ pools:
 
 
 def elastic_cluster(name: str = "demo", shape: str = "BM.GPU4.8") -> ClusterSpec:
-    """A wish with one elastic pool, and nothing else that needs rights."""
+    """A spec with one elastic pool, and nothing else that needs permissions."""
     return loads(CLUSTER.format(name=name, shape=shape))
 
 
 def generated(spec: ClusterSpec, api: Api, controller_id: str, compartment: str = "") -> iam.Policies:
-    """The product's own policies for it."""
+    """The policies that gpucluster generates for it."""
     return iam.policies(spec, compartment_id=compartment or api.tenancy, controller_id=controller_id)
 
 
 class Entitled:
-    """An instance of `api` with a key, a dynamic group and policies of its own.
+    """An instance of `api` with its own key, dynamic group and policies.
 
     Args:
         config: where to put its OCI configuration file.
@@ -61,7 +61,7 @@ class Entitled:
         self.settings = dict(parser["DEFAULT"])
 
     def in_group(self, rule: str = "") -> Entitled:
-        """Make the dynamic group; by default the product's own."""
+        """Create the dynamic group; by default with the matching rule that gpucluster generates."""
         import oci
 
         details = oci.identity.models.CreateDynamicGroupDetails(
@@ -74,7 +74,7 @@ class Entitled:
         return self
 
     def allow(self, statements: Sequence[str]) -> None:
-        """Give it exactly these rights. They take the place of those that it had."""
+        """Grant exactly these permissions, in place of the earlier ones."""
         import oci
 
         models = oci.identity.models

@@ -1,4 +1,4 @@
-"""A double: it stands between a client and the local cloud, passes everything on, and may change an answer."""
+"""A test double between a client and the local cloud: forwards every request, and may change a response."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOP = ("connection", "transfer-encoding", "content-length", "keep-alive")
 
 @dataclass
 class Answer:
-    """What is passed back."""
+    """The response that the client gets."""
 
     status: int
     headers: dict[str, str]
@@ -24,7 +24,7 @@ class Answer:
 
 @dataclass
 class Relay:
-    """Where it listens, and what it does to an answer: `change(path, answer)`."""
+    """Its endpoint, and the change of a response: `change(path, answer)`."""
 
     endpoint: str
     change: Callable[[str, Answer], None] = field(default=lambda path, answer: None)
@@ -32,7 +32,7 @@ class Relay:
 
 @contextmanager
 def relaying(endpoint: str) -> Iterator[Relay]:
-    """A relay to `endpoint`, gone at the end."""
+    """A relay to `endpoint`, closed at the end."""
     there = urlsplit(endpoint).netloc
 
     class Handler(BaseHTTPRequestHandler):
@@ -62,7 +62,7 @@ def relaying(endpoint: str) -> Iterator[Relay]:
         do_GET = do_POST = _pass  # noqa: N815 - the names that http.server calls
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

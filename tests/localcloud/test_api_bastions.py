@@ -1,7 +1,7 @@
-"""The Bastion service: its resources through the real SDK, and the way in by the real ssh.
+"""The Bastion service: its resources with the real SDK, and connections with the real ssh.
 
-No container is started but in the last test: the VCN of the others is of loopback addresses, where a listener of the
-test's own is the target.
+Only the last test starts a container. The VCN of the others has loopback addresses, where a listener of the test is the
+target.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def new_key(path: Path) -> Path:
 
 
 def create(api: Api, subnet: Any, **changes: Any) -> Any:
-    wish = {
+    details = {
         "bastion_type": "STANDARD",
         "compartment_id": api.tenancy,
         "target_subnet_id": subnet.id,
@@ -66,7 +66,7 @@ def create(api: Api, subnet: Any, **changes: Any) -> Any:
         "client_cidr_block_allow_list": HERE,
         **changes,
     }
-    made = api.bastions.create_bastion(models.CreateBastionDetails(**wish)).data
+    made = api.bastions.create_bastion(models.CreateBastionDetails(**details)).data
     return api.wait(api.bastions.get_bastion, made.id, "ACTIVE")
 
 
@@ -75,28 +75,28 @@ def delete(api: Api, bastion: Any) -> None:
     api.wait(api.bastions.get_bastion, bastion.id, "DELETED")
 
 
-def wished(bastion: Any, key: Path, **changes: Any) -> Any:
+def session_details(bastion: Any, key: Path, **changes: Any) -> Any:
     target = models.CreatePortForwardingSessionTargetResourceDetails(
         target_resource_private_ip_address=changes.pop("address", TARGET), target_resource_port=changes.pop("port", 22)
     )
-    wish = {
+    details = {
         "bastion_id": bastion.id,
         "key_details": models.PublicKeyDetails(public_key_content=Path(f"{key}.pub").read_text()),
         "session_ttl_in_seconds": 1800,
         "target_resource_details": target,
         **changes,
     }
-    return models.CreateSessionDetails(**wish)
+    return models.CreateSessionDetails(**details)
 
 
 def session(api: Api, bastion: Any, key: Path, **changes: Any) -> Any:
-    made = api.bastions.create_session(wished(bastion, key, **changes)).data
+    made = api.bastions.create_session(session_details(bastion, key, **changes)).data
     return api.wait(api.bastions.get_session, made.id, "ACTIVE")
 
 
 @contextmanager
 def listener() -> Iterator[int]:
-    """Something at the target's address that answers every connection with a greeting; its port."""
+    """A server at the target's address that answers every connection with a greeting. Returns its port."""
     with socket.create_server((TARGET, 0)) as server:
 
         def answer() -> None:
@@ -114,7 +114,7 @@ def listener() -> Iterator[int]:
 
 
 def forward(shown: Any, key: Path, address: str = TARGET, port: int | None = None) -> subprocess.CompletedProcess[str]:
-    """What `ssh -W` says, by host, port and user of the command that the session names."""
+    """The output of `ssh -W`, with the host, port and user of the session's command."""
     at = re.search(r"-p (\d+) (\S+)@(\S+)$", shown.ssh_metadata["command"])
     assert at is not None, shown.ssh_metadata
     wanted = port or shown.target_resource_details.target_resource_port
@@ -201,7 +201,7 @@ def test_a_session_lets_one_key_through_to_one_target(api: Api, bastion: Any, ke
         )
         assert done.returncode != 0
         assert "uid=" not in done.stdout
-    # Nobody listens there any more.
+    # No process listens there any more.
     assert "open failed: connect failed" in forward(shown, key).stderr
 
 
@@ -241,7 +241,7 @@ def test_a_session_lasts_as_long_as_it_was_made_for(api: Api, bastion: Any, key:
 
     with listener() as port:
         shown = session(api, bastion, key, port=port)
-        # Half an hour is the shortest; the clock of this one row is put forward.
+        # The shortest duration is 30 minutes, so the test changes the expiry of this row.
         with sqlite3.connect(api.home / "cloud.db") as db:
             db.execute(
                 "UPDATE resource SET hidden = json_set(hidden, '$.expires_at', ?) WHERE id = ?",
@@ -267,7 +267,7 @@ def test_a_session_outlives_a_restart_of_the_server(api: Api, bastion: Any, key:
         ({"session_ttl_in_seconds": 60}, "between 1800 and 10800"),
         ({"address": "192.0.2.1"}, "bastion's VCN"),
         ({"port": 70000}, "not a port"),
-        ({"key_details": models.PublicKeyDetails(public_key_content="ssh-ed25519 AAAA")}, "no public key"),
+        ({"key_details": models.PublicKeyDetails(public_key_content="ssh-ed25519 AAAA")}, "not a public key"),
         (
             {
                 "target_resource_details": models.CreateManagedSshSessionTargetResourceDetails(
@@ -280,25 +280,25 @@ def test_a_session_outlives_a_restart_of_the_server(api: Api, bastion: Any, key:
 )
 def test_a_session_that_is_not_made(api: Api, bastion: Any, key: Path, changes: dict[str, Any], says: str) -> None:
     with refused(400, "InvalidParameter") as said:
-        api.bastions.create_session(wished(bastion, key, **changes))
+        api.bastions.create_session(session_details(bastion, key, **changes))
     assert says in said[0]
 
 
 def test_a_bastion_has_twenty_sessions_and_takes_them_along(api: Api, bastion: Any, key: Path) -> None:
-    made = [api.bastions.create_session(wished(bastion, key)).data.id for _ in range(20)]
+    made = [api.bastions.create_session(session_details(bastion, key)).data.id for _ in range(20)]
     with refused(400, "LimitExceeded"):
-        api.bastions.create_session(wished(bastion, key))
+        api.bastions.create_session(session_details(bastion, key))
     api.bastions.delete_session(made[0])
-    made.append(api.bastions.create_session(wished(bastion, key)).data.id)
+    made.append(api.bastions.create_session(session_details(bastion, key)).data.id)
     delete(api, bastion)
     assert api.bastions.get_session(made[-1]).data.lifecycle_state == "DELETED"
     with refused(400, "RelatedResourceNotAuthorizedOrNotFound"):
-        api.bastions.create_session(wished(bastion, key))
+        api.bastions.create_session(session_details(bastion, key))
 
 
 @pytest.mark.containers
 def test_ssh_reaches_a_container_as_the_user_of_its_image(tmp_path: Path) -> None:
-    """Through a bastion, as ProxyCommand, into a stand-in for Oracle Linux, whose user is opc."""
+    """With a bastion as ProxyCommand, to a stand-in for Oracle Linux, whose user is opc."""
     need_containers()
     key = new_key(tmp_path / "id")
     with running(tmp_path / "cloud", "podman") as api:

@@ -1,4 +1,4 @@
-"""Platform images, the app catalog, and which shapes an image runs on."""
+"""Platform images, the app catalog, and the shapes that an image runs on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def versions(api: Api, name: str) -> list[Any]:
 def subscribe(api: Api, version: Any, **changes: Any) -> Any:
     ids = (version.listing_id, version.listing_resource_version)
     agreements = api.compute.get_app_catalog_listing_agreements(*ids).data
-    wish = {
+    details = {
         "compartment_id": api.tenancy,
         "listing_id": version.listing_id,
         "listing_resource_version": version.listing_resource_version,
@@ -54,7 +54,7 @@ def subscribe(api: Api, version: Any, **changes: Any) -> Any:
         "signature": agreements.signature,
         **changes,
     }
-    return api.compute.create_app_catalog_subscription(models.CreateAppCatalogSubscriptionDetails(**wish)).data
+    return api.compute.create_app_catalog_subscription(models.CreateAppCatalogSubscriptionDetails(**details)).data
 
 
 def test_images_are_listed_by_operating_system_and_shape(api: Api) -> None:
@@ -106,8 +106,8 @@ def test_a_shape_is_launched_from_an_image_that_fits(api: Api, subnet: Any) -> N
 
 def test_a_custom_image_takes_after_its_base_and_may_be_told_more(api: Api, subnet: Any) -> None:
     instance = api.launch(subnet, "base", source_details=source(api.named_image(PLAIN).id))
-    wish = models.CreateImageDetails(compartment_id=api.tenancy, instance_id=instance.id, display_name="mine")
-    image = api.wait(api.compute.get_image, api.compute.create_image(wish).data.id, "AVAILABLE")
+    details = models.CreateImageDetails(compartment_id=api.tenancy, instance_id=instance.id, display_name="mine")
+    image = api.wait(api.compute.get_image, api.compute.create_image(details).data.id, "AVAILABLE")
     assert (image.operating_system, image.operating_system_version) == ("Oracle Linux", "8")
     with refused(400, "InvalidParameter"):
         api.launch(subnet, "own", shape=GPU_SHAPE, source_details=source(image.id))
@@ -144,9 +144,9 @@ def test_the_app_catalog_shows_listings_versions_and_agreements(api: Api) -> Non
 
 def test_the_image_of_a_listing_needs_a_subscription_of_the_compartment(api: Api, subnet: Any) -> None:
     newest, oldest = versions(api, HPC_LISTING)
-    wish = {"source_details": source(newest.listing_resource_id)}
+    details = {"source_details": source(newest.listing_resource_id)}
     with refused(400, "RelatedResourceNotAuthorizedOrNotFound") as said:
-        api.launch(subnet, "hpc", **wish)
+        api.launch(subnet, "hpc", **details)
     assert newest.listing_id in said[0]
     with refused(400, "InvalidParameter"):
         subscribe(api, newest, signature="not signed")
@@ -155,7 +155,7 @@ def test_the_image_of_a_listing_needs_a_subscription_of_the_compartment(api: Api
     assert subscribe(api, newest).time_created == made.time_created
     listed = api.compute.list_app_catalog_subscriptions(api.tenancy, listing_id=newest.listing_id).data
     assert [one.listing_resource_version for one in listed] == [newest.listing_resource_version]
-    api.launch(subnet, "hpc", **wish)
+    api.launch(subnet, "hpc", **details)
     with refused(400, "RelatedResourceNotAuthorizedOrNotFound"):
         api.launch(subnet, "old", source_details=source(oldest.listing_resource_id))
     gone = (newest.listing_id, api.tenancy, newest.listing_resource_version)
@@ -164,7 +164,7 @@ def test_the_image_of_a_listing_needs_a_subscription_of_the_compartment(api: Api
     with refused(404, "NotAuthorizedOrNotFound"):
         api.compute.delete_app_catalog_subscription(*gone)
     with refused(400, "RelatedResourceNotAuthorizedOrNotFound"):
-        api.launch(subnet, "again", **wish)
+        api.launch(subnet, "again", **details)
 
 
 def test_a_restart_publishes_nothing_twice(tmp_path: Path) -> None:

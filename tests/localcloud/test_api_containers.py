@@ -1,4 +1,4 @@
-"""The API with real containers behind it: launch, log in, share files, scale, end, and leave nothing."""
+"""The API with real containers: launch, log in, share files, scale, terminate, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import oci
 import pytest
 
-from gpucluster.localcloud import machines
-from gpucluster.localcloud.engine import LABEL_HOME
+from gpucluster.localcloud.engine import containers
+from gpucluster.localcloud.engine.protocol import LABEL_HOME
 from tests.containers import need_containers
 from tests.localcloud.api_harness import Api, running
 
@@ -47,7 +47,7 @@ def ssh(key: Path, address: str, command: str, seconds: float = 30) -> str:
 
 
 def ours(api: Api) -> list[Any]:
-    return list(machines.listing(f"{LABEL_HOME}={api.home}"))
+    return list(containers.listing(f"{LABEL_HOME}={api.home}"))
 
 
 def address_of(api: Api, ocid: str, member: str = "private_ip") -> str:
@@ -92,8 +92,8 @@ def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path) -> None:
 
     for size in (2, 1):
         pool = oci.core.models.UpdateClusterNetworkInstancePoolDetails(id=network.instance_pools[0].id, size=size)
-        wish = oci.core.models.UpdateClusterNetworkDetails(instance_pools=[pool])
-        api.management.update_cluster_network(network.id, wish)
+        details = oci.core.models.UpdateClusterNetworkDetails(instance_pools=[pool])
+        api.management.update_cluster_network(network.id, details)
         api.wait(api.management.get_cluster_network, network.id, "RUNNING", 120)
         assert len(ours(api)) == size + 1
 
@@ -127,4 +127,4 @@ def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path) -> None:
     api.files.delete_file_system(system.id)
     api.network.delete_subnet(subnet.id)
     api.network.delete_vcn(subnet.vcn_id)
-    assert machines.networks(f"{LABEL_HOME}={api.home}") == []
+    assert containers.networks(f"{LABEL_HOME}={api.home}") == []

@@ -1,4 +1,4 @@
-"""What an autoscaler asks of the API, asked by the real SDK with the controller's own key."""
+"""The requests of an autoscaler, sent by the real SDK with the controller's own key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from oci.core import models
 
 from gpucluster.localcloud import control
-from gpucluster.localcloud.credentials import instance_credentials
+from gpucluster.localcloud.auth.credentials import instance_credentials
 from tests.localcloud.api_harness import GPU_SHAPE, Api, refused, running
 from tests.localcloud.entitled import Entitled, elastic_cluster, generated
 
@@ -38,7 +38,7 @@ def configuration(api: Api, subnet: Any) -> Any:
 
 
 class Controller(Entitled):
-    """A controller that may do what its autoscaler needs, and two things more that these tests look at."""
+    """A controller with the permissions of its autoscaler, and two more for these tests."""
 
     def __init__(self, api: Api, subnet: Any, config: Path) -> None:
         own = api.launch(subnet, "controller").id
@@ -171,7 +171,7 @@ def test_the_second_availability_domain(api: Api, controller: Controller, subnet
     assert "availability domain" in said[0]
 
 
-# looking
+# reading
 
 
 def test_listings_are_paged_and_filtered(api: Api, controller: Controller, subnet: Any) -> None:
@@ -255,8 +255,8 @@ def test_a_capacity_report(api: Api, controller: Controller) -> None:
     def report(**changes: Any) -> dict[str, tuple[str, int | None]]:
         shapes = [models.CreateCapacityReportShapeAvailabilityDetails(instance_shape=shape, fault_domain=None)
                   for shape in (GPU_SHAPE, "BM.GPU.H100.8", "BM.None.1")]  # fmt: skip
-        wish = {"compartment_id": api.tenancy, "availability_domain": api.domain, **changes}
-        details = models.CreateComputeCapacityReportDetails(shape_availabilities=shapes, **wish)
+        values = {"compartment_id": api.tenancy, "availability_domain": api.domain, **changes}
+        details = models.CreateComputeCapacityReportDetails(shape_availabilities=shapes, **values)
         found = controller.compute.create_compute_capacity_report(details).data.shape_availabilities
         return {one.instance_shape: (one.availability_status, one.available_count) for one in found}
 

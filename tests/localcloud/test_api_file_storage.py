@@ -1,4 +1,4 @@
-"""File storage: resources through the real SDK, and what they leave on disk for the instances to mount."""
+"""File storage: resources with the real SDK, and the files on disk that instances mount."""
 
 from __future__ import annotations
 

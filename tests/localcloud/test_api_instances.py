@@ -1,4 +1,4 @@
-"""Instances and what hangs on them, through the real SDK and an engine that launches nothing."""
+"""Instances and the resources created with them, with the real SDK and an engine that launches nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits, quotas, capacity reservations, platform configurations, and what stands in the way of a delete."""
+"""Limits, quotas, capacity reservations, platform configurations, and what prevents a delete."""
 
 from __future__ import annotations
 
@@ -140,25 +140,25 @@ def test_a_file_that_is_not_understood_is_not_ignored(api: Api, text: str) -> No
 
 def reservation(api: Api, count: int = 1, **changes: Any) -> Any:
     config = models.InstanceReservationConfigDetails(instance_shape=GPU_SHAPE, reserved_count=count)
-    wish = {
+    values = {
         "compartment_id": api.tenancy,
         "availability_domain": api.domain,
         "instance_reservation_configs": [config],
         **changes,
     }
-    details = models.CreateComputeCapacityReservationDetails(**wish)
+    details = models.CreateComputeCapacityReservationDetails(**values)
     return api.compute.create_compute_capacity_reservation(details).data
 
 
 def test_a_launch_may_name_a_capacity_reservation(api: Api, subnet: Any) -> None:
     kept = reservation(api)
-    wish = {"shape": GPU_SHAPE, "shape_config": None, "capacity_reservation_id": kept.id}
-    instance = api.launch(subnet, "kept", **wish)
+    values = {"shape": GPU_SHAPE, "shape_config": None, "capacity_reservation_id": kept.id}
+    instance = api.launch(subnet, "kept", **values)
     assert instance.capacity_reservation_id == kept.id
     shown = api.compute.get_compute_capacity_reservation(kept.id).data
     assert (shown.reserved_instance_count, shown.used_instance_count) == (1, 1)
     with refused(500, "InternalError") as said:
-        api.launch(subnet, "more", **wish)
+        api.launch(subnet, "more", **values)
     assert said == ["Out of host capacity."]
     with refused(409, "Conflict"):
         api.compute.delete_compute_capacity_reservation(kept.id)
@@ -166,9 +166,9 @@ def test_a_launch_may_name_a_capacity_reservation(api: Api, subnet: Any) -> None
         api.launch(subnet, "vm", capacity_reservation_id=kept.id)
     elsewhere = reservation(api, availability_domain=OTHER_DOMAIN)
     with refused(400, "InvalidParameter"):
-        api.launch(subnet, "there", **{**wish, "capacity_reservation_id": elsewhere.id})
+        api.launch(subnet, "there", **{**values, "capacity_reservation_id": elsewhere.id})
     with refused(400, "RelatedResourceNotAuthorizedOrNotFound"):
-        api.launch(subnet, "none", **{**wish, "capacity_reservation_id": "ocid1.capacityreservation.local..no"})
+        api.launch(subnet, "none", **{**values, "capacity_reservation_id": "ocid1.capacityreservation.local..no"})
     api.compute.delete_compute_capacity_reservation(elsewhere.id)
     assert [one.id for one in api.compute.list_compute_capacity_reservations(api.tenancy).data] == [kept.id]
 
@@ -233,7 +233,7 @@ def test_the_vnic_of_a_mount_target_may_outlive_it(api: Api, subnet: Any) -> Non
     with refused(409, "Conflict") as said:
         api.network.delete_subnet(private.id)
     assert said[0].startswith(f"The Subnet {private.id} references the VNIC ocid1.vnic.")
-    # A server that starts finishes what was under way.
+    # A starting server finishes interrupted work.
     api.kill()
     api.start()
     api.network.delete_subnet(private.id)

@@ -1,4 +1,4 @@
-"""Core networking, through the real SDK."""
+"""Core networking, with the real SDK."""
 
 from __future__ import annotations
 

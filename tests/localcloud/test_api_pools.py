@@ -1,4 +1,4 @@
-"""Instance configurations, pools and cluster networks, through the real SDK."""
+"""Instance configurations, pools and cluster networks, with the real SDK."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import oci
 import pytest
 from oci.core import models
 
-from gpucluster.localcloud.pools import next_to_go
-from gpucluster.localcloud.store import Resource
+from gpucluster.localcloud.compute.pools import next_to_terminate
+from gpucluster.localcloud.state.store import Resource
 from tests.localcloud.api_harness import SHAPE, Api, refused, running
 
 
@@ -102,7 +102,9 @@ def test_what_a_cluster_network_refuses(api: Api, subnet: Any, configuration: An
 
 def test_a_first_launch_that_fails_ends_the_cluster_network(api: Api, configuration: Any, subnet: Any) -> None:
     vcn = api.network.get_vcn(subnet.vcn_id).data
-    tiny = api.subnet(vcn, "10.77.9.0/30", dns_label="tiny", prohibit_public_ip_on_vnic=True)  # room for one
+    tiny = api.subnet(
+        vcn, "10.77.9.0/30", dns_label="tiny", prohibit_public_ip_on_vnic=True
+    )  # addresses for one instance
     details = api.cluster_network(configuration, tiny, 2)
     ended = api.wait(api.management.get_cluster_network, details.id, "TERMINATED")
     requests = oci.pagination.list_call_get_all_results(api.work.list_work_requests, api.tenancy, resource_id=ended.id)
@@ -151,8 +153,10 @@ def test_names_follow_a_formatter_and_are_never_used_again(api: Api, subnet: Any
     api.wait(api.management.get_instance_pool, pool.id, "TERMINATED")
 
 
-def test_a_launch_from_a_configuration_lays_the_callers_wish_on_top(api: Api, subnet: Any, configuration: Any) -> None:
-    wish = models.ComputeInstanceDetails(
+def test_a_launch_from_a_configuration_is_overridden_by_the_callers_details(
+    api: Api, subnet: Any, configuration: Any
+) -> None:
+    overrides = models.ComputeInstanceDetails(
         launch_details=models.InstanceConfigurationLaunchInstanceDetails(
             display_name="elastic-1",
             freeform_tags={"pool": "compute"},
@@ -161,7 +165,7 @@ def test_a_launch_from_a_configuration_lays_the_callers_wish_on_top(api: Api, su
             ),
         )
     )
-    launched = api.management.launch_instance_configuration(configuration.id, wish).data
+    launched = api.management.launch_instance_configuration(configuration.id, overrides).data
     instance = api.wait(api.compute.get_instance, launched.id, "RUNNING")
     assert instance.display_name == "elastic-1"
     assert instance.freeform_tags == {"pool": "compute"}
@@ -199,5 +203,5 @@ def test_a_boot_that_fails_late_ends_the_instance_and_says_why(api: Api, subnet:
 
 def test_the_oldest_of_the_fullest_fault_domain_goes_first() -> None:
     rows = [Resource(str(n), "instance", {"faultDomain": domain}, seq=n) for n, domain in enumerate("ABBCB")]
-    assert next_to_go(rows).id == "1"
-    assert next_to_go([row for row in rows if row.id not in "14"]).id == "0"
+    assert next_to_terminate(rows).id == "1"
+    assert next_to_terminate([row for row in rows if row.id not in "14"]).id == "0"

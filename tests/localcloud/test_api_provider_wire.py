@@ -1,7 +1,7 @@
-"""The bodies that the real oracle/oci provider sends, and what its Go code needs of the answers.
+"""The bodies that the real oracle/oci provider sends, and what its Go code requires of the responses.
 
-It plans a change where an answer does not say what was sent, or lacks a map of tags; it fails where a number with a
-fraction meets an int64; and a resource is gone for it once its state says so.
+It plans a change if a response differs from what was sent, or has no map of tags. It fails if a number with a fraction
+is read as int64. It takes a resource as deleted as soon as its state says so.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from gpucluster.localcloud.provider_rest import Client, Credentials
+from gpucluster.localcloud.provider.rest import ApiCredentials, RestClient
 from tests.localcloud.api_harness import GPU_SHAPE, SHAPE, Api, running
 
 CORE, FILES, BASTION = "/20160918", "/20171215", "/20210331"
 TAGS = {"freeformTags": {"gpucluster": "wire"}}
-# The only members that Go reads as float32.
+# The only members that the Go code reads as float32.
 FRACTIONS = {"ocpus", "memoryInGBs", "networkingBandwidthInGbps", "localDisksTotalSizeInGBs"}
 MAPS = {
     "vcns": ("securityAttributes",),
@@ -40,12 +40,12 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 class Wire:
-    """Creates, reads and deletes as the provider does, and looks at every answer."""
+    """Creates, reads and deletes as the provider does, and checks every response."""
 
     def __init__(self, api: Api) -> None:
         config = api.config
-        key = Credentials(config["tenancy"], config["user"], config["fingerprint"], Path(config["key_file"]))
-        self.client = Client(api.endpoint, key)
+        key = ApiCredentials(config["tenancy"], config["user"], config["fingerprint"], Path(config["key_file"]))
+        self.client = RestClient(api.endpoint, key)
         self.compartment = api.tenancy
         self.made: list[tuple[str, str]] = []
 
@@ -75,7 +75,7 @@ class Wire:
 
 
 def differences(sent: Any, found: Any, path: str = "") -> list[str]:
-    """Where an answer does not say what was sent; it may say more."""
+    """Members of a response that differ from what was sent. It may have more members."""
     if isinstance(sent, dict) and isinstance(found, dict):
         return [line for key in sent for line in differences(sent[key], found.get(key), f"{path}.{key}")]
     if isinstance(sent, list) and isinstance(found, list) and len(sent) == len(found):
@@ -85,7 +85,7 @@ def differences(sent: Any, found: Any, path: str = "") -> list[str]:
 
 
 def fractions(value: Any, name: str = "") -> Iterator[str]:
-    """Numbers with a fraction where Go expects a whole one."""
+    """Numbers with a fraction where Go expects an integer."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from fractions(item, key)
@@ -121,7 +121,7 @@ def _network(wire: Wire) -> str:
     inner = {"destination": service["cidrBlock"], "destinationType": "SERVICE_CIDR_BLOCK"}
     rules = [{**out, "description": "Internet"}, {**inner, "networkEntityId": gateway["id"], "description": "Oracle"}]
     table = wire.create(f"{CORE}/routeTables", **within, routeRules=rules)
-    # A rule is found again by the hash of all it says: a member more would be a change.
+    # The provider identifies a rule by the hash of all its members: an additional member would be a change.
     assert table["routeRules"] == rules
     everything = {"destination": "0.0.0.0/0", "destinationType": "CIDR_BLOCK", "protocol": "all", "isStateless": False}
     ingress = [{**rule, "isStateless": False, "description": "in"} for rule in (SSH, ICMP)]
@@ -150,8 +150,8 @@ def _storage(wire: Wire, domain: str, subnet: str) -> None:
 
 
 def _entrance(wire: Wire, subnet: str) -> None:
-    """The provider takes a bastion's OCID from the work request, once that is finished."""
-    wish = {
+    """The provider reads a bastion's OCID from the finished work request."""
+    sent = {
         "compartmentId": wire.compartment,
         "bastionType": "STANDARD",
         "clientCidrBlockAllowList": ["192.0.2.0/24"],
@@ -160,7 +160,7 @@ def _entrance(wire: Wire, subnet: str) -> None:
         "targetSubnetId": subnet,
         **TAGS,
     }
-    answer = wire.client.call("POST", f"{BASTION}/bastions", body=wish, retry_token="a bastion")
+    answer = wire.client.call("POST", f"{BASTION}/bastions", body=sent, retry_token="a bastion")
     work = f"{BASTION}/workRequests/{answer.headers['opc-work-request-id']}"
     end = time.monotonic() + 30
     while "timeFinished" not in (request := wire.client.call("GET", work).body):
@@ -170,7 +170,7 @@ def _entrance(wire: Wire, subnet: str) -> None:
     assert (entry["entityType"], entry["actionType"], request["status"]) == ("bastion", "CREATED", "SUCCEEDED")
     assert wire.client.call("GET", f"{work}/errors").body == []
     wire.made.append((f"{BASTION}/bastions", entry["identifier"]))
-    found = wire.read(f"{BASTION}/bastions", entry["identifier"], "ACTIVE", wish)
+    found = wire.read(f"{BASTION}/bastions", entry["identifier"], "ACTIVE", sent)
     assert {"lifecycleDetails", "maxSessionsAllowed", "privateEndpointIpAddress", "targetVcnId"} <= set(found)
 
 
@@ -236,27 +236,27 @@ def _cluster_network(wire: Wire, domain: str, launch: dict[str, Any], subnet: st
     ).body
     wire.made.append((collection, answer["id"]))
     made = wire.read(collection, answer["id"], "", {})
-    # All of a configuration forces a new one, so nothing may be told that was not said.
+    # Every change of a configuration forces a new one, so the response may not have additional members.
     assert made["instanceDetails"] == {"instanceType": "compute", "launchDetails": details}
 
     pool = {"displayName": "compute", **TAGS, "instanceConfigurationId": made["id"], "size": 2}
     place = {"availabilityDomain": domain, "primarySubnetId": subnet}
-    wish = {"displayName": "wire-rdma", "instancePools": [pool], "placementConfiguration": place}
-    network = wire.create(f"{CORE}/clusterNetworks", "RUNNING", **wish)
+    sent = {"displayName": "wire-rdma", "instancePools": [pool], "placementConfiguration": place}
+    network = wire.create(f"{CORE}/clusterNetworks", "RUNNING", **sent)
     assert network["placementConfiguration"] == place
     pool["id"] = network["instancePools"][0]["id"]
     for size in (3, 2):
         pool["size"] = size
         change = {"displayName": "wire-rdma", **TAGS, "instancePools": [pool]}
         path = f"{CORE}/clusterNetworks/{network['id']}"
-        # The provider does not wait here: it keeps what this answer says.
+        # The provider does not wait here: it stores the values of this response.
         assert differences(change, wire.client.call("PUT", path, body=change).body) == []
         wire.read(f"{CORE}/clusterNetworks", network["id"], "RUNNING", change)
 
 
 def _destroy(wire: Wire) -> None:
     ends = dict.fromkeys(("fileSystems", "mountTargets", "exports", "bastions", "dynamicGroups", "policies"), "DELETED")
-    # A VCN's subnet goes before what it refers to, and a route table before its gateways.
+    # A subnet is deleted before the resources it refers to, and a route table before its gateways.
     order: list[Callable[[str], bool]] = [
         lambda name: name in ("clusterNetworks", "instances", "exports", "bastions", "policies", "dynamicGroups"),
         lambda name: name in ("instanceConfigurations", "mountTargets", "fileSystems"),

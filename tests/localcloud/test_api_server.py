@@ -1,4 +1,4 @@
-"""The server itself: signatures, retry tokens, starting and stopping, crashes, identity, the way in from a VCN."""
+"""The server itself: signatures, retry tokens, start and stop, crashes, identity, access from a VCN."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from oci.core import models
 from gpucluster import process
 from gpucluster.errors import DataGuardError, EnvironmentFault
 from gpucluster.localcloud import control
-from gpucluster.localcloud.credentials import fingerprint
+from gpucluster.localcloud.state.identity import fingerprint
 from tests.localcloud.api_harness import Api, refused, running
 
 
@@ -296,7 +296,7 @@ def test_after_a_crash_work_is_finished_and_orphans_are_removed(api: Api) -> Non
     network = api.cluster_network(api.configuration(), subnet, 2)
     api.wait(api.management.get_cluster_network, network.id, "RUNNING")
     api.kill()
-    # What a crash in the middle leaves: rows ahead of containers, and containers that no row knows.
+    # After a crash there are rows without containers, and containers without rows.
     machines = api.home / "null" / "machines"
     with sqlite3.connect(api.home / "cloud.db") as database:
         for ocid, state in ((ending.id, "TERMINATING"), (booting.id, "PROVISIONING")):
@@ -369,14 +369,14 @@ def test_sigterm_stops_it_by_itself(api: Api) -> None:
     while process.identity(pid) is not None and time.monotonic() < until:
         time.sleep(0.02)
     assert not control.status(api.home).running
-    assert "instances go on running" in (api.home / "log" / "server.log").read_text()
+    assert "instances continue to run" in (api.home / "log" / "server.log").read_text()
 
 
-# the way in from a VCN
+# access from a VCN
 
 
 def test_the_api_answers_at_the_gateway_of_each_vcn(api: Api) -> None:
-    # A part of the loopback network: bindable on every machine, and of no interest to its routes.
+    # A part of the loopback network: every machine can bind it, and no route leads there.
     vcn = api.vcn("127.90.0.0/24", "loop")
     port = int(api.endpoint.rpartition(":")[2])
 

@@ -1,8 +1,8 @@
-"""Our user data, run by real cloud-init in instances of the local cloud.
+"""The user data of gpucluster, run by real cloud-init in instances of the local cloud.
 
-Drives are loop devices, RDMA interfaces veth pairs with the names of the hardware. A stripe over several drives needs a
-kernel with device-mapper. Where this machine's has none, User-mode Linux is one: a kernel that runs as a process, here
-with the instances' own image as its root. It has neither systemd nor cloud-init running; only the script is run.
+Drives are loop devices; RDMA interfaces are veth pairs with the names of the hardware. A stripe over several drives
+needs a kernel with device-mapper. If this machine's kernel has none, the test uses User-mode Linux: a kernel that runs
+as a process, here with the instances' image as its root. Neither systemd nor cloud-init run there, only the script.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ import yaml
 from gpucluster import process
 from gpucluster.errors import CloudError
 from gpucluster.handover.user_data import LocalDisk, Machine, RdmaAddressing, user_data
-from gpucluster.localcloud import machines, podman
-from gpucluster.localcloud.machines import LaunchRequest
+from gpucluster.localcloud.engine import containers
+from gpucluster.localcloud.engine.containers import ContainerLaunch
+from gpucluster.localcloud.image.base_image import ensure_image
+from gpucluster.localcloud.podman.host import HostSettings
+from gpucluster.localcloud.podman.host import settings as host_settings
 from tests.containers import need_containers
 
 pytestmark = pytest.mark.containers
@@ -37,8 +40,8 @@ INTERFACES = ("enp12s0f0", "enp12s0f1", "enp209s0f1")
 
 
 @dataclass(frozen=True)
-class WithDrives(podman.Settings):
-    """The settings of this host, and block devices that an instance is given; as they are, it gets none."""
+class WithDrives(HostSettings):
+    """The settings of this host, with block devices for an instance; by default an instance has none."""
 
     drives: tuple[str, ...] = ()
 
@@ -48,7 +51,7 @@ class WithDrives(podman.Settings):
 
 @dataclass(frozen=True)
 class World:
-    """A network for instances that this file launches."""
+    """A network for the instances of this file."""
 
     prefix: str
     home: Path
@@ -56,10 +59,10 @@ class World:
 
     def boot(self, short: str, host: int, machine: Machine, drives: tuple[str, ...]) -> Instance:
         """Launch an instance with these drives and wait until its cloud-init has ended."""
-        request = LaunchRequest(
+        request = ContainerLaunch(
             name=f"{self.prefix}-{short}",
             hostname=short,
-            image=machines.ensure_image(self.home).reference,
+            image=ensure_image(self.home).reference,
             network=self.prefix,
             ip=f"{self.subnet}.{host}",
             user_data=user_data(machine).encode(),
@@ -69,10 +72,10 @@ class World:
             exports_dir=self.home / "exports",
             home=self.home,
         )
-        settings = WithDrives(**dataclasses.asdict(podman.settings()), drives=drives)
+        settings = WithDrives(**dataclasses.asdict(host_settings()), drives=drives)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(machines, "settings", lambda: settings)
-            machines.launch(request)
+            patch.setattr(containers, "settings", lambda: settings)
+            containers.launch(request)
         return Instance(request.name)
 
 
@@ -88,7 +91,7 @@ class Instance:
         return (done.stdout + done.stderr).strip()
 
     def errors(self) -> list[str]:
-        """The errors of this boot as cloud-init told them, as soon as it has ended."""
+        """The errors that cloud-init reports for this boot, after it has ended."""
         until = time.monotonic() + 90
         while not (told := self.sh("cat /run/cloud-init/result.json 2> /dev/null", status=None)):
             assert time.monotonic() < until, self.sh("systemctl list-jobs; cat /var/log/cloud-init-output.log")
@@ -96,7 +99,7 @@ class Instance:
         return [str(error) for error in json.loads(told)["v1"]["errors"]]
 
     def outcome(self, name: str) -> tuple[str, str]:
-        """State and words that a script has left."""
+        """The state and the message that a script has recorded."""
         state, _newline, words = self.sh(f"cat /run/gpucluster/{name}").partition("\n")
         return state, words
 
@@ -105,8 +108,8 @@ class Instance:
         return self.sh(f"blkid -p -o value -s UUID {drive}")
 
     def reboot(self) -> None:
-        machines.stop(self.name)
-        machines.start(self.name)
+        containers.stop(self.name)
+        containers.start(self.name)
 
 
 @pytest.fixture(scope="module")
@@ -116,16 +119,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     try:
         yield World(prefix, home, _free_network(prefix, {"gpucluster.home": str(home)}))
     finally:
-        for machine in machines.listing(f"gpucluster.home={home}"):
-            machines.terminate(machine.name, home)
-        machines.remove_network(prefix)
+        for machine in containers.listing(f"gpucluster.home={home}"):
+            containers.terminate(machine.name, home)
+        containers.remove_network(prefix)
 
 
 def _free_network(prefix: str, labels: dict[str, str]) -> str:
     for _ in range(20):
         subnet = f"10.94.{secrets.randbelow(256)}"
         try:
-            machines.create_network(prefix, f"{subnet}.0/24", labels)
+            containers.create_network(prefix, f"{subnet}.0/24", labels)
         except CloudError:
             continue
         return subnet
@@ -184,7 +187,7 @@ def test_the_first_boot_ends_without_an_error(good: Good) -> None:
 
 
 def test_cloud_init_looks_for_room_below_the_root_file_system(good: Good) -> None:
-    """It finds none: the root of a container is no partition. That a partition grows is cloud-init's own business."""
+    """It finds none: the root of a container is not a partition. That a partition grows is a matter of cloud-init."""
     node = good.instance
     assert node.errors() == []
     node.sh("sed -i s/level=INFO/level=DEBUG/ /etc/cloud/cloud.cfg")
@@ -200,7 +203,7 @@ def test_the_drive_is_made_once_and_what_is_on_it_stays(good: Good) -> None:
     assert "noatime" in node.sh(f"findmnt -no OPTIONS {PATH}")
     assert node.sh(f"blkid -p -o value -s LABEL {device}") == "localscratch"
     assert node.outcome("local-disk")[0] == "mounted"
-    # Everybody's, but for the one directory that root has made before anybody could.
+    # Writable for all users, except for the directory that root creates before any user can.
     assert node.sh(f"stat -c %u:%a {PATH} {PATH}/containers").split() == ["0:1777", "0:755"]
     entry = f"LABEL=localscratch {PATH} xfs defaults,noatime,nofail 0 0"
     assert node.sh(f"grep -c '^{entry}$' /etc/fstab") == "1"
@@ -219,11 +222,11 @@ def test_the_drive_is_made_once_and_what_is_on_it_stays(good: Good) -> None:
     assert node.sh("systemctl is-enabled gpucluster-local-disk") == "enabled"
 
 
-def test_a_drive_that_came_back_blank_is_made_anew(good: Good) -> None:
+def test_a_drive_that_came_back_blank_is_formatted_again(good: Good) -> None:
     node, device = good.instance, good.drive
     assert node.errors() == []
     born = node.fingerprint(device)
-    # With a mount namespace of its own, as many services have; as on a machine, it does not keep the drive busy.
+    # In its own mount namespace, like many services. As on a real machine, it does not keep the drive busy.
     node.sh("systemd-run --quiet --property=PrivateMounts=yes sleep infinity")
     node.sh(f"umount {PATH} && wipefs --all --quiet {device}")
     node.reboot()
@@ -245,7 +248,7 @@ def test_rdma_interfaces_get_their_addresses(good: Good) -> None:
     node, rdma = good.instance, good.rdma
     assert node.errors() == []
     host = node.sh("hostname -I").split()[0]
-    # None at all is not for this script to judge: `verify` knows what hardware there must be.
+    # This script does not report missing drives: `verify` knows which hardware is required.
     assert node.outcome("rdma-addresses") == (
         "absent",
         f"none of the 3 RDMA interfaces is there: {' '.join(INTERFACES)}",
@@ -281,7 +284,7 @@ def test_systemd_networkd_is_told_the_same_addresses(good: Good) -> None:
     try:
         node.sh(RDMA)
         assert node.outcome("rdma-addresses")[1].endswith("kept by: networkd")
-        # As on a disk that another host has had.
+        # As on a disk that another host has used.
         first = f"/etc/systemd/network/60-gpucluster-{INTERFACES[0]}.network"
         node.sh(f"sed -i s/^Address.*/Address=192.168.0.200/ {first} && networkctl reload")
         node.sh(f"ip address flush dev {INTERFACES[0]} && ip address add 192.168.0.200/24 dev {INTERFACES[0]}")
@@ -298,7 +301,7 @@ def test_systemd_networkd_is_told_the_same_addresses(good: Good) -> None:
 
 
 def test_a_firewall_is_turned_off_and_a_root_on_lvm_is_grown(good: Good) -> None:
-    """Doubles: a unit of that name that does nothing, and a program that only says how it was called."""
+    """Doubles: a unit of that name that does nothing, and a program that only records its arguments."""
     node = good.instance
     assert node.errors() == []
     unit = "[Service]\nExecStart=/usr/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
@@ -323,7 +326,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(drive: Drive, world: World) -> Pair:
-    """A node that boots with two drives, one of them with somebody's swap space."""
+    """A node that boots with two drives, one of them with foreign swap space."""
     foreign, blank = drive(), drive()
     process.run(["mkswap", "--label", "precious", foreign])
     machine = Machine("UTC", LocalDisk(PATH, 2, devices=f"{foreign} {blank}"))
@@ -345,7 +348,7 @@ def test_what_is_not_blank_is_left_alone_and_told(pair: Pair) -> None:
 
 @pytest.fixture
 def blanks(pair: Pair) -> Iterator[Pair]:
-    """That node with two blank drives, as its administrator left it; blank again afterwards."""
+    """That node after its administrator made both drives blank; they are made blank again afterwards."""
     pair.instance.errors()
     pair.instance.sh(f"wipefs --all --quiet {pair.both}")
     yield pair
@@ -361,7 +364,7 @@ def test_several_drives_need_device_mapper(blanks: Pair) -> None:
 
 
 def test_lvm_takes_the_stripe_over_all_drives_and_keeps_one_that_is_there(blanks: Pair) -> None:
-    """What LVM writes on the drives; the volume itself is not there, for LVM is told to leave device-mapper alone."""
+    """What LVM writes on the drives. There is no volume, because LVM may not use device-mapper here."""
     node = blanks.instance
     node.sh("echo 'global { activation = 0 }' > /etc/lvm/lvmlocal.conf")
     node.sh(f". /etc/gpucluster/node.conf && . {DISK} && run vgcreate nvme {blanks.both} && make_volume 2")
@@ -379,7 +382,7 @@ def test_several_drives_become_one_file_system(blanks: Pair) -> None:
     if not _has_device_mapper():
         pytest.skip("NOT RUN: this kernel has no device-mapper, so no file system was made over several drives")
     node, volume = blanks.instance, "/dev/nvme/localscratch"
-    # Without udev, which containers have not, LVM makes the files in /dev itself.
+    # Containers have no udev, so LVM itself creates the files in /dev.
     node.sh("echo 'activation { udev_sync = 0 udev_rules = 0 }' > /etc/lvm/lvmlocal.conf")
     node.sh(DISK)
     assert node.sh("lvs --noheadings -o stripes nvme/localscratch") == "2"
@@ -390,7 +393,7 @@ def test_several_drives_become_one_file_system(blanks: Pair) -> None:
     assert node.fingerprint(volume) == born
 
 
-# No udev there either, and no program that loads a module; 313 is finit_module(2).
+# There is no udev, and no program that loads a module; 313 is finit_module(2).
 UML_INIT = f"""\
 #!/bin/sh
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -440,7 +443,7 @@ def uml(world: World, tmp_path: Path) -> Iterator[UserModeLinux]:
     module = next(Path("/usr/lib/uml/modules").glob("*/kernel/drivers/md/dm-mod.ko"), None)
     if module is None or shutil.which("linux.uml") is None:
         pytest.skip("NOT RUN: several drives in one file system; apt install user-mode-linux")
-    image, name = machines.ensure_image(world.home).reference, f"{world.prefix}-uml"
+    image, name = ensure_image(world.home).reference, f"{world.prefix}-uml"
     drives = tuple(tmp_path / f"drive{number}" for number in range(4))
     for drive in drives:
         _blank(drive)
@@ -477,7 +480,7 @@ def test_four_drives_become_one_file_system_that_outlives_a_reboot(uml: UserMode
     assert second == {**first, "markers": "2"}
     assert outcome.startswith("mounted")
 
-    # What was on all four is lost; still it is not for a script to decide that.
+    # The data on all four drives is lost; even so, a script must not decide that.
     _blank(uml.drives[0])
     third, outcome = uml.boot()
     assert (third["mounted"], outcome.partition("\n")[0]) == ("", "failed")

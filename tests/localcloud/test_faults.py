@@ -1,4 +1,4 @@
-"""What can be made to go wrong on purpose, each as the real SDK sees it."""
+"""Injected faults, each as the real SDK sees it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import oci
 import pytest
 from oci.core import models
 
-from gpucluster.localcloud.faults import Faults
-from gpucluster.localcloud.wire import ApiError
+from gpucluster.localcloud.state.faults import Faults
+from gpucluster.localcloud.state.wire import ApiError
 from tests.localcloud.api_harness import GPU_SHAPE, SHAPE, Api, refused, running
 
 OUT = "Out of host capacity."
@@ -91,7 +91,7 @@ def test_one_instance_can_be_chosen_for_what_comes_later(api: Api, subnet: Any) 
 
 
 def strikes(faults: Faults, count: int, operation: str = "GetVcn") -> list[bool]:
-    return [faults.on(operation, dict).error is not None for _ in range(count)]
+    return [faults.effect_on(operation, dict).error is not None for _ in range(count)]
 
 
 def faults_of(tmp_path: Path, text: str) -> Faults:
@@ -113,7 +113,7 @@ def test_chance_is_the_same_each_time(tmp_path: Path) -> None:
     assert 40 <= sum(first) <= 80
 
 
-def test_a_fault_that_was_taken_out_starts_anew(tmp_path: Path) -> None:
+def test_a_fault_that_was_taken_out_starts_again(tmp_path: Path) -> None:
     text = '[{"operation": "GetVcn", "status": 503, "times": 1}]'
     faults = faults_of(tmp_path, text)
     assert strikes(faults, 2) == [True, False]
@@ -133,7 +133,7 @@ def test_a_fault_that_was_taken_out_starts_anew(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_typo_fails_every_request(tmp_path: Path, text: str) -> None:
     with pytest.raises(ApiError, match="is not a list of faults"):
-        faults_of(tmp_path, text).on("GetSubnet", dict)
+        faults_of(tmp_path, text).effect_on("GetSubnet", dict)
 
 
 def test_a_pattern_never_means_what_comes_after_the_answer(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_lost_response_leaves_an_instance_that_the_token_finds(api: Api, subne
         launch(api, subnet, "lost", "token-lost")
     made = api.compute.list_instances(api.tenancy, display_name="lost").data
     assert len(made) == 1
-    # Meanwhile the hosts ran out: whoever has one already is told which.
+    # In the meantime no host is free: a repeated launch gets its existing instance.
     api.faults({"operation": "LaunchInstance*", "message": OUT})
     assert launch(api, subnet, "lost", "token-lost").id == made[0].id
     with refused(500, "InternalError"):

@@ -1,4 +1,4 @@
-"""The base image: its recipe, the mirror that it comes from, and what is said when it can't be made."""
+"""The base image: its recipe, its mirror, and the messages when it can't be built."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 
 from gpucluster.errors import EnvironmentFault
 from gpucluster.events import Event
-from gpucluster.localcloud import debian_mirror, image, machines
-from gpucluster.localcloud import podman as podman_module
+from gpucluster.localcloud.image import base_image, debian_mirror
+from gpucluster.localcloud.podman import host
+from gpucluster.localcloud.podman.command import probe
 
 DEB822 = """\
 # the archive
@@ -83,7 +84,7 @@ def test_host_without_a_debian_mirror_is_told_where_to_write_one(apt: Path) -> N
 
 
 def test_packages_are_plain_names_without_doubles() -> None:
-    names = image.packages()
+    names = base_image.packages()
     assert len(names) == len(set(names))
     assert all(re.fullmatch(r"[a-z0-9][a-z0-9.+-]+", name) for name in names)
     assert {"systemd", "cloud-init", "openssh-server", "slurmd", "nfs-common", "python3-apt"} <= set(names)
@@ -91,12 +92,12 @@ def test_packages_are_plain_names_without_doubles() -> None:
 
 def test_reference_changes_with_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "localcloud"
-    shutil.copytree(Path(image.__file__).parent, copy, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.copytree(Path(base_image.__file__).parent, copy, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     for name, path in {"_HERE": copy, "_PACKAGES": copy / "packages.txt", "_FILES": copy / "image_files"}.items():
-        monkeypatch.setattr(image, name, path)
-    compute = image.reference.__wrapped__
+        monkeypatch.setattr(base_image, name, path)
+    compute = base_image.reference.__wrapped__
     before = compute()
-    assert before == image.reference()
+    assert before == base_image.reference()
     (copy / "image_files/rootfs/etc/cloud/cloud.cfg").open("a").write("#\n")
     after = compute()
     (copy / "packages.txt").open("a").write("hello\n")
@@ -106,8 +107,8 @@ def test_reference_changes_with_every_file(tmp_path: Path, monkeypatch: pytest.M
 @pytest.fixture
 def no_image(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As on a host that never made this image."""
-    monkeypatch.setattr(image, "_LOCK", tmp_path / "lock")
-    monkeypatch.setattr(image, "reference", lambda: "localhost/gpucluster/debian13:none")
+    monkeypatch.setattr(base_image, "_LOCK", tmp_path / "lock")
+    monkeypatch.setattr(base_image, "reference", lambda: "localhost/gpucluster/debian13:none")
 
 
 @pytest.mark.containers
@@ -119,7 +120,7 @@ def test_without_network_the_mirror_and_the_ways_out_are_named(tmp_path: Path) -
     (folder / "build-of-a-killed-run").mkdir()
     (folder / "debian13-of-an-older-recipe.tar").touch()
     with pytest.raises(EnvironmentFault, match=r"could not be fetched from http://127\.0\.0\.1:9/debian") as caught:
-        image.ensure_image(tmp_path)
+        base_image.ensure_image(tmp_path)
     assert "debian13-none.tar" in caught.value.hint
     assert str(folder / "debian.sources") in str(caught.value)
     assert sorted(path.name for path in folder.iterdir()) == ["debian.sources"]
@@ -131,15 +132,15 @@ def test_full_disk_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.M
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(10**9, 10**9, 10**6))
     with pytest.raises(EnvironmentFault, match="too little space for the base image"):
-        image.ensure_image(tmp_path)
+        base_image.ensure_image(tmp_path)
 
 
 def test_disk_that_becomes_full_is_told_from_other_failures(tmp_path: Path) -> None:
-    mirror = debian_mirror.Mirror("http://mirror.example/debian", None, None, (), tmp_path / "sources.list")
+    mirror = debian_mirror.DebianMirror("http://mirror.example/debian", None, None, (), tmp_path / "sources.list")
     lines = ["I: extracting archives...", "E: write failed: No space left on device"]
-    assert "disk became full" in str(image._bootstrap_fault(lines, mirror, tmp_path / "a.tar"))
+    assert "disk became full" in str(base_image._bootstrap_fault(lines, mirror, tmp_path / "a.tar"))
     lines = ["Err:1 http://mirror.example trixie InRelease", "E: The repository is not signed."]
-    assert "debian-archive-keyring" in image._bootstrap_fault(lines, mirror, tmp_path / "a.tar").hint
+    assert "debian-archive-keyring" in base_image._bootstrap_fault(lines, mirror, tmp_path / "a.tar").hint
 
 
 @pytest.mark.containers
@@ -148,9 +149,9 @@ def test_two_callers_make_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     made: list[str] = []
     events: list[Event] = []
     second_waits = threading.Event()
-    info = image.ImageInfo("localhost/gpucluster/debian13:none", "id", 1, cached=False, seconds=0)
+    info = base_image.BaseImage("localhost/gpucluster/debian13:none", "id", 1, cached=False, seconds=0)
 
-    def make(*_arguments: object) -> image.ImageInfo:
+    def make(*_arguments: object) -> base_image.BaseImage:
         assert second_waits.wait(10)
         made.append("made")
         return info
@@ -160,9 +161,9 @@ def test_two_callers_make_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         if event.kind == "log":
             second_waits.set()
 
-    monkeypatch.setattr(image, "_make", make)
-    monkeypatch.setattr(image, "_inspect", lambda _began, *, cached: info if made and cached else None)
-    threads = [threading.Thread(target=image.ensure_image, args=(tmp_path, note)) for _ in range(2)]
+    monkeypatch.setattr(base_image, "_make", make)
+    monkeypatch.setattr(base_image, "_inspect", lambda _began, *, cached: info if made and cached else None)
+    threads = [threading.Thread(target=base_image.ensure_image, args=(tmp_path, note)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -175,29 +176,29 @@ def test_two_callers_make_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.containers
 def test_second_call_finds_the_image(tmp_path: Path) -> None:
-    assert machines.probe() == []
+    assert probe() == []
     events: list[Event] = []
-    machines.ensure_image(tmp_path)
-    info = machines.ensure_image(tmp_path, events.append)
+    base_image.ensure_image(tmp_path)
+    info = base_image.ensure_image(tmp_path, events.append)
     assert info.cached
     assert info.seconds < 5
     assert [(event.kind, event.name, event.status) for event in events] == [("resource", "image:debian13", "cached")]
-    assert machines.probe(info.reference) == []
+    assert probe(info.reference) == []
 
 
 def test_probe_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name in ("podman", "netavark") else "/" + name)
-    assert "missing: netavark, podman. Install with: apt install netavark podman" in podman_module.probe()
+    assert "missing: netavark, podman. Install with: apt install netavark podman" in probe()
 
 
 def test_probe_says_that_root_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert podman_module.probe()[0].startswith("you are not root")
+    assert probe()[0].startswith("you are not root")
 
 
 def test_crun_is_refused_on_old_control_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(podman_module, "_unified_cgroups", lambda: False)
+    monkeypatch.setattr(host, "_unified_cgroups", lambda: False)
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name == "runc" else "/" + name)
-    assert any("apt install runc" in problem for problem in podman_module.probe())
-    monkeypatch.setattr(podman_module, "_unified_cgroups", lambda: True)
-    assert podman_module._runtime() == "crun"
+    assert any("apt install runc" in problem for problem in probe())
+    monkeypatch.setattr(host, "_unified_cgroups", lambda: True)
+    assert host._runtime() == "crun"

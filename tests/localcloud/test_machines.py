@@ -1,4 +1,4 @@
-"""Real instances: they boot, cloud-init runs, ssh answers, shares are shared, and nothing stays behind."""
+"""Real instances: they boot, cloud-init runs, ssh answers, shares can be mounted, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import pytest
 
 from gpucluster import process
 from gpucluster.errors import CloudError
-from gpucluster.localcloud import machines
-from gpucluster.localcloud.engine import mac_address
-from gpucluster.localcloud.machines import LaunchRequest
+from gpucluster.localcloud.engine import containers
+from gpucluster.localcloud.engine.containers import ContainerLaunch
+from gpucluster.localcloud.engine.protocol import mac_address
+from gpucluster.localcloud.image.base_image import ensure_image
+from gpucluster.localcloud.podman.command import probe
 
 pytestmark = pytest.mark.containers
 
@@ -53,8 +55,8 @@ class World:
     def name(self, short: str) -> str:
         return f"{self.prefix}-{short}"
 
-    def request(self, short: str, host: int) -> LaunchRequest:
-        return LaunchRequest(
+    def request(self, short: str, host: int) -> ContainerLaunch:
+        return ContainerLaunch(
             name=self.name(short),
             hostname=short,
             image=self.image,
@@ -79,12 +81,12 @@ class World:
         return process.run(argv, timeout=30).stdout.strip()
 
     def booted(self, short: str, address: str) -> str:
-        """Wait for sshd, then for cloud-init's word."""
+        """Wait for sshd, then for cloud-init's status."""
         until = time.monotonic() + 60
         while not _answers(address):
             assert time.monotonic() < until, f"no ssh at {address}"
             time.sleep(0.1)
-        # A dot for each look that was too early.
+        # cloud-init prints a dot for each check that was too early.
         return self.sh(short, "cloud-init status --wait").lstrip(".")
 
 
@@ -98,11 +100,11 @@ def _answers(address: str) -> bool:
 
 
 def _free_network(prefix: str, labels: dict[str, str]) -> str:
-    """A small network in a range that nobody uses here; returns its first three octets."""
+    """A small network in a range that is free on this host. Returns its first three octets."""
     for _ in range(20):
         subnet = f"10.{200 + secrets.randbelow(50)}.{secrets.randbelow(256)}"
         try:
-            machines.create_network(prefix, f"{subnet}.0/24", labels)
+            containers.create_network(prefix, f"{subnet}.0/24", labels)
         except CloudError:
             continue
         return subnet
@@ -111,10 +113,10 @@ def _free_network(prefix: str, labels: dict[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    problems = machines.probe()
+    problems = probe()
     assert problems == [], "this host can't run containers: " + "; ".join(problems)
     home = tmp_path_factory.mktemp("home")
-    image = machines.ensure_image(home).reference
+    image = ensure_image(home).reference
     key = home / "key"
     process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
     prefix = f"gctest-{secrets.token_hex(4)}"
@@ -123,17 +125,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         made = World(prefix, home, subnet, key, image)
         exports = home / "exports" / "vcn"
         (exports / "share").mkdir(parents=True)
-        machines.write_exports(exports, {made.ip(SERVER): {"/mnt/home": "share"}})
+        containers.write_exports(exports, {made.ip(SERVER): {"/mnt/home": "share"}})
         with ThreadPoolExecutor() as pool:
-            list(pool.map(machines.launch, [made.request("one", 2), made.request("two", 3)]))
+            list(pool.map(containers.launch, [made.request("one", 2), made.request("two", 3)]))
         assert made.booted("one", made.ip(2)) == "status: done"
         assert made.booted("two", made.ip(3)) == "status: done"
         yield made
     finally:
-        for machine in machines.listing(f"gpucluster.home={home}"):
-            machines.terminate(machine.name, home)
-        machines.remove_network(prefix)
-        machines.remove_image(f"localhost/{prefix}:latest")
+        for machine in containers.listing(f"gpucluster.home={home}"):
+            containers.terminate(machine.name, home)
+        containers.remove_network(prefix)
+        containers.remove_image(f"localhost/{prefix}:latest")
 
 
 def test_user_data_is_run_by_real_cloud_init(world: World) -> None:
@@ -205,12 +207,12 @@ def test_fstab_is_mounted_at_boot_and_the_disk_survives_a_stop(world: World) -> 
     line = f"{world.ip(SERVER)}:/mnt/home /mnt/home nfs vers=4.2,_netdev 0 0"
     world.sh("two", f"mkdir -p /mnt/home && echo '{line}' >> /etc/fstab && echo kept > /mnt/home/below && sync")
     identity = world.sh("two", "cat /etc/ssh/ssh_host_ed25519_key.pub")
-    machines.stop(two)
-    machines.stop(two)
-    assert machines.state(two) == "stopped"
-    assert {machine.name: machine.state for machine in machines.listing(world.label)}[two] == "stopped"
-    machines.start(two)
-    machines.start(two)
+    containers.stop(two)
+    containers.stop(two)
+    assert containers.state(two) == "stopped"
+    assert {machine.name: machine.state for machine in containers.listing(world.label)}[two] == "stopped"
+    containers.start(two)
+    containers.start(two)
     assert world.booted("two", world.ip(3)) == "status: done"
     assert world.sh("two", "systemctl is-active mnt-home.mount") == "active"
     assert world.sh("two", "test -e /mnt/home/file && umount /mnt/home && cat /mnt/home/below") == "kept"
@@ -219,63 +221,63 @@ def test_fstab_is_mounted_at_boot_and_the_disk_survives_a_stop(world: World) -> 
 
 
 def test_listing_names_the_instances_of_this_home(world: World) -> None:
-    found = {machine.name: machine for machine in machines.listing(world.label)}
+    found = {machine.name: machine for machine in containers.listing(world.label)}
     assert {world.name("one"), world.name("two")} <= set(found)
     assert found[world.name("one")].labels["gpucluster.ocid"] == "ocid1.instance.local..one"
-    assert found[world.name("one")].state == machines.state(world.name("one")) == "running"
-    assert machines.networks(world.label) == [world.prefix]
+    assert found[world.name("one")].state == containers.state(world.name("one")) == "running"
+    assert containers.networks(world.label) == [world.prefix]
 
 
 def test_image_of_an_instance_makes_new_instances(world: World) -> None:
     world.sh("one", "echo baked > /etc/baked")
     image = f"localhost/{world.prefix}:latest"
-    machines.commit(world.name("one"), image)
-    assert sorted(machine.name for machine in machines.listing(world.label)) == [world.name("one"), world.name("two")]
-    machines.launch(replace(world.request("three", 4), image=image))
+    containers.commit(world.name("one"), image)
+    assert sorted(machine.name for machine in containers.listing(world.label)) == [world.name("one"), world.name("two")]
+    containers.launch(replace(world.request("three", 4), image=image))
     assert world.booted("three", world.ip(4)) == "status: done"
     assert world.sh("three", "cat /etc/baked; cat /var/lib/from-runcmd; hostname") == "baked\nthree\nthree"
     for fact in ("cat /etc/machine-id", "cat /etc/ssh/ssh_host_ed25519_key.pub", "cat /etc/hosts"):
         assert world.sh("three", fact) != world.sh("one", fact)
-    machines.terminate(world.name("three"))
-    machines.remove_image(image)
-    machines.remove_image(image)
+    containers.terminate(world.name("three"))
+    containers.remove_image(image)
+    containers.remove_image(image)
     assert process.run(["podman", "image", "exists", image], check=False).returncode == 1
 
 
 def test_launch_that_fails_leaves_nothing(world: World) -> None:
     request = replace(world.request("four", 5), image="localhost/no-such-image:latest")
     with pytest.raises(CloudError, match=f"{world.name('four')} did not start"):
-        machines.launch(request)
-    assert machines.state(request.name) == "absent"
+        containers.launch(request)
+    assert containers.state(request.name) == "absent"
     assert not (world.home / "instances" / request.name).exists()
 
 
 def test_the_gateway_keeps_its_hardware_address(world: World) -> None:
-    bridge, gateway = machines._bridge(world.prefix)
+    bridge, gateway = containers._bridge(world.prefix)
     of_the_bridge = Path("/sys/class/net", bridge, "address")
     assert of_the_bridge.read_text().strip() == mac_address(gateway)
     ports = [entry.name for entry in Path("/sys/class/net", bridge, "brif").iterdir()]
-    # without the pin it would be the lowest of these
+    # by default it would be the lowest of these
     assert of_the_bridge.read_text() not in [Path("/sys/class/net", port, "address").read_text() for port in ports]
 
 
 def test_network_can_be_asked_for_twice_but_not_be_moved(world: World) -> None:
-    machines.create_network(world.prefix, f"{world.subnet}.0/24", {})
+    containers.create_network(world.prefix, f"{world.subnet}.0/24", {})
     with pytest.raises(CloudError, match="could not be made"):
-        machines.create_network(world.prefix, "10.199.0.0/24", {})
+        containers.create_network(world.prefix, "10.199.0.0/24", {})
     with pytest.raises(CloudError, match="Terminate its instances first"):
-        machines.remove_network(world.prefix)
+        containers.remove_network(world.prefix)
 
 
 def test_terminate_leaves_nothing(world: World) -> None:
     """The last test of this module: it ends the world."""
     for short in ("one", "two", "one"):
-        machines.terminate(world.name(short), world.home)
-    machines.remove_network(world.prefix)
-    machines.remove_network(world.prefix)
-    assert machines.state(world.name("one")) == "absent"
-    assert machines.listing(world.label) == []
-    assert machines.networks(world.label) == []
+        containers.terminate(world.name(short), world.home)
+    containers.remove_network(world.prefix)
+    containers.remove_network(world.prefix)
+    assert containers.state(world.name("one")) == "absent"
+    assert containers.listing(world.label) == []
+    assert containers.networks(world.label) == []
     assert list((world.home / "instances").iterdir()) == []
     assert (world.home / "exports" / "vcn" / "share" / "file").read_text() == "shared\n"
     rules = process.run(["iptables-save"]).stdout

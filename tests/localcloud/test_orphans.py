@@ -1,4 +1,4 @@
-"""What a killed run left behind is found by its tag and removed; what others have is left alone. No containers."""
+"""Leaked resources of a killed run are found by their tag and removed; others are not touched. No containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy language, the tables of permissions, and policies that the API keeps and enforces."""
+"""The policy language, the tables of permissions, and policies that the API stores and enforces."""
 
 from __future__ import annotations
 
@@ -12,12 +12,22 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from gpucluster.localcloud import policies
-from gpucluster.localcloud.app import all_routes
-from gpucluster.localcloud.credentials import Identity, instance_credentials, key_id
-from gpucluster.localcloud.engine import NullEngine
-from gpucluster.localcloud.policies import Group, Law, Need, Policy, Unreadable, matching_rule, statement, tables
-from gpucluster.localcloud.server import open_cloud
+from gpucluster.localcloud.auth import policies
+from gpucluster.localcloud.auth.credentials import instance_credentials
+from gpucluster.localcloud.auth.policies import (
+    DynamicGroup,
+    PolicySet,
+    PolicySyntaxError,
+    RequiredPermission,
+    StoredPolicy,
+    matching_rule,
+    statement,
+    tables,
+)
+from gpucluster.localcloud.engine.null_engine import NullEngine
+from gpucluster.localcloud.server.application import all_routes
+from gpucluster.localcloud.server.home import open_cloud
+from gpucluster.localcloud.state.identity import Identity, key_id
 from tests.localcloud.api_harness import Api, refused, running
 from tests.localcloud.entitled import Entitled
 
@@ -26,7 +36,7 @@ HERE, BELOW, BESIDE = (f"ocid1.compartment.local..{name}" for name in "hbs")
 PARENTS = {HERE: TENANCY, BELOW: HERE, BESIDE: TENANCY}
 NAMES = {(TENANCY, "gpu"): HERE, (HERE, "nodes"): BELOW, (TENANCY, "other"): BESIDE}
 ME = {"instance.id": "ocid1.instance.local..me", "instance.compartment.id": HERE, "tag.ops.role.value": "head"}
-MY_GROUP = Group("ocid1.dynamicgroup.local..g", "controllers", f"instance.id = '{ME['instance.id']}'")
+MY_GROUP = DynamicGroup("ocid1.dynamicgroup.local..g", "controllers", f"instance.id = '{ME['instance.id']}'")
 
 
 # --- the tables -----
@@ -96,7 +106,7 @@ def test_a_statement_is_read() -> None:
     ],
 )
 def test_what_is_no_statement_is_refused_with_its_place(text: str, said: str) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(PolicySyntaxError) as caught:
         statement(text)
     assert said in str(caught.value)
 
@@ -109,7 +119,7 @@ def test_what_is_no_statement_is_refused_with_its_place(text: str, said: str) ->
         (f"Any {{instance.id = 'x', instance.compartment.id = '{HERE}'}}", True),
         (f"ALL {{instance.id = 'x', instance.compartment.id = '{HERE}'}}", False),
         ("All {tag.Ops.Role.value = 'head', instance.id != 'x'}", True),
-        ("tag.Ops.Other.value != 'head'", False),  # who has no such tag is not matched by what it is not, either
+        ("tag.Ops.Other.value != 'head'", False),  # an instance without the tag does not match, also with !=
     ],
 )
 def test_a_matching_rule_matches(rule: str, matches: bool) -> None:
@@ -118,23 +128,25 @@ def test_a_matching_rule_matches(rule: str, matches: bool) -> None:
 
 @pytest.mark.parametrize("rule", ["", "any {}", "instance.id = x", "instance.shape = 'BM'", "instance.id 'x'"])
 def test_what_is_no_matching_rule_is_refused(rule: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(PolicySyntaxError):
         matching_rule(rule)
 
 
-# --- the law -----
+# --- granted permissions -----
 
 
-def _lineage(compartment: str) -> tuple[str, ...]:
+def _ancestors(compartment: str) -> tuple[str, ...]:
     above = PARENTS.get(compartment)
-    return (compartment, *_lineage(above)) if above else (compartment,) if compartment == TENANCY else ()
+    return (compartment, *_ancestors(above)) if above else (compartment,) if compartment == TENANCY else ()
 
 
 def _missing(
     *statements: str, at: str = HERE, need: str = "INSTANCE_READ", where: str = HERE, operation: str = "GetInstance"
 ) -> list[str]:
-    law = Law((MY_GROUP,), (Policy(at, statements),), _lineage, lambda parent, name: NAMES.get((parent, name)))
-    found = law.missing(operation, [Need(need, where)], ME)
+    law = PolicySet(
+        (MY_GROUP,), (StoredPolicy(at, statements),), _ancestors, lambda parent, name: NAMES.get((parent, name))
+    )
+    found = law.missing(operation, [RequiredPermission(need, where)], ME)
     return [one.permission for one in found]
 
 
@@ -175,7 +187,7 @@ def test_a_verb_permits_what_is_below_it(right: str, enough: bool) -> None:
         ("request.permission != 'INSTANCE_DELETE'", True),
         ("any {request.permission = 'INSTANCE_CREATE', request.operation = 'getinstance'}", True),
         ("all {request.permission = 'INSTANCE_READ', request.operation = 'ListInstances'}", False),
-        ("target.tag-namespace.name != 'x'", False),  # not a thing of this request
+        ("target.tag-namespace.name != 'x'", False),  # not a variable of this request
     ],
 )
 def test_a_condition_narrows_a_right(condition: str, holds: bool) -> None:
@@ -267,7 +279,7 @@ def test_an_instance_may_do_what_policies_say_from_then_on_and_only_then(api: Ap
     one.allow([f"Allow dynamic-group {one.group.name} to manage all-resources in tenancy"])
     assert one.compute.get_instance(mine.id).status == 200
     with refused(404, "NotAuthorizedOrNotFound"):
-        one.identity.delete_policy("ocid1.policy.local..x")  # the operator's alone, whatever a policy says
+        one.identity.delete_policy("ocid1.policy.local..x")  # only the operator may do it, independent of policies
     one.allow([])
     with refused(404, "NotAuthorizedOrNotFound"):
         one.compute.get_instance(mine.id)
@@ -292,7 +304,7 @@ def test_an_instance_that_is_gone_is_nobody_and_its_key_goes_at_the_next_start(a
 
 @pytest.mark.parametrize("owner", ["../stolen", "stolen", "ocid1.user.local..x", "ocid1.instance.local..", "."])
 def test_a_key_id_leads_nowhere_else(tmp_path: Path, owner: str) -> None:
-    """The owner in a keyId is a client's text: only an instance's OCID may become the name of a folder."""
+    """The client chooses the owner in a keyId: only an instance's OCID may become the name of a folder."""
     made = instance_credentials(tmp_path, TENANCY, "ocid1.instance.local..a")
     public = load_pem_public_key((made / "public.pem").read_bytes())
     assert isinstance(public, RSAPublicKey)

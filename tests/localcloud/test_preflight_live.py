@@ -1,7 +1,7 @@
-"""Preflight with the real SDK against a local cloud that launches nothing: what is wrong is found, and found fast.
+"""Preflight with the real SDK and a local cloud that launches nothing: problems are found, and found fast.
 
-Nothing is doubled but what a local cloud can't be: a clock that is off, a shape that is not offered and a proxy with a
-page of its own come from a relay that changes answers on their way.
+Doubles replace only what the local cloud can't be: a wrong clock, a shape that is not offered and a proxy with its own
+page come from a relay that changes responses.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SLOW = 0.8
 
 @dataclass
 class Cloud:
-    """The local cloud, reached as `config` and `endpoint` say where they say something."""
+    """The local cloud; `config` and `endpoint` override how it is reached."""
 
     real: LocalCloud
     config: dict[str, str] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def _one(found: tuple[Finding, ...], level: str, check: str) -> Finding:
     return fitting[0]
 
 
-# --- a wish that is granted -----
+# --- a valid spec -----
 
 
 def test_a_clean_run_finds_nothing_changes_nothing_and_is_quick(api: Api, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_warnings_and_notes_are_announced(api: Api, tmp_path: Path) -> None:
     assert [(event.name, event.status) for event in told] == [("preflight", "warning"), ("preflight", "info")]
 
 
-# --- who asks -----
+# --- credentials -----
 
 
 def test_a_wrong_fingerprint(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_no_server_is_told_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("seconds", "level"), [(-3600, "error"), (-90, "warning")])
 def test_a_clock_that_is_off(api: Api, tmp_path: Path, seconds: int, level: str) -> None:
-    """The relay sets back the Date of the answers: to us it looks as if our own clock were ahead."""
+    """The relay sets the Date of the responses back, so the local clock seems to be ahead."""
 
     def earlier(path: str, answer: Answer) -> None:
         answer.headers["date"] = formatdate(time.time() + seconds, usegmt=True)
@@ -194,7 +194,7 @@ def test_a_clock_so_far_off_that_nothing_is_believed(api: Api, tmp_path: Path) -
     assert found.check == "clock"
 
 
-# --- where -----
+# --- region and compartment -----
 
 
 def test_an_unknown_compartment(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_marketplace_listing(tmp_path: Path) -> None:
     assert "no marketplace listing Nothing Such" in _one(found, "error", "image").reason
 
 
-# --- a cloud that is not well -----
+# --- a failing cloud -----
 
 
 def test_a_refused_read_is_a_warning_with_the_statement_that_helps(api: Api, tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_a_slow_answer_is_not_waited_for(api: Api, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("status", [200, 403])
 def test_an_answer_that_is_not_the_clouds(api: Api, tmp_path: Path, status: int) -> None:
-    """A proxy with a page of its own: no traceback."""
+    """A proxy answers with its own page: no traceback."""
 
     def page(path: str, answer: Answer) -> None:
         answer.status, answer.body = status, b"<html>Log in first</html>"
@@ -321,12 +321,12 @@ def test_an_answer_that_is_not_the_clouds(api: Api, tmp_path: Path, status: int)
     assert "something else answered" in _one(found, "error", "credentials").reason
 
 
-# --- networks that exist -----
+# --- existing networks -----
 
 
 @pytest.fixture
 def network(api: Api) -> Iterator[dict[str, Any]]:
-    """A VCN with a public and a private subnet, as somebody made them who forgot the gateways."""
+    """A VCN with a public and a private subnet, and without gateways."""
     vcn = api.vcn("10.95.0.0/16", "theirs")
     public = api.subnet(vcn, "10.95.0.0/24", dns_label="pub")
     private = api.subnet(vcn, "10.95.1.0/24", dns_label="priv", prohibit_public_ip_on_vnic=True)
@@ -359,7 +359,7 @@ def test_an_existing_network_that_is_not_there(api: Api, network: dict[str, Any]
     assert any("aaaaaaaagone is not there" in error for error in errors)
 
 
-# --- a cluster that stands -----
+# --- an existing cluster -----
 
 
 def test_what_stands_counts_in_its_favour(api: Api, tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def _command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_prints_findings_and_its_status_says_whether_there_are_errors(api: Api, tmp_path: Path) -> None:
     _spec(tmp_path)
     done = _command(tmp_path, "preflight", "--output", "text")
-    assert (done.returncode, done.stdout) == (0, "preflight: nothing stands in the way\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "preflight: no obstacle was found\n"), done.stderr
     _spec(tmp_path, ("{provider: local}", "{provider: local, availability_domain: AD-9}"))
     done = _command(tmp_path, "preflight", "--output", "json")
     assert done.returncode == 2, done.stderr

@@ -1,4 +1,4 @@
-"""Instances as processes: started after their boot, ended whole, known after a crash. `sleep` stands for a node."""
+"""Instances as processes: started after the boot time, killed completely, found after a crash. `sleep` is a node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from gpucluster import process
 from gpucluster.errors import InputError
 from gpucluster.localcloud import control
-from gpucluster.localcloud.process_engine import ProcessEngine
+from gpucluster.localcloud.engine.process_engine import ProcessEngine
 from tests.localcloud.api_harness import Api, running
 
 
@@ -79,7 +79,7 @@ def test_it_is_provisioning_while_it_boots_and_nobody_waits_for_it(api: Api, sub
     assert marked(api) == ()
     for one in launched:
         api.wait(api.compute.get_instance, one.id, "RUNNING")
-    # One after the other on four workers would take nine seconds.
+    # Boots that occupy the four workers would take nine seconds.
     assert 1.5 <= time.monotonic() - began < 6
     assert len(marked(api)) == 24
 
@@ -130,7 +130,7 @@ def test_processes_outlive_the_server_and_are_known_again(api: Api, subnet: Any)
     api.launch(subnet, "cut")
     booting = [api.compute.launch_instance(api.launch_details(subnet, f"b{n}")).data for n in range(3)]
     api.kill()
-    # What no record knows, because the crash came between.
+    # Processes without a record, because the crash came before it was written.
     env = {**os.environ, "GPUCLUSTER_PROCESS_HOME": str(api.home), "GPUCLUSTER_PROCESS_NAME": "gpucluster-lost-1"}
     stray = process.spawn_daemon(["sleep", "600"], log=api.home / "stray.log", env=env)
     cut = next(path for path in (api.home / "processes" / "machines").glob("*-cut-*"))

@@ -1,4 +1,4 @@
-"""Members of a cluster network that come and go by name, through the real SDK; a process stands for each node."""
+"""Members of a cluster network are added and removed by name, with the real SDK. Each node is a process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpucluster.cloud.cluster_network import ClusterNetwork
 from gpucluster.cloud.members import Member, PoolMembers
 from gpucluster.errors import CloudError
 from gpucluster.events import Event
-from gpucluster.localcloud.faults import OUT_OF_CAPACITY
+from gpucluster.localcloud.state.faults import OUT_OF_CAPACITY
 from tests.localcloud.api_harness import Api, running
 
 DEADLINE = 60.0
@@ -25,7 +25,7 @@ NO_CAPACITY = {"operation": "BootInstance", "status": 500, "code": "InternalErro
 
 
 class Pool:
-    """A cluster network and what the operator's side does with it."""
+    """A cluster network, and what the operator's machine does with it."""
 
     def __init__(self, api: Api, subnet: Any, size: int) -> None:
         self.api = api
@@ -85,7 +85,7 @@ def test_the_named_member_goes_and_the_others_stay_as_they_are(pool: Pool) -> No
     assert pool.members(2, 3) == {name: before[name] for name in ("compute-2", "compute-3")}
     gone = pool.api.compute.get_instance(before["compute-1"].id).data
     assert gone.lifecycle_state == "TERMINATED"
-    # A run that was killed in between does it again.
+    # A repeated run, after one that was killed in between.
     pool.network.remove({before["compute-1"].id: "compute-1"}, 2)
     assert pool.network.status() == look
 
@@ -137,7 +137,7 @@ def test_out_of_capacity_late_is_told_by_the_work_request_and_asked_for_again(po
     assert pool.network.failure() is None
 
 
-def test_members_that_nobody_wishes_for_are_told_and_left_alone(pool: Pool) -> None:
+def test_members_that_the_spec_does_not_have_are_reported_and_left_alone(pool: Pool) -> None:
     pool.members(1, 2, 3)
     with pytest.raises(CloudError, match=r"that are not in cluster\.yml: compute-1"):
         pool.members(2, 3)

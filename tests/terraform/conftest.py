@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from gpucluster.localcloud import provider
-from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS
-from gpucluster.localcloud.provider_rest import Client, Credentials
+from gpucluster.localcloud.provider import installation
+from gpucluster.localcloud.provider.rest import ApiCredentials, RestClient
+from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.paths import terraform_dir
 
 # What Terraform makes, by the collections of the API; the rest comes and goes with these.
@@ -55,9 +55,9 @@ class LocalCloud:
 
     home: Path
     endpoint: str
-    credentials: Credentials
+    credentials: ApiCredentials
     region: str
-    client: Client
+    client: RestClient
 
     @property
     def environment(self) -> dict[str, str]:
@@ -241,9 +241,9 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
         config = configparser.ConfigParser()
         config.read(home / "credentials" / "config")
         values = config["DEFAULT"]
-        credentials = Credentials(values["tenancy"], values["user"], values["fingerprint"], Path(values["key_file"]))
+        credentials = ApiCredentials(values["tenancy"], values["user"], values["fingerprint"], Path(values["key_file"]))
         endpoint = json.loads((home / "endpoint.json").read_text())["endpoint"]
-        yield LocalCloud(home, endpoint, credentials, values["region"], Client(endpoint, credentials))
+        yield LocalCloud(home, endpoint, credentials, values["region"], RestClient(endpoint, credentials))
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(timeout=30)
@@ -265,13 +265,13 @@ def terraform_environment(terraform: str, tmp_path_factory: pytest.TempPathFacto
         "TF_CLI_CONFIG_FILE": str(folder / "terraform.rc"),
     }
     root = _copy_of_the_root(folder / "probe")
-    (folder / "terraform.rc").write_text(provider.cli_config(folder / "plugins"))
+    (folder / "terraform.rc").write_text(installation.cli_config(folder / "plugins"))
     for command in ("get", "providers"):
         listed = subprocess.run(
             [terraform, command], cwd=root, env=environment, capture_output=True, text=True, check=True
         ).stdout
     (address,) = set(re.findall(r"provider\[(.+/oracle/oci)\]", listed))
-    provider.install(folder / "plugins", address)
+    installation.install(folder / "plugins", address)
     yield environment
     shutil.rmtree(environment["TMPDIR"], ignore_errors=True)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpucluster.localcloud.provider_resources import describe
-from gpucluster.localcloud.provider_rest import ServiceError
+from gpucluster.localcloud.provider.operations import describe
+from gpucluster.localcloud.provider.rest import ServiceError
 from gpucluster.terraform import diagnosis, summary
 from gpucluster.terraform.addresses import human_name
 from gpucluster.terraform.diagnosis import Cause, Lock, Refusal, diagnose

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from gpucluster.localcloud.provider_resources import Operator, Unfinished, catalogue
-from gpucluster.localcloud.provider_rest import Client, Reply, ServiceError
+from gpucluster.localcloud.provider.operations import ResourceOperator, TaintedCreate
+from gpucluster.localcloud.provider.rest import RestClient, RestReply, ServiceError
+from gpucluster.localcloud.provider.schema import catalogue
 
-VCN = catalogue().kinds["oci_core_vcn"]
-INSTANCE = catalogue().kinds["oci_core_instance"]
-CONFIGURATION = catalogue().kinds["oci_core_instance_configuration"]
+VCN = catalogue().resources["oci_core_vcn"]
+INSTANCE = catalogue().resources["oci_core_instance"]
+CONFIGURATION = catalogue().resources["oci_core_instance_configuration"]
 GONE = ServiceError(404, "NotAuthorizedOrNotFound", "not found")
 
 
-class Script(Client):
+class Script(RestClient):
     """Answers `METHOD path` with the next of its replies; the last one repeats. An exception is raised."""
 
     def __init__(self, **replies: list[Any]) -> None:
@@ -32,7 +33,7 @@ class Script(Client):
         query: Mapping[str, str] | None = None,
         body: Any = None,
         retry_token: str = "",
-    ) -> Reply:
+    ) -> RestReply:
         name = f"{method} {path.rpartition('/')[2]}"
         self.calls.append((name, body, retry_token))
         answers = self.replies[name]
@@ -40,7 +41,7 @@ class Script(Client):
         if isinstance(answer, Exception):
             raise answer
         headers = {"opc-work-request-id": "wr"} if method == "POST" else {}
-        return Reply(answer, headers)
+        return RestReply(answer, headers)
 
     def items(self, path: str, query: Mapping[str, str]) -> Iterator[Any]:
         return iter(self.call("GET", path, query=query).body)
@@ -57,13 +58,13 @@ def _vcn(state: str) -> dict[str, Any]:
 
 def test_a_create_waits_for_its_state_and_forgives_a_stale_get() -> None:
     script = Script(POST_vcns=[_vcn("PROVISIONING")], GET_vcn=[GONE, _vcn("PROVISIONING"), _vcn("AVAILABLE")])
-    assert Operator(script).create(VCN, {"display_name": "demo"})["state"] == "AVAILABLE"
+    assert ResourceOperator(script).create(VCN, {"display_name": "demo"})["state"] == "AVAILABLE"
 
 
 def test_equal_wishes_have_tokens_of_their_own_that_another_run_finds_again() -> None:
     def tokens() -> list[str]:
         script = Script(POST_vcns=[_vcn("AVAILABLE")], GET_vcn=[_vcn("AVAILABLE")])
-        operator = Operator(script)
+        operator = ResourceOperator(script)
         for _ in range(2):
             operator.create(VCN, {"display_name": "demo"})
         return [token for name, _, token in script.calls if name == "POST vcns"]
@@ -77,9 +78,9 @@ def test_equal_wishes_have_tokens_of_their_own_that_another_run_finds_again() ->
 def test_what_may_still_be_needed_is_never_adopted() -> None:
     reply = {"id": "configuration"}
     script = Script(POST_instanceConfigurations=[reply], GET_configuration=[reply])
-    operator = Operator(script)
+    operator = ResourceOperator(script)
     operator.create(CONFIGURATION, {"display_name": "demo"})
-    Operator(script).create(CONFIGURATION, {"display_name": "demo"})
+    ResourceOperator(script).create(CONFIGURATION, {"display_name": "demo"})
     tokens = [token for name, _, token in script.calls if name == "POST instanceConfigurations"]
     assert len(set(tokens)) == 2
 
@@ -87,7 +88,7 @@ def test_what_may_still_be_needed_is_never_adopted() -> None:
 @pytest.mark.parametrize("old", [ServiceError(409, "InvalidatedRetryToken", "was deleted"), _vcn("TERMINATED")])
 def test_a_token_of_something_deleted_is_replaced(old: Any) -> None:
     script = Script(POST_vcns=[old, _vcn("AVAILABLE")], GET_vcn=[_vcn("AVAILABLE")])
-    Operator(script).create(VCN, {"display_name": "demo"})
+    ResourceOperator(script).create(VCN, {"display_name": "demo"})
     (_, _, first), (_, _, second) = [call for call in script.calls if call[0] == "POST vcns"]
     assert first != second
 
@@ -99,8 +100,8 @@ def test_a_create_that_fails_late_tells_why_and_leaves_its_trace() -> None:
         GET_i=[body, {**body, "lifecycleState": "TERMINATED"}],
         GET_errors=[[{"code": "x", "message": "Out of host capacity."}]],
     )
-    with pytest.raises(Unfinished) as caught:
-        Operator(script).create(INSTANCE, {"compartment_id": "c"})
+    with pytest.raises(TaintedCreate) as caught:
+        ResourceOperator(script).create(INSTANCE, {"compartment_id": "c"})
     assert caught.value.state["id"] == "i"
     assert "work request did not succeed, workId: wr, entity: instance. Message: Out of host capacity." in str(
         caught.value
@@ -111,46 +112,46 @@ def test_a_create_that_fails_late_tells_why_and_leaves_its_trace() -> None:
 def test_without_a_work_request_the_unexpected_state_is_told() -> None:
     script = Script(POST_vcns=[_vcn("PROVISIONING")], GET_vcn=[_vcn("FAILED")], GET_errors=[[]])
     with pytest.raises(
-        Unfinished, match=r"reach state\(s\): AVAILABLE, but the service reported unexpected state: FAILED"
+        TaintedCreate, match=r"reach state\(s\): AVAILABLE, but the service reported unexpected state: FAILED"
     ):
-        Operator(script).create(VCN, {})
+        ResourceOperator(script).create(VCN, {})
 
 
 def test_patience_ends_with_the_timeouts_block() -> None:
     script = Script(POST_vcns=[_vcn("PROVISIONING")], GET_vcn=[_vcn("PROVISIONING")])
-    with pytest.raises(Unfinished, match="Vcn vcn is PROVISIONING after 0 s; expected AVAILABLE"):
-        Operator(script).create(VCN, {"timeouts": {"create": "0.05s"}})
+    with pytest.raises(TaintedCreate, match="Vcn vcn is PROVISIONING after 0 s; expected AVAILABLE"):
+        ResourceOperator(script).create(VCN, {"timeouts": {"create": "0.05s"}})
 
 
 def test_a_delete_waits_while_something_that_goes_away_uses_it() -> None:
     busy = ServiceError(409, "Conflict", "in use")
     script = Script(DELETE_vcn=[busy, busy, None], GET_vcn=[_vcn("TERMINATING"), GONE])
-    Operator(script).delete(VCN, {"id": "vcn"})
+    ResourceOperator(script).delete(VCN, {"id": "vcn"})
     assert [name for name, _, _ in script.calls] == ["DELETE vcn"] * 3 + ["GET vcn"] * 2
 
 
 def test_what_is_gone_already_is_deleted() -> None:
-    Operator(Script(DELETE_vcn=[GONE])).delete(VCN, {"id": "vcn"})
+    ResourceOperator(Script(DELETE_vcn=[GONE])).delete(VCN, {"id": "vcn"})
 
 
 @pytest.mark.parametrize("answer", [GONE, _vcn("TERMINATED")])
 def test_what_is_gone_is_read_as_nothing(answer: Any) -> None:
-    assert Operator(Script(GET_vcn=[answer])).read(VCN, {"id": "vcn"}) is None
+    assert ResourceOperator(Script(GET_vcn=[answer])).read(VCN, {"id": "vcn"}) is None
 
 
 def test_an_update_sends_what_differs() -> None:
     script = Script(PUT_vcn=[_vcn("AVAILABLE")], GET_vcn=[_vcn("AVAILABLE")])
     before = {"id": "vcn", "display_name": "old", "freeform_tags": {"a": "b"}, "compartment_id": "c"}
-    Operator(script).update(VCN, before, {**before, "display_name": "demo"})
+    ResourceOperator(script).update(VCN, before, {**before, "display_name": "demo"})
     assert script.calls[0] == ("PUT vcn", {"displayName": "demo"}, "")
 
 
 def test_a_cluster_network_is_resized_by_the_id_of_its_pool_and_not_waited_for() -> None:
-    kind = catalogue().kinds["oci_core_cluster_network"]
+    kind = catalogue().resources["oci_core_cluster_network"]
     shown = {"id": "cn", "lifecycleState": "SCALING"}
     script = Script(PUT_cn=[shown], GET_cn=[shown])
     pool = {"id": "pool", "instance_configuration_id": "ic", "size": 2}
     before = {"id": "cn", "instance_pools": [pool]}
-    Operator(script).update(kind, before, {"id": "cn", "instance_pools": [{**pool, "size": 3}]})
+    ResourceOperator(script).update(kind, before, {"id": "cn", "instance_pools": [{**pool, "size": 3}]})
     sent = {"instancePools": [{"id": "pool", "instanceConfigurationId": "ic", "size": 3}]}
     assert script.calls == [("PUT cn", sent, ""), ("GET cn", None, "")]

@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucluster.localcloud import provider
-from gpucluster.localcloud.provider_plugin import differences, with_unknowns
-from gpucluster.localcloud.provider_resources import UNKNOWN, catalogue, describe, from_wire, known, to_wire
-from gpucluster.localcloud.provider_rest import Client, Credentials, CredentialsError, ServiceError
+from gpucluster.localcloud.provider import installation
+from gpucluster.localcloud.provider.operations import describe
+from gpucluster.localcloud.provider.plugin import differences, with_unknowns
+from gpucluster.localcloud.provider.rest import ApiCredentials, CredentialsError, RestClient, ServiceError
+from gpucluster.localcloud.provider.schema import UNKNOWN, catalogue, known
+from gpucluster.localcloud.provider.translation import from_wire, to_wire
 
-KINDS = catalogue().kinds
+KINDS = catalogue().resources
 ADDRESS = "example.test/oracle/oci"
 
 
@@ -157,7 +159,7 @@ def test_an_error_reads_like_the_real_providers() -> None:
         "409-IncorrectState, Still in use.",
         "Suggestion: Please update the parameter(s) in the Terraform config as per error message Still in use.",
         "Request Target: DELETE /20160918/vcns/x",
-        f"Provider version: {provider.VERSION}, stand-in for the local cloud",
+        f"Provider version: {installation.VERSION}, stand-in for the local cloud",
         "Service: Core Vcn",
         "Operation Name: DeleteVcn",
         "OPC request ID: r-1",
@@ -166,31 +168,33 @@ def test_an_error_reads_like_the_real_providers() -> None:
 
 def test_a_missing_or_wrong_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match=r"key\.pem can't be read: No such file"):
-        Client("http://127.0.0.1:1", Credentials("t", "u", "f", tmp_path / "key.pem"))
+        RestClient("http://127.0.0.1:1", ApiCredentials("t", "u", "f", tmp_path / "key.pem"))
     (tmp_path / "key.pem").write_text("no key")
     with pytest.raises(CredentialsError, match="is no private key"):
-        Client("http://127.0.0.1:1", Credentials("t", "u", "f", tmp_path / "key.pem"))
+        RestClient("http://127.0.0.1:1", ApiCredentials("t", "u", "f", tmp_path / "key.pem"))
 
 
 def test_installing_twice_changes_nothing_and_the_package_is_the_same_everywhere(tmp_path: Path) -> None:
-    provider.install(tmp_path / "one", ADDRESS)
-    provider.install(tmp_path / "two", ADDRESS)
-    (program,) = (tmp_path / "one" / ADDRESS / provider.VERSION).glob(f"*/terraform-provider-oci_v{provider.VERSION}")
+    installation.install(tmp_path / "one", ADDRESS)
+    installation.install(tmp_path / "two", ADDRESS)
+    (program,) = (tmp_path / "one" / ADDRESS / installation.VERSION).glob(
+        f"*/terraform-provider-oci_v{installation.VERSION}"
+    )
     other = tmp_path / "two" / program.relative_to(tmp_path / "one")
     # Terraform keeps a checksum of the package; it must not depend on this machine's Python or folders.
     assert program.read_bytes() == other.read_bytes()
     assert str(tmp_path) not in program.read_text()
     assert stat.S_IMODE(program.stat().st_mode) & stat.S_IXUSR
     before = program.stat().st_mtime_ns, (tmp_path / "one" / "launch").stat().st_mtime_ns
-    provider.install(tmp_path / "one", ADDRESS)
+    installation.install(tmp_path / "one", ADDRESS)
     assert before == (program.stat().st_mtime_ns, (tmp_path / "one" / "launch").stat().st_mtime_ns)
     assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["example.test", "launch"]
 
 
 def test_the_installed_program_starts_from_anywhere_and_says_what_it_is(tmp_path: Path) -> None:
     """A folder of the working directory that is named like the package must not be taken for it."""
-    provider.install(tmp_path / "a b", ADDRESS)
-    (program,) = (tmp_path / "a b" / ADDRESS / provider.VERSION).glob("*/*")
+    installation.install(tmp_path / "a b", ADDRESS)
+    (program,) = (tmp_path / "a b" / ADDRESS / installation.VERSION).glob("*/*")
     (tmp_path / "gpucluster").mkdir()
     (tmp_path / "gpucluster" / "__init__.py").write_text("raise SystemExit('the wrong one')\n")
     linked = tmp_path / "linked"

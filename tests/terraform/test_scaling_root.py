@@ -5,8 +5,7 @@ No host is there: that jobs are waited for is proved in tests/autoscaler/test_dr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -17,18 +16,18 @@ from gpucluster import handover
 from gpucluster.cloud.client import Access
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.members import PoolMembers
+from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import CloudError, ReplacementError, ToolError
 from gpucluster.events import Event, ignore
-from gpucluster.lifecycle.resize import Scaling
-from gpucluster.lifecycle.toolbox import Toolbox
-from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS
+from gpucluster.lifecycle.resize import Resizing
+from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.operations.controller import Controller
 from gpucluster.paths import ClusterPaths
-from gpucluster.spec import ClusterSpec, loads
+from gpucluster.spec import loads
 from gpucluster.ssh import Host
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
-from gpucluster.workspace.saved_state import Kept
+from gpucluster.workspace.saved_state import SavedState
 from tests.unit.spec_texts import public_key
 
 if TYPE_CHECKING:
@@ -54,23 +53,6 @@ def node(pool: str, number: int) -> str:
     return f'module.pool["{pool}"].module.instance["{pool}-{number}"].oci_core_instance.this'
 
 
-@dataclass
-class Tools:
-    """Stands for `Toolbox`: what scaling takes out of it, on the tests' cloud."""
-
-    spec: ClusterSpec
-    kept: Kept
-    access: Access
-    on_event: Callable[[Event], None] = ignore
-    cloud: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.cloud = SimpleNamespace(access=lambda: self.access)
-
-    def elastic(self) -> ElasticInstances:
-        return ElasticInstances(self.access, (handover.CLUSTER_TAG, self.spec.name), ignore)
-
-
 class Cluster:
     """One cluster.yml after the other, as apply goes about it, up to the hosts."""
 
@@ -92,7 +74,7 @@ class Cluster:
         self.terraform.init()
         self.events: list[Event] = []
 
-    def wish(self, **pools: str) -> Plan:
+    def plan(self, **pools: str) -> Plan:
         """Write the file, and plan."""
         text = "\n  ".join(f"{name}: {{{keys}}}" for name, keys in pools.items())
         self.spec = loads(CLUSTER_YML.format(pools=text), str(self._paths.root.parent / "cluster.yml"))
@@ -108,17 +90,20 @@ class Cluster:
         )
         return self.terraform.plan()
 
-    def scaling(self, *, silent_controller: bool = False) -> Scaling:
-        """Scaling, before any host was reached, or with a controller that gives no answer."""
-        kept = Kept(self._paths)
-        kept.keep_hosts([Host("resize-controller", "", "", "")] if silent_controller else [], set())
+    def resizing(self, *, silent_controller: bool = False) -> Resizing:
+        """Resizing, before any host was reached, or with a controller that gives no answer."""
+        saved = SavedState(self._paths)
+        saved.save_hosts([Host("resize-controller", "", "", "")] if silent_controller else [], set())
         silent = SimpleNamespace(ssh_argv=lambda *_: ["false"])
-        tools = Tools(self.spec, kept, self._access, self.events.append)
-        return Scaling(cast(Toolbox, tools), cast(Controller, silent))
+        cloud = SimpleNamespace(access=lambda: self._access)
+        elastic = ElasticInstances(self._access, (handover.CLUSTER_TAG, self.spec.name), ignore)
+        return Resizing(
+            self.spec, cast(CloudProvider, cloud), saved, lambda: elastic, cast(Controller, silent), self.events.append
+        )
 
     def apply(self, plan: Plan, **options: Any) -> tuple[Change, ...]:
-        """Make way, carry it out, wait for members. Returns what Terraform changed."""
-        ready = self.scaling().make_way(self.terraform, plan, **options)
+        """Drain and detach, apply the plan, wait for members. Returns what Terraform changed."""
+        ready = self.resizing().drain_and_detach(self.terraform, plan, **options)
         if ready.changes:
             self.terraform.apply(ready)
         self.members()
@@ -126,7 +111,7 @@ class Cluster:
 
     def begin(self, **pools: str) -> dict[str, str]:
         """Have exactly these pools, whatever stood there before. Returns their nodes: OCID by name."""
-        self.apply(self.wish(**pools), replace_nodes=True)
+        self.apply(self.plan(**pools), replace_nodes=True)
         self.events.clear()
         return self.members()
 
@@ -160,7 +145,7 @@ def cluster(
     terraform: str,
     terraform_environment: Mapping[str, str],
 ) -> Iterator[Cluster]:
-    """One cluster for all tests; each begins with a wish of its own."""
+    """One cluster for all tests; each begins with a file of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gpucluster.cloud.members._POLL", 0.1)
         patch.setattr("gpucluster.cloud.members._SETTLED", 0.5)
@@ -185,7 +170,7 @@ def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_made_anew(cluster
     assert len(before) == 8
 
     # One of each goes, and it is the first.
-    plan = cluster.wish(
+    plan = cluster.plan(
         compute=f"{RDMA}, count: 2, removed_nodes: [compute-1]",
         cpu=f"{CPU}, count: 2, removed_nodes: [cpu-2]",
         burst=f"{RDMA}, count: 1, max_count: 5, removed_nodes: [burst-1]",
@@ -195,13 +180,13 @@ def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_made_anew(cluster
     gone = {"compute-1", "cpu-2", "burst-1"}
     assert cluster.standing() == {name: ocid for name, ocid in before.items() if name not in gone}
     assert {(event.name, event.message) for event in cluster.events if event.status == "scaling"} >= {
-        ("pool compute", "compute-1 to go"),
-        ("pool cpu", "cpu-2 to go"),
+        ("pool compute", "compute-1 to remove"),
+        ("pool cpu", "cpu-2 to remove"),
     }
     assert cluster.terraform.plan().changes == ()
 
     # Up again, beyond the gap; and what was removed comes back under its name where the file says so.
-    plan = cluster.wish(
+    plan = cluster.plan(
         compute=f"{RDMA}, count: 3, removed_nodes: [compute-1]",
         cpu=f"{CPU}, count: 3",
         burst=f"{RDMA}, count: 0, max_count: 5",
@@ -216,7 +201,7 @@ def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_made_anew(cluster
     assert all(after[name] == before[name] for name in ("compute-2", "compute-3", "cpu-1", "cpu-3"))
 
     # One node for another while the count stays: Terraform has nothing to do.
-    plan = cluster.wish(compute=f"{RDMA}, count: 3, removed_nodes: [compute-1, compute-3]", cpu=f"{CPU}, count: 3")
+    plan = cluster.plan(compute=f"{RDMA}, count: 3, removed_nodes: [compute-1, compute-3]", cpu=f"{CPU}, count: 3")
     changed = cluster.apply(plan)
     assert [change for change in changed if "burst" not in change.address] == []
     assert set(cluster.standing()) >= {"compute-2", "compute-4", "compute-5"}
@@ -226,9 +211,9 @@ def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_made_anew(cluster
 def test_what_would_make_nodes_anew_is_refused_before_anything_is_touched(cluster: Cluster) -> None:
     before = cluster.begin(compute=f"{RDMA}, count: 2", cpu=f"{CPU}, count: 1")
 
-    plan = cluster.wish(compute=f"{RDMA}, count: 2, max_count: 4", cpu=f"{CPU}, count: 1")
+    plan = cluster.plan(compute=f"{RDMA}, count: 2, max_count: 4", cpu=f"{CPU}, count: 1")
     with pytest.raises(ReplacementError) as caught:
-        cluster.scaling().make_way(cluster.terraform, plan)
+        cluster.resizing().drain_and_detach(cluster.terraform, plan)
     words = str(caught.value)
     assert "the cluster network of pool compute with compute-1, compute-2" in words
     assert "would be a compute cluster, because max_count is above count now" in words
@@ -236,17 +221,17 @@ def test_what_would_make_nodes_anew_is_refused_before_anything_is_touched(cluste
     assert caught.value.exit_code == 7
 
     other = f"{CPU}, count: 1, availability_domain: {AVAILABILITY_DOMAINS[1]!r}"
-    plan = cluster.wish(compute=f"{RDMA}, count: 1", cpu=other)
-    found = cluster.scaling().replacements(cluster.terraform, plan)
+    plan = cluster.plan(compute=f"{RDMA}, count: 1", cpu=other)
+    found = cluster.resizing().replacements(cluster.terraform, plan)
     assert [str(one) for one in found] == [
         f"node cpu-1: availability_domain {AVAILABILITY_DOMAINS[0]} would become {AVAILABILITY_DOMAINS[1]}"
     ]
     with pytest.raises(ReplacementError):
-        cluster.scaling().make_way(cluster.terraform, plan)
+        cluster.resizing().drain_and_detach(cluster.terraform, plan)
     # Not even the node that may go has gone.
     assert cluster.standing() == before
 
-    changes = cluster.apply(cluster.wish(compute=f"{RDMA}, count: 1", cpu=other), replace_nodes=True)
+    changes = cluster.apply(cluster.plan(compute=f"{RDMA}, count: 1", cpu=other), replace_nodes=True)
     assert (node("cpu", 1), "replace") in actions(changes)
     after = cluster.standing()
     assert set(after) == {"compute-1", "cpu-1"}
@@ -256,7 +241,7 @@ def test_what_would_make_nodes_anew_is_refused_before_anything_is_touched(cluste
 
 def test_a_pool_may_change_its_kind_when_all_its_nodes_go(cluster: Cluster) -> None:
     cluster.begin(gpu=f"{RDMA}, count: 1")
-    changes = cluster.apply(cluster.wish(gpu=f"{RDMA}, count: 0, max_count: 2"))
+    changes = cluster.apply(cluster.plan(gpu=f"{RDMA}, count: 0, max_count: 2"))
     assert (NETWORK.replace("compute", "gpu"), "delete") in actions(changes)
     assert cluster.standing() == {}
 
@@ -264,23 +249,23 @@ def test_a_pool_may_change_its_kind_when_all_its_nodes_go(cluster: Cluster) -> N
 def test_members_that_did_not_come_are_asked_for_again_by_the_next_apply(cluster: Cluster, cloud: LocalCloud) -> None:
     cluster.begin(compute=f"{RDMA}, count: 1")
     cloud.faults({"operation": "BootInstance", "message": "Out of host capacity.", "times": 1})
-    plan = cluster.wish(compute=f"{RDMA}, count: 2")
-    cluster.terraform.apply(cluster.scaling().make_way(cluster.terraform, plan))
+    plan = cluster.plan(compute=f"{RDMA}, count: 2")
+    cluster.terraform.apply(cluster.resizing().drain_and_detach(cluster.terraform, plan))
     with pytest.raises(CloudError, match=r"only 1 of 2 members run, and no more come: .*Out of host capacity"):
         cluster.members()
-    assert cluster.apply(cluster.wish(compute=f"{RDMA}, count: 2")) == ()
+    assert cluster.apply(cluster.plan(compute=f"{RDMA}, count: 2")) == ()
     assert set(cluster.standing()) == {"compute-1", "compute-2"}
 
 
 def test_no_node_goes_unasked_and_a_run_that_was_killed_half_way_is_taken_up(cluster: Cluster) -> None:
     cluster.begin(compute=f"{RDMA}, count: 2")
     smaller = f"{RDMA}, count: 1, removed_nodes: [compute-1]"
-    plan = cluster.wish(compute=smaller)
+    plan = cluster.plan(compute=smaller)
     # Who can't be asked about jobs loses no node.
     with pytest.raises(ToolError, match="Slurm on the controller gives no answer"):
-        cluster.scaling(silent_controller=True).make_way(cluster.terraform, plan)
+        cluster.resizing(silent_controller=True).drain_and_detach(cluster.terraform, plan)
     assert set(cluster.standing()) == {"compute-1", "compute-2"}
-    cluster.scaling(silent_controller=True).make_way(cluster.terraform, plan, drain_timeout=0)
+    cluster.resizing(silent_controller=True).drain_and_detach(cluster.terraform, plan, drain_timeout=0)
     assert set(cluster.standing()) == {"compute-2"}  # here it was killed
-    assert cluster.apply(cluster.wish(compute=smaller)) == ()
+    assert cluster.apply(cluster.plan(compute=smaller)) == ()
     assert set(cluster.standing()) == {"compute-2"}

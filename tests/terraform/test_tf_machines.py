@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS
+from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud, Workspace

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gpucluster.localcloud import provider
-from gpucluster.localcloud.provider_resources import Block, catalogue
+from gpucluster.localcloud.provider import installation
+from gpucluster.localcloud.provider.schema import Block, catalogue
 from gpucluster.paths import terraform_dir
 
 FACTS: dict[str, Any] = json.loads((Path(__file__).parent / "oracle_oci_8.28.0.json").read_text())
@@ -83,11 +83,11 @@ def _differences(at: str, block: Block, facts: Mapping[str, Any]) -> list[str]:
 def test_the_stand_in_has_the_real_providers_schema() -> None:
     """It may lack nested blocks that no cluster uses; what it has is as in oracle/oci, attribute by attribute."""
     known = catalogue()
-    assert known.version == FACTS["version"] == provider.VERSION
+    assert known.version == FACTS["version"] == installation.VERSION
     found = []
-    for name, kind in known.kinds.items():
+    for name, kind in known.resources.items():
         found += _differences(name, kind.schema, FACTS["resources"][name])
-    for name, lookup in known.lookups.items():
+    for name, lookup in known.data_sources.items():
         found += _differences(name, lookup.schema, FACTS["data_sources"][name])
     assert found == []
 
@@ -95,12 +95,12 @@ def test_the_stand_in_has_the_real_providers_schema() -> None:
 def test_the_root_uses_what_the_stand_in_knows() -> None:
     """`terraform validate` with the stand-in's schema is then also a check against the real one."""
     text = "\n".join(path.read_text() for path in terraform_dir().rglob("*.tf"))
-    assert set(re.findall(r'^resource "(oci_\w+)"', text, re.M)) == set(catalogue().kinds)
-    assert set(re.findall(r'^data "(oci_\w+)"', text, re.M)) <= set(catalogue().lookups)
+    assert set(re.findall(r'^resource "(oci_\w+)"', text, re.M)) == set(catalogue().resources)
+    assert set(re.findall(r'^data "(oci_\w+)"', text, re.M)) <= set(catalogue().data_sources)
 
 
 def test_updatable_attributes_exist() -> None:
-    for kind in catalogue().kinds.values():
+    for kind in catalogue().resources.values():
         for path in (*kind.updatable, *(entry.partition(".")[0] for entry in kind.replace)):
             block = kind.schema
             *parents, last = path.split(".")

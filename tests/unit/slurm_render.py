@@ -90,7 +90,7 @@ def render(
 
 def in_container(plan: Mapping[str, Any]) -> dict[str, Any]:
     """What slurm_in_container.py makes of a plan, in a container of the base image. Without containers: skipped."""
-    from gpucluster.localcloud.podman import settings as host
+    from gpucluster.localcloud.podman.host import settings as host
 
     image = base_image()
     script = Path(__file__).with_name("slurm_in_container.py")

@@ -9,7 +9,7 @@ import pytest
 
 from gpucluster.handover import iam
 from gpucluster.handover.iam import Policies
-from gpucluster.localcloud.policies import matching_rule, statement, tables
+from gpucluster.localcloud.auth.policies import matching_rule, statement, tables
 from gpucluster.oci import permissions
 from gpucluster.spec import ClusterSpec, loads
 

@@ -58,9 +58,9 @@ class LocalCloud:
 
     def check(self, *, fresh: bool) -> None:
         """This machine must be able to run containers, and the cluster's addresses must be free on it."""
-        from gpucluster.localcloud import machines
+        from gpucluster.localcloud.podman.command import probe
 
-        problems = machines.probe()
+        problems = probe()
         if problems:
             raise EnvironmentFault(
                 "this machine can't run the local cloud:\n" + "\n".join(f"  - {problem}" for problem in problems)
@@ -69,9 +69,9 @@ class LocalCloud:
             self._check_addresses()
 
     def _check_addresses(self) -> None:
-        from gpucluster.localcloud import machines
+        from gpucluster.localcloud.engine.containers import network_ranges
 
-        in_use = [*_host_routes(), *machines.network_ranges()]
+        in_use = [*_host_routes(), *network_ranges()]
         clashes = overlapping_routes(self._spec.network.vcn_cidr, in_use)
         if clashes:
             raise InputError(
@@ -88,10 +88,11 @@ class LocalCloud:
 
     def start(self, *, to_build: bool) -> None:
         """Start the API server if it does not run. Build the base image if instances will be launched."""
-        from gpucluster.localcloud import control, machines
+        from gpucluster.localcloud import control
+        from gpucluster.localcloud.image.base_image import ensure_image
 
         if to_build:
-            machines.ensure_image(self.home, self._on_event)
+            ensure_image(self.home, self._on_event)
         control.start(self.home, self._on_event)
 
     def stop_if_empty(self) -> None:
@@ -141,7 +142,7 @@ class LocalCloud:
 
     def terraform_env(self, provider_address: str) -> Mapping[str, str]:
         """The local credentials, and the bundled provider or the real one with the local endpoint."""
-        from gpucluster.localcloud import provider
+        from gpucluster.localcloud.provider import installation
 
         env = self._profile.terraform_env(self._profile.region)
         self._drop_lock_of_other(self._provider)
@@ -149,14 +150,14 @@ class LocalCloud:
             overrides = ";".join(f"{client}={self._endpoint}" for client in _PROVIDER_CLIENTS)
             return {**env, "CLIENT_HOST_OVERRIDES": overrides, "OCI_DEFAULT_REALM": _NO_DOMAIN}
         plugins = self.home / "providers"
-        provider.install(plugins, provider_address)
+        installation.install(plugins, provider_address)
         config = self._paths.root / "terraform.rc"
-        write_private(config, provider.cli_config(plugins))
+        write_private(config, installation.cli_config(plugins))
         return {**env, "TF_CLI_CONFIG_FILE": str(config), "GPUCLUSTER_LOCAL_ENDPOINT": self._endpoint}
 
     def controller_access(self, controller_id: str | None) -> ControllerAccess:
         """With a key of the instance's own, at the address that this machine has in the cluster's network."""
-        from gpucluster.localcloud.credentials import instance_credentials
+        from gpucluster.localcloud.auth.credentials import instance_credentials
 
         tenancy = self.tenancy_id
         credentials = instance_credentials(self.home, tenancy, controller_id) if controller_id else None

@@ -1,4 +1,4 @@
-"""The app catalog: listings, their versions and agreements, and the subscriptions that let a compartment use them."""
+"""The app catalog: listings, their versions and agreements, and the subscriptions of compartments."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import hashlib
 from datetime import datetime
 from functools import partial
 
-from gpucluster.localcloud.catalogue import Offer, listings
-from gpucluster.localcloud.cloud import Cloud, timestamp
-from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import (
+from gpucluster.localcloud.compute.image_catalogue import ImageOffer, listings
+from gpucluster.localcloud.compute.launch_images import SUBSCRIPTION
+from gpucluster.localcloud.state.cloud import CloudState, timestamp
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import (
     CORE,
     ApiError,
     Call,
@@ -19,34 +20,23 @@ from gpucluster.localcloud.wire import (
     invalid,
     not_found,
     page,
-    related_not_found,
     required,
 )
 
-_KIND = "appcatalogsubscription"
 _SUBSCRIPTIONS = f"{CORE}/appCatalogSubscriptions"
 _PUBLISHED = "T00:00:00.000Z"
-# What a publisher wants to be read. There is nothing to read here.
+# Links to the terms of a publisher. They lead nowhere here.
 _EULA = "https://example.com/{}/eula.txt"
 _TERMS = "https://example.com/{}/oracle-terms-of-use.txt"
 
 
-def check_subscribed(cloud: Cloud, image: Resource, compartment: str) -> None:
-    """Refuse the image of a listing to a compartment that has not subscribed to it."""
-    wanted = {"listingId": image.hidden["listing"], "listingResourceVersion": image.hidden["version"]}
-    if not cloud.store.count(_KIND, {**wanted, "compartmentId": compartment}):
-        raise related_not_found(
-            "image", f"{image.id}; it needs a subscription of the compartment to {wanted['listingId']}"
-        )
-
-
-def _offer(listing: str) -> Offer:
+def _offer(listing: str) -> ImageOffer:
     if listing not in listings():
         raise not_found("listing", listing)
     return listings()[listing]
 
 
-def _summary(offer: Offer) -> Json:
+def _summary(offer: ImageOffer) -> Json:
     return {
         "listingId": offer.listing_id,
         "displayName": offer.name,
@@ -55,7 +45,7 @@ def _summary(offer: Offer) -> Json:
     }
 
 
-def _list(_cloud: Cloud, call: Call) -> Reply:
+def _list(_cloud: CloudState, call: Call) -> Reply:
     rows = [
         Resource(offer.listing_id, "listing", _summary(offer), seq=number)
         for number, offer in enumerate(listings().values(), start=1)
@@ -67,7 +57,7 @@ def _list(_cloud: Cloud, call: Call) -> Reply:
     return page(rows, call)
 
 
-def _get(_cloud: Cloud, call: Call) -> Reply:
+def _get(_cloud: CloudState, call: Call) -> Reply:
     offer = _offer(call.path["listingId"])
     newest = offer.versions[-1]
     return Reply({**_summary(offer), "description": offer.summary, "contactUrl": "", "publisherLogoUrl": "",
@@ -75,18 +65,18 @@ def _get(_cloud: Cloud, call: Call) -> Reply:
 
 
 def _published(version: str) -> str:
-    """The date in its name, such as OracleLinux-8-2025.02.28-0."""
+    """The date in the name of a version, such as OracleLinux-8-2025.02.28-0."""
     return version.split("-")[-2].replace(".", "-") + _PUBLISHED
 
 
-def _image(cloud: Cloud, offer: Offer, version: str) -> Resource:
+def _image(cloud: CloudState, offer: ImageOffer, version: str) -> Resource:
     for row in cloud.store.find("image"):
         if (row.hidden.get("listing"), row.hidden.get("version")) == (offer.listing_id, version):
             return row
     raise not_found("listing resource version", version)
 
 
-def _version_summary(cloud: Cloud, offer: Offer, version: str) -> Json:
+def _version_summary(cloud: CloudState, offer: ImageOffer, version: str) -> Json:
     return {
         "listingId": offer.listing_id,
         "listingResourceId": _image(cloud, offer, version).id,
@@ -95,7 +85,7 @@ def _version_summary(cloud: Cloud, offer: Offer, version: str) -> Json:
     }
 
 
-def _versions(cloud: Cloud, call: Call) -> Reply:
+def _versions(cloud: CloudState, call: Call) -> Reply:
     offer = _offer(call.path["listingId"])
     rows = [
         Resource(version, "version", _version_summary(cloud, offer, version), seq=number)
@@ -104,33 +94,33 @@ def _versions(cloud: Cloud, call: Call) -> Reply:
     return page(rows, call)
 
 
-def _version(cloud: Cloud, call: Call) -> Reply:
+def _version(cloud: CloudState, call: Call) -> Reply:
     offer, version = _offer(call.path["listingId"]), call.path["resourceVersion"]
     return Reply(
         {
             **_version_summary(cloud, offer, version),
             "availableRegions": [],
-            "compatibleShapes": offer.fitting(),
+            "compatibleShapes": offer.compatible_shapes(),
             "accessiblePorts": [],
             "allowedActions": ["SERIAL_CONSOLE_ACCESS", "SSH_KEY_SUPPORT"],
         }
     )
 
 
-def _signature(cloud: Cloud, listing: str, version: str, milliseconds: int) -> str:
+def _signature(cloud: CloudState, listing: str, version: str, milliseconds: int) -> str:
     text = f"{cloud.identity.tenancy} {listing} {version} {milliseconds}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _milliseconds(text: object) -> int:
-    """A time as the SDK, Terraform and we ourselves write it."""
+    """A time in milliseconds, so that the formats of the SDK, Terraform and this API compare equal."""
     try:
         return round(datetime.fromisoformat(str(text)).timestamp() * 1000)
     except ValueError as error:
         raise invalid(f"timeRetrieved {text} is not a time: {error}") from error
 
 
-def _agreements(cloud: Cloud, call: Call) -> Reply:
+def _agreements(cloud: CloudState, call: Call) -> Reply:
     offer, version = _offer(call.path["listingId"]), call.path["resourceVersion"]
     _image(cloud, offer, version)
     now = timestamp()
@@ -146,7 +136,7 @@ def _agreements(cloud: Cloud, call: Call) -> Reply:
     )
 
 
-def _subscribe(cloud: Cloud, call: Call) -> Reply:
+def _subscribe(cloud: CloudState, call: Call) -> Reply:
     body = call.body()
     required(
         body, "compartmentId", "listingId", "listingResourceVersion", "oracleTermsOfUseLink", "signature",
@@ -161,7 +151,7 @@ def _subscribe(cloud: Cloud, call: Call) -> Reply:
         compartment = cloud.compartment(body["compartmentId"])
         found = _subscriptions(cloud, compartment, offer.listing_id, version)
         row = found[0] if found else cloud.new(
-            _KIND,
+            SUBSCRIPTION,
             {
                 **_summary(offer),
                 "compartmentId": compartment,
@@ -181,21 +171,23 @@ def _view(row: Resource) -> Json:
     return {name: row.body[name] for name in names}
 
 
-def _subscriptions(cloud: Cloud, compartment: str, listing: str | None, version: str | None = None) -> list[Resource]:
+def _subscriptions(
+    cloud: CloudState, compartment: str, listing: str | None, version: str | None = None
+) -> list[Resource]:
     wanted = {"compartmentId": compartment, "listingId": listing, "listingResourceVersion": version}
     return [
         row
-        for row in cloud.store.find(_KIND)
+        for row in cloud.store.find(SUBSCRIPTION)
         if all(value is None or row.body[name] == value for name, value in wanted.items())
     ]
 
 
-def _list_subscriptions(cloud: Cloud, call: Call) -> Reply:
+def _list_subscriptions(cloud: CloudState, call: Call) -> Reply:
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
     return page(_subscriptions(cloud, compartment, call.query.get("listingId") or None), call, view=_view)
 
 
-def _unsubscribe(cloud: Cloud, call: Call) -> Reply:
+def _unsubscribe(cloud: CloudState, call: Call) -> Reply:
     listing, version = call.need("listingId"), call.need("resourceVersion")
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
     found = _subscriptions(cloud, compartment, listing, version)
@@ -205,7 +197,7 @@ def _unsubscribe(cloud: Cloud, call: Call) -> Reply:
     return Reply(status=204)
 
 
-def routes(cloud: Cloud) -> list[Route]:
+def routes(cloud: CloudState) -> list[Route]:
     """Listings and subscriptions."""
     listing = f"{CORE}/appCatalogListings"
     one = f"{listing}/{{listingId}}"

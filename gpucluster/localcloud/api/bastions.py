@@ -1,6 +1,6 @@
 """The Bastion service: bastions, sessions that forward a port, and the service's work requests.
 
-A bastion is a row, an address in its subnet, and a part of one real ssh endpoint on this machine (bastion_ssh.py).
+A bastion is a row, an address in its subnet, and a part of one real ssh server on this machine (bastion/).
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ import time
 from functools import partial
 
 from gpucluster.errors import GpuClusterError
-from gpucluster.localcloud import addresses, limits, sessions
-from gpucluster.localcloud.cloud import Cloud, log, timestamp
-from gpucluster.localcloud.credentials import new_ocid
-from gpucluster.localcloud.sessions import BASTION as KIND
-from gpucluster.localcloud.sessions import SESSION
-from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import (
+from gpucluster.localcloud.bastion import sessions
+from gpucluster.localcloud.bastion.sessions import BASTION as KIND
+from gpucluster.localcloud.bastion.sessions import SESSION
+from gpucluster.localcloud.compute import addresses, service_limits
+from gpucluster.localcloud.state.cloud import CloudState, log, timestamp
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAction
+from gpucluster.localcloud.state.names import new_ocid
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import (
     BASTION,
     ApiError,
     Call,
@@ -37,7 +39,7 @@ from gpucluster.localcloud.wire import (
 )
 
 _WORK = "bastionworkrequest"
-_SHORTEST, _LONGEST = 1800, 10800  # seconds that a session may last (docs: maxSessionTtlInSeconds)
+_SHORTEST, _LONGEST = 1800, 10800  # duration of a session in seconds (docs: maxSessionTtlInSeconds)
 _MAX_SESSIONS = 20  # of a bastion of type STANDARD
 _MAX_BLOCKS = 20
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,255}")
@@ -74,7 +76,7 @@ def _check_ttl(name: str, value: object, longest: int) -> int:
     return value
 
 
-def _create(cloud: Cloud, call: Call) -> Reply:
+def _create(cloud: CloudState, call: Call) -> Reply:
     body = call.body()
     required(body, "bastionType", "compartmentId", "targetSubnetId")
     if str(body["bastionType"]).upper() != "STANDARD":
@@ -88,19 +90,19 @@ def _create(cloud: Cloud, call: Call) -> Reply:
         name = body.get("name") or f"bastion{time.strftime('%Y%m%d%H%M', time.gmtime())}"
         if cloud.store.count(KIND, {"compartmentId": compartment, "name": name}):
             raise conflict(f"A bastion named {name} already exists in the compartment")
-        limits.take_one(cloud, KIND, "")
+        service_limits.check_one_more(cloud, KIND, "")
         row = cloud.new(KIND, _bastion_body(cloud, body, name))
-        row.hidden["work_request"] = cloud.begin_work("CREATE_BASTION", KIND, row, "IN_PROGRESS", kind=_WORK)
+        row.hidden["work_request"] = cloud.begin_work("CREATE_BASTION", KIND, row, kind=_WORK)
         cloud.store.save(row)
         return row, row.hidden["work_request"]
 
     row, work_request, new = cloud.create_once(call, make)
     if new:
-        cloud.submit(f"bastion {row.id}", partial(settle, cloud, row.id))
+        cloud.submit(f"bastion {row.id}", partial(finish_change, cloud, row.id))
     return show(row, {"opc-work-request-id": work_request}, 201)
 
 
-def _bastion_body(cloud: Cloud, body: Json, name: str) -> Json:
+def _bastion_body(cloud: CloudState, body: Json, name: str) -> Json:
     subnet = cloud.related("subnet", body["targetSubnetId"])
     ocid = new_ocid(KIND)
     ip = addresses.take_private(cloud, subnet, ocid)
@@ -134,31 +136,31 @@ def _bastion_body(cloud: Cloud, body: Json, name: str) -> Json:
         "targetVcnId": subnet.body["vcnId"],
         "maxSessionsAllowed": _MAX_SESSIONS,
         "privateEndpointIpAddress": ip,
-        "lifecycleState": "CREATING",
+        "lifecycleState": LifecycleState.CREATING,
         "lifecycleDetails": "",
         "timeCreated": now,
         "timeUpdated": now,
     }
 
 
-def settle(cloud: Cloud, ocid: str) -> None:
-    """The second half of a create or a delete; also taken up again after a restart."""
+def finish_change(cloud: CloudState, ocid: str) -> None:
+    """Finish a create or a delete. A restarted server calls this again."""
     row = cloud.get(KIND, ocid)
     with cloud.store.transaction():
-        if row.state == "CREATING":
-            cloud.set_state(KIND, ocid, "ACTIVE")
-            cloud.end_work(row.hidden["work_request"], action="CREATED")
-        elif row.state == "DELETING":
+        if row.state == LifecycleState.CREATING:
+            cloud.set_state(KIND, ocid, LifecycleState.ACTIVE)
+            cloud.end_work(row.hidden["work_request"], action=WorkAction.CREATED)
+        elif row.state == LifecycleState.DELETING:
             addresses.release(cloud, ocid)
-            cloud.set_state(KIND, ocid, "DELETED", gone=True)
-            cloud.end_work(row.hidden["work_request"], action="DELETED")
+            cloud.set_state(KIND, ocid, LifecycleState.DELETED, gone=True)
+            cloud.end_work(row.hidden["work_request"], action=WorkAction.DELETED)
 
 
-def _get(cloud: Cloud, call: Call) -> Reply:
+def _get(cloud: CloudState, call: Call) -> Reply:
     return show(cloud.get(KIND, call.path["bastionId"]))
 
 
-def _list(cloud: Cloud, call: Call) -> Reply:
+def _list(cloud: CloudState, call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     rows = filtered(cloud.store.find(KIND), call, ("compartmentId", "name"))
     state = call.query.get("bastionLifecycleState")
@@ -166,51 +168,51 @@ def _list(cloud: Cloud, call: Call) -> Reply:
     return page([row for row in rows if state in (None, "", row.state) and wanted in (None, "", row.id)], call)
 
 
-def _update(cloud: Cloud, call: Call) -> Reply:
+def _update(cloud: CloudState, call: Call) -> Reply:
     body = call.body()
     _check_bastion(body)
     with cloud.store.transaction():
         row = _active(cloud, call)
         row.body.update({name: body[name] for name in _UPDATABLE if name in body}, timeUpdated=timestamp())
         cloud.store.save(row)
-        work_request = cloud.begin_work("UPDATE_BASTION", KIND, row, "IN_PROGRESS", kind=_WORK)
-        cloud.end_work(work_request, action="UPDATED")
+        work_request = cloud.begin_work("UPDATE_BASTION", KIND, row, kind=_WORK)
+        cloud.end_work(work_request, action=WorkAction.UPDATED)
     return Reply(status=202, headers={"opc-work-request-id": work_request})
 
 
-def _active(cloud: Cloud, call: Call) -> Resource:
+def _active(cloud: CloudState, call: Call) -> Resource:
     row = cloud.live(KIND, call.path["bastionId"])
     check_etag(call, row)
-    if row.state != "ACTIVE":
+    if row.state != LifecycleState.ACTIVE:
         raise incorrect_state(f"Bastion {row.id} is {row.state}")
     return row
 
 
-def _delete(cloud: Cloud, call: Call) -> Reply:
+def _delete(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         row = _active(cloud, call)
         for session in cloud.store.find(SESSION, bastionId=row.id):
             sessions.end(cloud, session.id)
-        row.hidden["work_request"] = cloud.begin_work("DELETE_BASTION", KIND, row, "IN_PROGRESS", kind=_WORK)
+        row.hidden["work_request"] = cloud.begin_work("DELETE_BASTION", KIND, row, kind=_WORK)
         cloud.store.save(row)
-        cloud.set_state(KIND, row.id, "DELETING")
-    cloud.submit(f"bastion {row.id}", partial(settle, cloud, row.id))
+        cloud.set_state(KIND, row.id, LifecycleState.DELETING)
+    cloud.submit(f"bastion {row.id}", partial(finish_change, cloud, row.id))
     return Reply(status=202, headers={"opc-work-request-id": row.hidden["work_request"]})
 
 
 # sessions
 
 
-def _create_session(cloud: Cloud, call: Call) -> Reply:
+def _create_session(cloud: CloudState, call: Call) -> Reply:
     body = call.body()
     required(body, "bastionId", "targetResourceDetails", "keyDetails")
 
     def make() -> tuple[Resource, str]:
         bastion = cloud.related(KIND, body["bastionId"])
-        if bastion.state != "ACTIVE":
+        if bastion.state != LifecycleState.ACTIVE:
             raise incorrect_state(f"Bastion {bastion.id} is {bastion.state}")
         if len(sessions.of_bastion(cloud, bastion.id)) >= _MAX_SESSIONS:
-            raise ApiError(400, "LimitExceeded", f"Bastion {bastion.id} has its {_MAX_SESSIONS} sessions")
+            raise ApiError(400, "LimitExceeded", f"Bastion {bastion.id} already has {_MAX_SESSIONS} sessions")
         longest = int(bastion.body["maxSessionTtlInSeconds"])
         ttl = _check_ttl("sessionTtlInSeconds", body.get("sessionTtlInSeconds", longest), longest)
         now = timestamp()
@@ -227,7 +229,7 @@ def _create_session(cloud: Cloud, call: Call) -> Reply:
                 "keyDetails": {"publicKeyContent": _public_key(body["keyDetails"])},
                 "sessionTtlInSeconds": ttl,
                 "sshMetadata": {},
-                "lifecycleState": "CREATING",
+                "lifecycleState": LifecycleState.CREATING,
                 "lifecycleDetails": "",
                 "timeCreated": now,
                 "timeUpdated": now,
@@ -235,7 +237,7 @@ def _create_session(cloud: Cloud, call: Call) -> Reply:
             },
             {"expires_at": time.time() + ttl},
         )
-        work_request = cloud.begin_work("CREATE_SESSION", "session", row, "IN_PROGRESS", kind=_WORK)
+        work_request = cloud.begin_work("CREATE_SESSION", "session", row, kind=_WORK)
         row.hidden["work_request"] = work_request
         cloud.store.save(row)
         return row, work_request
@@ -254,21 +256,21 @@ def _public_key(details: Json) -> str:
     except binascii.Error:
         whole = False
     if not whole:
-        raise invalid("keyDetails.publicKeyContent is no public key in OpenSSH format (RSA, ECDSA or Ed25519)")
+        raise invalid("keyDetails.publicKeyContent is not a public key in OpenSSH format (RSA, ECDSA or Ed25519)")
     return text
 
 
-def _target(cloud: Cloud, bastion: Resource, wish: Json) -> Json:
-    kind = wish.get("sessionType")
+def _target(cloud: CloudState, bastion: Resource, details: Json) -> Json:
+    kind = details.get("sessionType")
     if kind != "PORT_FORWARDING":
         raise invalid(
             f"targetResourceDetails.sessionType {kind}: the local cloud has sessions of type PORT_FORWARDING only,"
             " which need no agent on the instance"
         )
-    port = wish.get("targetResourcePort", _SSH)
+    port = details.get("targetResourcePort", _SSH)
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port <= _LAST_PORT:
         raise invalid(f"targetResourcePort {port} is not a port")
-    address, instance, name = wish.get("targetResourcePrivateIpAddress"), wish.get("targetResourceId"), None
+    address, instance, name = details.get("targetResourcePrivateIpAddress"), details.get("targetResourceId"), None
     if instance is not None:
         row = cloud.related("instance", instance)
         name, address = row.body["displayName"], address or row.hidden["ip"]
@@ -282,7 +284,7 @@ def _target(cloud: Cloud, bastion: Resource, wish: Json) -> Json:
     }
 
 
-def _in_vcn(cloud: Cloud, bastion: Resource, address: object) -> str:
+def _in_vcn(cloud: CloudState, bastion: Resource, address: object) -> str:
     block = str(cloud.get("vcn", bastion.body["targetVcnId"]).body["cidrBlock"])
     try:
         if ipaddress.IPv4Address(str(address)) in ipaddress.IPv4Network(block):
@@ -292,47 +294,47 @@ def _in_vcn(cloud: Cloud, bastion: Resource, address: object) -> str:
     raise invalid(f"targetResourcePrivateIpAddress {address} is not an address in {block}, the bastion's VCN")
 
 
-def activate(cloud: Cloud, ocid: str) -> None:
-    """Have the ssh endpoint and let the session in; also taken up again after a restart."""
+def activate(cloud: CloudState, ocid: str) -> None:
+    """Start the ssh server if needed and activate the session. A restarted server calls this again."""
     row = cloud.get(SESSION, ocid)
-    if row.state != "CREATING":
+    if row.state != LifecycleState.CREATING:
         return
     try:
-        gate = cloud.open_gate()
+        endpoint = cloud.open_ssh_endpoint()
     except GpuClusterError as error:
         log.error("session %s failed: %s", ocid, error)
         with cloud.store.transaction():
             cloud.update(SESSION, ocid, lifecycleDetails=str(error))
-            cloud.set_state(SESSION, ocid, "FAILED", gone=True)
+            cloud.set_state(SESSION, ocid, LifecycleState.FAILED, gone=True)
             cloud.end_work(row.hidden["work_request"], errors=(("InternalError", str(error)),))
         return
     target = row.body["targetResourceDetails"]
     address, port = target["targetResourcePrivateIpAddress"], target["targetResourcePort"]
-    command = f"ssh -i <privateKey> -N -L <localPort>:{address}:{port} -p {gate.port} {ocid}@{gate.host}"
+    command = f"ssh -i <privateKey> -N -L <localPort>:{address}:{port} -p {endpoint.port} {ocid}@{endpoint.host}"
     with cloud.store.transaction():
-        if cloud.get(SESSION, ocid).state != "CREATING":
+        if cloud.get(SESSION, ocid).state != LifecycleState.CREATING:
             return
         cloud.update(
-            SESSION, ocid, sshMetadata={"command": command}, bastionPublicHostKeyInfo=gate.fingerprint,
+            SESSION, ocid, sshMetadata={"command": command}, bastionPublicHostKeyInfo=endpoint.fingerprint,
             bastionUserName=ocid,
         )  # fmt: skip
-        cloud.set_state(SESSION, ocid, "ACTIVE")
-        cloud.end_work(row.hidden["work_request"], action="CREATED")
+        cloud.set_state(SESSION, ocid, LifecycleState.ACTIVE)
+        cloud.end_work(row.hidden["work_request"], action=WorkAction.CREATED)
 
 
-def _live_session(cloud: Cloud, call: Call) -> Resource:
+def _live_session(cloud: CloudState, call: Call) -> Resource:
     row = cloud.live(SESSION, call.path["sessionId"])
-    sessions.of_bastion(cloud, row.body["bastionId"])  # ends it if its time is over
+    sessions.of_bastion(cloud, row.body["bastionId"])  # ends it if it has expired
     return cloud.live(SESSION, row.id)
 
 
-def _get_session(cloud: Cloud, call: Call) -> Reply:
+def _get_session(cloud: CloudState, call: Call) -> Reply:
     row = cloud.get(SESSION, call.path["sessionId"])
     sessions.of_bastion(cloud, row.body["bastionId"])
     return show(cloud.get(SESSION, row.id))
 
 
-def _list_sessions(cloud: Cloud, call: Call) -> Reply:
+def _list_sessions(cloud: CloudState, call: Call) -> Reply:
     bastion = cloud.live(KIND, call.need("bastionId"))
     sessions.of_bastion(cloud, bastion.id)
     rows = cloud.store.find(SESSION, gone=None, bastionId=bastion.id)
@@ -341,7 +343,7 @@ def _list_sessions(cloud: Cloud, call: Call) -> Reply:
     return page(filtered(fitting, call, ("displayName",)), call)
 
 
-def _update_session(cloud: Cloud, call: Call) -> Reply:
+def _update_session(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         row = _live_session(cloud, call)
         check_etag(call, row)
@@ -350,32 +352,32 @@ def _update_session(cloud: Cloud, call: Call) -> Reply:
     return show(row)
 
 
-def _delete_session(cloud: Cloud, call: Call) -> Reply:
+def _delete_session(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         row = _live_session(cloud, call)
         check_etag(call, row)
-        work_request = cloud.begin_work("DELETE_SESSION", "session", row, "IN_PROGRESS", kind=_WORK)
+        work_request = cloud.begin_work("DELETE_SESSION", "session", row, kind=_WORK)
         sessions.end(cloud, row.id)
-        cloud.end_work(work_request, action="DELETED")
+        cloud.end_work(work_request, action=WorkAction.DELETED)
     return Reply(status=202, headers={"opc-work-request-id": work_request})
 
 
 # work requests
 
 
-def _work_request(cloud: Cloud, call: Call) -> Resource:
+def _work_request(cloud: CloudState, call: Call) -> Resource:
     row = cloud.store.get(_WORK, call.path["workRequestId"])
     if row is None:
         raise not_found("work request", call.path["workRequestId"])
     return row
 
 
-def _work_requests(cloud: Cloud, call: Call) -> Reply:
+def _work_requests(cloud: CloudState, call: Call) -> Reply:
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
     return page(cloud.store.find(_WORK, gone=None, compartmentId=compartment), call)
 
 
-def routes(cloud: Cloud) -> list[Route]:
+def routes(cloud: CloudState) -> list[Route]:
     """Bastions, sessions, work requests."""
     bastions, session, work = f"{BASTION}/bastions", f"{BASTION}/sessions", f"{BASTION}/workRequests"
     one, one_session, one_work = f"{bastions}/{{bastionId}}", f"{session}/{{sessionId}}", f"{work}/{{workRequestId}}"

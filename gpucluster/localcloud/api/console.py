@@ -1,4 +1,4 @@
-"""Console histories: what an instance had written to its console when somebody asked."""
+"""Console histories: captures of the console output of an instance."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from functools import partial
 
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.api import kinds
-from gpucluster.localcloud.api.kinds import TAGS, Kind
-from gpucluster.localcloud.cloud import Cloud, created, log
-from gpucluster.localcloud.store import Resource
-from gpucluster.localcloud.wire import CORE, Call, Reply, Route, invalid, required
+from gpucluster.localcloud.api.kinds import TAGS, ResourceKind
+from gpucluster.localcloud.state.cloud import CloudState, created, log
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
+from gpucluster.localcloud.state.store import Resource
+from gpucluster.localcloud.state.wire import CORE, Call, Reply, Route, invalid, required
 
-_KEPT = 1024 * 1024  # bytes (docs: CaptureConsoleHistory: up to a megabyte of the most recent data)
-_LENGTH = 10240  # bytes of an answer, unless told (docs: GetConsoleHistoryContent)
+_MAX_CONTENT = 1024 * 1024  # bytes (docs: CaptureConsoleHistory: up to a megabyte of the most recent data)
+_LENGTH = 10240  # default bytes of a reply (docs: GetConsoleHistoryContent)
 
-HISTORY = Kind(
+HISTORY = ResourceKind(
     "consolehistory", f"{CORE}/instanceConsoleHistories", "ConsoleHistory", "ConsoleHistories",
     "instanceConsoleHistoryId", filters=("compartmentId", "availabilityDomain", "instanceId", "lifecycleState"),
-    creatable=False, gone="DELETED", ending="DELETING",
+    creatable=False, gone=LifecycleState.DELETED, ending=LifecycleState.DELETING,
 )  # fmt: skip
 
 
-def _capture(cloud: Cloud, call: Call) -> Reply:
+def _capture(cloud: CloudState, call: Call) -> Reply:
     body = call.body()
     required(body, "instanceId")
 
@@ -29,7 +30,7 @@ def _capture(cloud: Cloud, call: Call) -> Reply:
         instance = cloud.related("instance", body["instanceId"])
         common = {name: instance.body[name] for name in ("compartmentId", "availabilityDomain")}
         tags = {name: body[name] for name in TAGS if name in body}
-        row = {**tags, **common, "instanceId": instance.id, "lifecycleState": "REQUESTED"}
+        row = {**tags, **common, "instanceId": instance.id, "lifecycleState": LifecycleState.REQUESTED}
         return cloud.new(HISTORY.name, row, {"name": instance.hidden["name"], "content": ""}), ""
 
     history, _, new = cloud.create_once(call, make)
@@ -38,22 +39,22 @@ def _capture(cloud: Cloud, call: Call) -> Reply:
     return created(history)
 
 
-def capture(cloud: Cloud, ocid: str) -> None:
-    """Read the console; also taken up again after a restart."""
+def capture(cloud: CloudState, ocid: str) -> None:
+    """Read the console. A restarted server calls this again."""
     history = cloud.get(HISTORY.name, ocid)
     try:
         written = cloud.engine.console(history.hidden["name"])
     except GpuClusterError as error:
         log.error("console history %s failed: %s", ocid, error)
-        cloud.set_state(HISTORY.name, ocid, "FAILED")
+        cloud.set_state(HISTORY.name, ocid, LifecycleState.FAILED)
         return
     with cloud.store.transaction():
-        history.hidden["content"] = written[-_KEPT:].decode(errors="replace")
+        history.hidden["content"] = written[-_MAX_CONTENT:].decode(errors="replace")
         cloud.store.save(history)
-        cloud.set_state(HISTORY.name, ocid, "SUCCEEDED")
+        cloud.set_state(HISTORY.name, ocid, LifecycleState.SUCCEEDED)
 
 
-def _content(cloud: Cloud, call: Call) -> Reply:
+def _content(cloud: CloudState, call: Call) -> Reply:
     history = cloud.live(HISTORY.name, call.path["instanceConsoleHistoryId"])
     content = str(history.hidden["content"]).encode()
     offset, length = _number(call, "offset", 0), _number(call, "length", _LENGTH)
@@ -68,7 +69,7 @@ def _number(call: Call, name: str, otherwise: int) -> int:
     return int(text)
 
 
-def routes(cloud: Cloud) -> list[Route]:
+def routes(cloud: CloudState) -> list[Route]:
     """Console histories."""
     data = f"{HISTORY.path}/{{{HISTORY.param}}}/data"
     return [

@@ -1,8 +1,8 @@
 """File storage: a file system is a directory of this machine, an export makes it visible to the instances of a VCN.
 
-`<home>/filesystems/<id>` is where a file system starts; with its first export it moves (a rename, so that mounts of it
-go on) to `<home>/exports/<vcn>/<id>`, the folder that the instances of that VCN see, beside the `index.json` that says
-which address and path leads to which directory. So it can be exported in one VCN at a time.
+A new file system is in `<home>/filesystems/<id>`. With its first export it moves to `<home>/exports/<vcn>/<id>`, the
+folder that the instances of that VCN see; it is renamed, so existing mounts continue to work. `index.json` in that
+folder maps addresses and paths to directories. So a file system can be exported in one VCN at a time.
 """
 
 from __future__ import annotations
@@ -14,16 +14,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpucluster.localcloud import addresses
 from gpucluster.localcloud.api import kinds
-from gpucluster.localcloud.api.kinds import Kind
-from gpucluster.localcloud.cloud import Cloud, ensure_private, short
-from gpucluster.localcloud.credentials import new_ocid
-from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import FILE_STORAGE, ApiError, Call, Reply, Route, conflict, filtered, invalid, page
+from gpucluster.localcloud.api.kinds import ResourceKind
+from gpucluster.localcloud.compute import addresses
+from gpucluster.localcloud.state.cloud import CloudState, ensure_private
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
+from gpucluster.localcloud.state.names import new_ocid, short
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import (
+    FILE_STORAGE,
+    ApiError,
+    Call,
+    Reply,
+    Route,
+    conflict,
+    filtered,
+    invalid,
+    page,
+)
 from gpucluster.paths import write_private
 
-_ACTIVE: dict[str, Any] = {"initial": "CREATING", "ready": "ACTIVE", "ending": "DELETING", "gone": "DELETED"}
+_ACTIVE: dict[str, Any] = {
+    "initial": LifecycleState.CREATING,
+    "ready": LifecycleState.ACTIVE,
+    "ending": LifecycleState.DELETING,
+    "gone": LifecycleState.DELETED,
+}
 # SDK: models.ClientOptions
 _OPTION: Json = {
     "source": "0.0.0.0/0",
@@ -35,36 +51,36 @@ _OPTION: Json = {
     "isAnonymousAccessAllowed": False,
     "allowedAuth": ["SYS"],
 }
-# What an export without options gets (docs: NFS Export Options).
+# The options of an export that was created without options (docs: NFS Export Options).
 _OPEN: Json = {"requirePrivilegedSourcePort": False, "identitySquash": "NONE"}
 
 
-def data_dir(cloud: Cloud, file_system: Resource) -> Path:
-    """Where the files of a file system lie now."""
+def data_dir(cloud: CloudState, file_system: Resource) -> Path:
+    """The current directory of a file system."""
     vcn = file_system.hidden.get("vcn")
     parent = cloud.exports_dir(vcn) if vcn else ensure_private(cloud.home / "filesystems")
     return parent / short(file_system.id)
 
 
-def _make_file_system(cloud: Cloud, file_system: Resource) -> None:
-    # The root of a new file system belongs to root and may be read by all, as on OCI.
+def _make_file_system(cloud: CloudState, file_system: Resource) -> None:
+    # The top directory of a new file system belongs to root and is readable by all, as on OCI.
     path = data_dir(cloud, file_system)
     path.mkdir(exist_ok=True)
     path.chmod(0o755)
 
 
-def _file_system_unused(cloud: Cloud, file_system: Resource) -> None:
+def _file_system_unused(cloud: CloudState, file_system: Resource) -> None:
     for export in cloud.store.find("export", fileSystemId=file_system.id):
         raise conflict(f"The file system {file_system.id} is referenced by the export {export.id}; delete that first")
 
 
-def _remove_file_system(cloud: Cloud, file_system: Resource) -> None:
+def _remove_file_system(cloud: CloudState, file_system: Resource) -> None:
     path = data_dir(cloud, file_system)
     if path.exists():
         shutil.rmtree(path)
 
 
-def _prepare_mount_target(cloud: Cloud, body: Json) -> Json:
+def _prepare_mount_target(cloud: CloudState, body: Json) -> Json:
     subnet = cloud.related("subnet", body["subnetId"])
     ocid = new_ocid("mounttarget")
     ip = addresses.take_private(cloud, subnet, ocid, body.pop("ipAddress", None))
@@ -87,7 +103,7 @@ def _prepare_mount_target(cloud: Cloud, body: Json) -> Json:
         {
             **common,
             "displayName": f"{body.get('displayName', 'mount target')} - export set",
-            "lifecycleState": "ACTIVE",
+            "lifecycleState": LifecycleState.ACTIVE,
             "vcnId": subnet.body["vcnId"],
             "maxFsStatBytes": 2**63 - 1,
             "maxFsStatFiles": 2**63 - 1,
@@ -104,15 +120,15 @@ def _prepare_mount_target(cloud: Cloud, body: Json) -> Json:
     }
 
 
-def _remove_mount_target(cloud: Cloud, target: Resource) -> None:
-    """Its exports, its export set and its address go with it (docs: Deleting a Mount Target).
+def _remove_mount_target(cloud: CloudState, target: Resource) -> None:
+    """Remove the exports, the export set and the address of a mount target (docs: Deleting a Mount Target).
 
-    The address goes with its VNIC, which a fault makes late.
+    The address is released with the VNIC, which a fault can delay.
     """
     for export in cloud.store.find("export", exportSetId=target.body["exportSetId"]):
         kinds.remove(cloud, EXPORT, export.id)
     with cloud.store.transaction():
-        cloud.set_state("exportset", target.body["exportSetId"], "DELETED", gone=True)
+        cloud.set_state("exportset", target.body["exportSetId"], LifecycleState.DELETED, gone=True)
     delay = cloud.faults.release_vnic({"display_name": (target.body["displayName"],)}).delay
     if delay:
         cloud.submit(f"VNIC of {target.id}", partial(addresses.release, cloud, target.id), delay)
@@ -124,7 +140,7 @@ def _elements(path: str) -> list[str]:
     return [part for part in path.split("/") if part]
 
 
-def _prepare_export(cloud: Cloud, body: Json) -> Json:
+def _prepare_export(cloud: CloudState, body: Json) -> Json:
     path = str(body["path"])
     parts = _elements(path)
     if not path.startswith("/") or path != "/" + "/".join(parts) or {".", ".."} & set(parts):
@@ -144,22 +160,22 @@ def _prepare_export(cloud: Cloud, body: Json) -> Json:
     return {**body, "exportOptions": options}
 
 
-def _update_export(_cloud: Cloud, _export: Resource, changes: Json) -> Json:
+def _update_export(_cloud: CloudState, _export: Resource, changes: Json) -> Json:
     if "exportOptions" in changes:
         changes["exportOptions"] = [{**_OPTION, **option} for option in changes["exportOptions"]]
     return changes
 
 
-def _make_export(cloud: Cloud, export: Resource) -> None:
+def _make_export(cloud: CloudState, export: Resource) -> None:
     vcn = cloud.get("exportset", export.body["exportSetId"]).body["vcnId"]
     move_into(cloud, export.body["fileSystemId"], vcn)
-    cloud.set_state("export", export.id, "ACTIVE")
+    cloud.set_state("export", export.id, LifecycleState.ACTIVE)
     publish(cloud, vcn)
 
 
-def move_into(cloud: Cloud, file_system_id: str, vcn: str) -> None:
-    """Put the directory of a file system where the instances of a VCN see it."""
-    with cloud.alone(file_system_id):
+def move_into(cloud: CloudState, file_system_id: str, vcn: str) -> None:
+    """Move the directory of a file system to the folder that the instances of a VCN see."""
+    with cloud.locked(file_system_id):
         file_system = cloud.get("filesystem", file_system_id)
         if file_system.hidden.get("vcn") == vcn:
             return
@@ -171,24 +187,24 @@ def move_into(cloud: Cloud, file_system_id: str, vcn: str) -> None:
         cloud.store.save(file_system)
 
 
-def _remove_export(cloud: Cloud, export: Resource) -> None:
+def _remove_export(cloud: CloudState, export: Resource) -> None:
     export_set = cloud.get("exportset", export.body["exportSetId"])
-    cloud.set_state("export", export.id, "DELETING")
+    cloud.set_state("export", export.id, LifecycleState.DELETING)
     publish(cloud, export_set.body["vcnId"])
 
 
-def publish(cloud: Cloud, vcn: str) -> None:
+def publish(cloud: CloudState, vcn: str) -> None:
     """Write the index.json of a VCN: {address: {path: directory}} of its active exports."""
-    with cloud.alone(vcn):
+    with cloud.locked(vcn):
         index: dict[str, dict[str, str]] = {}
         for export_set in cloud.store.find("exportset", vcnId=vcn):
-            for export in cloud.store.find("export", exportSetId=export_set.id, lifecycleState="ACTIVE"):
+            for export in cloud.store.find("export", exportSetId=export_set.id, lifecycleState=LifecycleState.ACTIVE):
                 paths = index.setdefault(export_set.hidden["ip"], {})
                 paths[export.body["path"]] = short(export.body["fileSystemId"])
         write_private(cloud.exports_dir(vcn) / "index.json", json.dumps(index, indent=1, sort_keys=True) + "\n")
 
 
-FILE_SYSTEM = Kind(
+FILE_SYSTEM = ResourceKind(
     "filesystem", f"{FILE_STORAGE}/fileSystems", "FileSystem", "FileSystems", "fileSystemId",
     required=("compartmentId", "availabilityDomain"), zoned=True,
     fields=("availabilityDomain", "kmsKeyId", "filesystemSnapshotPolicyId"),
@@ -196,26 +212,27 @@ FILE_SYSTEM = Kind(
               "lifecycleDetails": "", "replicationSourceCount": 0},
     updatable=("kmsKeyId", "filesystemSnapshotPolicyId"),
     filters=("compartmentId", "availabilityDomain", "displayName", "lifecycleState", "id"),
-    made=_make_file_system, check_delete=_file_system_unused, unmade=_remove_file_system, **_ACTIVE,
+    create_backing=_make_file_system, check_delete=_file_system_unused, remove_backing=_remove_file_system, **_ACTIVE,
 )  # fmt: skip
-MOUNT_TARGET = Kind(
+MOUNT_TARGET = ResourceKind(
     "mounttarget", f"{FILE_STORAGE}/mountTargets", "MountTarget", "MountTargets", "mountTargetId",
     required=("compartmentId", "availabilityDomain", "subnetId"), zoned=True,
     fields=("availabilityDomain", "subnetId", "hostnameLabel", "ipAddress", "nsgIds", "idmapType",
             "securityAttributes"),
     defaults={"nsgIds": [], "securityAttributes": {}}, updatable=("nsgIds", "idmapType", "securityAttributes"),
     filters=("compartmentId", "availabilityDomain", "displayName", "lifecycleState", "id", "exportSetId"),
-    prepare=_prepare_mount_target, unmade=_remove_mount_target, **_ACTIVE,
+    prepare=_prepare_mount_target, remove_backing=_remove_mount_target, **_ACTIVE,
 )  # fmt: skip
-EXPORT = Kind(
+EXPORT = ResourceKind(
     "export", f"{FILE_STORAGE}/exports", "Export", "Exports", "exportId",
     required=("exportSetId", "fileSystemId", "path"),
     fields=("exportSetId", "fileSystemId", "path", "exportOptions", "isIdmapGroupsForSysAuth"),
     defaults={"isIdmapGroupsForSysAuth": False}, updatable=("exportOptions", "isIdmapGroupsForSysAuth"),
     filters=("exportSetId", "fileSystemId", "lifecycleState", "id"), need_compartment=False,
-    prepare=_prepare_export, made=_make_export, check_update=_update_export, unmade=_remove_export, **_ACTIVE,
+    prepare=_prepare_export, create_backing=_make_export, check_update=_update_export, remove_backing=_remove_export,
+    **_ACTIVE,
 )  # fmt: skip
-EXPORT_SET = Kind(
+EXPORT_SET = ResourceKind(
     "exportset", f"{FILE_STORAGE}/exportSets", "ExportSet", "ExportSets", "exportSetId",
     updatable=("maxFsStatBytes", "maxFsStatFiles"), creatable=False, deletable=False,
     filters=("compartmentId", "availabilityDomain", "displayName", "lifecycleState", "id"),
@@ -223,7 +240,7 @@ EXPORT_SET = Kind(
 KINDS = (FILE_SYSTEM, MOUNT_TARGET, EXPORT, EXPORT_SET)
 
 
-def _list_exports(cloud: Cloud, call: Call) -> Reply:
+def _list_exports(cloud: CloudState, call: Call) -> Reply:
     if not any(call.query.get(name) for name in ("compartmentId", "exportSetId", "fileSystemId")):
         raise ApiError(400, "MissingParameter", "One of compartmentId, exportSetId and fileSystemId is required")
     rows = filtered(cloud.store.find("export"), call, EXPORT.filters)
@@ -235,7 +252,7 @@ def _list_exports(cloud: Cloud, call: Call) -> Reply:
     return page(rows, call)
 
 
-def routes(cloud: Cloud) -> list[Route]:
+def routes(cloud: CloudState) -> list[Route]:
     """File storage."""
     generic = [route for kind in KINDS for route in kinds.routes(cloud, kind) if route.operation != "ListExports"]
     return [*generic, Route("GET", EXPORT.path, "ListExports", partial(_list_exports, cloud))]

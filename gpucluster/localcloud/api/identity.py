@@ -1,53 +1,55 @@
-"""Identity: the one tenancy, its compartments, domains and regions; dynamic groups and policies, which are enforced."""
+"""Identity: the tenancy, its compartments, domains and regions; dynamic groups and policies, which are enforced."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from gpucluster.localcloud import policies
 from gpucluster.localcloud.api import kinds
-from gpucluster.localcloud.api.kinds import Kind
-from gpucluster.localcloud.authorization import law
-from gpucluster.localcloud.cloud import Cloud
-from gpucluster.localcloud.credentials import AVAILABILITY_DOMAINS, FAULT_DOMAINS, REGION
-from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import CORE, Call, Reply, Route, conflict, invalid, not_found, show
+from gpucluster.localcloud.api.kinds import ResourceKind
+from gpucluster.localcloud.auth import policies
+from gpucluster.localcloud.auth.authorization import policies_in_force
+from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
+from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS, FAULT_DOMAINS, REGION
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import CORE, Call, Reply, Route, conflict, invalid, not_found, show
 
 _REGION_KEY = "LOC"
 _NAMED = {
     "required": ("compartmentId", "name", "description"),
     "filters": ("compartmentId", "name", "lifecycleState"),
-    "initial": "ACTIVE", "ready": "ACTIVE", "ending": "DELETING", "gone": "DELETED",
+    "initial": LifecycleState.ACTIVE, "ready": LifecycleState.ACTIVE,
+    "ending": LifecycleState.DELETING, "gone": LifecycleState.DELETED,
 }  # fmt: skip
 
 
-def _unique(kind: str, cloud: Cloud, body: Json) -> Json:
+def _unique(kind: str, cloud: CloudState, body: Json) -> Json:
     if cloud.store.find(kind, name=body["name"], compartmentId=body["compartmentId"]):
         raise conflict(f"A {kind} named {body['name']} already exists in the compartment")
     return {**body, "displayName": body["name"]}
 
 
-def _empty(cloud: Cloud, compartment: Resource) -> None:
+def _empty(cloud: CloudState, compartment: Resource) -> None:
     for kind in ("compartment", "vcn", "instance", "filesystem"):
         for user in cloud.store.find(kind, compartmentId=compartment.id):
             raise conflict(f"The compartment {compartment.id} still has the {kind} {user.id}")
 
 
-COMPARTMENT = Kind(
+COMPARTMENT = ResourceKind(
     "compartment", f"{CORE}/compartments", "Compartment", "Compartments", "compartmentId",
     fields=("name", "description"), updatable=("name", "description"), prepare=partial(_unique, "compartment"),
     check_delete=_empty, **_NAMED,  # type: ignore[arg-type]
 )  # fmt: skip
 
 
-def _prepare_group(cloud: Cloud, body: Json) -> Json:
+def _prepare_group(cloud: CloudState, body: Json) -> Json:
     if body["compartmentId"] != cloud.identity.tenancy:
-        raise invalid("A dynamic group is made in the tenancy, which is its compartmentId")
+        raise invalid("The compartmentId of a dynamic group must be the tenancy")
     _readable_rule(body)
     return _unique("dynamicgroup", cloud, body)
 
 
-def _changed_group(_cloud: Cloud, _group: Resource, changes: Json) -> Json:
+def _changed_group(_cloud: CloudState, _group: Resource, changes: Json) -> Json:
     _readable_rule(changes)
     return changes
 
@@ -55,44 +57,44 @@ def _changed_group(_cloud: Cloud, _group: Resource, changes: Json) -> Json:
 def _readable_rule(body: Json) -> None:
     try:
         policies.matching_rule(str(body.get("matchingRule", "instance.id = ''")))
-    except policies.Unreadable as error:
+    except policies.PolicySyntaxError as error:
         raise invalid(f"The matching rule can't be parsed: {error}") from error
 
 
-def _prepare_policy(cloud: Cloud, body: Json) -> Json:
+def _prepare_policy(cloud: CloudState, body: Json) -> Json:
     _readable_statements(cloud, body, body["compartmentId"])
     return _unique("policy", cloud, body)
 
 
-def _changed_policy(cloud: Cloud, policy: Resource, changes: Json) -> Json:
+def _changed_policy(cloud: CloudState, policy: Resource, changes: Json) -> Json:
     if "statements" in changes:
         _readable_statements(cloud, changes, policy.body["compartmentId"])
     return changes
 
 
-def _readable_statements(cloud: Cloud, body: Json, compartment: str) -> None:
+def _readable_statements(cloud: CloudState, body: Json, compartment: str) -> None:
     if not isinstance(body.get("statements"), list) or not body["statements"]:
         raise invalid("statements must be a list of at least one statement")
     try:
-        policies.check_statements(body["statements"], compartment, law(cloud))
-    except policies.Unreadable as error:
+        policies.check_statements(body["statements"], compartment, policies_in_force(cloud))
+    except policies.PolicySyntaxError as error:
         raise invalid(str(error)) from error
 
 
-DYNAMIC_GROUP = Kind(
+DYNAMIC_GROUP = ResourceKind(
     "dynamicgroup", f"{CORE}/dynamicGroups", "DynamicGroup", "DynamicGroups", "dynamicGroupId",
     fields=("name", "description", "matchingRule"), updatable=("description", "matchingRule"),
     prepare=_prepare_group, check_update=_changed_group, **_NAMED,  # type: ignore[arg-type]
 )  # fmt: skip
-POLICY = Kind(
+POLICY = ResourceKind(
     "policy", f"{CORE}/policies", "Policy", "Policies", "policyId",
     fields=("name", "description", "statements", "versionDate"), updatable=("description", "statements", "versionDate"),
     prepare=_prepare_policy, check_update=_changed_policy, **_NAMED,  # type: ignore[arg-type]
 )  # fmt: skip
 
 
-def _domains(cloud: Cloud, call: Call) -> Reply:
-    """Never paged: the SDK's list has no `page`."""
+def _domains(cloud: CloudState, call: Call) -> Reply:
+    """The availability domains. Never paged: the SDK's list operation has no `page`."""
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
     return Reply(
         [
@@ -102,7 +104,7 @@ def _domains(cloud: Cloud, call: Call) -> Reply:
     )
 
 
-def _fault_domains(cloud: Cloud, call: Call) -> Reply:
+def _fault_domains(cloud: CloudState, call: Call) -> Reply:
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
     domain = call.need("availabilityDomain")
     if domain not in AVAILABILITY_DOMAINS:
@@ -121,8 +123,8 @@ def _fault_domains(cloud: Cloud, call: Call) -> Reply:
     )
 
 
-def _compartment(cloud: Cloud, call: Call) -> Reply:
-    """The tenancy is the root compartment, and can be read as one."""
+def _compartment(cloud: CloudState, call: Call) -> Reply:
+    """A compartment. The tenancy is the root compartment and can be read as one."""
     if call.path["compartmentId"] != cloud.identity.tenancy:
         return show(cloud.get("compartment", call.path["compartmentId"]))
     return Reply(
@@ -131,7 +133,7 @@ def _compartment(cloud: Cloud, call: Call) -> Reply:
             "compartmentId": None,
             "name": "local",
             "description": "The root compartment of the local cloud",
-            "lifecycleState": "ACTIVE",
+            "lifecycleState": LifecycleState.ACTIVE,
             "isAccessible": True,
             "freeformTags": {},
             "definedTags": {},
@@ -139,7 +141,7 @@ def _compartment(cloud: Cloud, call: Call) -> Reply:
     )
 
 
-def _tenancy(cloud: Cloud, call: Call) -> Reply:
+def _tenancy(cloud: CloudState, call: Call) -> Reply:
     if call.path["tenancyId"] != cloud.identity.tenancy:
         raise not_found("tenancy", call.path["tenancyId"])
     return Reply(
@@ -154,7 +156,7 @@ def _tenancy(cloud: Cloud, call: Call) -> Reply:
     )
 
 
-def _user(cloud: Cloud, call: Call) -> Reply:
+def _user(cloud: CloudState, call: Call) -> Reply:
     users = {user.user: user for user in cloud.identity.users}
     if call.path["userId"] not in users:
         raise not_found("user", call.path["userId"])
@@ -165,19 +167,19 @@ def _user(cloud: Cloud, call: Call) -> Reply:
             "compartmentId": cloud.identity.tenancy,
             "name": user.name,
             "description": user.description,
-            "lifecycleState": "ACTIVE",
+            "lifecycleState": LifecycleState.ACTIVE,
             "freeformTags": {},
             "definedTags": {},
         }
     )
 
 
-def _subscriptions(cloud: Cloud, call: Call) -> Reply:
+def _subscriptions(cloud: CloudState, call: Call) -> Reply:
     _tenancy(cloud, call)
     return Reply([{"regionKey": _REGION_KEY, "regionName": REGION, "status": "READY", "isHomeRegion": True}])
 
 
-def routes(cloud: Cloud) -> list[Route]:
+def routes(cloud: CloudState) -> list[Route]:
     """Identity. It has the same version in its path as the core services."""
     compartments = [route for route in kinds.routes(cloud, COMPARTMENT) if route.operation != "GetCompartment"]
     tenancy = f"{CORE}/tenancies/{{tenancyId}}"

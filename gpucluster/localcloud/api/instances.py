@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from gpucluster.localcloud import lifecycle
 from gpucluster.localcloud.api.kinds import TAGS
-from gpucluster.localcloud.api.shapes import shape_config
-from gpucluster.localcloud.cloud import Cloud, created
-from gpucluster.localcloud.launching import register
-from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import (
+from gpucluster.localcloud.compute import lifecycle
+from gpucluster.localcloud.compute.launching import register
+from gpucluster.localcloud.compute.shape_config import shape_config
+from gpucluster.localcloud.state.cloud import CloudState, created
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import (
     CORE,
     Call,
     Reply,
@@ -37,23 +38,23 @@ _FIXED_METADATA = ("ssh_authorized_keys", "user_data")
 _FILTERS = ("compartmentId", "availabilityDomain", "displayName", "lifecycleState", "capacityReservationId")
 
 
-def start_launch(cloud: Cloud, call: Call, details: Json, compute_cluster: str = "") -> Reply:
-    """Register a launch once per retry token and set it going."""
+def launch_once(cloud: CloudState, call: Call, details: Json, compute_cluster: str = "") -> Reply:
+    """Register a launch once per retry token and start it."""
     instance, work_request, new = cloud.create_once(
         call, lambda: register(cloud, details, compute_cluster=compute_cluster)
     )
     if new:
-        lifecycle.begin_launch(cloud, instance.id)
+        lifecycle.start_launch(cloud, instance.id)
     return created(instance, work_request)
 
 
-def _launch(cloud: Cloud, call: Call) -> Reply:
-    return start_launch(cloud, call, call.body(), call.headers.get("opc-compute-cluster-id", ""))
+def _launch(cloud: CloudState, call: Call) -> Reply:
+    return launch_once(cloud, call, call.body(), call.headers.get("opc-compute-cluster-id", ""))
 
 
-def _list(cloud: Cloud, call: Call) -> Reply:
+def _list(cloud: CloudState, call: Call) -> Reply:
     compartment = cloud.compartment(call.need("compartmentId"), in_body=False)
-    # Terminated instances stay listed for half a day, as on OCI.
+    # Terminated instances stay in the list for half a day, as on OCI.
     if newest_first(call) and not call.stale_seconds:
         fields = {name: call.query[name] for name in _FILTERS if call.query.get(name)}
         of_cluster = call.query.get("computeClusterId")
@@ -71,7 +72,7 @@ def _list(cloud: Cloud, call: Call) -> Reply:
 
 
 def _as_of(rows: list[Resource], when: float) -> list[Resource]:
-    """The instances that there were then, in the states that they were in."""
+    """The instances that existed at that time, with the states of that time."""
     found = []
     for row in rows:
         states = [state for since, state in row.hidden.get("states", []) if since <= when]
@@ -81,17 +82,17 @@ def _as_of(rows: list[Resource], when: float) -> list[Resource]:
     return found
 
 
-def _details(cloud: Cloud, call: Call) -> Json:
-    """Of an instance that the path names: its own details."""
+def _details(cloud: CloudState, call: Call) -> Json:
+    """The body of the instance that the path names, for faults."""
     row = cloud.store.get("instance", call.path["instanceId"])
     return row.body if row else {}
 
 
-def _get(cloud: Cloud, call: Call) -> Reply:
+def _get(cloud: CloudState, call: Call) -> Reply:
     return show(cloud.get("instance", call.path["instanceId"]))
 
 
-def _update(cloud: Cloud, call: Call) -> Reply:
+def _update(cloud: CloudState, call: Call) -> Reply:
     body = call.body()
     with cloud.store.transaction():
         instance = cloud.live("instance", call.path["instanceId"])
@@ -110,48 +111,48 @@ def _update(cloud: Cloud, call: Call) -> Reply:
     return show(instance)
 
 
-def _check_metadata(instance: Resource, wished: Json) -> None:
+def _check_metadata(instance: Resource, wanted: Json) -> None:
     now: Json = instance.body["metadata"]
     for name in _FIXED_METADATA:
-        if wished.get(name) != now.get(name):
+        if wanted.get(name) != now.get(name):
             raise invalid(f"metadata.{name} can't be changed after the launch")
 
 
-def _terminate(cloud: Cloud, call: Call) -> Reply:
+def _terminate(cloud: CloudState, call: Call) -> Reply:
     keep = call.query.get("preserveBootVolume", "false").lower() == "true"
     with cloud.store.transaction():
         instance = cloud.live("instance", call.path["instanceId"])
         check_etag(call, instance)
-        # Asking again is fine, and tries again where the engine failed the first time.
-        if instance.state == "TERMINATING":
+        # A repeated request is accepted, and tries again if the engine failed the first time.
+        if instance.state == LifecycleState.TERMINATING:
             work_request = str(instance.hidden.get("end_work_request", ""))
         else:
-            work_request = lifecycle.begin_termination(cloud, instance, preserve_boot_volume=keep)
-    lifecycle.end_in_background(cloud, instance.id)
+            work_request = lifecycle.mark_terminating(cloud, instance, preserve_boot_volume=keep)
+    lifecycle.start_termination(cloud, instance.id)
     return Reply(status=204, headers={"opc-work-request-id": work_request} if work_request else {})
 
 
-def _action(cloud: Cloud, call: Call) -> Reply:
+def _action(cloud: CloudState, call: Call) -> Reply:
     action = call.need("action").upper()
     if action not in lifecycle.ACTIONS:
         raise invalid(f"action {action} is not one of {', '.join(lifecycle.ACTIONS)}")
-    needed, passing, _ = lifecycle.ACTIONS[action]
+    required_state, transition, _ = lifecycle.ACTIONS[action]
     with cloud.store.transaction():
         instance = cloud.live("instance", call.path["instanceId"])
         check_etag(call, instance)
-        if instance.state == passing:
+        if instance.state == transition:
             return show(instance)
-        if instance.state != needed:
-            raise incorrect_state(f"Instance {instance.id} is {instance.state}; {action} needs {needed}")
+        if instance.state != required_state:
+            raise incorrect_state(f"Instance {instance.id} is {instance.state}; {action} needs {required_state}")
         instance.hidden["action"] = action
         cloud.store.save(instance)
-        work_request = cloud.begin_work("InstanceAction", "instance", instance, "IN_PROGRESS")
-        instance = cloud.set_state("instance", instance.id, passing)
-    cloud.submit(f"{action} {instance.id}", lambda: lifecycle.act(cloud, instance.id, work_request))
+        work_request = cloud.begin_work("InstanceAction", "instance", instance)
+        instance = cloud.set_state("instance", instance.id, transition)
+    cloud.submit(f"{action} {instance.id}", lambda: lifecycle.run_action(cloud, instance.id, work_request))
     return show(instance, {"opc-work-request-id": work_request})
 
 
-def _work_requests(cloud: Cloud, call: Call) -> Reply:
+def _work_requests(cloud: CloudState, call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     rows = cloud.store.find("coreservicesworkrequest", gone=None)
     wanted = call.query.get("resourceId")
@@ -160,26 +161,26 @@ def _work_requests(cloud: Cloud, call: Call) -> Reply:
     return page(rows, call)
 
 
-def _work_request(cloud: Cloud, call: Call) -> Resource:
+def _work_request(cloud: CloudState, call: Call) -> Resource:
     row = cloud.store.get("coreservicesworkrequest", call.path["workRequestId"])
     if row is None:
         raise not_found("work request", call.path["workRequestId"])
     return row
 
 
-def _work_request_errors(cloud: Cloud, call: Call) -> Reply:
+def _work_request_errors(cloud: CloudState, call: Call) -> Reply:
     return Reply(_work_request(cloud, call).hidden["errors"])
 
 
-def _work_request_logs(cloud: Cloud, call: Call) -> Reply:
+def _work_request_logs(cloud: CloudState, call: Call) -> Reply:
     row = _work_request(cloud, call)
     return Reply(
         [{"message": f"{row.body['operationType']} {row.body['status']}", "timestamp": row.body["timeStarted"]}]
     )
 
 
-def routes(cloud: Cloud) -> list[Route]:
-    """Instances and work requests (on the wire both belong to the core services)."""
+def routes(cloud: CloudState) -> list[Route]:
+    """Instances and work requests; both belong to the core services of the API."""
     one, work = f"{CORE}/instances/{{instanceId}}", f"{CORE}/workRequests"
     details = partial(_details, cloud)
     return [

@@ -1,4 +1,4 @@
-"""Create, get, list, update and delete for all resources that differ only in their fields and a few checks."""
+"""Create, get, list, update and delete for resources that differ only in their fields and a few checks."""
 
 from __future__ import annotations
 
@@ -6,48 +6,52 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpucluster.localcloud import limits
-from gpucluster.localcloud.cloud import Cloud, check_domain, created
-from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import ApiError, Call, Reply, Route, check_etag, filtered, page, required, show
+from gpucluster.localcloud.compute import service_limits
+from gpucluster.localcloud.state.cloud import CloudState, created
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
+from gpucluster.localcloud.state.region import check_domain
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import ApiError, Call, Reply, Route, check_etag, filtered, page, required, show
 
 TAGS = ("displayName", "freeformTags", "definedTags")
 
 
-def _same(_cloud: Cloud, body: Json) -> Json:
+def _same(_cloud: CloudState, body: Json) -> Json:
     return body
 
 
-def _nothing(_cloud: Cloud, _resource: Resource) -> None:
-    """Most kinds need nothing here."""
+def _nothing(_cloud: CloudState, _resource: Resource) -> None:
+    """The default: do nothing."""
 
 
-def _any_change(_cloud: Cloud, _resource: Resource, changes: Json) -> Json:
+def _any_change(_cloud: CloudState, _resource: Resource, changes: Json) -> Json:
     return changes
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What sets one kind of resource apart.
+class ResourceKind:
+    """The description of one kind of resource.
 
     Attributes:
         name: the OCID's type, also the kind of its rows.
         path: the collection, with the API's version.
         noun: as in the SDK's operations (CreateVcn); `nouns` its plural.
         param: name of the id in the path, as the SDK calls it.
-        fields: what a create may set beside tags and display name; `required` and `defaults` among them.
-        updatable: what an update may set beside tags and display name.
-        filters: query parameters of the list that equal members of the body.
-        initial: state right after the create is committed; `ready` when `made` is done, `gone` at the end.
-        need_compartment: the list must name one.
-        collection: the list is {"items": [...]}, as the newer operations of OCI answer, and no bare array.
+        fields: what a create may set besides tags and display name; includes `required` and `defaults`.
+        updatable: what an update may set besides tags and display name.
+        filters: query parameters of the list that are compared with members of the body.
+        initial: state after the commit of the create; `ready` is the state after `create_backing`, `ending` during the
+            delete, `gone` at its end. None for `initial` and `ready`: the kind has no life cycle.
+        zoned: each resource is in an availability domain.
+        need_compartment: a list must name a compartment.
+        collection: the list is {"items": [...]}, as in the newer operations of OCI, and not a bare array.
         prepare: completes and checks the body, in the transaction of the create.
-        made: makes what stands behind the row, after the commit; if it fails, the row is dropped.
-        check_update: checks changes and may complete them, in the transaction.
-        check_delete: refuses with 409 while in use, in the transaction.
-        unmade: removes what stands behind the row; runs again after a crash.
-        view: what the list shows of a row.
-        shown: what a get shows of a row, where that is counted anew each time.
+        create_backing: creates the resource behind the row, after the commit; if it fails, the row is dropped.
+        check_update: checks and completes changes, in the transaction.
+        check_delete: raises 409 while the resource is in use, in the transaction.
+        remove_backing: removes the resource behind the row; runs again after a crash.
+        summary: what the list shows of a row.
+        detail: what a get shows of a row, if it has values that are counted for each request.
     """
 
     name: str
@@ -60,25 +64,25 @@ class Kind:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     updatable: tuple[str, ...] = ()
     filters: tuple[str, ...] = ("compartmentId", "displayName", "lifecycleState")
-    initial: str = "AVAILABLE"
-    ready: str = "AVAILABLE"
-    ending: str = "TERMINATING"
-    gone: str = "TERMINATED"
+    initial: LifecycleState | None = LifecycleState.AVAILABLE
+    ready: LifecycleState | None = LifecycleState.AVAILABLE
+    ending: LifecycleState = LifecycleState.TERMINATING
+    gone: LifecycleState = LifecycleState.TERMINATED
     zoned: bool = False
     creatable: bool = True
     deletable: bool = True
     need_compartment: bool = True
     collection: bool = False
-    prepare: Callable[[Cloud, Json], Json] = _same
-    made: Callable[[Cloud, Resource], None] = _nothing
-    check_update: Callable[[Cloud, Resource, Json], Json] = _any_change
-    check_delete: Callable[[Cloud, Resource], None] = _nothing
-    unmade: Callable[[Cloud, Resource], None] = _nothing
-    view: Callable[[Resource], Json] = lambda resource: resource.body
-    shown: Callable[[Cloud, Resource], Json] = lambda _cloud, resource: resource.body
+    prepare: Callable[[CloudState, Json], Json] = _same
+    create_backing: Callable[[CloudState, Resource], None] = _nothing
+    check_update: Callable[[CloudState, Resource, Json], Json] = _any_change
+    check_delete: Callable[[CloudState, Resource], None] = _nothing
+    remove_backing: Callable[[CloudState, Resource], None] = _nothing
+    summary: Callable[[Resource], Json] = lambda resource: resource.body
+    detail: Callable[[CloudState, Resource], Json] = lambda _cloud, resource: resource.body
 
 
-def routes(cloud: Cloud, kind: Kind) -> list[Route]:
+def routes(cloud: CloudState, kind: ResourceKind) -> list[Route]:
     """The operations of one kind."""
     one = f"{kind.path}/{{{kind.param}}}"
     found = [
@@ -93,8 +97,8 @@ def routes(cloud: Cloud, kind: Kind) -> list[Route]:
     return found
 
 
-def add(cloud: Cloud, kind: Kind, body: Json) -> Resource:
-    """Insert a row of a kind as its create would; for things that come with another (a VCN's route table)."""
+def add(cloud: CloudState, kind: ResourceKind, body: Json) -> Resource:
+    """Insert a row as the create of its kind does; for resources that come with another (a VCN's route table)."""
     if "compartmentId" in kind.required:
         cloud.compartment(body.get("compartmentId"))
     wanted = {name: body[name] for name in (*TAGS, "compartmentId", *kind.fields) if name in body}
@@ -104,55 +108,55 @@ def add(cloud: Cloud, kind: Kind, body: Json) -> Resource:
     return cloud.new(kind.name, full)
 
 
-def finish(cloud: Cloud, kind: Kind, resource: Resource) -> Resource:
-    """Make what stands behind a fresh row and call it ready."""
+def finish(cloud: CloudState, kind: ResourceKind, resource: Resource) -> Resource:
+    """Create the resource behind a new row and set it to ready."""
     try:
-        kind.made(cloud, resource)
+        kind.create_backing(cloud, resource)
     except ApiError:
         cloud.store.drop(resource.id)
         raise
-    if kind.ready != kind.initial:
+    if kind.ready is not None and kind.ready != kind.initial:
         return cloud.set_state(kind.name, resource.id, kind.ready)
     return cloud.get(kind.name, resource.id)
 
 
-def remove(cloud: Cloud, kind: Kind, ocid: str) -> None:
-    """The second half of a delete: take away what stands behind the row; safe to run again."""
+def remove(cloud: CloudState, kind: ResourceKind, ocid: str) -> None:
+    """Finish a delete: remove the resource behind the row. Safe to repeat."""
     resource = cloud.get(kind.name, ocid)
-    kind.unmade(cloud, resource)
+    kind.remove_backing(cloud, resource)
     if resource.state:
         cloud.set_state(kind.name, ocid, kind.gone, gone=True)
     else:
         cloud.store.drop(ocid)
 
 
-def _create(cloud: Cloud, kind: Kind, call: Call) -> Reply:
+def _create(cloud: CloudState, kind: ResourceKind, call: Call) -> Reply:
     body = call.body()
     required(body, *kind.required)
     if kind.zoned:
         check_domain(body)
 
     def make() -> tuple[Resource, str]:
-        limits.take_one(cloud, kind.name, body.get("availabilityDomain", ""))
+        service_limits.check_one_more(cloud, kind.name, body.get("availabilityDomain", ""))
         return add(cloud, kind, body), ""
 
     resource, _, new = cloud.create_once(call, make)
     return created(finish(cloud, kind, resource) if new else resource)
 
 
-def _get(cloud: Cloud, kind: Kind, call: Call) -> Reply:
+def _get(cloud: CloudState, kind: ResourceKind, call: Call) -> Reply:
     resource = cloud.get(kind.name, call.path[kind.param])
-    return Reply(kind.shown(cloud, resource), headers={"etag": resource.etag})
+    return Reply(kind.detail(cloud, resource), headers={"etag": resource.etag})
 
 
-def _list(cloud: Cloud, kind: Kind, call: Call) -> Reply:
+def _list(cloud: CloudState, kind: ResourceKind, call: Call) -> Reply:
     if kind.need_compartment:
         cloud.compartment(call.need("compartmentId"), in_body=False)
-    reply = page(filtered(cloud.store.find(kind.name), call, kind.filters), call, view=kind.view)
+    reply = page(filtered(cloud.store.find(kind.name), call, kind.filters), call, view=kind.summary)
     return replace(reply, body={"items": reply.body}) if kind.collection else reply
 
 
-def _update(cloud: Cloud, kind: Kind, call: Call) -> Reply:
+def _update(cloud: CloudState, kind: ResourceKind, call: Call) -> Reply:
     body = call.body()
     with cloud.store.transaction():
         resource = cloud.live(kind.name, call.path[kind.param])
@@ -163,7 +167,7 @@ def _update(cloud: Cloud, kind: Kind, call: Call) -> Reply:
     return show(resource)
 
 
-def _delete(cloud: Cloud, kind: Kind, call: Call) -> Reply:
+def _delete(cloud: CloudState, kind: ResourceKind, call: Call) -> Reply:
     with cloud.store.transaction():
         resource = cloud.live(kind.name, call.path[kind.param])
         check_etag(call, resource)

@@ -6,20 +6,22 @@ import math
 from collections.abc import Mapping
 from functools import partial
 
-from gpucluster.localcloud import limits
-from gpucluster.localcloud.cloud import Cloud, check_domain
-from gpucluster.localcloud.limits import Limit
-from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import LIMITS, QUOTAS, ApiError, Call, Reply, Route, invalid, not_found, page
+from gpucluster.localcloud.compute import service_limits
+from gpucluster.localcloud.compute.service_limits import ServiceLimit
+from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
+from gpucluster.localcloud.state.region import check_domain
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import LIMITS, QUOTAS, ApiError, Call, Reply, Route, invalid, not_found, page
 
 _QUOTA_ID = "ocid1.quota.local..limitsjson"
 
 
-def _compartment(cloud: Cloud, call: Call) -> str:
+def _compartment(cloud: CloudState, call: Call) -> str:
     return cloud.compartment(call.need("compartmentId"), in_body=False)
 
 
-def _root(cloud: Cloud, call: Call) -> None:
+def _root(cloud: CloudState, call: Call) -> None:
     if _compartment(cloud, call) != cloud.identity.tenancy:
         raise invalid("compartmentId must be the root compartment")
 
@@ -28,26 +30,26 @@ def _rows(bodies: list[Json]) -> list[Resource]:
     return [Resource(str(number), "limit", body, seq=number) for number, body in enumerate(bodies, start=1)]
 
 
-def _services(cloud: Cloud, call: Call) -> Reply:
+def _services(cloud: CloudState, call: Call) -> Reply:
     _root(cloud, call)
-    bodies = [{"name": name, "description": text} for name, text in limits.SERVICES.items()]
+    bodies = [{"name": name, "description": text} for name, text in service_limits.SERVICES.items()]
     return page(_rows(bodies), call)
 
 
-def _wanted(call: Call) -> list[Limit]:
+def _wanted(call: Call) -> list[ServiceLimit]:
     service, name = call.query.get("serviceName"), call.query.get("name")
     return [
         limit
-        for limit in limits.known().values()
+        for limit in service_limits.all_limits().values()
         if service in (None, "", limit.service) and name in (None, "", limit.name)
     ]
 
 
-def _scope(limit: Limit) -> str:
+def _scope(limit: ServiceLimit) -> str:
     return "AD" if limit.by_domain else "REGION"
 
 
-def _definitions(cloud: Cloud, call: Call) -> Reply:
+def _definitions(cloud: CloudState, call: Call) -> Reply:
     _root(cloud, call)
     bodies = [
         {
@@ -66,9 +68,9 @@ def _definitions(cloud: Cloud, call: Call) -> Reply:
     return page(_rows(bodies), call)
 
 
-def _values(cloud: Cloud, call: Call) -> Reply:
+def _values(cloud: CloudState, call: Call) -> Reply:
     _root(cloud, call)
-    if call.need("serviceName") not in limits.SERVICES:
+    if call.need("serviceName") not in service_limits.SERVICES:
         raise not_found("service", call.query["serviceName"])
     scope, domain = call.query.get("scopeType"), call.query.get("availabilityDomain")
     bodies = [
@@ -76,7 +78,7 @@ def _values(cloud: Cloud, call: Call) -> Reply:
             "name": limit.name,
             "scopeType": _scope(limit),
             "availabilityDomain": where or None,
-            "value": limits.value(cloud, limit, where),
+            "value": service_limits.value(cloud, limit, where),
         }
         for limit in _wanted(call)
         for where in limit.domains
@@ -85,9 +87,9 @@ def _values(cloud: Cloud, call: Call) -> Reply:
     return page(_rows(bodies), call)
 
 
-def _availability(cloud: Cloud, call: Call) -> Reply:
+def _availability(cloud: CloudState, call: Call) -> Reply:
     _compartment(cloud, call)
-    limit = limits.known().get(call.path["limitName"])
+    limit = service_limits.all_limits().get(call.path["limitName"])
     if limit is None or limit.service != call.path["serviceName"]:
         raise not_found("limit", f"{call.path['serviceName']} {call.path['limitName']}")
     domain = call.query.get("availabilityDomain", "")
@@ -96,8 +98,8 @@ def _availability(cloud: Cloud, call: Call) -> Reply:
     elif domain:
         raise invalid(f"The limit {limit.name} has no availability domain")
     used = limit.used(cloud, domain)
-    quota = limits.quota(cloud, limit, domain)
-    most = min(limits.value(cloud, limit, domain), limits.LARGE if quota is None else quota)
+    quota = service_limits.quota(cloud, limit, domain)
+    most = min(service_limits.value(cloud, limit, domain), service_limits.LARGE if quota is None else quota)
     return Reply(
         {
             "used": math.ceil(used),
@@ -111,16 +113,16 @@ def _availability(cloud: Cloud, call: Call) -> Reply:
 
 def _statements(quotas: Mapping[str, object]) -> list[str]:
     found = []
-    for name, wish in quotas.items():
-        places = wish.items() if isinstance(wish, Mapping) else [("", wish)]
+    for name, setting in quotas.items():
+        places = setting.items() if isinstance(setting, Mapping) else [("", setting)]
         for domain, value in places:
             where = f" where request.ad = '{domain}'" if domain else ""
-            found.append(f"Set {limits.known()[name].service} quota {name} to {value} in tenancy{where}")
+            found.append(f"Set {service_limits.all_limits()[name].service} quota {name} to {value} in tenancy{where}")
     return found
 
 
-def _quota(cloud: Cloud) -> Json | None:
-    quotas = limits.quotas(cloud)
+def _quota(cloud: CloudState) -> Json | None:
+    quotas = service_limits.quotas(cloud)
     if not quotas:
         return None
     return {
@@ -128,7 +130,7 @@ def _quota(cloud: Cloud) -> Json | None:
         "compartmentId": cloud.identity.tenancy,
         "name": "limits-json",
         "description": "The quotas of limits.json",
-        "lifecycleState": "ACTIVE",
+        "lifecycleState": LifecycleState.ACTIVE,
         "timeCreated": "2025-01-01T00:00:00.000Z",
         "locks": [],
         "freeformTags": {},
@@ -137,21 +139,21 @@ def _quota(cloud: Cloud) -> Json | None:
     }
 
 
-def _list_quotas(cloud: Cloud, call: Call) -> Reply:
+def _list_quotas(cloud: CloudState, call: Call) -> Reply:
     _compartment(cloud, call)
     quota = _quota(cloud)
     summaries = [{name: value for name, value in quota.items() if name != "statements"}] if quota else []
     return page(_rows(summaries), call)
 
 
-def _get_quota(cloud: Cloud, call: Call) -> Reply:
+def _get_quota(cloud: CloudState, call: Call) -> Reply:
     quota = _quota(cloud)
     if quota is None or call.path["quotaId"] != quota["id"]:
         raise ApiError(404, "NotAuthorizedOrNotFound", f"There is no quota {call.path['quotaId']}")
     return Reply(quota)
 
 
-def routes(cloud: Cloud) -> list[Route]:
+def routes(cloud: CloudState) -> list[Route]:
     """Limits and quotas; all are read here and written in limits.json."""
     available = f"{LIMITS}/services/{{serviceName}}/limits/{{limitName}}/resourceAvailability"
     return [

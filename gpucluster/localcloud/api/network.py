@@ -1,7 +1,7 @@
 """Core networking: VCNs, subnets, gateways, route tables, security lists and groups, DHCP options.
 
-A VCN is a network of the engine; everything else here is kept and shown but enforces nothing on this machine
-(packets are neither routed by our route tables nor filtered by our rules).
+A VCN is a network of the engine. Everything else is stored and shown but has no effect on this machine: packets are
+neither routed by these route tables nor filtered by these rules.
 """
 
 from __future__ import annotations
@@ -12,18 +12,14 @@ from typing import Any
 
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.api import kinds, security
-from gpucluster.localcloud.api.kinds import Kind
-from gpucluster.localcloud.cloud import Cloud, network_name
-from gpucluster.localcloud.credentials import new_ocid
-from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import CORE, Route, conflict, invalid
+from gpucluster.localcloud.api.kinds import ResourceKind
+from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
+from gpucluster.localcloud.state.names import network_name, new_ocid
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import CORE, Route, conflict, invalid
 
 IPv4 = ipaddress.IPv4Network
-
-
-def gateway_address(vcn: Resource) -> str:
-    """Where the host stands in a VCN: the first address of its CIDR."""
-    return str(IPv4(vcn.body["cidrBlock"])[1])
 
 
 def _in_use(resource: Resource, by: Resource) -> Exception:
@@ -36,7 +32,7 @@ def _in_use(resource: Resource, by: Resource) -> Exception:
 # VCN
 
 
-def _prepare_vcn(cloud: Cloud, body: Json) -> Json:
+def _prepare_vcn(cloud: CloudState, body: Json) -> Json:
     blocks = body.get("cidrBlocks") or [body.pop("cidrBlock", None)]
     parsed = [security.cidr(block) for block in blocks]
     if len(parsed) != 1:
@@ -50,18 +46,18 @@ def _prepare_vcn(cloud: Cloud, body: Json) -> Json:
     }
 
 
-def _make_vcn(cloud: Cloud, vcn: Resource) -> None:
+def _make_vcn(cloud: CloudState, vcn: Resource) -> None:
     if "defaultRouteTableId" not in vcn.body:
         _add_defaults(cloud, vcn)
     create_network(cloud, vcn)
 
 
-def _add_defaults(cloud: Cloud, vcn: Resource) -> None:
+def _add_defaults(cloud: CloudState, vcn: Resource) -> None:
     with cloud.store.transaction():
         common = {"compartmentId": vcn.body["compartmentId"], "vcnId": vcn.id}
         name = vcn.body["displayName"]
         ssh = {"protocol": "6", "source": "0.0.0.0/0", "tcpOptions": {"destinationPortRange": {"min": 22, "max": 22}}}
-        defaults: dict[str, tuple[Kind, Json]] = {
+        defaults: dict[str, tuple[ResourceKind, Json]] = {
             "defaultRouteTableId": (ROUTE_TABLE, {"displayName": f"Default Route Table for {name}"}),
             "defaultSecurityListId": (
                 SECURITY_LIST,
@@ -77,17 +73,17 @@ def _add_defaults(cloud: Cloud, vcn: Resource) -> None:
         cloud.update("vcn", vcn.id, **members)
 
 
-def create_network(cloud: Cloud, vcn: Resource) -> None:
-    """Make the engine's network of a VCN; also after a restart that finds it missing."""
+def create_network(cloud: CloudState, vcn: Resource) -> None:
+    """Create the engine's network of a VCN."""
     try:
         cloud.engine.create_network(network_name(vcn.id), vcn.body["cidrBlock"], cloud.labels(vcn.id))
     except GpuClusterError as error:
         _remove_defaults(cloud, vcn)
-        raise invalid(f"This machine can't make the network {vcn.body['cidrBlock']}: {error}") from error
+        raise invalid(f"This machine can't create the network {vcn.body['cidrBlock']}: {error}") from error
     cloud.networks_changed()
 
 
-def _defaults(cloud: Cloud, vcn: Resource) -> list[Resource]:
+def _defaults(cloud: CloudState, vcn: Resource) -> list[Resource]:
     return [
         item
         for kind in (ROUTE_TABLE, SECURITY_LIST, DHCP_OPTIONS)
@@ -100,22 +96,22 @@ def _defaults(cloud: Cloud, vcn: Resource) -> list[Resource]:
 _DEFAULT_MEMBERS = ("defaultRouteTableId", "defaultSecurityListId", "defaultDhcpOptionsId")
 
 
-def _remove_defaults(cloud: Cloud, vcn: Resource) -> None:
+def _remove_defaults(cloud: CloudState, vcn: Resource) -> None:
     fresh = cloud.get("vcn", vcn.id)
     with cloud.store.transaction():
         for item in _defaults(cloud, fresh):
-            cloud.set_state(item.kind, item.id, "TERMINATED", gone=True)
+            cloud.set_state(item.kind, item.id, LifecycleState.TERMINATED, gone=True)
 
 
-def _check_delete_vcn(cloud: Cloud, vcn: Resource) -> None:
-    kept = {vcn.body.get(member) for member in _DEFAULT_MEMBERS}
+def _check_delete_vcn(cloud: CloudState, vcn: Resource) -> None:
+    defaults = {vcn.body.get(member) for member in _DEFAULT_MEMBERS}
     for kind in (SUBNET, *_GATEWAYS, NSG, ROUTE_TABLE, SECURITY_LIST, DHCP_OPTIONS):
         for user in cloud.store.find(kind.name, vcnId=vcn.id):
-            if user.id not in kept:
+            if user.id not in defaults:
                 raise _in_use(vcn, user)
 
 
-def _unmake_vcn(cloud: Cloud, vcn: Resource) -> None:
+def _remove_vcn_network(cloud: CloudState, vcn: Resource) -> None:
     cloud.engine.remove_network(network_name(vcn.id))
     cloud.drop_exports_dir(vcn.id)
     _remove_defaults(cloud, vcn)
@@ -125,7 +121,7 @@ def _unmake_vcn(cloud: Cloud, vcn: Resource) -> None:
 # subnets
 
 
-def _prepare_subnet(cloud: Cloud, body: Json) -> Json:
+def _prepare_subnet(cloud: CloudState, body: Json) -> Json:
     vcn = cloud.related("vcn", body["vcnId"])
     block = security.cidr(body.get("cidrBlock") or next(iter(body.get("ipv4CidrBlocks") or []), None))
     if not block.subnet_of(IPv4(vcn.body["cidrBlock"])):
@@ -147,7 +143,7 @@ def _prepare_subnet(cloud: Cloud, body: Json) -> Json:
         "cidrBlock": str(block),
         "ipv4CidrBlocks": [str(block)],
         "ipv6CidrBlocks": [],
-        # OCI keeps the two equal: both say that no VNIC here has a public address.
+        # On OCI these two are always equal: no VNIC of the subnet has a public address.
         "prohibitPublicIpOnVnic": private,
         "prohibitInternetIngress": private,
         "virtualRouterIp": str(block[1]),
@@ -159,7 +155,7 @@ def _prepare_subnet(cloud: Cloud, body: Json) -> Json:
     return full
 
 
-def _check_subnet_refs(cloud: Cloud, body: Json) -> None:
+def _check_subnet_refs(cloud: CloudState, body: Json) -> None:
     refs = [("routetable", body.get("routeTableId")), ("dhcpoptions", body.get("dhcpOptionsId"))]
     refs += [("securitylist", ocid) for ocid in body.get("securityListIds") or []]
     for kind, ocid in refs:
@@ -167,14 +163,14 @@ def _check_subnet_refs(cloud: Cloud, body: Json) -> None:
             raise invalid(f"{kind} {ocid} is not in VCN {body['vcnId']}")
 
 
-def _update_subnet(cloud: Cloud, subnet: Resource, changes: Json) -> Json:
+def _update_subnet(cloud: CloudState, subnet: Resource, changes: Json) -> Json:
     _check_subnet_refs(cloud, {"vcnId": subnet.body["vcnId"], **changes})
     if changes.get("cidrBlock", subnet.body["cidrBlock"]) != subnet.body["cidrBlock"]:
         raise invalid("The local cloud does not change the CIDR of a subnet")
     return changes
 
 
-def _check_delete_subnet(cloud: Cloud, subnet: Resource) -> None:
+def _check_delete_subnet(cloud: CloudState, subnet: Resource) -> None:
     for address in cloud.store.find("privateip", subnetId=subnet.id):
         raise conflict(
             f"The Subnet {subnet.id} references the VNIC {address.body.get('vnicId') or address.id}."
@@ -182,7 +178,7 @@ def _check_delete_subnet(cloud: Cloud, subnet: Resource) -> None:
         )
 
 
-def _not_used_by_subnets(member: str, cloud: Cloud, resource: Resource) -> None:
+def _not_used_by_subnets(member: str, cloud: CloudState, resource: Resource) -> None:
     for subnet in cloud.store.find("subnet", vcnId=resource.body["vcnId"]):
         value = subnet.body.get(member)
         if resource.id == value or (isinstance(value, list) and resource.id in value):
@@ -195,38 +191,38 @@ def _not_used_by_subnets(member: str, cloud: Cloud, resource: Resource) -> None:
 # gateways, tables, lists
 
 
-def _in_vcn(cloud: Cloud, body: Json) -> Json:
+def _in_vcn(cloud: CloudState, body: Json) -> Json:
     cloud.related("vcn", body["vcnId"])
     return body
 
 
-def _prepare_internet_gateway(cloud: Cloud, body: Json) -> Json:
+def _prepare_internet_gateway(cloud: CloudState, body: Json) -> Json:
     others = cloud.store.find("internetgateway", vcnId=body["vcnId"])
     if others:
-        # OCI allows one internet gateway a VCN (docs: Internet Gateway).
+        # OCI allows one internet gateway for each VCN (docs: Internet Gateway).
         raise conflict(f"The VCN {body['vcnId']} already has an internet gateway: {others[0].id}")
     return _in_vcn(cloud, body)
 
 
-def _prepare_nat_gateway(cloud: Cloud, body: Json) -> Json:
+def _prepare_nat_gateway(cloud: CloudState, body: Json) -> Json:
     return {**_in_vcn(cloud, body), "natIp": "203.0.113.250", "publicIpId": new_ocid("publicip")}
 
 
-def _prepare_service_gateway(cloud: Cloud, body: Json) -> Json:
+def _prepare_service_gateway(cloud: CloudState, body: Json) -> Json:
     return {**_in_vcn(cloud, body), "services": security.checked_services(body["services"])}
 
 
-def _update_service_gateway(_cloud: Cloud, _resource: Resource, changes: Json) -> Json:
+def _update_service_gateway(_cloud: CloudState, _resource: Resource, changes: Json) -> Json:
     return {**changes, "services": security.checked_services(changes["services"])} if "services" in changes else changes
 
 
-def _not_routed_to(cloud: Cloud, gateway: Resource) -> None:
+def _not_routed_to(cloud: CloudState, gateway: Resource) -> None:
     for table in cloud.store.find("routetable", vcnId=gateway.body["vcnId"]):
         if any(rule.get("networkEntityId") == gateway.id for rule in table.body["routeRules"]):
             raise _in_use(gateway, table)
 
 
-def _routes(cloud: Cloud, body: Json) -> Json:
+def _routes(cloud: CloudState, body: Json) -> Json:
     for rule in body.get("routeRules") or []:
         entity = str(rule.get("networkEntityId"))
         cloud.related(entity.partition(".")[2].partition(".")[0], entity)
@@ -234,15 +230,15 @@ def _routes(cloud: Cloud, body: Json) -> Json:
     return body
 
 
-def _prepare_route_table(cloud: Cloud, body: Json) -> Json:
+def _prepare_route_table(cloud: CloudState, body: Json) -> Json:
     return _routes(cloud, _in_vcn(cloud, body))
 
 
-def _prepare_security_list(cloud: Cloud, body: Json) -> Json:
+def _prepare_security_list(cloud: CloudState, body: Json) -> Json:
     return security.checked_lists(_in_vcn(cloud, body))
 
 
-def _not_on_vnics(cloud: Cloud, group: Resource) -> None:
+def _not_on_vnics(cloud: CloudState, group: Resource) -> None:
     for kind in ("vnic", "mounttarget"):
         for user in cloud.store.find(kind):
             if group.id in (user.body.get("nsgIds") or []):
@@ -254,45 +250,45 @@ _IN_VCN: dict[str, Any] = {
     "filters": ("compartmentId", "vcnId", "displayName", "lifecycleState"),
 }
 
-VCN = Kind(
+VCN = ResourceKind(
     "vcn", f"{CORE}/vcns", "Vcn", "Vcns", "vcnId",
     fields=("cidrBlock", "cidrBlocks", "dnsLabel", "securityAttributes"),
     defaults={"securityAttributes": {}, "ipv6CidrBlocks": [], "ipv6PrivateCidrBlocks": [], "byoipv6CidrBlocks": [],
               "isZprOnly": False},
-    updatable=("securityAttributes",), initial="PROVISIONING",
-    prepare=_prepare_vcn, made=_make_vcn, check_delete=_check_delete_vcn, unmade=_unmake_vcn,
+    updatable=("securityAttributes",), initial=LifecycleState.PROVISIONING,
+    prepare=_prepare_vcn, create_backing=_make_vcn, check_delete=_check_delete_vcn, remove_backing=_remove_vcn_network,
 )  # fmt: skip
-SUBNET = Kind(
+SUBNET = ResourceKind(
     "subnet", f"{CORE}/subnets", "Subnet", "Subnets", "subnetId", **_IN_VCN,
     fields=("vcnId", "cidrBlock", "ipv4CidrBlocks", "dnsLabel", "dhcpOptionsId", "routeTableId", "securityListIds",
             "availabilityDomain", "prohibitPublicIpOnVnic", "prohibitInternetIngress"),
     updatable=("dhcpOptionsId", "routeTableId", "securityListIds", "cidrBlock"),
     prepare=_prepare_subnet, check_update=_update_subnet, check_delete=_check_delete_subnet,
 )  # fmt: skip
-INTERNET_GATEWAY = Kind(
+INTERNET_GATEWAY = ResourceKind(
     "internetgateway", f"{CORE}/internetGateways", "InternetGateway", "InternetGateways", "igId", **_IN_VCN,
     fields=("vcnId", "isEnabled", "routeTableId"), defaults={"isEnabled": True},
     updatable=("isEnabled", "routeTableId"), prepare=_prepare_internet_gateway, check_delete=_not_routed_to,
 )  # fmt: skip
-NAT_GATEWAY = Kind(
+NAT_GATEWAY = ResourceKind(
     "natgateway", f"{CORE}/natGateways", "NatGateway", "NatGateways", "natGatewayId", **_IN_VCN,
     fields=("vcnId", "blockTraffic", "routeTableId"), defaults={"blockTraffic": False},
     updatable=("blockTraffic", "routeTableId"), prepare=_prepare_nat_gateway, check_delete=_not_routed_to,
 )  # fmt: skip
-SERVICE_GATEWAY = Kind(
+SERVICE_GATEWAY = ResourceKind(
     "servicegateway", f"{CORE}/serviceGateways", "ServiceGateway", "ServiceGateways", "serviceGatewayId",
     required=("compartmentId", "vcnId", "services"), filters=_IN_VCN["filters"],
     fields=("vcnId", "services", "routeTableId"), defaults={"blockTraffic": False},
     updatable=("services", "blockTraffic", "routeTableId"), prepare=_prepare_service_gateway,
     check_update=_update_service_gateway, check_delete=_not_routed_to,
 )  # fmt: skip
-ROUTE_TABLE = Kind(
+ROUTE_TABLE = ResourceKind(
     "routetable", f"{CORE}/routeTables", "RouteTable", "RouteTables", "rtId", **_IN_VCN,
     fields=("vcnId", "routeRules"), defaults={"routeRules": []}, updatable=("routeRules",),
     prepare=_prepare_route_table, check_update=lambda cloud, _resource, changes: _routes(cloud, changes),
     check_delete=partial(_not_used_by_subnets, "routeTableId"),
 )  # fmt: skip
-SECURITY_LIST = Kind(
+SECURITY_LIST = ResourceKind(
     "securitylist", f"{CORE}/securityLists", "SecurityList", "SecurityLists", "securityListId", **_IN_VCN,
     fields=("vcnId", "ingressSecurityRules", "egressSecurityRules"),
     defaults={"ingressSecurityRules": [], "egressSecurityRules": []},
@@ -300,12 +296,12 @@ SECURITY_LIST = Kind(
     prepare=_prepare_security_list, check_update=lambda _cloud, _resource, changes: security.checked_lists(changes),
     check_delete=partial(_not_used_by_subnets, "securityListIds"),
 )  # fmt: skip
-NSG = Kind(
+NSG = ResourceKind(
     "networksecuritygroup", f"{CORE}/networkSecurityGroups", "NetworkSecurityGroup", "NetworkSecurityGroups",
     "networkSecurityGroupId", **_IN_VCN, fields=("vcnId",), need_compartment=False,
     prepare=_in_vcn, check_delete=_not_on_vnics,
 )  # fmt: skip
-DHCP_OPTIONS = Kind(
+DHCP_OPTIONS = ResourceKind(
     "dhcpoptions", f"{CORE}/dhcps", "DhcpOptions", "DhcpOptions", "dhcpId", **_IN_VCN,
     fields=("vcnId", "options", "domainNameType"),
     defaults={"options": [{"type": "DomainNameServer", "serverType": "VcnLocalPlusInternet", "customDnsServers": []}]},
@@ -316,6 +312,6 @@ _GATEWAYS = (INTERNET_GATEWAY, NAT_GATEWAY, SERVICE_GATEWAY)
 KINDS = (VCN, SUBNET, *_GATEWAYS, ROUTE_TABLE, SECURITY_LIST, NSG, DHCP_OPTIONS)
 
 
-def routes(cloud: Cloud) -> list[Route]:
+def routes(cloud: CloudState) -> list[Route]:
     """All of core networking."""
     return [*(route for kind in KINDS for route in kinds.routes(cloud, kind)), *security.routes(cloud)]

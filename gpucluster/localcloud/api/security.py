@@ -1,6 +1,6 @@
-"""Security rules, of lists and of groups; the services behind a service gateway; CIDR blocks.
+"""Security rules of lists and groups; the services behind a service gateway; CIDR blocks.
 
-Rules are checked, kept and shown; no packet of this machine is filtered by them.
+Rules are checked, stored and shown; they do not filter any packet of this machine.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 import ipaddress
 from functools import partial
 
-from gpucluster.localcloud.cloud import Cloud, timestamp
-from gpucluster.localcloud.credentials import REGION, new_ocid
-from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import CORE, Call, Reply, Route, invalid, not_found, page
+from gpucluster.localcloud.state.cloud import CloudState, timestamp
+from gpucluster.localcloud.state.names import new_ocid
+from gpucluster.localcloud.state.region import REGION
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import CORE, Call, Reply, Route, invalid, not_found, page
 
 SERVICES = (
     (
@@ -58,19 +59,19 @@ def checked_rule(rule: Json, side: str) -> Json:
 
 
 def checked_lists(body: Json) -> Json:
-    """The rules of a security list, where the body has some, with OCI's defaults."""
+    """The body of a security list, its rules completed with OCI's defaults."""
     for name, side in (("ingressSecurityRules", "source"), ("egressSecurityRules", "destination")):
         if name in body:
             body[name] = [checked_rule(rule, side) for rule in body[name]]
     return body
 
 
-def _group_rules(cloud: Cloud, call: Call) -> tuple[Resource, list[Json]]:
+def _group_rules(cloud: CloudState, call: Call) -> tuple[Resource, list[Json]]:
     group = cloud.live("networksecuritygroup", call.path["networkSecurityGroupId"])
     return group, group.hidden.setdefault("rules", [])
 
 
-def _list_rules(cloud: Cloud, call: Call) -> Reply:
+def _list_rules(cloud: CloudState, call: Call) -> Reply:
     _, rules = _group_rules(cloud, call)
     direction = call.query.get("direction")
     shown = [rule for rule in rules if direction in (None, "", rule["direction"])]
@@ -78,7 +79,7 @@ def _list_rules(cloud: Cloud, call: Call) -> Reply:
     return Reply(shown)
 
 
-def _add_rules(cloud: Cloud, call: Call) -> Reply:
+def _add_rules(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         group, rules = _group_rules(cloud, call)
         added = []
@@ -93,21 +94,21 @@ def _add_rules(cloud: Cloud, call: Call) -> Reply:
     return Reply({"securityRules": added})
 
 
-def _update_rules(cloud: Cloud, call: Call) -> Reply:
+def _update_rules(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         group, rules = _group_rules(cloud, call)
         changed = []
-        for wish in call.body().get("securityRules") or []:
-            found = [rule for rule in rules if rule["id"] == wish.get("id")]
+        for update in call.body().get("securityRules") or []:
+            found = [rule for rule in rules if rule["id"] == update.get("id")]
             if not found:
-                raise invalid(f"Security rule {wish.get('id')} does not exist in {group.id}")
-            found[0].update(wish)
+                raise invalid(f"Security rule {update.get('id')} does not exist in {group.id}")
+            found[0].update(update)
             changed.append(found[0])
         cloud.store.save(group)
     return Reply({"securityRules": changed})
 
 
-def _remove_rules(cloud: Cloud, call: Call) -> Reply:
+def _remove_rules(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         group, rules = _group_rules(cloud, call)
         ids = call.body().get("securityRuleIds") or []
@@ -119,7 +120,7 @@ def _remove_rules(cloud: Cloud, call: Call) -> Reply:
     return Reply({})
 
 
-def _group_vnics(cloud: Cloud, call: Call) -> Reply:
+def _group_vnics(cloud: CloudState, call: Call) -> Reply:
     group = cloud.live("networksecuritygroup", call.path["networkSecurityGroupId"])
     vnics = [vnic for vnic in cloud.store.find("vnic") if group.id in (vnic.body.get("nsgIds") or [])]
     return page(vnics, call, view=_membership)
@@ -135,14 +136,14 @@ def _all_services() -> list[Json]:
     ]
 
 
-def _get_service(_cloud: Cloud, call: Call) -> Reply:
+def _get_service(_cloud: CloudState, call: Call) -> Reply:
     for service in _all_services():
         if service["id"] == call.path["serviceId"]:
             return Reply(service)
     raise not_found("service", call.path["serviceId"])
 
 
-def routes(cloud: Cloud) -> list[Route]:
+def routes(cloud: CloudState) -> list[Route]:
     """Rules of network security groups, and services."""
     group = f"{CORE}/networkSecurityGroups/{{networkSecurityGroupId}}"
     rules = "NetworkSecurityGroupSecurityRules"

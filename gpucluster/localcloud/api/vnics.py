@@ -1,33 +1,33 @@
-"""VNICs, their attachments and addresses, boot volumes and theirs: what comes and goes with an instance."""
+"""Resources that are created with an instance: VNICs, boot volumes, their attachments, addresses."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from gpucluster.localcloud.api import kinds
-from gpucluster.localcloud.api.kinds import Kind
-from gpucluster.localcloud.cloud import Cloud
-from gpucluster.localcloud.store import Json, Resource
-from gpucluster.localcloud.wire import CORE, Call, Reply, Route, filtered, incorrect_state, not_found, page, show
+from gpucluster.localcloud.api.kinds import ResourceKind
+from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import CORE, Call, Reply, Route, filtered, incorrect_state, not_found, page, show
 
 
-def _check_groups(cloud: Cloud, _vnic: Resource, changes: Json) -> Json:
+def _check_groups(cloud: CloudState, _vnic: Resource, changes: Json) -> Json:
     for group in changes.get("nsgIds") or []:
         cloud.related("networksecuritygroup", group)
     return changes
 
 
-def _not_attached(cloud: Cloud, volume: Resource) -> None:
+def _not_attached(cloud: CloudState, volume: Resource) -> None:
     for attachment in cloud.store.find("bootvolumeattachment", bootVolumeId=volume.id):
         raise incorrect_state(f"Boot volume {volume.id} is attached to {attachment.body['instanceId']}")
 
 
-VNIC = Kind(
+VNIC = ResourceKind(
     "vnic", f"{CORE}/vnics", "Vnic", "Vnics", "vnicId", creatable=False, deletable=False,
     updatable=("hostnameLabel", "nsgIds", "skipSourceDestCheck", "securityAttributes"),
     check_update=_check_groups,
 )  # fmt: skip
-BOOT_VOLUME = Kind(
+BOOT_VOLUME = ResourceKind(
     "bootvolume", f"{CORE}/bootVolumes", "BootVolume", "BootVolumes", "bootVolumeId", creatable=False,
     filters=("compartmentId", "availabilityDomain"), need_compartment=False,
     updatable=("sizeInGBs", "vpusPerGB", "isAutoTuneEnabled"),
@@ -35,28 +35,28 @@ BOOT_VOLUME = Kind(
 )  # fmt: skip
 
 
-def _list(cloud: Cloud, kind: str, names: tuple[str, ...], call: Call) -> Reply:
+def _list(cloud: CloudState, kind: str, names: tuple[str, ...], call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     exact = {name: call.query[name] for name in names if call.query.get(name)}
-    # Detached attachments stay listed for a while, as on OCI.
+    # Detached attachments stay in the list for a while, as on OCI.
     return page(cloud.store.find(kind, gone=None, **exact), call)
 
 
-def _get(cloud: Cloud, kind: str, param: str, call: Call) -> Reply:
+def _get(cloud: CloudState, kind: str, param: str, call: Call) -> Reply:
     return show(cloud.get(kind, call.path[param]))
 
 
-def _private_ips(cloud: Cloud, call: Call) -> Reply:
+def _private_ips(cloud: CloudState, call: Call) -> Reply:
     return page(filtered(cloud.store.find("privateip"), call, ("subnetId", "vnicId", "ipAddress")), call)
 
 
-def _public_ips(cloud: Cloud, call: Call) -> Reply:
+def _public_ips(cloud: CloudState, call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     names = ("compartmentId", "scope", "lifetime", "availabilityDomain")
     return page(filtered(cloud.store.find("publicip"), call, names), call)
 
 
-def _public_ip_by(cloud: Cloud, member: str, call: Call) -> Reply:
+def _public_ip_by(cloud: CloudState, member: str, call: Call) -> Reply:
     wanted = call.body().get(member)
     for row in cloud.store.find("publicip"):
         if wanted is not None and row.body.get(member) == wanted:
@@ -64,13 +64,13 @@ def _public_ip_by(cloud: Cloud, member: str, call: Call) -> Reply:
     raise not_found("public IP of", str(wanted))
 
 
-def _ipv6(cloud: Cloud, call: Call) -> Reply:
-    """There is no IPv6 here; the Terraform provider asks for the list of every VNIC."""
+def _ipv6(cloud: CloudState, call: Call) -> Reply:
+    """An empty list: there is no IPv6 here, but the Terraform provider asks for every VNIC."""
     return Reply([])
 
 
-def routes(cloud: Cloud) -> list[Route]:
-    """Everything that hangs on an instance."""
+def routes(cloud: CloudState) -> list[Route]:
+    """VNICs, addresses, boot volumes and attachments."""
     ips, public = f"{CORE}/privateIps", f"{CORE}/publicIps"
     found = [
         *(route for route in kinds.routes(cloud, VNIC) if route.operation != "ListVnics"),

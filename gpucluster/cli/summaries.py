@@ -1,0 +1,100 @@
+"""The text that commands end with: how a run ended, what to type next, what `status` found."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpucluster.cli.base import DEFAULT_FILES
+
+if TYPE_CHECKING:
+    from gpucluster.cluster import Cluster
+    from gpucluster.lifecycle.result import Result
+
+
+def names(found: Sequence[str]) -> str:
+    """Names in one cell of a table."""
+    return ",".join(found) or "-"
+
+
+def summary(result: Result) -> str:
+    """How a run ended, and how long its parts took."""
+    from gpucluster.cli.output import seconds
+
+    lines = [f"\n{result.command}: {result.status} in {seconds(result.elapsed)}"]
+    lines += [f"  {name:<24}{seconds(took):>12}" for name, took in result.phases.items()]
+    roles = sorted(result.roles.items(), key=lambda item: -item[1])
+    lines += [f"    role {name:<17}{seconds(took):>12}" for name, took in roles]
+    if result.changed:
+        lines.append("  changed tasks: " + ", ".join(f"{host} {number}" for host, number in result.changed.items()))
+    return "\n".join(lines)
+
+
+def next_steps(cluster: Cluster, result: Result) -> str:
+    """The commands to type after an apply."""
+    spec = cluster.spec
+    program = _program(cluster)
+    if not result.login:
+        return f"\n\nLog in as the administrator:\n  {program} ssh"
+    name, command = next(iter(result.login.items()))
+    nodes = min(2, max((pool.max_count for pool in spec.pools.values()), default=0))
+    lines = ["", "", f"Log in as {name}:", f"  {command}"]
+    if nodes:
+        only_elastic = not any(pool.count for pool in spec.pools.values())
+        lines += [
+            "Submit a job there, and its nodes are launched:" if only_elastic else "Submit a job there:",
+            f"  srun -N {nodes} hostname",
+            f"  sbatch -N {nodes} --wrap 'srun hostname'",
+        ]
+    lines += ["Log in as the administrator:", f"  {program} ssh", "Remove the cluster:", f"  {program} destroy"]
+    return "\n".join(lines)
+
+
+def _program(cluster: Cluster) -> str:
+    """The command line that calls us again, in this folder, for this cluster."""
+    import shlex
+    import shutil
+    from pathlib import Path
+
+    beside = Path(sys.executable).with_name("gpucluster")
+    name = "gpucluster" if shutil.which("gpucluster") else os.path.relpath(beside)
+    file = os.path.relpath(cluster.spec.file)
+    found = next((default for default in DEFAULT_FILES if os.path.exists(default)), None)
+    return name if file == found else f"{name} --file {shlex.quote(file)}"
+
+
+def status_text(found: dict[str, Any]) -> str:
+    """What `Cluster.status` found."""
+    from gpucluster.cli.output import table
+
+    parts = [f"cluster {found['name']}: {found['state']}"]
+    if found["hosts"]:
+        parts.append(table([[host["name"], host["address"]] for host in found["hosts"]], ["HOST", "ADDRESS"]))
+    # Slurm lists a name for each possible elastic node. Those without an instance ("~") are left out.
+    rows = [[row["node"], row["state"], row["partition"]] for row in found["slurm"] if not row["state"].endswith("~")]
+    if rows:
+        parts.append(table(rows, ["NODE", "STATE", "PARTITION"]))
+    if found["autoscaler"]:
+        parts.append(_autoscaler_text(found["autoscaler"]))
+    run = found["last_run"]
+    if run:
+        parts.append(f"last run: {run['command']} {run['status']}, started {run['started']}")
+    return "\n\n".join(parts)
+
+
+def _autoscaler_text(status: dict[str, Any]) -> str:
+    """The elastic nodes of each pool, and the problems."""
+    if "error" in status:
+        return f"! {status['error']}"
+    lines = []
+    for name, pool in status.get("pools", {}).items():
+        states = ", ".join(f"{number} {state.lower()}" for state, number in pool["instances"].items()) or "none"
+        baked = "from a baked image" if pool["baked"] else "configured after they boot"
+        rest = f"; no launches until {pool['cool_down']['until']}" if pool.get("cool_down") else ""
+        lines.append(f"elastic nodes of pool {name}: {states}, at most {pool['max_nodes']}, {baked}{rest}")
+    lines += [f"! {problem}" for problem in status.get("problems", ())]
+    if status.get("paused"):
+        lines.append(f"! the autoscaler is paused: {status['paused']}")
+    return "\n".join(lines)

@@ -1,0 +1,138 @@
+"""Configure the hosts with Ansible, and verify them afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gpucluster import handover
+from gpucluster.cloud.bastion import Bastion
+from gpucluster.cloud.providers import CloudProvider
+from gpucluster.configuration.runner import Ansible, PlaybookResult, write_inventory
+from gpucluster.configuration.verify import Check, Expectation, evaluate, faults, passed
+from gpucluster.errors import VerifyError
+from gpucluster.events import Event, EventKind, Sink
+from gpucluster.handover import user_data
+from gpucluster.lifecycle.downloads import Downloads
+from gpucluster.lifecycle.hosts import Deployment
+from gpucluster.paths import ClusterPaths
+from gpucluster.spec import ClusterSpec
+from gpucluster.workspace.login_keys import LoginKeys
+from gpucluster.workspace.run import Run
+from gpucluster.workspace.saved_state import SavedState
+
+
+class Configuration:
+    """The configuration of the hosts of one cluster.
+
+    Args:
+        ansible: makes the runner of our playbooks.
+        bastion: opens the sessions of the Bastion service of the started cloud.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        paths: ClusterPaths,
+        saved: SavedState,
+        cloud: CloudProvider,
+        login_keys: LoginKeys,
+        downloads: Downloads,
+        *,
+        ansible: Callable[[], Ansible],
+        bastion: Callable[[], Bastion],
+        on_event: Sink,
+    ) -> None:
+        self._spec = spec
+        self._paths = paths
+        self._saved = saved
+        self._cloud = cloud
+        self._login_keys = login_keys
+        self._downloads = downloads
+        self._ansible = ansible
+        self._bastion = bastion
+        self._on_event = on_event
+
+    def inventory(self, deployment: Deployment) -> dict[str, Any]:
+        """The Ansible inventory of the whole cluster."""
+        return handover.inventory(
+            self._spec,
+            deployment.outputs,
+            deployment.members,
+            person_keys=self._login_keys.public_keys(),
+            hardware_emulated=self._cloud.hardware_emulated,
+            autoscaling=self._autoscaling(deployment.outputs),
+            software=self._downloads.release_files(),
+        )
+
+    def apply(self, deployment: Deployment, run: Run) -> PlaybookResult:
+        """Configure each host for its part in the cluster. From here on users may reach the share.
+
+        Raises:
+            AnsibleError: a task failed or a host can't be reached.
+        """
+        with run.phase("ansible"):
+            file = write_inventory(self._paths, self.inventory(deployment))
+            self._saved.home_in_use = self._spec.storage.home.enabled
+            return self._ansible().run("site.yml", file, run_id=run.id)
+
+    def verify(self, deployment: Deployment, run: Run) -> tuple[Check, ...]:
+        """Collect facts from the hosts and check them.
+
+        Raises:
+            VerifyError: a check failed or could not run.
+        """
+        with run.phase("verify"):
+            checks = evaluate(self._expectation(deployment), self._facts(run))
+            for check in checks:
+                self._on_event(Event(EventKind.CHECK, check.name, check.status, check.message))
+            if not passed(checks):
+                bad = [f"  {check.name}: {check.message}" for check in faults(checks)]
+                raise VerifyError(
+                    "the cluster was built, but these checks did not pass:\n" + "\n".join(bad),
+                    hint="Fix the cause, then run: gpucluster apply",
+                )
+        return checks
+
+    def collect(self, playbook: str, run: Run) -> PlaybookResult:
+        """Run a playbook that only reads, on the hosts that were configured last.
+
+        Raises:
+            GpuClusterError: it failed, or a host can't be reached.
+        """
+        self._bastion().renew()
+        return self._ansible().run(playbook, self._paths.ansible / "inventory.yml", run_id=run.id)
+
+    def _facts(self, run: Run) -> dict[str, dict[str, Any]]:
+        """What verify.yml found, by host; a host without facts is left out."""
+        found = self.collect("verify.yml", run)
+        facts = {host: dict(values.get("gpucluster_facts") or {}) for host, values in found.facts.items()}
+        return {host: fact for host, fact in facts.items() if fact}
+
+    def _autoscaling(self, outputs: handover.Outputs) -> handover.Autoscaling | None:
+        if not self._spec.elastic_pools:
+            return None
+        baked = frozenset(pool for pool, made in outputs.pools.items() if made.baked_image_id)
+        access = self._cloud.controller_access(outputs.controller.id)
+        return handover.Autoscaling(access, baked, self._downloads.wheels())
+
+    def _expectation(self, deployment: Deployment) -> Expectation:
+        spec = self._spec
+        machines = {deployment.outputs.controller.name: user_data.machine_of(spec, None)}
+        machines |= {
+            node.name: user_data.machine_of(spec, pool) for pool, nodes in deployment.members.items() for node in nodes
+        }
+        return Expectation(
+            hosts=[host.name for host in deployment.hosts],
+            pools={name: [node.name for node in nodes] for name, nodes in deployment.members.items()},
+            people=handover.primary_gids(spec),
+            home_mount_path=spec.storage.home.mount_path if spec.storage.home.enabled else None,
+            scheduler=spec.slurm.enabled,
+            containers="enroot" in spec.containers.runtimes,
+            accounting=spec.slurm.enabled and spec.slurm.accounting,
+            autoscaler=bool(spec.elastic_pools),
+            partitions={name: pool.partition for name, pool in spec.pools.items()},
+            local_drives={host: machine.local_disk.count for host, machine in machines.items() if machine.local_disk},
+            rdma_addressed=[host for host, machine in machines.items() if machine.rdma],
+            hardware_emulated=self._cloud.hardware_emulated,
+        )

@@ -1,0 +1,45 @@
+"""How a run ended, as the library returns it and the command line prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpucluster.configuration.verify import Check
+from gpucluster.workspace.run_log import RunStatus
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended.
+
+    Args:
+        phases: seconds by phase, in order; `roles`: seconds by Ansible role.
+        changes: how many resources Terraform changed; `changed`: changed tasks by host.
+        login: by user, the command line with which they log in.
+    """
+
+    command: str
+    status: RunStatus
+    elapsed: float
+    phases: Mapping[str, float]
+    roles: Mapping[str, float] = field(default_factory=dict)
+    changes: int = 0
+    changed: Mapping[str, int] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
+    login: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "command": self.command,
+            "status": self.status,
+            "elapsed": round(self.elapsed, 2),
+            "phases": {name: round(seconds, 2) for name, seconds in self.phases.items()},
+            "roles": {name: round(seconds, 2) for name, seconds in self.roles.items()},
+            "changes": self.changes,
+            "changed": dict(self.changed),
+            "checks": [check.to_dict() for check in self.checks],
+            "login": dict(self.login),
+        }

@@ -1,0 +1,170 @@
+"""Authorization of instances: the permissions that a request requires, compared with the policies in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpucluster.localcloud.auth import policies
+from gpucluster.localcloud.auth.policies import DynamicGroup, PolicySet, RequiredPermission, StoredPolicy
+from gpucluster.localcloud.state.cloud import CloudState, log
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import ApiError, Call, Route
+
+_DENIED = "Authorization failed or requested resource not found."
+# These are required in the subnet's compartment, and the other permissions of a launch in the instance's. Source:
+# Oracle's "Let users launch compute instances", which grants the network's permissions in the compartment of the
+# network and VNIC_ATTACH in that of the instances.
+_OF_NETWORK = ("SUBNET_", "VNIC_CREATE", "VNIC_DELETE")
+_LAUNCHES = ("LaunchInstance", "LaunchInstanceConfiguration")
+
+
+def policies_in_force(cloud: CloudState) -> PolicySet:
+    """The current policies and dynamic groups. Here they take effect at once; OCI needs up to some minutes."""
+    store = cloud.store
+
+    def ancestors(compartment: str) -> tuple[str, ...]:
+        found: list[str] = []
+        at: str | None = compartment
+        while at and at != cloud.identity.tenancy and at not in found:
+            row = store.get("compartment", at)
+            if row is None:
+                return ()
+            found.append(at)
+            at = row.body.get("compartmentId")
+        return (*found, cloud.identity.tenancy)
+
+    def child(parent: str, name: str) -> str | None:
+        rows = store.find("compartment", compartmentId=parent)
+        return next((row.id for row in rows if str(row.body["name"]).lower() == name.lower()), None)
+
+    groups = (DynamicGroup(row.id, row.body["name"], row.body["matchingRule"]) for row in store.find("dynamicgroup"))
+    written = (StoredPolicy(row.body["compartmentId"], tuple(row.body["statements"])) for row in store.find("policy"))
+    return PolicySet(tuple(groups), tuple(written), ancestors, child)
+
+
+def authorize(cloud: CloudState, instance_id: str, route: Route, call: Call) -> None:
+    """Return if an instance may do this, else raise.
+
+    Raises:
+        ApiError: 401 for an instance that is gone; 404 for a request that no policy permits. OCI answers the same for
+            a missing resource, so that a client can't tell the two apart.
+    """
+    instance = cloud.store.get("instance", instance_id)
+    if instance is None or instance.gone_at is not None:
+        raise ApiError(401, "NotAuthenticated", "The instance that this request is signed by is gone.")
+    required = required_permissions(cloud, route, call)
+    if required is None:
+        missing = ["the operator"]
+    else:
+        not_granted = policies_in_force(cloud).missing(call.operation, required, _principal(instance))
+        missing = sorted({one.permission for one in not_granted})
+    if missing:
+        log.warning("%s is denied to %s: it requires %s", call.operation, instance_id, ", ".join(missing))
+        raise ApiError(404, "NotAuthorizedOrNotFound", _DENIED)
+
+
+def _principal(instance: Resource) -> dict[str, str]:
+    tags: Mapping[str, Mapping[str, object]] = instance.body.get("definedTags") or {}
+    facts = {
+        f"tag.{space}.{key}.value".lower(): str(value) for space, keys in tags.items() for key, value in keys.items()
+    }
+    for kind in ("instance", "resource"):
+        facts[f"{kind}.id"] = instance.id
+        facts[f"{kind}.compartment.id"] = str(instance.body["compartmentId"])
+    return facts
+
+
+def required_permissions(cloud: CloudState, route: Route, call: Call) -> list[RequiredPermission] | None:
+    """The permissions that a request requires; None if only the operator may do it."""
+    known = policies.tables()
+    permissions = known.operations.get(route.operation)
+    if permissions is None:
+        return None
+    place = _compartment(cloud, call)
+    if route.operation in _LAUNCHES and route.details is not None:
+        return _launch_needs(cloud, route.details(call), permissions, place)
+    instance_id = call.path.get("instanceId", "")
+    if permissions == policies.INHERITED:
+        permissions, instance_id = _inherited(cloud, call)
+    network = _network_of_instance(cloud, instance_id) or place
+    return [RequiredPermission(one, network if one.startswith(_OF_NETWORK) else place) for one in permissions]
+
+
+def _inherited(cloud: CloudState, call: Call) -> tuple[tuple[str, ...], str]:
+    """The permissions of the operation that started a work request, and its instance.
+
+    For an unknown work request: the permissions of a launch.
+    """
+    row = cloud.store.get("coreservicesworkrequest", call.path["workRequestId"])
+    known = policies.tables().operations
+    found = known.get(str(row.body["operationType"])) if row else None
+    found = found or known["LaunchInstance"]
+    assert isinstance(found, tuple)
+    return found, str(row.body["resources"][0]["identifier"]) if row else ""
+
+
+def _launch_needs(
+    cloud: CloudState, details: Json, permissions: tuple[str, ...] | str, of_configuration: str
+) -> list[RequiredPermission]:
+    more = policies.tables().launch
+    vnic: Json = details.get("createVnicDetails") or {}
+    subnet = cloud.store.get("subnet", str(vnic.get("subnetId") or details.get("subnetId")))
+    image = _image(cloud, details)
+    here = str(details.get("compartmentId") or of_configuration)
+    asked = {
+        "compute_cluster": details.get("computeClusterId"),
+        "capacity_reservation": details.get("capacityReservationId"),
+        "network_security_groups": vnic.get("nsgIds"),
+        "listing": image is not None and image.hidden.get("listing"),
+    }
+    wanted = [*permissions, *(one for what, there in asked.items() if there for one in more[what])]
+    places = {
+        _OF_NETWORK: str(subnet.body["compartmentId"]) if subnet else here,
+        ("INSTANCE_CONFIGURATION_",): of_configuration,
+        ("INSTANCE_IMAGE_",): str(image.body.get("compartmentId") or here) if image else here,
+        ("APP_CATALOG_",): cloud.identity.tenancy,
+    }
+    needs = [
+        RequiredPermission(one, next((at for kinds, at in places.items() if one.startswith(kinds)), here))
+        for one in wanted
+    ]
+    spaces = {**(details.get("definedTags") or {}), **(vnic.get("definedTags") or {})}
+    facts = ({"target.tag-namespace.name": space} for space in spaces)
+    return [
+        *needs,
+        *(RequiredPermission(one, cloud.identity.tenancy, fact) for fact in facts for one in more["defined_tags"]),
+    ]
+
+
+def _image(cloud: CloudState, details: Json) -> Resource | None:
+    source: Json = details.get("sourceDetails") or {}
+    return cloud.store.get("image", str(source.get("imageId") or details.get("imageId")))
+
+
+def _network_of_instance(cloud: CloudState, instance_id: str) -> str | None:
+    """The compartment of the current or last subnet of an instance."""
+    for attachment in cloud.store.find("vnicattachment", gone=None, instanceId=instance_id) if instance_id else ():
+        subnet = cloud.store.get("subnet", str(attachment.body.get("subnetId")))
+        if subnet is not None:
+            return str(subnet.body["compartmentId"])
+    return None
+
+
+def _compartment(cloud: CloudState, call: Call) -> str:
+    """The compartment of the resource that a request names in its path, its query or its body, in this order."""
+    tenancy = cloud.identity.tenancy
+    body = call.body() if call.raw else {}
+    for ocid in (*call.path.values(), *_ids(call.query), *_ids(body)):
+        if ocid == tenancy:
+            return tenancy
+        kind = ocid.split(".")[1] if ocid.startswith("ocid1.") and ocid.count(".") > 1 else ""
+        row = cloud.store.get(kind, ocid) if kind else None
+        if row is not None:
+            return row.id if kind == "compartment" else str(row.body.get("compartmentId") or tenancy)
+    return tenancy
+
+
+def _ids(values: Mapping[str, object]) -> list[str]:
+    """The OCIDs among these values, the compartment's first."""
+    named = [str(value) for name, value in sorted(values.items()) if name.endswith("Id") and name != "compartmentId"]
+    return ([str(values["compartmentId"])] if "compartmentId" in values else []) + named

@@ -1,0 +1,56 @@
+"""Addresses of subnets and VCNs."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import time
+
+from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.store import Resource
+from gpucluster.localcloud.state.wire import ApiError, invalid
+
+# OCI reserves the first two addresses of a subnet and the last one (docs: Reserved IP Addresses).
+_RESERVED_LOW = 2
+
+
+def take_private(cloud: CloudState, subnet: Resource, owner: str, wanted: str | None = None) -> str:
+    """Reserve `wanted`, or the lowest free address of a subnet."""
+    block = ipaddress.IPv4Network(subnet.body["cidrBlock"])
+    if wanted is not None:
+        _check_wanted(block, wanted)
+        if not cloud.store.take_address(subnet.id, wanted, owner):
+            raise invalid(f"IP address {wanted} is already in use in subnet {subnet.id}")
+        return wanted
+    taken = cloud.store.taken_addresses(subnet.id)
+    first = int(block.network_address)
+    for number in range(first + _RESERVED_LOW, first + block.num_addresses - 1):
+        address = socket.inet_ntoa(number.to_bytes(4, "big"))  # the module ipaddress needs seconds for a large subnet
+        if address not in taken and cloud.store.take_address(subnet.id, address, owner):
+            return address
+    raise ApiError(400, "LimitExceeded", f"Subnet {subnet.id} has no free private IP address")
+
+
+def _check_wanted(block: ipaddress.IPv4Network, wanted: str) -> None:
+    try:
+        address = ipaddress.IPv4Address(wanted)
+    except ValueError as error:
+        raise invalid(f"The private IP {wanted} is invalid: {error}") from error
+    number = int(address) - int(block.network_address)
+    if address not in block or number < _RESERVED_LOW or address == block.broadcast_address:
+        raise invalid(f"The private IP {wanted} is not an address that may be used in {block}")
+
+
+def release(cloud: CloudState, owner: str) -> None:
+    """Release the addresses of a mount target or a bastion, and its VNIC."""
+    with cloud.store.transaction():
+        for row in cloud.store.find("privateip"):
+            if row.hidden.get("owner") == owner:
+                row.gone_at = time.time()
+                cloud.store.save(row)
+        cloud.store.release_addresses(owner)
+
+
+def gateway_address(vcn: Resource) -> str:
+    """The address of the host in a VCN: the first one of its CIDR block."""
+    return str(ipaddress.IPv4Network(vcn.body["cidrBlock"])[1])

@@ -1,0 +1,51 @@
+"""Free hosts of a shape (unlimited, unless a fault limits them), and capacity reservations."""
+
+from __future__ import annotations
+
+from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.faults import OUT_OF_CAPACITY
+from gpucluster.localcloud.state.store import Json
+from gpucluster.localcloud.state.wire import ApiError, invalid
+
+RESERVATION = "capacityreservation"
+
+
+def free_hosts(cloud: CloudState, shape: str, domain: str) -> int | None:
+    """The number of free hosts of a shape in an availability domain; None if there is no limit.
+
+    An instance uses its host until it is TERMINATED.
+    """
+    left = []
+    for number, in_domain in cloud.faults.hosts(shape, domain):
+        where: dict[str, object] = {"shape": shape, **({"availabilityDomain": domain} if in_domain else {})}
+        left.append(max(0, number - cloud.store.count("instance", where)))
+    return min(left, default=None)
+
+
+def check_host_free(cloud: CloudState, shape: str, domain: str) -> None:
+    """Raise OCI's error if no host is free for a launch; call this in the transaction of the launch."""
+    if free_hosts(cloud, shape, domain) == 0:
+        raise ApiError(500, "InternalError", OUT_OF_CAPACITY)
+
+
+def reserved_in_use(cloud: CloudState, reservation: str, shape: str) -> int:
+    """The number of instances of a shape in a reservation."""
+    return cloud.store.count("instance", {"capacityReservationId": reservation, "shape": shape})
+
+
+def check_reserved(cloud: CloudState, details: Json) -> None:
+    """Check the reservation of a launch: it must exist, be in the same domain, and have capacity for the shape."""
+    wanted = details.get("capacityReservationId")
+    if not wanted:
+        return
+    row = cloud.related(RESERVATION, wanted)
+    if row.body["availabilityDomain"] != details["availabilityDomain"]:
+        raise invalid(f"Capacity reservation {row.id} is in another availability domain than the instance")
+    shape = details["shape"]
+    reserved = sum(
+        config["reservedCount"] for config in row.body["instanceReservationConfigs"] if config["instanceShape"] == shape
+    )
+    if not reserved:
+        raise invalid(f"Capacity reservation {row.id} has no capacity for shape {shape}")
+    if reserved_in_use(cloud, row.id, shape) >= reserved:
+        raise ApiError(500, "InternalError", OUT_OF_CAPACITY)

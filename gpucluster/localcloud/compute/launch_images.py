@@ -1,0 +1,123 @@
+"""Rows for the images of the catalogue, and the choice of an image for a launch."""
+
+from __future__ import annotations
+
+from gpucluster.localcloud.compute import image_catalogue
+from gpucluster.localcloud.compute.image_catalogue import ImageOffer
+from gpucluster.localcloud.compute.shape_config import known_shape
+from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import incorrect_state, invalid, related_not_found
+
+SUBSCRIPTION = "appcatalogsubscription"
+
+
+def image_body(name: str, compartment: str | None, base: str | None, system: str, version: str) -> Json:
+    """The body of an image row; `base` is the OCID of the image that a custom image was made from."""
+    return {
+        "displayName": name,
+        "compartmentId": compartment,
+        "baseImageId": base,
+        "operatingSystem": system,
+        "operatingSystemVersion": version,
+        "createImageAllowed": True,
+        "launchMode": "NATIVE",
+        "launchOptions": {
+            "bootVolumeType": "PARAVIRTUALIZED",
+            "firmware": "UEFI_64",
+            "networkType": "PARAVIRTUALIZED",
+            "remoteDataVolumeType": "PARAVIRTUALIZED",
+            "isPvEncryptionInTransitEnabled": False,
+            "isConsistentVolumeNamingEnabled": True,
+        },
+        "agentFeatures": {"isMonitoringSupported": False, "isManagementSupported": False},
+        "listingType": None,
+        "sizeInMBs": 51200,
+        "billableSizeInGBs": 2,
+    }
+
+
+def publish_images(cloud: CloudState) -> None:
+    """Add rows for the images of the catalogue that have none.
+
+    A rebuilt base image gives new platform images, as on OCI, and the old ones stay. The version of a listing always
+    keeps its image. Neither has a compartment (docs: Image.compartmentId).
+    """
+    engine_image = cloud.engine.platform_image()
+    with cloud.store.transaction():
+        rows = cloud.store.find("image")
+        for offer in image_catalogue.platform():
+            if not any(
+                row.hidden.get("platform")
+                and row.hidden["engine_image"] == engine_image
+                and row.body["displayName"] == offer.name
+                for row in rows
+            ):
+                _publish(cloud, offer, offer.name, engine_image, {})
+        listed = {(row.hidden["listing"], row.hidden["version"]): row for row in rows if row.hidden.get("listing")}
+        for listing, offer in image_catalogue.listings().items():
+            for version in offer.versions:
+                _publish_version(cloud, offer, version, engine_image, listed.get((listing, version)))
+
+
+def _publish(cloud: CloudState, offer: ImageOffer, name: str, engine_image: str, hidden: Json) -> None:
+    body = image_body(name, None, None, offer.operating_system, offer.version)
+    hidden = {
+        "engine_image": engine_image,
+        "platform": True,
+        "shapes": offer.compatible_shapes(),
+        "login_user": offer.login_user,
+        **hidden,
+    }
+    cloud.new("image", {**body, "lifecycleState": LifecycleState.AVAILABLE}, hidden)
+
+
+def _publish_version(
+    cloud: CloudState, offer: ImageOffer, version: str, engine_image: str, row: Resource | None
+) -> None:
+    if row is None:
+        _publish(cloud, offer, version, engine_image, {"listing": offer.listing_id, "version": version})
+    elif row.hidden["engine_image"] != engine_image:
+        row.hidden["engine_image"] = engine_image
+        cloud.store.save(row)
+
+
+def choose_image(cloud: CloudState, details: Json) -> Resource:
+    """The image of a launch: by OCID, or the newest one that matches instanceSourceImageFilterDetails.
+
+    It must run on the shape. The image of a listing needs a subscription of the compartment.
+    """
+    source: Json = details.get("sourceDetails") or {}
+    if source.get("sourceType", "image") != "image":
+        raise invalid("The local cloud launches from images only (sourceDetails.sourceType image)")
+    wanted = source.get("imageId") or details.get("imageId")
+    if wanted is None and "instanceSourceImageFilterDetails" in source:
+        asked: Json = source["instanceSourceImageFilterDetails"]
+        fitting = [
+            row
+            for row in cloud.store.find("image", lifecycleState=LifecycleState.AVAILABLE)
+            if details["shape"] in image_catalogue.shapes_of(row)
+            and not row.hidden.get("listing")
+            and all(asked.get(name) in (None, row.body[name]) for name in ("operatingSystem", "operatingSystemVersion"))
+        ]
+        if not fitting:
+            raise invalid("No image fits instanceSourceImageFilterDetails")
+        return fitting[-1]
+    image = cloud.related("image", wanted)
+    if image.state != LifecycleState.AVAILABLE:
+        raise incorrect_state(f"Image {image.id} is {image.state}")
+    known_shape(details["shape"])
+    if image.hidden.get("listing"):
+        check_subscribed(cloud, image, details["compartmentId"])
+    image_catalogue.check_fits(image, details["shape"])
+    return image
+
+
+def check_subscribed(cloud: CloudState, image: Resource, compartment: str) -> None:
+    """Raise 400 if the compartment has no subscription to the listing of an image."""
+    wanted = {"listingId": image.hidden["listing"], "listingResourceVersion": image.hidden["version"]}
+    if not cloud.store.count(SUBSCRIPTION, {**wanted, "compartmentId": compartment}):
+        raise related_not_found(
+            "image", f"{image.id}; it needs a subscription of the compartment to {wanted['listingId']}"
+        )

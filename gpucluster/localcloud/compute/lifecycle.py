@@ -1,0 +1,217 @@
+"""The life cycle of an accepted instance: boot, stop, start, termination.
+
+Every step can be repeated: the next start of the server continues a killed job from the state of the row.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from gpucluster.errors import GpuClusterError
+from gpucluster.localcloud.compute.custom_images import remove_unused
+from gpucluster.localcloud.engine.protocol import Engine, LaunchRequest, RunState
+from gpucluster.localcloud.state.cloud import CloudState, launch_facts, log
+from gpucluster.localcloud.state.faults import Effect
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAction
+from gpucluster.localcloud.state.names import network_name
+from gpucluster.localcloud.state.store import Resource
+from gpucluster.localcloud.state.wire import ApiError
+
+# action -> the required state, the state during the action, what the engine does (docs: InstanceAction)
+ACTIONS: dict[str, tuple[LifecycleState, LifecycleState, Callable[[Engine, str], None]]] = {}
+
+
+def _restart(engine: Engine, name: str) -> None:
+    engine.stop(name)
+    engine.start(name)
+
+
+ACTIONS.update(
+    STOP=(LifecycleState.RUNNING, LifecycleState.STOPPING, lambda engine, name: engine.stop(name)),
+    SOFTSTOP=(LifecycleState.RUNNING, LifecycleState.STOPPING, lambda engine, name: engine.stop(name)),
+    START=(LifecycleState.STOPPED, LifecycleState.STARTING, lambda engine, name: engine.start(name)),
+    RESET=(LifecycleState.RUNNING, LifecycleState.STARTING, _restart),
+    SOFTRESET=(LifecycleState.RUNNING, LifecycleState.STARTING, _restart),
+)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Rows that are created and removed with an instance, and their states when it runs and when it is gone."""
+
+    kind: str
+    member: str
+    running: LifecycleState
+    gone: LifecycleState
+
+
+_PARTS = (
+    _Parts("vnic", "vnic", LifecycleState.AVAILABLE, LifecycleState.TERMINATED),
+    _Parts("vnicattachment", "vnic_attachment", LifecycleState.ATTACHED, LifecycleState.DETACHED),
+    _Parts("bootvolumeattachment", "boot_volume_attachment", LifecycleState.ATTACHED, LifecycleState.DETACHED),
+    _Parts("bootvolume", "boot_volume", LifecycleState.AVAILABLE, LifecycleState.TERMINATED),
+)
+
+
+def start_launch(cloud: CloudState, ocid: str) -> Future[None]:
+    """Boot a PROVISIONING instance in the background; the future is done when it runs or has failed."""
+    instance = cloud.get("instance", ocid)
+    try:
+        effect = cloud.faults.boot(launch_facts(cloud, instance.body))
+    except ApiError as error:
+        effect = Effect(error=error)
+    delay = effect.delay
+    try:
+        delay += cloud.engine.boot_seconds()
+    except GpuClusterError as error:
+        log.error("%s", error)  # the launch fails with the same error
+    return cloud.submit(f"launch {ocid}", lambda: launch(cloud, ocid, effect), delay)
+
+
+def launch(cloud: CloudState, ocid: str, effect: Effect) -> bool:
+    """Boot a PROVISIONING instance. True if it runs; False if the boot failed and it is TERMINATED."""
+    with cloud.locked(ocid):
+        instance = cloud.get("instance", ocid)
+        if instance.state != LifecycleState.PROVISIONING:
+            return instance.state == LifecycleState.RUNNING
+        try:
+            if effect.error is not None:
+                raise effect.error
+            if not effect.dead:
+                cloud.engine.launch(_request(cloud, instance))
+        except Exception as error:
+            # Any error terminates this instance and no other; OCI reports a late failure in the same way.
+            known = isinstance(error, (GpuClusterError, ApiError))
+            log.error("launch of %s (%s) failed: %s", instance.body["displayName"], ocid, error, exc_info=not known)
+            code, message = (
+                (error.code, error.message) if isinstance(error, ApiError) else ("InternalError", str(error))
+            )
+            cloud.end_work(instance.hidden["work_request"], errors=((code, message),))
+            cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
+            finish_termination(cloud, ocid)
+            return False
+        with cloud.store.transaction():
+            fresh = cloud.get("instance", ocid)
+            if fresh.state == LifecycleState.PROVISIONING:
+                fresh.hidden["dead"] = effect.dead
+                cloud.store.save(fresh)
+                cloud.set_state("instance", ocid, LifecycleState.RUNNING)
+                for part in _PARTS:
+                    cloud.set_state(part.kind, instance.hidden[part.member], part.running)
+            cloud.end_work(instance.hidden["work_request"], action=WorkAction.CREATED)
+        return True
+
+
+def _request(cloud: CloudState, instance: Resource) -> LaunchRequest:
+    hidden, metadata = instance.hidden, instance.body["metadata"]
+    keys = str(metadata.get("ssh_authorized_keys", "")).splitlines()
+    return LaunchRequest(
+        name=hidden["name"],
+        hostname=hidden["hostname"],
+        image=hidden["engine_image"],
+        network=network_name(hidden["vcn"]),
+        ip=hidden["ip"],
+        user_data=base64.b64decode(metadata["user_data"]) if metadata.get("user_data") else None,
+        metadata=metadata,
+        ssh_authorized_keys=tuple(key.strip() for key in keys if key.strip()),
+        labels=cloud.labels(instance.id),
+        exports_dir=cloud.exports_dir(hidden["vcn"]),
+        login_user=hidden.get("login_user", ""),
+    )
+
+
+def mark_terminating(cloud: CloudState, instance: Resource, *, preserve_boot_volume: bool = False) -> str:
+    """Set an instance to TERMINATING, in the caller's transaction. Returns the id of the work request."""
+    instance.hidden["preserve_boot_volume"] = preserve_boot_volume
+    instance.hidden["end_work_request"] = cloud.begin_work("TerminateInstance", "instance", instance)
+    cloud.store.save(instance)
+    cloud.set_state("instance", instance.id, LifecycleState.TERMINATING)
+    return str(instance.hidden["end_work_request"])
+
+
+def start_termination(cloud: CloudState, ocid: str) -> Future[None]:
+    """Finish the termination of a TERMINATING instance on a worker."""
+    instance = cloud.get("instance", ocid)
+    try:
+        delay = cloud.faults.end(launch_facts(cloud, instance.body)).delay
+    except ApiError as error:
+        log.error("%s", error)
+        delay = 0.0
+    return cloud.submit(f"terminate {ocid}", lambda: terminate(cloud, ocid), delay)
+
+
+def terminate(cloud: CloudState, ocid: str) -> None:
+    """Finish the termination of an instance, if it is TERMINATING."""
+    with cloud.locked(ocid):
+        if cloud.get("instance", ocid).state == LifecycleState.TERMINATING:
+            finish_termination(cloud, ocid)
+
+
+def finish_termination(cloud: CloudState, ocid: str) -> None:
+    """Remove the container, addresses and attachments of an instance, and set it to TERMINATED.
+
+    If the engine can't remove the container, the instance stays TERMINATING: another DELETE, or the next start of the
+    server, tries again.
+    """
+    instance = cloud.get("instance", ocid)
+    cloud.engine.terminate(instance.hidden["name"])
+    remove_unused(cloud, without=ocid)
+    keep = instance.hidden.get("preserve_boot_volume", False)
+    with cloud.store.transaction():
+        for part in _PARTS:
+            kept = part.kind == "bootvolume" and keep
+            cloud.set_state(part.kind, instance.hidden[part.member], part.running if kept else part.gone, gone=not kept)
+        for kind, member in (("privateip", "private_ip"), ("publicip", "public_ip_id")):
+            row = cloud.store.get(kind, instance.hidden.get(member, ""))
+            if row is not None:
+                row.gone_at = time.time()
+                cloud.store.save(row)
+        cloud.store.release_addresses(ocid)
+        cloud.set_state("instance", ocid, LifecycleState.TERMINATED, gone=True)
+        cloud.end_work(instance.hidden["work_request"], errors=(("Terminated", "The instance was terminated"),))
+        cloud.end_work(instance.hidden.get("end_work_request", ""), action=WorkAction.DELETED)
+    if instance.hidden["pool"]:
+        cloud.member_lost(instance.hidden["pool"])
+
+
+def run_action(cloud: CloudState, ocid: str, work_request: str) -> None:
+    """Run the power action that the row names."""
+    with cloud.locked(ocid):
+        instance = cloud.get("instance", ocid)
+        action = instance.hidden.get("action")
+        if action is None or instance.state != ACTIONS[action][1]:
+            return
+        try:
+            ACTIONS[action][2](cloud.engine, instance.hidden["name"])
+        except GpuClusterError as error:
+            cloud.end_work(work_request, errors=(("InternalError", str(error)),))
+            log.error("%s of %s failed: %s", action, ocid, error)
+        else:
+            cloud.end_work(work_request)
+        sync_state(cloud, ocid)
+
+
+def sync_state(cloud: CloudState, ocid: str) -> None:
+    """Set the row of an instance to the state of its container: RUNNING, STOPPED, or TERMINATED if there is none."""
+    instance = cloud.get("instance", ocid)
+    found = cloud.engine.state(instance.hidden["name"])
+    if found == RunState.ABSENT and instance.hidden.get("dead"):
+        found = RunState.RUNNING  # a dead instance looks like a running one
+    if found == RunState.ABSENT:
+        log.error("the container of %s (%s) is gone", instance.body["displayName"], ocid)
+        cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
+        finish_termination(cloud, ocid)
+        return
+    with cloud.store.transaction():
+        fresh = cloud.get("instance", ocid)
+        if fresh.state == LifecycleState.TERMINATING:
+            return
+        fresh.hidden.pop("action", None)
+        cloud.store.save(fresh)
+        cloud.set_state(
+            "instance", ocid, LifecycleState.RUNNING if found == RunState.RUNNING else LifecycleState.STOPPED
+        )

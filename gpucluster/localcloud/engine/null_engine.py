@@ -1,0 +1,115 @@
+"""An engine that runs nothing: it records what it was asked for in files. For tests of the API."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest, RunState
+
+
+@dataclass
+class NullEngine:
+    """A test double that launches nothing: it keeps one small file per instance and network under `root`.
+
+    For tests of the API only (`--engine null`); nothing answers at the addresses of its instances.
+    """
+
+    root: Path
+    image: str = "null/debian:13"
+    workers = 4
+
+    def __post_init__(self) -> None:
+        for folder in ("machines", "networks", "images"):
+            (self.root / folder).mkdir(parents=True, exist_ok=True)
+
+    def boot_seconds(self) -> float:
+        """No time."""
+        return 0.0
+
+    def problems(self) -> list[str]:
+        """None."""
+        return []
+
+    def platform_image(self) -> str:
+        """The name of an image that does not exist."""
+        return self.image
+
+    def create_network(self, name: str, cidr: str, labels: Mapping[str, str]) -> None:
+        """Record it."""
+        _write(self.root / "networks" / name, {"cidr": cidr, **labels})
+
+    def remove_network(self, name: str) -> None:
+        """Remove the record."""
+        (self.root / "networks" / name).unlink(missing_ok=True)
+
+    def networks(self) -> list[str]:
+        """The recorded ones."""
+        return sorted(path.name for path in _records(self.root / "networks"))
+
+    def launch(self, request: LaunchRequest) -> None:
+        """Record it as running."""
+        _write(
+            self.root / "machines" / request.name,
+            {
+                "state": RunState.RUNNING,
+                "ocid": request.labels[LABEL_OCID],
+                "ip": request.ip,
+                "hostname": request.hostname,
+            },
+        )
+
+    def start(self, name: str) -> None:
+        """Record it as running."""
+        self._set(name, RunState.RUNNING)
+
+    def stop(self, name: str) -> None:
+        """Record it as stopped."""
+        self._set(name, RunState.STOPPED)
+
+    def terminate(self, name: str) -> None:
+        """Remove the record."""
+        (self.root / "machines" / name).unlink(missing_ok=True)
+
+    def state(self, name: str) -> RunState:
+        """The recorded state."""
+        path = self.root / "machines" / name
+        return RunState(json.loads(path.read_text())["state"]) if path.exists() else RunState.ABSENT
+
+    def instances(self) -> list[EngineInstance]:
+        """The recorded ones."""
+        found = []
+        for path in _records(self.root / "machines"):
+            record = json.loads(path.read_text())
+            found.append(EngineInstance(path.name, RunState(record["state"]), record["ocid"]))
+        return found
+
+    def commit(self, name: str, image: str) -> None:
+        """Record it."""
+        _write(self.root / "images" / image.replace("/", "_"), {"of": name})
+
+    def remove_image(self, image: str) -> None:
+        """Remove the record."""
+        (self.root / "images" / image.replace("/", "_")).unlink(missing_ok=True)
+
+    def console(self, name: str) -> bytes:
+        """One line of text."""
+        return f"{name} is {self.state(name)}\n".encode()
+
+    def _set(self, name: str, state: RunState) -> None:
+        path = self.root / "machines" / name
+        _write(path, {**json.loads(path.read_text()), "state": state})
+
+
+def _records(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def _write(path: Path, record: Mapping[str, Any]) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(dict(record)))
+    os.replace(part, path)

@@ -1,0 +1,87 @@
+"""The engine of real clusters: instances are Podman containers (see containers.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpucluster.localcloud.engine import containers
+from gpucluster.localcloud.engine.protocol import LABEL_HOME, LABEL_OCID, EngineInstance, LaunchRequest, RunState
+from gpucluster.localcloud.image import base_image
+from gpucluster.localcloud.podman.command import probe
+
+
+@dataclass
+class PodmanEngine:
+    """The containers and networks of one home, which have a label with its path."""
+
+    home: Path
+    # A starting container mostly waits for the disk and for systemd.
+    workers = 4
+
+    @property
+    def _label(self) -> str:
+        return f"{LABEL_HOME}={self.home}"
+
+    def boot_seconds(self) -> float:
+        """None: the container itself needs time to boot."""
+        return 0.0
+
+    def problems(self) -> list[str]:
+        """What keeps this host from running containers."""
+        return probe()
+
+    def platform_image(self) -> str:
+        """The name of the base image. A launch builds the image if it is missing."""
+        return base_image.reference()
+
+    def create_network(self, name: str, cidr: str, labels: Mapping[str, str]) -> None:
+        """Create a Podman network."""
+        containers.create_network(name, cidr, labels)
+
+    def remove_network(self, name: str) -> None:
+        """Remove a Podman network."""
+        containers.remove_network(name)
+
+    def networks(self) -> list[str]:
+        """The networks with the label of this home."""
+        return containers.networks(self._label)
+
+    def launch(self, request: LaunchRequest) -> None:
+        """Start a container that boots systemd."""
+        if request.image == self.platform_image():
+            base_image.ensure_image(self.home)
+        containers.launch(containers.ContainerLaunch(**vars(request), home=self.home))
+
+    def start(self, name: str) -> None:
+        """Boot a stopped container."""
+        containers.start(name)
+
+    def stop(self, name: str) -> None:
+        """Shut a container down."""
+        containers.stop(name)
+
+    def terminate(self, name: str) -> None:
+        """Remove a container, and the files of its launch in the home."""
+        containers.terminate(name, home=self.home)
+
+    def state(self, name: str) -> RunState:
+        """The state that Podman reports."""
+        return containers.state(name)
+
+    def instances(self) -> list[EngineInstance]:
+        """The containers with the label of this home."""
+        return [EngineInstance(one.name, one.state, one.labels[LABEL_OCID]) for one in containers.listing(self._label)]
+
+    def commit(self, name: str, image: str) -> None:
+        """Make an image of a container's disk."""
+        containers.commit(name, image)
+
+    def remove_image(self, image: str) -> None:
+        """Remove an image."""
+        containers.remove_image(image)
+
+    def console(self, name: str) -> bytes:
+        """The output of init, and the end of the journal."""
+        return containers.console(name)

@@ -1,0 +1,122 @@
+"""The interface between the API and what runs the instances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+LABEL_HOME = "gpucluster.home"
+LABEL_OCID = "gpucluster.ocid"
+
+
+def mac_address(ip: str) -> str:
+    """The hardware address of the instance that has this private address.
+
+    It is derived from the address. So a restarted or recreated instance with the same address is reachable at once:
+    its peers keep the earlier instance's hardware address in their tables for half a minute.
+    """
+    return "02:00:" + ":".join(f"{int(octet):02x}" for octet in ip.split("."))
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """One instance to start.
+
+    Args:
+        name: the engine's name for the instance, unique on this host.
+        hostname: short name; the other instances of the network can resolve it.
+        image: a name that the engine knows.
+        network: a network made by `create_network`; `ip` is an IPv4 address in it.
+        user_data: decoded, for cloud-init; `metadata`: any JSON object.
+        ssh_authorized_keys: for the default user.
+        labels: to find the instance by; "gpucluster.ocid" is also its id for cloud-init.
+        exports_dir: the shares of this network.
+        login_user: the default user; empty for the image's own.
+    """
+
+    name: str
+    hostname: str
+    image: str
+    network: str
+    ip: str
+    user_data: bytes | None
+    metadata: Mapping[str, Any]
+    ssh_authorized_keys: tuple[str, ...]
+    labels: Mapping[str, str]
+    exports_dir: Path
+    login_user: str = field(default="", kw_only=True)
+
+
+class RunState(StrEnum):
+    """Whether the engine runs an instance; ABSENT if it does not know it."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True)
+class EngineInstance:
+    """An instance that the engine has; `ocid` comes from its label."""
+
+    name: str
+    state: RunState
+    ocid: str
+
+
+class Engine(Protocol):
+    """Starts and ends instances. Every call blocks until it is done, and raises GpuClusterError if it fails.
+
+    Attributes:
+        workers: number of launches and terminations at the same time.
+    """
+
+    workers: int
+
+    def boot_seconds(self) -> float:
+        """How long an instance is PROVISIONING before `launch` is called."""
+
+    def problems(self) -> list[str]:
+        """Why this host can't run instances, each problem with its fix; empty if it can."""
+
+    def platform_image(self) -> str:
+        """The engine's name for the base image."""
+
+    def create_network(self, name: str, cidr: str, labels: Mapping[str, str]) -> None:
+        """Create a network. Accepts an existing one of that name."""
+
+    def remove_network(self, name: str) -> None:
+        """Remove a network. Does nothing if it is gone."""
+
+    def networks(self) -> list[str]:
+        """Names of the networks of this home."""
+
+    def launch(self, request: LaunchRequest) -> None:
+        """Create and boot an instance. Replaces a leftover of the same name."""
+
+    def start(self, name: str) -> None:
+        """Boot a stopped instance."""
+
+    def stop(self, name: str) -> None:
+        """Shut an instance down and keep its disk."""
+
+    def terminate(self, name: str) -> None:
+        """Remove an instance and its disk. Does nothing if it is gone."""
+
+    def state(self, name: str) -> RunState:
+        """Whether an instance runs."""
+
+    def instances(self) -> list[EngineInstance]:
+        """All instances of this home."""
+
+    def commit(self, name: str, image: str) -> None:
+        """Make an image of an instance's disk."""
+
+    def remove_image(self, image: str) -> None:
+        """Remove an image. Does nothing if it is gone."""
+
+    def console(self, name: str) -> bytes:
+        """The console output of an instance; empty if it is gone."""

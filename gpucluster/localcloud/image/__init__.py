@@ -1,0 +1,1 @@
+"""The base image of all instances: its recipe, its files and the Debian mirror. May import `podman`."""

@@ -1,0 +1,1 @@
+"""Calls of Podman, and what this host allows. Imports no other folder of the local cloud."""

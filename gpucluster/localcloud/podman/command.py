@@ -1,0 +1,84 @@
+"""Calls of Podman, its error texts, and a check whether it works on this host."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+from gpucluster import process
+from gpucluster.errors import CloudError, EnvironmentFault
+from gpucluster.localcloud.podman.host import settings, static_problems
+
+
+def podman(*arguments: str, check: bool = True, timeout: float = 300) -> process.Completed:
+    """Call Podman.
+
+    Args:
+        check: raise CloudError with Podman's error text when it fails.
+        timeout: seconds.
+    """
+    if shutil.which("podman") is None:
+        raise EnvironmentFault("the program podman was not found", hint="Install it: apt install podman")
+    done = process.run(["podman", *arguments], check=False, timeout=timeout)
+    if check and done.returncode != 0:
+        raise CloudError(
+            f"podman {_verb(arguments)} failed: {error_text(done)}",
+            where=f"podman, status {done.returncode}",
+            hint="; ".join(static_problems()),
+        )
+    return done
+
+
+def error_text(done: process.Completed) -> str:
+    """Podman's error text, without lines that say nothing about the failure."""
+    lines = [line for line in done.stderr.splitlines() if line.strip() and "failed to connect to syslog" not in line]
+    return "\n".join(lines[-5:]).removeprefix("Error: ") or "no error text"
+
+
+def probe(image: str | None = None) -> list[str]:
+    """What keeps this host from running instances, each with its fix; empty if nothing does.
+
+    Args:
+        image: a local image; if given, a program is started in it as a test (0.4 s).
+    """
+    if sys.platform != "linux":
+        return [f"the local cloud needs Linux; this is {sys.platform}. Run it in a Linux virtual machine"]
+    problems = static_problems()
+    if not problems:
+        problems = _backend_problems()
+    if not problems and image is not None:
+        problems = _trial_problems(image)
+    return problems
+
+
+def _verb(arguments: tuple[str, ...]) -> str:
+    words = [word for word in arguments if not word.startswith("-")]
+    return " ".join(words[:2] if words[:1] in (["network"], ["image"]) else words[:1])
+
+
+def _backend_problems() -> list[str]:
+    done = process.run(
+        ["podman", "info", "--format", "{{.Host.NetworkBackend}} {{.Store.GraphDriverName}}"], check=False, timeout=60
+    )
+    if done.returncode != 0:
+        return [f"podman does not work: {error_text(done)}. Try `podman info`"]
+    backend, driver = [*done.stdout.split(), "?", "?"][:2]
+    problems = []
+    if backend != "netavark":
+        problems.append(
+            f'Podman uses {backend} for networks, not netavark: set network_backend = "netavark" below [network] '
+            "in /etc/containers/containers.conf, then run `podman system reset` (it removes all containers)"
+        )
+    if driver == "vfs":
+        problems.append(
+            "Podman copies whole images for each container (storage driver vfs): put /var/lib/containers on a file "
+            "system that overlay accepts (ext4, xfs)"
+        )
+    return problems
+
+
+def _trial_problems(image: str) -> list[str]:
+    chosen = settings()
+    argv = ["podman", "--runtime", chosen.runtime, "run", "--rm", "--network=none", "--label=gpucluster.trial=1"]
+    done = process.run([*argv, *chosen.run_options(), image, "/bin/true"], check=False, timeout=60)
+    return [] if done.returncode == 0 else [f"a container does not start ({chosen.runtime}): {error_text(done)}"]

@@ -1,0 +1,20 @@
+"""The entry that Terraform starts: `python -m gpucluster.localcloud.provider`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> int:
+    """Serve Terraform; print a message for every other caller."""
+    if "TF_PLUGIN_MAGIC_COOKIE" not in os.environ:
+        sys.stderr.write("This is a provider plugin. Terraform starts it; there is nothing to do by hand.\n")
+        return 1
+    from gpucluster.localcloud.provider import plugin
+
+    return plugin.serve()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,286 @@
+"""Create, read, update and delete of resources that have an OCID, and data sources, by calls of the API."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from gpucluster.localcloud.provider.rest import RETRYABLE, RestClient, RestReply, ServiceError
+from gpucluster.localcloud.provider.schema import DataSource, Json, ManagedResource, catalogue, filled
+from gpucluster.localcloud.provider.translation import from_wire, state_value, to_wire, wire_name
+
+GONE = frozenset({"TERMINATED", "DELETED"})
+_ENDED = GONE | {"TERMINATING", "DELETING", "FAILED"}
+_TIMEOUT = 20 * 60.0  # seconds; the real provider's default, except for instances, which boot longer
+_TIMEOUTS = {("oci_core_instance", "create"): 45 * 60.0, ("oci_core_instance", "delete"): 75 * 60.0}
+_FIRST_POLL, _POLL_GROWTH, _LONGEST_POLL = 0.1, 1.5, 1.0  # seconds between two reads of a state; the pause grows
+_EVENTUAL = 5.0  # seconds during which a get may not find what was just created
+_IN_USE = 10.0  # seconds to repeat a delete while another resource that is being deleted still uses this one
+
+
+class TaintedCreate(Exception):
+    """A create that failed after the resource was created: Terraform records `state` as tainted."""
+
+    def __init__(self, message: str, state: Json) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+@dataclass
+class ResourceOperator:
+    """Carries out Terraform's operations, and waits until they are complete."""
+
+    client: RestClient
+    _used_tokens: Counter[str] = field(default_factory=Counter)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+
+    def create(self, kind: ManagedResource, planned: Mapping[str, Any]) -> Json:
+        """Create and wait until the resource is ready. Raises TaintedCreate if it exists but did not become ready."""
+        body = to_wire(kind.schema, planned)
+        reply = self._create_once(kind, body)
+        ocid = reply.body["id"]
+        try:
+            self._wait(kind, ocid, kind.ready, _limit(kind, planned, "create"), reply)
+            fresh = self._get(kind, ocid)
+        except ServiceError as error:
+            raise TaintedCreate(
+                describe(error, kind.service, kind.operations["create"]), from_wire(kind.schema, reply.body, planned)
+            ) from error
+        return from_wire(kind.schema, fresh, planned)
+
+    def _create_once(self, kind: ManagedResource, body: Json) -> RestReply:
+        """Create. After an interrupted run the same request has the same retry token, and so finds what it created."""
+        token = self._token(kind, body) if kind.adopt else os.urandom(32).hex()
+        try:
+            reply = self.client.call("POST", kind.path, body=body, retry_token=token)
+        except ServiceError as error:
+            if error.code != "InvalidatedRetryToken":
+                raise
+        else:
+            if reply.body.get("lifecycleState") not in _ENDED:
+                return reply
+        # The resource that was created with this token has been deleted since.
+        return self.client.call("POST", kind.path, body=body, retry_token=os.urandom(32).hex())
+
+    def _token(self, kind: ManagedResource, body: Json) -> str:
+        request = json.dumps([os.getcwd(), kind.type_name, body], sort_keys=True)
+        with self._guard:
+            self._used_tokens[request] += 1
+            turn = self._used_tokens[request]
+        return hashlib.sha256(f"{turn}{request}".encode()).hexdigest()
+
+    def read(self, kind: ManagedResource, state: Mapping[str, Any], *, everything: bool = False) -> Json | None:
+        """The current state; None if the resource is gone."""
+        try:
+            body = self._get(kind, state["id"])
+        except ServiceError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        if body.get("lifecycleState") in GONE:
+            return None
+        return from_wire(kind.schema, body, state, everything=everything)
+
+    def update(self, kind: ManagedResource, before: Mapping[str, Any], planned: Mapping[str, Any]) -> Json:
+        """Send the differences. Like the real provider, does not wait until a cluster network has its new size."""
+        changed = {
+            name for name in (*kind.schema.attributes, *kind.schema.blocks) if before.get(name) != planned.get(name)
+        }
+        ocid = planned["id"]
+        if "create_vnic_details" in changed:
+            self._update_vnic(kind, ocid, before, planned)
+        wanted = {name: planned[name] for name in changed - {"timeouts", "create_vnic_details"} if name in planned}
+        if body := to_wire(kind.schema, wanted, update=True):
+            reply = self.client.call("PUT", f"{kind.path}/{ocid}", body=body)
+            if kind.update_waits:
+                self._wait(kind, ocid, kind.ready, _limit(kind, planned, "update"), reply)
+        return from_wire(kind.schema, self._get(kind, ocid), planned)
+
+    def _update_vnic(
+        self, kind: ManagedResource, ocid: str, before: Mapping[str, Any], planned: Mapping[str, Any]
+    ) -> None:
+        old, new = before["create_vnic_details"][0], planned["create_vnic_details"][0]
+        changes = {name: value for name, value in new.items() if old.get(name) != value}
+        instance = self.client.call("GET", f"{kind.path}/{ocid}").body
+        if body := to_wire(kind.schema.blocks["create_vnic_details"], changes, inside="create_vnic_details"):
+            self.client.call("PUT", f"/20160918/vnics/{self._primary_vnic(instance)['id']}", body=body)
+
+    def delete(self, kind: ManagedResource, state: Mapping[str, Any]) -> None:
+        """Delete and wait until the resource is gone."""
+        ocid = state["id"]
+        keep = state.get("preserve_boot_volume")
+        query = None if keep is None else {"preserveBootVolume": str(keep).lower()}
+        deadline = time.monotonic() + _IN_USE
+        while True:
+            try:
+                self.client.call("DELETE", f"{kind.path}/{ocid}", query=query)
+                break
+            except ServiceError as error:
+                if error.status == HTTPStatus.NOT_FOUND:
+                    return
+                if error.status != HTTPStatus.CONFLICT or time.monotonic() > deadline:
+                    raise
+            time.sleep(_LONGEST_POLL)
+        self._wait(kind, ocid, tuple(GONE), _limit(kind, state, "delete"), None)
+
+    def find(self, lookup: DataSource, config: Mapping[str, Any]) -> Json:
+        """Read a data source: get one resource, or list them and then filter here, as the real provider does."""
+        path = filled(lookup.path, config)
+        if not lookup.items:
+            return from_wire(lookup.schema, self.client.call("GET", path).body, config, everything=True)
+        query = {wire_name("", name): str(config[name]) for name in lookup.query if config.get(name) is not None}
+        found = list(self.client.items(path, query))
+        items = state_value("", lookup.schema.attributes[lookup.items].type, found)
+        for condition in config.get("filter") or []:
+            items = [item for item in items if _matches(item, condition)]
+        digest = hashlib.sha256(json.dumps([lookup.type_name, path, query], sort_keys=True).encode()).hexdigest()
+        return {**config, lookup.items: items, "id": f"{lookup.noun}-{digest[:16]}"}
+
+    # Attributes of an instance or a mount target that are members of other resources
+
+    def _get(self, kind: ManagedResource, ocid: str) -> Json:
+        body: Json = dict(self.client.call("GET", f"{kind.path}/{ocid}").body)
+        if body.get("lifecycleState") in _ENDED:
+            return body
+        if kind.type_name == "oci_core_instance":
+            self._add_vnic(body)
+        elif kind.type_name == "oci_file_storage_mount_target":
+            for address in body.get("privateIpIds", [])[:1]:
+                body["ipAddress"] = self.client.call("GET", f"/20160918/privateIps/{address}").body["ipAddress"]
+        return body
+
+    def _add_vnic(self, body: Json) -> None:
+        vnic = self._primary_vnic(body)
+        public_ip = vnic.get("publicIp")
+        body |= {
+            "privateIp": vnic.get("privateIp"),
+            "publicIp": public_ip,
+            "hostnameLabel": vnic.get("hostnameLabel"),
+            "subnetId": vnic.get("subnetId"),
+        }
+        shown = ("displayName", "hostnameLabel", "nsgIds", "privateIp", "skipSourceDestCheck", "subnetId")
+        tags = ("definedTags", "freeformTags")
+        body["createVnicDetails"] = {
+            **{name: vnic[name] for name in (*shown, *tags) if name in vnic},
+            "assignPublicIp": public_ip is not None,
+        }
+
+    def _primary_vnic(self, instance: Mapping[str, Any]) -> Json:
+        query = {"compartmentId": instance["compartmentId"], "instanceId": instance["id"]}
+        for attachment in self.client.items("/20160918/vnicAttachments", query):
+            if attachment.get("lifecycleState") == "ATTACHED":
+                vnic: Json = self.client.call("GET", f"/20160918/vnics/{attachment['vnicId']}").body
+                if vnic.get("isPrimary"):
+                    return vnic
+        return {}
+
+    # Waiting
+
+    def _wait(
+        self, kind: ManagedResource, ocid: str, wanted: Iterable[str], limit: float, reply: RestReply | None
+    ) -> None:
+        """Wait until the state is a wanted one. `reply` is that of the create or update, for its work request."""
+        targets = set(wanted)
+        deleting = targets == GONE
+        if not targets:
+            return
+        began = time.monotonic()
+        pause = _FIRST_POLL
+        while True:
+            state = self._state(kind, ocid, unseen_ok=not deleting and time.monotonic() - began < _EVENTUAL)
+            if state in targets or (deleting and state is None):
+                return
+            if not deleting and state in _ENDED:
+                raise self._failure(kind, state, targets, reply)
+            if time.monotonic() - began > limit:
+                expected = " or ".join(sorted(targets))
+                raise ServiceError(
+                    0, "Timeout", f"{kind.noun} {ocid} is {state} after {limit:.0f} s; expected {expected}"
+                )
+            time.sleep(pause)
+            pause = min(pause * _POLL_GROWTH, _LONGEST_POLL)
+
+    def _state(self, kind: ManagedResource, ocid: str, *, unseen_ok: bool) -> str | None:
+        try:
+            body = self.client.call("GET", f"{kind.path}/{ocid}").body
+        except ServiceError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return "UNSEEN" if unseen_ok else None
+        # An instance configuration has no life cycle: as long as it exists, it is ready.
+        return str(body.get("lifecycleState", "PRESENT"))
+
+    def _failure(
+        self, kind: ManagedResource, state: str | None, targets: set[str], reply: RestReply | None
+    ) -> ServiceError:
+        request = reply.headers.get("opc-work-request-id", "") if reply else ""
+        if request:
+            path = f"/{kind.path.split('/')[1]}/workRequests/{request}"  # each service has its own, in its version
+            messages = [error["message"] for error in self.client.items(f"{path}/errors", {})]
+            if messages:
+                return ServiceError(
+                    0,
+                    "WorkRequestFailed",
+                    f"work request did not succeed, workId: {request}, entity: {kind.noun.lower()}."
+                    f" Message: {' '.join(messages)}",
+                    request_id=request,
+                )
+        return ServiceError(
+            0,
+            "UnexpectedState",
+            "During creation, Terraform expected the resource to reach state(s):"
+            f" {', '.join(sorted(targets))}, but the service reported unexpected state: {state}.",
+        )
+
+
+def describe(error: ServiceError, service: str, operation: str) -> str:
+    """An error in the format of the real provider: the lines after the first are `Name: value`."""
+    first = f"{error.status}-{error.code}, {error.message}" if error.status else error.message
+    if error.status == HTTPStatus.NOT_FOUND:
+        advice = f"Either the resource has been deleted or service {service} need policy to access this resource."
+    elif error.status == HTTPStatus.UNAUTHORIZED:
+        advice = "The key in OCI_PRIVATE_KEY_PATH is not the local cloud's. Its home has a file credentials/config."
+    elif error.code == "Unreachable":
+        advice = "Start the local cloud; its log says why it ended."
+    elif error.status in RETRYABLE:
+        advice = f"The service for this resource encountered an error. Try again later: {service}."
+    else:
+        advice = f"Please update the parameter(s) in the Terraform config as per error message {error.message}"
+    lines = [
+        first,
+        f"Suggestion: {advice}",
+        f"Request Target: {error.target}" if error.target else "",
+        f"Provider version: {catalogue().version}, stand-in for the local cloud",
+        f"Service: {service}",
+        f"Operation Name: {operation}",
+        f"OPC request ID: {error.request_id}" if error.request_id else "",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _limit(kind: ManagedResource, state: Mapping[str, Any], verb: str) -> float:
+    """The timeout of an operation in seconds: from the `timeouts` block, else the provider's default."""
+    text = (state.get("timeouts") or {}).get(verb)
+    if not isinstance(text, str):
+        return _TIMEOUTS.get((kind.type_name, verb), _TIMEOUT)
+    seconds = {"h": 3600.0, "m": 60.0, "s": 1.0}
+    return sum(float(number) * seconds[unit] for number, unit in re.findall(r"([0-9.]+)([hms])", text))
+
+
+def _matches(item: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
+    value: Any = item
+    for step in condition["name"].split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    texts = [str(one) for one in (value if isinstance(value, list) else [value])]
+    if condition.get("regex"):
+        return any(re.search(pattern, text) for pattern in condition["values"] for text in texts)
+    return any(text in condition["values"] for text in texts)

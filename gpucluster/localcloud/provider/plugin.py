@@ -1,0 +1,491 @@
+# ruff: noqa: N802 - the protocol names its calls
+"""Terraform's plugin protocol 6 for the stand-in provider.
+
+Terraform starts this process, reads one line from its standard output and then calls it by gRPC. The messages come from
+PyPI `tf`; its own servicer supports neither lists of blocks nor objects, so this module answers the calls.
+The provider declares the legacy type system, as the real one does, which is built on Terraform's older SDK: Terraform
+then accepts computed values after an apply that differ from the plan.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc  # type: ignore[import-untyped]
+import msgpack  # type: ignore[import-untyped]
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from tf.gen import grpc_controller_pb2, grpc_controller_pb2_grpc, grpc_stdio_pb2_grpc
+from tf.gen import tfplugin_pb2 as pb
+from tf.gen import tfplugin_pb2_grpc as rpc
+
+from gpucluster.localcloud.provider.composite_keys import CompositeKeyOperator
+from gpucluster.localcloud.provider.operations import ResourceOperator, TaintedCreate, describe
+from gpucluster.localcloud.provider.rest import ApiCredentials, CredentialsError, RestClient, ServiceError
+from gpucluster.localcloud.provider.schema import UNKNOWN, Attribute, Block, Json, ManagedResource, catalogue
+
+ENDPOINT_VARIABLE = "GPUCLUSTER_LOCAL_ENDPOINT"
+_WORKERS = 32  # Terraform runs 10 operations at a time by default; each occupies a worker while it waits
+_PARENT_CHECK = 0.5  # seconds between checks whether Terraform still runs
+_PROVIDER_ARGUMENTS = {
+    "fingerprint": "OCI_FINGERPRINT",
+    "private_key_path": "OCI_PRIVATE_KEY_PATH",
+    "region": "OCI_REGION",
+    "tenancy_ocid": "OCI_TENANCY_OCID",
+    "user_ocid": "OCI_USER_OCID",
+}
+_NESTING = {
+    "list": pb.Schema.NestedBlock.NestingMode.LIST,
+    "set": pb.Schema.NestedBlock.NestingMode.SET,
+    "single": pb.Schema.NestedBlock.NestingMode.SINGLE,
+}
+
+Step = str | int
+Path_ = tuple[Step, ...]
+
+
+# Values on the wire
+
+
+def _decode(value: pb.DynamicValue) -> Any:
+    if value.msgpack:
+        return msgpack.unpackb(value.msgpack, ext_hook=lambda _code, _data: UNKNOWN)
+    return json.loads(value.json) if value.json else None
+
+
+def _encode(value: Any) -> pb.DynamicValue:
+    def unknown(_value: object) -> msgpack.ExtType:
+        return msgpack.ExtType(0, b"\x00")
+
+    return pb.DynamicValue(msgpack=msgpack.packb(value, default=unknown))
+
+
+def _schema_message(schema: Block) -> pb.Schema:
+    return pb.Schema(version=0, block=_block_message(schema))
+
+
+def _block_message(block: Block) -> pb.Schema.Block:
+    return pb.Schema.Block(
+        attributes=[
+            pb.Schema.Attribute(
+                name=name,
+                type=json.dumps(attribute.type).encode(),
+                required=attribute.required,
+                optional=attribute.optional,
+                computed=attribute.computed,
+            )
+            for name, attribute in block.attributes.items()
+        ],
+        block_types=[
+            pb.Schema.NestedBlock(
+                type_name=name,
+                block=_block_message(nested),
+                nesting=_NESTING[nested.nesting],
+                min_items=nested.min_items,
+                max_items=nested.max_items,
+            )
+            for name, nested in block.blocks.items()
+        ],
+    )
+
+
+def _error(text: str) -> list[pb.Diagnostic]:
+    return [pb.Diagnostic(severity=pb.Diagnostic.ERROR, summary=text)]
+
+
+# Planning
+
+
+def with_unknowns(block: Block, proposed: Mapping[str, Any]) -> Json:
+    """The plan of a create: values that the cloud will set are unknown."""
+    planned: Json = {}
+    for name, attribute in block.attributes.items():
+        value = proposed.get(name)
+        planned[name] = UNKNOWN if value is None and attribute.computed else value
+    for name, nested in block.blocks.items():
+        value = proposed.get(name)
+        if isinstance(value, list):
+            value = [item if item is UNKNOWN else with_unknowns(nested, item) for item in value]
+        planned[name] = value
+    return planned
+
+
+def differences(block: Block, before: Mapping[str, Any], after: Mapping[str, Any], at: Path_ = ()) -> Iterator[Path_]:
+    """Paths of all attributes, keys of maps and sets of blocks that differ."""
+    for name, attribute in block.attributes.items():
+        old, new = before.get(name), after.get(name)
+        if _equal(attribute, old, new):
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from ((*at, name, key) for key in sorted({*old, *new}) if old.get(key) != new.get(key))
+        else:
+            yield (*at, name)
+    for name, nested in block.blocks.items():
+        old, new = before.get(name), after.get(name)
+        if not (isinstance(old, list) and isinstance(new, list)):
+            same = old == new
+        elif nested.nesting == "set":
+            same = _unordered(old) == _unordered(new)
+        elif len(old) == len(new):
+            for position, (old_item, new_item) in enumerate(zip(old, new, strict=True)):
+                yield from differences(nested, old_item, new_item, (*at, name, position))
+            continue
+        else:
+            same = False
+        if not same:
+            yield (*at, name)
+
+
+def _equal(attribute: Attribute, old: Any, new: Any) -> bool:
+    is_set = isinstance(attribute.type, list) and attribute.type[0] == "set"
+    if is_set and isinstance(old, list) and isinstance(new, list):
+        return _unordered(old) == _unordered(new)
+    return bool(old == new)
+
+
+def _unordered(items: list[Any]) -> list[str]:
+    return sorted(json.dumps(item, sort_keys=True, default=repr) for item in items)
+
+
+def _dotted(path: Path_) -> str:
+    return ".".join(step for step in path if isinstance(step, str))
+
+
+def _attribute_path(block: Block, path: Path_) -> pb.AttributePath:
+    """The path up to the attribute: Terraform compares a map as a whole."""
+    steps: list[pb.AttributePath.Step] = []
+    for step in path:
+        if isinstance(step, int):
+            steps.append(pb.AttributePath.Step(element_key_int=step))
+            continue
+        steps.append(pb.AttributePath.Step(attribute_name=step))
+        if step in block.attributes:
+            break
+        block = block.blocks[step]
+    return pb.AttributePath(steps=steps)
+
+
+Response = TypeVar("Response")
+
+
+def _answered(kind: Callable[..., Response]) -> Callable[[Callable[..., Response]], Callable[..., Response]]:
+    """Turn any exception of a call into an error that Terraform shows; else it only reports a crash."""
+
+    def wrap(method: Callable[..., Response]) -> Callable[..., Response]:
+        @functools.wraps(method)
+        def call(self: Servicer, request: Any, context: grpc.ServicerContext) -> Response:
+            try:
+                return method(self, request, context)
+            except Exception as error:
+                traceback.print_exc()
+                return kind(
+                    diagnostics=_error(
+                        f"the stand-in provider failed in {method.__name__}"
+                        f" of {getattr(request, 'type_name', '') or 'the provider'}: {error!r}\n"
+                        "This is a bug of gpucluster; please report it with the output of TF_LOG=debug."
+                    )
+                )
+
+        return call
+
+    return wrap
+
+
+class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
+    """Answers Terraform's calls."""
+
+    def __init__(self) -> None:
+        self._operator: ResourceOperator | None = None
+
+    @property
+    def _ready(self) -> ResourceOperator:
+        assert self._operator is not None, "Terraform configures a provider before it uses it"
+        return self._operator
+
+    def _operator_of(self, kind: ManagedResource) -> ResourceOperator | CompositeKeyOperator:
+        return CompositeKeyOperator(self._ready.client) if kind.composite_key else self._ready
+
+    def GetMetadata(self, request: Any, context: grpc.ServicerContext) -> pb.GetMetadata.Response:
+        """The names of resources and data sources, without schemas."""
+        return pb.GetMetadata.Response(
+            server_capabilities=pb.ServerCapabilities(get_provider_schema_optional=True),
+            resources=[pb.GetMetadata.ResourceMetadata(type_name=name) for name in catalogue().resources],
+            data_sources=[pb.GetMetadata.DataSourceMetadata(type_name=name) for name in catalogue().data_sources],
+        )
+
+    @_answered(pb.GetProviderSchema.Response)
+    def GetProviderSchema(self, request: Any, context: grpc.ServicerContext) -> pb.GetProviderSchema.Response:
+        """All schemas."""
+        argument = Attribute("string", required=False, optional=True, computed=False)
+        arguments = {
+            **dict.fromkeys(_PROVIDER_ARGUMENTS, argument),
+            # Accepted without effect: nothing else adds tags here.
+            "ignore_defined_tags": Attribute(["list", "string"], required=False, optional=True, computed=False),
+        }
+        return pb.GetProviderSchema.Response(
+            provider=_schema_message(Block(attributes=arguments, blocks={})),
+            provider_meta=pb.Schema(version=0, block=pb.Schema.Block()),
+            resource_schemas={name: _schema_message(kind.schema) for name, kind in catalogue().resources.items()},
+            data_source_schemas={name: _schema_message(item.schema) for name, item in catalogue().data_sources.items()},
+            server_capabilities=pb.ServerCapabilities(get_provider_schema_optional=True),
+        )
+
+    def ValidateProviderConfig(self, request: Any, context: grpc.ServicerContext) -> pb.ValidateProviderConfig.Response:
+        """No checks beyond the schema."""
+        return pb.ValidateProviderConfig.Response()
+
+    def ValidateResourceConfig(self, request: Any, context: grpc.ServicerContext) -> pb.ValidateResourceConfig.Response:
+        """No checks beyond the schema."""
+        return pb.ValidateResourceConfig.Response()
+
+    def ValidateDataResourceConfig(
+        self, request: Any, context: grpc.ServicerContext
+    ) -> pb.ValidateDataResourceConfig.Response:
+        """No checks beyond the schema."""
+        return pb.ValidateDataResourceConfig.Response()
+
+    @_answered(pb.ConfigureProvider.Response)
+    def ConfigureProvider(self, request: Any, context: grpc.ServicerContext) -> pb.ConfigureProvider.Response:
+        """Read the credentials from the arguments or the environment, and the endpoint from the environment."""
+        config = _decode(request.config) or {}
+        values = {
+            name: config.get(name) or os.environ.get(variable, "") for name, variable in _PROVIDER_ARGUMENTS.items()
+        }
+        endpoint = os.environ.get(ENDPOINT_VARIABLE, "")
+        missing = [variable for name, variable in _PROVIDER_ARGUMENTS.items() if name != "region" and not values[name]]
+        missing += [] if endpoint else [ENDPOINT_VARIABLE]
+        if missing:
+            return pb.ConfigureProvider.Response(
+                diagnostics=_error(
+                    f"the environment lacks {', '.join(missing)}\n"
+                    "This provider stands in for oracle/oci on the local cloud of gpucluster;"
+                    " gpucluster sets these variables when it runs Terraform."
+                )
+            )
+        if not endpoint.startswith("http://"):
+            return pb.ConfigureProvider.Response(
+                diagnostics=_error(f"{ENDPOINT_VARIABLE} is {endpoint!r}; it must begin with http://")
+            )
+        credentials = ApiCredentials(
+            values["tenancy_ocid"], values["user_ocid"], values["fingerprint"], Path(values["private_key_path"])
+        )
+        try:
+            self._operator = ResourceOperator(RestClient(endpoint, credentials))
+        except CredentialsError as error:
+            return pb.ConfigureProvider.Response(diagnostics=_error(str(error)))
+        return pb.ConfigureProvider.Response()
+
+    @_answered(pb.UpgradeResourceState.Response)
+    def UpgradeResourceState(self, request: Any, context: grpc.ServicerContext) -> pb.UpgradeResourceState.Response:
+        """Drop attributes that the schema no longer has; all schema versions are 0."""
+        state = json.loads(request.raw_state.json)
+        return pb.UpgradeResourceState.Response(
+            upgraded_state=_encode(_fitting(catalogue().resources[request.type_name].schema, state))
+        )
+
+    @_answered(pb.ReadResource.Response)
+    def ReadResource(self, request: Any, context: grpc.ServicerContext) -> pb.ReadResource.Response:
+        """The current state; empty if the resource is gone."""
+        kind = catalogue().resources[request.type_name]
+        try:
+            state = self._operator_of(kind).read(kind, _decode(request.current_state))
+        except ServiceError as error:
+            return pb.ReadResource.Response(
+                new_state=request.current_state,
+                diagnostics=_error(describe(error, kind.service, kind.operations["get"])),
+            )
+        return pb.ReadResource.Response(new_state=_encode(state))
+
+    @_answered(pb.PlanResourceChange.Response)
+    def PlanResourceChange(self, request: Any, context: grpc.ServicerContext) -> pb.PlanResourceChange.Response:
+        """Plan a change. Terraform has merged the configuration into the earlier state, without computed values."""
+        kind = catalogue().resources[request.type_name]
+        before, proposed = _decode(request.prior_state), _decode(request.proposed_new_state)
+        if proposed is None:
+            return pb.PlanResourceChange.Response(planned_state=request.proposed_new_state, legacy_type_system=True)
+        if before is None:
+            return pb.PlanResourceChange.Response(
+                planned_state=_encode(with_unknowns(kind.schema, proposed)), legacy_type_system=True
+            )
+        replacing = [
+            _attribute_path(kind.schema, path)
+            for path in differences(kind.schema, before, proposed)
+            if kind.forces_replacement(_dotted(path))
+        ]
+        return pb.PlanResourceChange.Response(
+            planned_state=request.proposed_new_state, requires_replace=replacing, legacy_type_system=True
+        )
+
+    @_answered(pb.ApplyResourceChange.Response)
+    def ApplyResourceChange(self, request: Any, context: grpc.ServicerContext) -> pb.ApplyResourceChange.Response:
+        """Create, update or delete."""
+        kind = catalogue().resources[request.type_name]
+        before, planned = _decode(request.prior_state), _decode(request.planned_state)
+        verb = "delete" if planned is None else "create" if before is None else "update"
+        try:
+            state = self._carry_out(kind, before, planned)
+        except TaintedCreate as error:
+            return pb.ApplyResourceChange.Response(
+                new_state=_encode(error.state), diagnostics=_error(str(error)), legacy_type_system=True
+            )
+        except ServiceError as error:
+            return pb.ApplyResourceChange.Response(
+                new_state=request.prior_state,
+                diagnostics=_error(describe(error, kind.service, kind.operations[verb])),
+                legacy_type_system=True,
+            )
+        return pb.ApplyResourceChange.Response(new_state=_encode(state), legacy_type_system=True)
+
+    def _carry_out(self, kind: ManagedResource, before: Json | None, planned: Json | None) -> Json | None:
+        if planned is None:
+            assert before is not None
+            self._operator_of(kind).delete(kind, before)
+            return None
+        if before is None:
+            return self._operator_of(kind).create(kind, planned)
+        return self._ready.update(kind, before, planned)
+
+    @_answered(pb.ImportResourceState.Response)
+    def ImportResourceState(self, request: Any, context: grpc.ServicerContext) -> pb.ImportResourceState.Response:
+        """Import a resource by its OCID."""
+        kind = catalogue().resources[request.type_name]
+        try:
+            state = self._operator_of(kind).read(kind, {"id": request.id}, everything=True)
+        except ServiceError as error:
+            return pb.ImportResourceState.Response(
+                diagnostics=_error(describe(error, kind.service, kind.operations["get"]))
+            )
+        if state is None:
+            text = f"There is no {kind.noun} {request.id} to import."
+            return pb.ImportResourceState.Response(diagnostics=_error(text))
+        imported = pb.ImportResourceState.ImportedResource(
+            type_name=request.type_name, state=_encode(_fitting(kind.schema, state))
+        )
+        return pb.ImportResourceState.Response(imported_resources=[imported])
+
+    def MoveResourceState(self, request: Any, context: grpc.ServicerContext) -> pb.MoveResourceState.Response:
+        """Resource types can't be converted."""
+        return pb.MoveResourceState.Response(
+            diagnostics=_error(f"{request.source_type_name} can't be moved to {request.target_type_name}.")
+        )
+
+    @_answered(pb.ReadDataSource.Response)
+    def ReadDataSource(self, request: Any, context: grpc.ServicerContext) -> pb.ReadDataSource.Response:
+        """Read a data source."""
+        lookup = catalogue().data_sources[request.type_name]
+        try:
+            state = self._ready.find(lookup, _decode(request.config))
+        except ServiceError as error:
+            return pb.ReadDataSource.Response(diagnostics=_error(describe(error, lookup.service, lookup.operation)))
+        return pb.ReadDataSource.Response(state=_encode(state))
+
+    def GetFunctions(self, request: Any, context: grpc.ServicerContext) -> pb.GetFunctions.Response:
+        """The provider has no functions."""
+        return pb.GetFunctions.Response()
+
+    def StopProvider(self, request: Any, context: grpc.ServicerContext) -> pb.StopProvider.Response:
+        """Terraform was interrupted and waits. Running operations finish, so that their state is stored."""
+        return pb.StopProvider.Response()
+
+
+def _fitting(block: Block, state: Mapping[str, Any]) -> Json:
+    """A state with exactly the members of the schema."""
+    fitted: Json = {name: state.get(name) for name in block.attributes}
+    for name, nested in block.blocks.items():
+        value = state.get(name)
+        if isinstance(value, list):
+            fitted[name] = [_fitting(nested, item) for item in value]
+        elif isinstance(value, dict):
+            fitted[name] = _fitting(nested, value)
+        else:
+            fitted[name] = None if nested.nesting == "single" else []
+    return fitted
+
+
+# The process
+
+
+class _Controller(grpc_controller_pb2_grpc.GRPCControllerServicer):  # type: ignore[misc]
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+
+    def Shutdown(self, request: Any, context: grpc.ServicerContext) -> Any:
+        """Terraform does not need the process any more."""
+        self._stop.set()
+        return grpc_controller_pb2.Empty()
+
+
+class _Stdio(grpc_stdio_pb2_grpc.GRPCStdioServicer):  # type: ignore[misc]
+    def StreamStdio(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        """An empty stream: the provider prints nothing but its first line."""
+        return iter(())
+
+
+def serve() -> int:
+    """Answer Terraform until it asks for the shutdown, or has ended."""
+    parent = os.getppid()
+    stop = threading.Event()
+    # Ctrl-C reaches the whole foreground process group; Terraform decides what happens then.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    folder = Path(tempfile.mkdtemp(prefix="gpucluster-provider-", dir=os.environ.get("PLUGIN_UNIX_SOCKET_DIR") or None))
+    try:
+        socket = folder / "socket"
+        certificate, credentials = _credentials()
+        server = grpc.server(futures.ThreadPoolExecutor(max_workers=_WORKERS))
+        rpc.add_ProviderServicer_to_server(Servicer(), server)
+        grpc_controller_pb2_grpc.add_GRPCControllerServicer_to_server(_Controller(stop), server)
+        grpc_stdio_pb2_grpc.add_GRPCStdioServicer_to_server(_Stdio(), server)
+        server.add_secure_port(f"unix:{socket}", credentials)
+        server.start()
+        # Versions of handshake and protocol, network type, address, protocol kind, certificate.
+        sys.stdout.write(f"1|6|unix|{socket}|grpc|{certificate}\n")
+        sys.stdout.flush()
+        while not stop.wait(_PARENT_CHECK) and os.getppid() == parent:
+            pass
+        server.stop(grace=1.0).wait()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def _credentials() -> tuple[str, grpc.ServerCredentials]:
+    """A new certificate for this process.
+
+    There is no client certificate: Terraform offers one on curve P-521, which gRPC's TLS library does not accept. The
+    folder of the socket restricts access: only the user of this process may enter it.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=30))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, SHA256())
+    )
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    credentials = grpc.ssl_server_credentials([(pem, certificate.public_bytes(Encoding.PEM))])
+    return base64.b64encode(certificate.public_bytes(Encoding.DER)).decode().rstrip("="), credentials

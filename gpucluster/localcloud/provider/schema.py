@@ -1,0 +1,232 @@
+"""Resources and data sources of the stand-in: their schemas, and the API calls behind them.
+
+Both are data: schema.json has the attributes (facts of oracle/oci), resources.toml the API calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote
+
+# A state, a body, or a type: plain JSON, with `UNKNOWN` for values that a plan does not know yet.
+Json = dict[str, Any]
+_ALWAYS_UPDATABLE = ("defined_tags", "display_name", "freeform_tags", "timeouts")
+_VERBS = ("create", "get", "update", "delete")
+
+
+class _Unknown:
+    """A value that is known only after apply."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN = _Unknown()
+
+
+def known(value: Any) -> Any:
+    """A value with null in the place of unknown values."""
+    if value is UNKNOWN:
+        return None
+    if isinstance(value, list):
+        return [known(item) for item in value]
+    if isinstance(value, dict):
+        return {name: known(item) for name, item in value.items()}
+    return value
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One attribute: its type as Terraform writes it in JSON, and who may set it."""
+
+    type: Any
+    required: bool
+    optional: bool
+    computed: bool
+
+
+@dataclass(frozen=True)
+class Block:
+    """Attributes and nested blocks; a nested block also has its nesting mode and number of items."""
+
+    attributes: Mapping[str, Attribute]
+    blocks: Mapping[str, Block]
+    nesting: str = "single"
+    min_items: int = 0
+    max_items: int = 0
+
+
+@dataclass(frozen=True)
+class CompositeKey:
+    """How to address a resource that has no OCID (see composite_keys.py).
+
+    Attributes:
+        id_template: Terraform's id, made from attributes.
+        create_method: HTTP method of the create, at the resource's path.
+        read: "get": at its path; "list": in the list at its path; "none": never, only Terraform's state has it.
+        query: name of a query parameter -> attribute; for the list and the delete.
+        match: attributes that identify the resource in the list.
+    """
+
+    id_template: str
+    create_method: str
+    read: str
+    query: Mapping[str, str]
+    match: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ManagedResource:
+    """A resource: its schema and its API calls."""
+
+    type_name: str
+    schema: Block
+    service: str
+    noun: str
+    path: str
+    ready: tuple[str, ...]
+    updatable: tuple[str, ...]
+    replace: tuple[str, ...]
+    operations: Mapping[str, str]
+    update_waits: bool
+    adopt: bool
+    composite_key: CompositeKey | None = None
+
+    def forces_replacement(self, path: str) -> bool:
+        """Whether a change of `block.attribute` makes a new resource."""
+        if path in self.replace:
+            return True
+        return not any(path == known or path.startswith(f"{known}.") for known in self.updatable)
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A data source: its schema and its API call.
+
+    `path` may have arguments, such as {vcn_id}. `items` is the attribute with the listed items; empty for a data source
+    of one resource.
+    """
+
+    type_name: str
+    schema: Block
+    service: str
+    noun: str
+    path: str
+    query: tuple[str, ...]
+    items: str
+
+    @property
+    def operation(self) -> str:
+        """The SDK's name of the operation."""
+        return f"{'List' if self.items else 'Get'}{self.noun}"
+
+
+@dataclass(frozen=True)
+class WireFormat:
+    """Differences of names and types between Terraform and JSON."""
+
+    names: Mapping[str, str]
+    integers: frozenset[str]
+    booleans: frozenset[str]
+    namespaced: frozenset[str]
+    unsent: frozenset[str]
+
+
+@dataclass(frozen=True)
+class ProviderCatalogue:
+    """All resources and data sources of the stand-in."""
+
+    version: str
+    resources: Mapping[str, ManagedResource]
+    data_sources: Mapping[str, DataSource]
+    wire: WireFormat
+
+
+@functools.cache
+def catalogue() -> ProviderCatalogue:
+    """Read the two data files of this package."""
+    folder = files("gpucluster.localcloud.provider")
+    schema = json.loads((folder / "schema.json").read_text())
+    calls = tomllib.loads((folder / "resources.toml").read_text())
+    resources = {
+        name: ManagedResource(
+            type_name=name,
+            schema=_block(schema["resources"][name]),
+            service=entry["service"],
+            noun=entry["noun"],
+            path=entry["path"],
+            ready=tuple(entry["ready"]),
+            updatable=(*_ALWAYS_UPDATABLE, *entry["update"]),
+            replace=tuple(entry.get("replace", ())),
+            operations={verb: _operation(verb, entry) for verb in _VERBS},
+            update_waits=entry.get("update_waits", True),
+            adopt=entry.get("adopt", True),
+            composite_key=_composite_key(entry),
+        )
+        for name, entry in calls["resources"].items()
+    }
+    data_sources = {
+        name: DataSource(
+            type_name=name,
+            schema=_block(schema["data_sources"][name]),
+            service=entry["service"],
+            noun=entry["noun"],
+            path=entry["path"],
+            query=tuple(entry.get("query", ())),
+            items=entry.get("items", ""),
+        )
+        for name, entry in calls["data_sources"].items()
+    }
+    wire = calls["wire"]
+    return ProviderCatalogue(
+        version=schema["version"],
+        resources=resources,
+        data_sources=data_sources,
+        wire=WireFormat(
+            names=wire["names"],
+            integers=frozenset(wire["integers"]),
+            booleans=frozenset(wire["booleans"]),
+            namespaced=frozenset(wire["namespaced"]),
+            unsent=frozenset(wire["unsent"]),
+        ),
+    )
+
+
+def _composite_key(entry: Mapping[str, Any]) -> CompositeKey | None:
+    if "key" not in entry:
+        return None
+    match = tuple(entry.get("match", ()))
+    return CompositeKey(
+        entry["key"], entry.get("create_method", "POST"), entry.get("read", "get"), entry.get("query", {}), match
+    )
+
+
+def filled(template: str, values: Mapping[str, Any]) -> str:
+    """A path or an id with its {attributes} filled in; each is quoted as one segment of a path."""
+    return re.sub(r"\{(\w+)\}", lambda match: quote(str(values[match[1]]), safe=":@&=+$"), template)
+
+
+def _operation(verb: str, entry: Mapping[str, Any]) -> str:
+    """The SDK's name of an operation. The entry "update" is a list of attributes and not a name."""
+    named = entry.get(verb)
+    return named if isinstance(named, str) else f"{verb.title()}{entry['noun']}"
+
+
+def _block(raw: Mapping[str, Any]) -> Block:
+    return Block(
+        attributes={
+            name: Attribute(kind, "r" in flags, "o" in flags, "c" in flags)
+            for name, (kind, flags) in raw["attributes"].items()
+        },
+        blocks={name: _block(nested) for name, nested in raw.get("blocks", {}).items()},
+        nesting=raw.get("nesting", "single"),
+        min_items=raw.get("min", 0),
+        max_items=raw.get("max", 0),
+    )

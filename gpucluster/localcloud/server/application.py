@@ -1,0 +1,228 @@
+"""The web application: authenticate a request, find its operation, run it on a thread, reply as OCI does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl
+
+from anyio import CapacityLimiter, to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from gpucluster.errors import GpuClusterError
+from gpucluster.localcloud.api import (
+    app_catalog,
+    bastions,
+    capacity_reservations,
+    console,
+    file_storage,
+    identity,
+    images,
+    instance_configurations,
+    instance_pools,
+    instances,
+    limits,
+    network,
+    shapes,
+    vnics,
+)
+from gpucluster.localcloud.auth.authorization import authorize
+from gpucluster.localcloud.auth.signing import SignatureRefused, verify
+from gpucluster.localcloud.state.cloud import CloudState, launch_facts, log
+from gpucluster.localcloud.state.faults import Effect, Facts
+from gpucluster.localcloud.state.wire import CLIENT_ERROR, ApiError, Call, Reply, Route
+
+HEALTH = "/health"
+# Operations at the same time. Most need a few milliseconds of Python, which more threads do not make faster; some wait
+# for the engine.
+_THREADS = 8
+_MAX_BODY = 2 * 1024 * 1024
+_REQUEST_ID = re.compile(r"[A-Za-z0-9/_.\-]{1,98}")
+_PARAM = re.compile(r"\{(\w+)\}")
+
+
+def all_routes(cloud: CloudState) -> list[Route]:
+    """All operations of the API."""
+    services = (
+        network, vnics, instances, console, images, app_catalog, shapes, capacity_reservations,
+        instance_configurations, instance_pools, file_storage, identity, bastions, limits,
+    )  # fmt: skip
+    return [route for service in services for route in service.routes(cloud)]
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """The result of a request. `lost`: the connection is closed without a response (a fault)."""
+
+    reply: Reply
+    operation: str = "-"
+    lost: bool = False
+
+
+class Application:
+    """The ASGI application with the routes of one cloud.
+
+    It matches routes itself. Starlette's router decides between 404 and 405 only while it calls an endpoint, answers
+    with bodies of its own and adds HEAD to every GET; here the operation must be known before, for faults and policies.
+    """
+
+    def __init__(self, cloud: CloudState) -> None:
+        self._cloud = cloud
+        self._threads = CapacityLimiter(_THREADS)
+        self._routes = [(re.compile(_PARAM.sub(r"(?P<\1>[^/]+)", route.path)), route) for route in all_routes(cloud)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"unexpected ASGI scope {scope['type']}")
+        began = time.monotonic()
+        request = Request(scope, receive)
+        outcome = await self._answer(request)
+        reply, operation = outcome.reply, outcome.operation
+        if outcome.lost:
+            log.info(
+                "%s %r %s %d is not answered because of a fault", request.method, scope["path"], operation, reply.status
+            )
+            await _hang_up(receive, send)
+            return
+        request_id = _request_id(request.headers.get("opc-request-id", ""))
+        headers = {**reply.headers, "opc-request-id": request_id}
+        if isinstance(reply.body, bytes):
+            response = Response(reply.body, reply.status, headers, media_type="application/octet-stream")
+        else:
+            body = b"" if reply.body is None else json.dumps(reply.body, separators=(",", ":")).encode()
+            response = Response(body, reply.status, headers, media_type="application/json" if body else None)
+        await response(scope, receive, send)
+        if scope["path"] != HEALTH:
+            elapsed = (time.monotonic() - began) * 1000
+            code = reply.body.get("code", "") if reply.status >= CLIENT_ERROR and isinstance(reply.body, dict) else ""
+            # The client chooses the path; repr keeps it on one line of the log.
+            log.info(
+                "%s %r %s %d %s %.0f ms %s",
+                request.method,
+                scope["path"],
+                operation,
+                reply.status,
+                code,
+                elapsed,
+                request_id,
+            )
+
+    async def _answer(self, request: Request) -> _Outcome:
+        if request.url.path == HEALTH:
+            return _Outcome(Reply({"status": "ok"}), "Health")
+        operation = "-"
+        try:
+            body = await _read(request)
+            instance_id = self._authenticate(request, body)
+            route, path = self._match(request.method, request.url.path)
+            operation = route.operation
+            query = dict(parse_qsl(request.url.query, keep_blank_values=True))
+            call = Call(operation, path, query, dict(request.headers), body)
+            return await self._run(route, call, instance_id)
+        except ApiError as error:
+            return _Outcome(Reply({"code": error.code, "message": error.message}, error.status), operation)
+        except GpuClusterError as error:
+            log.error("%s: %s", operation, error)
+            return _Outcome(Reply({"code": "InternalError", "message": str(error)}, 500), operation)
+        except Exception:
+            log.exception("%s failed", operation)
+            return _Outcome(
+                Reply({"code": "InternalServerError", "message": "An internal server error occurred."}, 500), operation
+            )
+
+    async def _run(self, route: Route, call: Call, instance_id: str | None) -> _Outcome:
+        """Carry out an operation, if policies and faults permit."""
+        outcome = await to_thread.run_sync(self._begin, route, call, instance_id, limiter=self._threads)
+        if isinstance(outcome, _Outcome):
+            return outcome
+        # Not on a thread: a thousand clients may wait at the same time.
+        await asyncio.sleep(outcome.delay)
+        return await to_thread.run_sync(_finish, route, call, outcome, limiter=self._threads)
+
+    def _begin(self, route: Route, call: Call, instance_id: str | None) -> _Outcome | Effect:
+        """Carry out an operation, or return the fault that delays it. The operator may do everything."""
+        if instance_id is not None:
+            authorize(self._cloud, instance_id, route, call)
+        effect = self._effect(route, call)
+        return effect if effect.delay else _finish(route, call, effect)
+
+    def _effect(self, route: Route, call: Call) -> Effect:
+        def facts() -> Facts:
+            return launch_facts(self._cloud, route.details(call)) if route.details else {}
+
+        repeated = bool(call.retry_token) and self._cloud.store.retry(call.retry_token) is not None
+        return self._cloud.faults.effect_on(route.operation, facts, repeated=repeated)
+
+    def _authenticate(self, request: Request, body: bytes) -> str | None:
+        """Verify the signature. Returns the OCID of the instance that signed; None for the operator."""
+        query = request.scope["query_string"].decode("latin-1")
+        target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
+        try:
+            key_id = verify(
+                method=request.method,
+                target=target,
+                headers=request.headers,
+                body=body,
+                key_of=self._cloud.identity.key,
+                now=time.time(),
+            )
+            return self._cloud.identity.instance(key_id)
+        except SignatureRefused as error:
+            log.warning("rejected %s %r: %s", request.method, request.url.path, error)
+            raise ApiError(
+                401,
+                "NotAuthenticated",
+                "The required information to complete authentication was not provided or was incorrect.",
+            ) from error
+
+    def _match(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
+        found = False
+        for pattern, route in self._routes:
+            match = pattern.fullmatch(path)
+            if match and route.method == method:
+                return route, match.groupdict()
+            found = found or match is not None
+        if found:
+            raise ApiError(405, "MethodNotAllowed", f"{method} is not supported at {path}")
+        raise ApiError(404, "NotFound", f"There is no operation at {path} in the local cloud")
+
+
+def _finish(route: Route, call: Call, effect: Effect) -> _Outcome:
+    if effect.error is not None:
+        raise effect.error
+    reply = route.handler(replace(call, stale_seconds=effect.stale_seconds) if effect.stale_seconds else call)
+    return _Outcome(reply, route.operation, effect.lost_response)
+
+
+async def _hang_up(receive: Receive, send: Send) -> None:
+    """Close the connection without a response, like a failing network.
+
+    ASGI has no message for that; uvicorn's `send` is a method of the object that owns the connection.
+    """
+    send.__self__.transport.abort()  # type: ignore[attr-defined]
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _read(request: Request) -> bytes:
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > _MAX_BODY:
+            raise ApiError(413, "PayloadTooLarge", f"The body has more than {_MAX_BODY} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _request_id(sent: str) -> str:
+    """The caller's id, followed by a new one, as OCI answers."""
+    own = secrets.token_hex(16).upper()
+    return f"{sent}/{own}" if _REQUEST_ID.fullmatch(sent) else own

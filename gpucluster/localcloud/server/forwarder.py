@@ -1,0 +1,85 @@
+"""Offers the API at the gateway of every VCN, so instances reach it there at the same port as on the host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+from gpucluster.localcloud.compute.addresses import gateway_address
+from gpucluster.localcloud.state.cloud import CloudState, log
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState
+
+# linux/in.h: bind an address that no interface has yet. Podman creates the bridge with the first container.
+_IP_FREEBIND = 15
+_CHUNK = 65536
+
+
+class Forwarder:
+    """Listens at each VCN's gateway address and forwards bytes to 127.0.0.1. Runs in the server's event loop."""
+
+    def __init__(self, cloud: CloudState, port: int) -> None:
+        self._cloud = cloud
+        self._port = port
+        self._servers: dict[str, asyncio.Server] = {}
+        self._loop = asyncio.get_running_loop()
+        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def changed(self) -> None:
+        """Update the listeners after a network was added or removed. May be called from any thread."""
+        self._loop.call_soon_threadsafe(self._schedule)
+
+    def _schedule(self) -> None:
+        task = self._loop.create_task(self.refresh())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def refresh(self) -> None:
+        """Listen at the gateways of all VCNs, and nowhere else."""
+        async with self._lock:
+            vcns = [vcn for vcn in self._cloud.store.find("vcn") if vcn.state != LifecycleState.TERMINATING]
+            wanted = {gateway_address(vcn) for vcn in vcns}
+            for address in set(self._servers) - wanted:
+                self._servers.pop(address).close()
+            for address in wanted - set(self._servers):
+                try:
+                    self._servers[address] = await asyncio.start_server(self._serve, sock=self._socket(address))
+                except OSError as error:
+                    log.error("instances can't reach the API at %s:%d: %s", address, self._port, error)
+
+    def _socket(self, address: str) -> socket.socket:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
+            listener.bind((address, self._port))
+        except OSError:
+            listener.close()
+            raise
+        return listener
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        except OSError as error:
+            log.error("the forwarder can't reach the API: %s", error)
+            writer.close()
+            return
+        await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
+
+    def close(self) -> None:
+        """Stop listening."""
+        for server in self._servers.values():
+            server.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    # When one peer closes, both directions end; there is no client left to get an error.
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(_CHUNK):
+            writer.write(data)
+            await writer.drain()
+    with contextlib.suppress(ConnectionError):
+        writer.close()
+        await writer.wait_closed()

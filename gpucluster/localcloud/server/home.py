@@ -1,0 +1,58 @@
+"""The home of a local cloud as its server opens it: the lock, the engine and the state."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+from gpucluster import process
+from gpucluster.errors import LockedError
+from gpucluster.localcloud.auth.credentials import bootstrap
+from gpucluster.localcloud.compute import pools
+from gpucluster.localcloud.engine.null_engine import NullEngine
+from gpucluster.localcloud.engine.process_engine import ProcessEngine
+from gpucluster.localcloud.engine.protocol import Engine
+from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.faults import Faults
+from gpucluster.localcloud.state.store import ResourceStore
+
+
+def open_engine(name: str, home: Path) -> Engine:
+    """The engine that runs instances: "podman", "process" for thousands of nodes, or "null" for tests of the API."""
+    if name == "null":
+        return NullEngine(home / "null")
+    if name == "process":
+        return ProcessEngine(home)
+    from gpucluster.localcloud.engine.podman_engine import PodmanEngine
+
+    return PodmanEngine(home)
+
+
+def open_cloud(home: Path, engine: Engine) -> CloudState:
+    """The state of a home, created at the first start."""
+    store = ResourceStore(home / "cloud.db")
+    cloud = CloudState(home, store, engine, bootstrap(home, store), Faults(home))
+    cloud.member_lost = lambda pool: pools.member_lost(cloud, pool)
+    return cloud
+
+
+def lock(home: Path) -> int:
+    """Take the lock that the server of a home holds while it runs. Returns its file descriptor."""
+    descriptor = os.open(home / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise LockedError("another server of the local cloud already runs", where=str(home)) from error
+    announce(descriptor, "")
+    return descriptor
+
+
+def announce(descriptor: int, endpoint: str) -> str:
+    """Write the process and its endpoint into the lock file. Returns the text, which endpoint.json gets as well."""
+    text = json.dumps({"endpoint": endpoint, "pid": os.getpid(), "identity": process.identity(os.getpid())}) + "\n"
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, text.encode(), 0)
+    return text

@@ -1,0 +1,148 @@
+"""Recovery at the start of the server, after kill -9, a reboot, or containers removed by hand.
+
+It makes the rows and the containers and networks of this machine consistent. A row is always written before its
+container, so a container of this home without a row is a leftover and is removed.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+from gpucluster.errors import GpuClusterError
+from gpucluster.localcloud.api import bastions, console, file_storage, identity, instance_configurations, kinds, network
+from gpucluster.localcloud.compute import addresses, custom_images, lifecycle, pools
+from gpucluster.localcloud.engine.protocol import RunState
+from gpucluster.localcloud.state.cloud import CloudState, log
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkStatus
+from gpucluster.localcloud.state.names import network_name
+from gpucluster.localcloud.state.store import Resource
+from gpucluster.localcloud.state.wire import ApiError
+
+# Rows that are gone stay visible for half a day: OCI lists terminated instances about as long.
+RETENTION = 12 * 3600.0
+_KINDS = (
+    *network.KINDS,
+    *file_storage.KINDS,
+    instance_configurations.COMPUTE_CLUSTER,
+    identity.COMPARTMENT,
+    identity.POLICY,
+)
+
+
+def recover(cloud: CloudState) -> None:
+    """Finish or undo interrupted work, start what should run, remove leftovers."""
+    _finish_creates_and_deletes(cloud)
+    _recreate_networks(cloud)
+    for vcn in cloud.store.find("vcn"):
+        file_storage.publish(cloud, vcn.id)
+    _close_lost_actions(cloud)
+    states = _adopt_instances(cloud)
+    for image in cloud.store.find("image", lifecycleState=LifecycleState.PROVISIONING):
+        custom_images.start_commit(cloud, image)
+    for history in cloud.store.find("consolehistory", lifecycleState=LifecycleState.REQUESTED):
+        cloud.submit(f"console {history.id}", partial(console.capture, cloud, history.id))
+    for target in cloud.store.find("mounttarget", gone=True):
+        addresses.release(cloud, target.id)
+    for bastion in cloud.store.find("bastion"):
+        cloud.submit(f"bastion {bastion.id}", partial(bastions.finish_change, cloud, bastion.id))
+    for session in cloud.store.find("bastionsession", lifecycleState=LifecycleState.CREATING):
+        cloud.submit(f"session {session.id}", partial(bastions.activate, cloud, session.id))
+    for instance in cloud.store.find("instance"):
+        _recover_instance(cloud, instance, states.get(instance.hidden["name"], RunState.ABSENT))
+    for pool in cloud.store.find("instancepool"):
+        if pool.state in pools.BUSY:
+            cloud.coordinate(f"pool {pool.id}", partial(pools.converge, cloud, pool.id))
+
+
+def _finish_creates_and_deletes(cloud: CloudState) -> None:
+    """Finish creates and deletes that were interrupted between the row and the resource behind it."""
+    for kind in _KINDS:
+        for row in cloud.store.find(kind.name):
+            if kind.initial != kind.ready and row.state == kind.initial:
+                log.info("finishing the create of %s", row.id)
+                try:
+                    kinds.finish(cloud, kind, row)
+                except ApiError as error:
+                    log.error("%s: %s", row.id, error)
+            elif row.state == kind.ending and kind.ending != kind.ready:
+                log.info("finishing the delete of %s", row.id)
+                kinds.remove(cloud, kind, row.id)
+
+
+def _recreate_networks(cloud: CloudState) -> None:
+    known = {network_name(vcn.id): vcn for vcn in cloud.store.find("vcn")}
+    present = set(cloud.engine.networks())
+    for name, vcn in known.items():
+        if name not in present:
+            log.warning("the network of %s is missing and is created again", vcn.id)
+            cloud.engine.create_network(name, vcn.body["cidrBlock"], cloud.labels(vcn.id))
+
+
+def _close_lost_actions(cloud: CloudState) -> None:
+    for request in cloud.store.find("coreservicesworkrequest", status=WorkStatus.IN_PROGRESS):
+        if request.body["operationType"] == "InstanceAction":
+            cloud.end_work(request.id, errors=(("InternalError", "The server of the local cloud was restarted"),))
+
+
+def _adopt_instances(cloud: CloudState) -> dict[str, RunState]:
+    """The states of this home's containers by name. Removes containers and networks without a row.
+
+    `control.status` reports the removed ones (setting "orphans").
+    """
+    known = {row.hidden["name"] for row in cloud.store.find("instance")}
+    states: dict[str, RunState] = {}
+    leftovers = []
+    for machine in cloud.engine.instances():
+        if machine.name in known:
+            states[machine.name] = machine.state
+            continue
+        log.warning("removing the container %s, which has no row", machine.name)
+        leftovers.append(machine.name)
+        cloud.engine.terminate(machine.name)
+    networks = {network_name(vcn.id) for vcn in cloud.store.find("vcn")}
+    for name in cloud.engine.networks():
+        if name not in networks:
+            log.warning("removing the network %s, which has no row", name)
+            leftovers.append(name)
+            cloud.engine.remove_network(name)
+    cloud.store.set_setting("orphans", json.dumps(leftovers))
+    return states
+
+
+def _recover_instance(cloud: CloudState, instance: Resource, found: RunState) -> None:
+    match instance.state:
+        case LifecycleState.PROVISIONING:
+            # A pool launches its own members. To launch again is safe: the engine replaces a leftover.
+            if not instance.hidden["pool"]:
+                lifecycle.start_launch(cloud, instance.id)
+        case LifecycleState.TERMINATING:
+            lifecycle.start_termination(cloud, instance.id)
+        case LifecycleState.STOPPED | LifecycleState.STOPPING:
+            cloud.submit(f"settle {instance.id}", partial(_stop_running, cloud, instance.id, found))
+        case LifecycleState.CREATING_IMAGE:
+            pass  # the job of its image, which also continues, resets the state
+        case _:
+            if instance.hidden.get("dead"):
+                return
+            if found != RunState.RUNNING or instance.state != LifecycleState.RUNNING:
+                cloud.submit(f"start {instance.id}", partial(_start_stopped, cloud, instance.id, found))
+
+
+def _start_stopped(cloud: CloudState, ocid: str, found: RunState) -> None:
+    """Start the stopped container of an instance that should run (after a reboot of the host)."""
+    with cloud.locked(ocid):
+        if found == RunState.STOPPED:
+            try:
+                cloud.engine.start(cloud.get("instance", ocid).hidden["name"])
+            except GpuClusterError as error:
+                log.error("can't start %s: %s", ocid, error)
+        lifecycle.sync_state(cloud, ocid)
+
+
+def _stop_running(cloud: CloudState, ocid: str, found: RunState) -> None:
+    """Stop the running container of an instance that should not run."""
+    with cloud.locked(ocid):
+        if found == RunState.RUNNING:
+            cloud.engine.stop(cloud.get("instance", ocid).hidden["name"])
+        lifecycle.sync_state(cloud, ocid)

@@ -1,0 +1,85 @@
+"""The one tenancy, its operator, and the public keys that a request may be signed with."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+
+from gpucluster.errors import EnvironmentFault
+
+PUBLIC_KEY_FILE = "public.pem"  # in the folder of an instance
+_INSTANCE = re.compile(r"ocid1\.instance\.[a-z0-9.-]*\.[a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class ApiUser:
+    """A user of the API, who may do everything."""
+
+    name: str
+    description: str
+    user: str
+    public_key: RSAPublicKey
+
+
+class Identity:
+    """The tenancy, which is also the root compartment, its one user, and the keys of instances."""
+
+    def __init__(self, tenancy: str, users: tuple[ApiUser, ...], instances: Path) -> None:
+        self.tenancy = tenancy
+        self.users = users
+        self._instances = instances
+        self._keys = {key_id(tenancy, user.user, user.public_key): user.public_key for user in users}
+        self._lock = threading.Lock()
+
+    def key(self, wanted: str) -> RSAPublicKey | None:
+        """The public key of a keyId (`tenancy/user or instance/fingerprint`); None if it is unknown."""
+        with self._lock:
+            if wanted not in self._keys:
+                found = self._key_of_instance(wanted)
+                if found is not None:
+                    self._keys[wanted] = found
+            return self._keys.get(wanted)
+
+    def instance(self, wanted: str) -> str | None:
+        """The OCID of the instance that a keyId belongs to; None if it belongs to a user."""
+        owner = wanted.split("/")[1]
+        return None if any(user.user == owner for user in self.users) else owner
+
+    def _key_of_instance(self, wanted: str) -> RSAPublicKey | None:
+        tenancy, _, rest = wanted.partition("/")
+        owner, _, _ = rest.partition("/")
+        file = self._instances / owner / PUBLIC_KEY_FILE
+        if tenancy != self.tenancy or not _INSTANCE.fullmatch(owner) or not file.is_file():
+            return None
+        public = load_public_key(file.read_text(), str(file))
+        return public if key_id(tenancy, owner, public) == wanted else None
+
+
+def key_id(tenancy: str, owner: str, key: RSAPublicKey) -> str:
+    """The keyId of a signature."""
+    return f"{tenancy}/{owner}/{fingerprint(key)}"
+
+
+def load_public_key(public: str, where: str) -> RSAPublicKey:
+    """The key of a PEM text; `where` goes into the error message."""
+    loaded = load_pem_public_key(public.encode())
+    if not isinstance(loaded, RSAPublicKey):
+        raise EnvironmentFault(
+            "a public key of the local cloud is not an RSA key",
+            where=where,
+            hint="Remove the folder of this local cloud and start it again",
+        )
+    return loaded
+
+
+def fingerprint(key: RSAPublicKey) -> str:
+    """The fingerprint of an API key as OCI writes it: MD5 of the DER encoding, as pairs with colons."""
+    der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    digest = hashlib.md5(der, usedforsecurity=False).hexdigest()
+    return ":".join(digest[i : i + 2] for i in range(0, len(digest), 2))

@@ -1,0 +1,129 @@
+"""The command line, as a person meets it. What needs a cluster is in tests/e2e."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import gpucluster
+from gpucluster.cli import DEFAULT_FILES, cli
+
+HELP = Path(gpucluster.__file__).parent / "help.txt"
+
+
+def _run(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpucluster", *words],
+        cwd=cwd,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_kept_help_is_what_click_would_say() -> None:
+    context = click.Context(cli, info_name="gpucluster", terminal_width=100, **cli.context_settings)
+    said = cli.get_help(context) + "\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        HELP.write_text(said)
+    assert HELP.read_text() == said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["-h"],
+        ["apply", "--help"],
+        ["ssh", "-h"],
+        ["local", "stop", "--help"],
+        ["image", "bake", "-h"],
+        ["autoscaler", "explain", "-h"],
+        ["user", "add", "-h"],
+    ],
+)
+def test_help_is_there(words: list[str], tmp_path: Path) -> None:
+    done = _run(*words, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "Usage: gpucluster" in done.stdout
+
+
+def test_every_command_explains_itself() -> None:
+    def walk(group: click.Group) -> None:
+        for name, command in group.commands.items():
+            assert command.get_short_help_str(), name
+            if isinstance(command, click.Group):
+                walk(command)
+
+    walk(cli)
+    assert set(cli.commands) == {
+        "init", "validate", "plan", "apply", "status", "verify", "ssh", "inventory", "output", "destroy", "local",
+        "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
+        "restore", "software",
+    }  # fmt: skip
+
+
+def test_init_writes_a_file_that_validates_and_is_not_overwritten(tmp_path: Path) -> None:
+    assert _run("init", cwd=tmp_path).returncode == 0
+    assert _run("validate", cwd=tmp_path).returncode == 0
+    again = _run("init", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+    assert _run("init", "--force", "--name", "other", cwd=tmp_path).returncode == 0
+    assert "name: other" in (tmp_path / DEFAULT_FILES[0]).read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (["validate"], 2, "gpucluster init"),
+        (["-f", "nowhere.yml", "validate"], 2, "nowhere.yml"),
+        (["validate", "--file", "/dev"], 2, "/dev"),
+        (["aply"], 2, "aply"),
+        (["init", "nowhere/cluster.yml"], 2, "nowhere"),
+        (["init", "--name", "Not_DNS"], 2, "Not_DNS"),
+    ],
+)
+def test_wrong_use_says_what_is_wrong(words: list[str], code: int, says: str, tmp_path: Path) -> None:
+    done = _run(*words, cwd=tmp_path)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_applied_yet(tmp_path: Path) -> None:
+    _run("init", cwd=tmp_path)
+    for words in (["ssh"], ["inventory"]):
+        done = _run(*words, cwd=tmp_path)
+        assert done.returncode == 1
+        assert "gpucluster apply" in done.stderr
+    assert "absent" in _run("status", cwd=tmp_path).stdout
+
+
+def test_findings_are_machine_readable(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yml").write_text("version: 1\nname: Bad_Name\nnonsense: 1\n")
+    done = _run("validate", "-o", "json", cwd=tmp_path)
+    assert done.returncode == 2
+    assert '"findings"' in done.stdout
+    assert '"line": 2' in done.stdout
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import sys, gpucluster; print([m for m in ('oci', 'pydantic', 'click', 'yaml') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_promise_is_kept() -> None:
+    for name in gpucluster.__all__:
+        assert getattr(gpucluster, name) is not None
+    assert {*gpucluster._HOMES, "__version__"} == set(gpucluster.__all__)
+    with pytest.raises(AttributeError):
+        _ = gpucluster.nonsense

@@ -1,0 +1,53 @@
+"""The output for people and for programs."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from gpucluster.cli.output import JsonLines, Plain, seconds, table
+from gpucluster.errors import Finding, InputError
+from gpucluster.events import Event
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.44, "0.4 s"), (12.4, "12 s"), (65, "1 min 05 s"), (59.7, "1 min 00 s")])
+def test_seconds(value: float, text: str) -> None:
+    assert seconds(value) == text
+
+
+def test_json_is_one_object_a_line_and_the_result_is_last() -> None:
+    out = io.StringIO()
+    reporter = JsonLines(out)
+    reporter(Event("phase", "terraform", "started"))
+    reporter.result({"command": "apply", "status": "success"}, "for people")
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["kind"] for line in lines] == ["phase", "result"]
+    assert lines[-1]["data"]["status"] == "success"
+
+
+def test_a_json_error_carries_exit_code_and_findings() -> None:
+    out = io.StringIO()
+    JsonLines(out).error(InputError("bad", findings=[Finding("c.yml", 3, 5, "name", "is wrong", "fix it")]))
+    data = json.loads(out.getvalue())["data"]
+    assert data["exit_code"] == 2
+    assert data["findings"][0]["line"] == 3
+
+
+def test_a_task_on_many_hosts_is_one_line() -> None:
+    out = io.StringIO()
+    reporter = Plain(out)
+    for host in ("a", "b", "c"):
+        reporter(Event("task", "slurm : Start slurmd", "ok", data={"host": host}))
+    assert out.getvalue().splitlines() == ["    slurm : Start slurmd"]
+
+
+def test_a_failed_task_names_host_task_and_reason() -> None:
+    out = io.StringIO()
+    Plain(out)(Event("task", "nfs : Mount", "failed", "no route", data={"host": "compute-1"}))
+    assert out.getvalue().strip() == "x compute-1: nfs : Mount: no route"
+
+
+def test_table() -> None:
+    assert table([["a", "bb"]], ["ONE", "TWO"]) == "ONE  TWO\na    bb"

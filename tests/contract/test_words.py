@@ -1,0 +1,89 @@
+"""The words of this project: terms of the field only. docs/reference/glossary.md says which, and what they replace."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# The list itself, and the page that names the words so that nobody uses them.
+EXEMPT = {"tests/contract/test_words.py", "docs/reference/glossary.md"}
+# Texts of others that are compared or quoted as they are.
+OTHERS = {"LICENSE"}
+
+PRIVATE = {
+    "wish": r"wish",
+    "mend": r"\bmend(?:s|ed|ing)?\b",
+    "door": r"\bdoors?\b|\bdoorbell|(?-i:Door(?=[A-Z]|\b))|_doors?\b|\bdoors?_",
+    "landscape": r"landscape",
+    "anew": r"\banew\b",
+    "make way": r"make[_ ]way",
+    "diary": r"\bdiary\b",
+    "withdrawal": r"withdrawal",
+    "setback": r"setback",
+    "whoever": r"\bwhoever\b|\bwhomever\b",
+    "look ahead": r"look[_ ]ahead",
+    "toolbox": r"toolbox",
+    "say --option": r"\bsay --[a-z]",
+    "hourglass, waist": r"hourglass|\bwaist\b",
+    "downstairs": r"\bdownstairs\b|\bupstairs\b|\bstairs\b",
+    "unfinished plural": r"\b(?:change|check|error|file|group|host|image|instance|job|key|line|node|pool|user)\(s\)",
+}
+
+
+def tracked() -> list[str]:
+    """Every file that git knows, or will know: tracked, or new and not ignored."""
+    argv = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return [name for name in listed.split("\0") if name and name not in EXEMPT | OTHERS and (ROOT / name).is_file()]
+
+
+def texts() -> dict[str, list[str]]:
+    found = {}
+    for name in tracked():
+        try:
+            found[name] = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def lines() -> dict[str, list[str]]:
+    return texts()
+
+
+@pytest.mark.parametrize("word", PRIVATE)
+def test_no_word_of_our_own_stands_where_the_field_has_one(word: str, lines: dict[str, list[str]]) -> None:
+    pattern = re.compile(PRIVATE[word], re.IGNORECASE)
+    places = [
+        f"{name}:{number}: {line.strip()[:120]}"
+        for name, text in lines.items()
+        for number, line in enumerate(text, 1)
+        if pattern.search(line)
+    ]
+    assert not places, f"{len(places)} lines say {word!r}:\n" + "\n".join(places[:40])
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("wish", "the wished size"),
+        ("mend", "Mend the cause"),
+        ("door", "class Door:"),
+        ("door", "open_door = 1"),
+        ("anew", "it is made anew"),
+        ("say --option", "or say --delete-data"),
+        ("unfinished plural", "3 node(s)"),
+    ],
+)
+def test_the_list_finds_them(word: str, text: str) -> None:
+    assert re.search(PRIVATE[word], text, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(("word", "text"), [("mend", "we recommend an amendment"), ("door", "indoors")])
+def test_the_list_leaves_other_words_alone(word: str, text: str) -> None:
+    assert not re.search(PRIVATE[word], text, re.IGNORECASE)

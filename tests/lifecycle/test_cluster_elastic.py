@@ -1,0 +1,309 @@
+"""What `Cluster` and its phases do with elastic nodes. Cloud, Terraform and ssh are doubles here; the real ones are met
+in tests/terraform/test_tf_elastic.py and in tests/e2e."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster import handover, process
+from gpucluster.cloud.baked_images import BakedImage
+from gpucluster.cloud.elastic_instances import ElasticInstance
+from gpucluster.cloud.providers import open_cloud
+from gpucluster.cluster import Cluster
+from gpucluster.errors import InputError, ProcessError, TerraformError, ToolError
+from gpucluster.events import Event, ignore
+from gpucluster.lifecycle.bake import Baking
+from gpucluster.lifecycle.downloads import Downloads
+from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
+from gpucluster.lifecycle.teardown import destroy_resources
+from gpucluster.operations.controller import Controller
+from gpucluster.paths import ClusterPaths
+from gpucluster.process import Completed
+from gpucluster.spec import ClusterSpec, load
+from gpucluster.terraform.plan import Change, Plan
+from gpucluster.workspace.run import Run
+from gpucluster.workspace.saved_state import SavedState
+from tests.unit.spec_texts import KEY, LOCAL, OCI
+
+OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.json"
+
+
+class ElasticDouble:
+    """Stands for `ElasticInstances`: a list of instances. Says nothing about the cloud."""
+
+    def __init__(self, *instances: ElasticInstance) -> None:
+        self.present = list(instances)
+
+    def instances(self) -> tuple[ElasticInstance, ...]:
+        return tuple(self.present)
+
+    def remove(self, wanted: Callable[[ElasticInstance], bool] = lambda _: True) -> int:
+        gone = [one for one in self.present if wanted(one)]
+        self.present = [one for one in self.present if one not in gone]
+        return len(gone)
+
+
+class TerraformDouble:
+    """Stands for `Terraform`: fails as often as it is told to."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.applied = 0
+
+    def plan(self, *, destroy: bool = False) -> Plan:
+        assert destroy
+        return Plan((), Path("none"))
+
+    def apply(self, _plan: Plan) -> None:
+        self.applied += 1
+        if self.applied <= self.failures:
+            raise TerraformError("the compute cluster is in use")
+
+
+def _node(node: str, pool: str) -> ElasticInstance:
+    return ElasticInstance(f"ocid1.instance..{node}", node, pool, "RUNNING")
+
+
+@pytest.fixture
+def events() -> list[Event]:
+    """What was announced."""
+    return []
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """The file of a cluster with a fixed pool `compute` and an elastic one, `cpu`; a run has saved its hosts."""
+    (tmp_path / ".gpucluster").mkdir()
+    hosts = {"hosts": [{"name": "demo-controller", "address": "10.77.0.2", "booted": "i"}]}
+    (tmp_path / ".gpucluster" / "hosts.json").write_text(json.dumps(hosts))
+    (tmp_path / "cluster.yml").write_text(LOCAL)
+    return tmp_path / "cluster.yml"
+
+
+@pytest.fixture
+def cluster(file: Path) -> Cluster:
+    """The cluster itself, as the command line has it."""
+    return Cluster(load(file))
+
+
+@dataclass
+class Site:
+    """One cluster as its phases see it, with doubles where the cloud would be."""
+
+    spec: ClusterSpec
+    paths: ClusterPaths
+    events: list[Event]
+    elastic: ElasticDouble
+
+    @property
+    def teardown(self) -> ElasticTeardown:
+        saved = SavedState(self.paths)
+        controller = Controller(self.spec, self.paths, saved, lambda: pytest.fail("no bastion"), self.events.append)
+        return ElasticTeardown(self.spec, lambda: self.elastic, controller)  # type: ignore[arg-type, return-value]
+
+    def run(self) -> Run:
+        return Run("destroy", self.paths, ignore)
+
+
+@pytest.fixture
+def site(file: Path, events: list[Event]) -> Site:
+    """Without any elastic node yet."""
+    spec = load(file)
+    made = Site(spec, ClusterPaths.of(spec.file), events, ElasticDouble())
+    made.paths.create()
+    return made
+
+
+def _ssh(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Sequence[str]], Completed]) -> list[str]:
+    said: list[str] = []
+
+    def run(argv: Sequence[str], **_: Any) -> Completed:
+        said.append(argv[-1])
+        return answer(argv)
+
+    monkeypatch.setattr(process, "run", run)
+    return said
+
+
+def test_words_for_the_autoscaler_reach_it_whole(cluster: Cluster) -> None:
+    argv = cluster.autoscaler_argv(["pause", "new firewall; reboot 'now' $(id)"])
+    assert argv[0] == "ssh"
+    assert argv[-3:-1] == ["demo-controller", "--"]
+    # What the remote shell makes of it is what was said.
+    done = process.run(["sh", "-c", argv[-1].replace("sudo gpucluster-autoscaler", "printf %s,", 1)])
+    assert done.stdout == "pause,new firewall; reboot 'now' $(id),"
+
+
+def test_without_elastic_pools_there_is_nobody_to_ask(tmp_path: Path) -> None:
+    (tmp_path / "cluster.yml").write_text(LOCAL.replace("    max_count: 4", "    count: 1"))
+    plain = Cluster(load(tmp_path / "cluster.yml"))
+    with pytest.raises(InputError, match="no elastic pool"):
+        plain.autoscaler_argv(["status"])
+
+
+@pytest.mark.parametrize(("pool", "words"), [("gpu", "there is no pool gpu"), ("compute", "stay, and need no image")])
+def test_only_elastic_pools_are_baked(cluster: Cluster, pool: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        cluster.bake(pool)
+    assert not cluster.paths.runs.exists(), "nothing may have begun"
+
+
+def test_the_status_of_an_autoscaler_that_does_not_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 255, "", "Warning\nssh: connect to host: No route\n"))
+    with pytest.raises(ToolError, match="gives no answer: ssh: connect to host: No route"):
+        cluster.autoscaler_status()
+    _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 1, '{"healthy": false}', ""))
+    assert cluster.autoscaler_status() == {"healthy": False}
+
+
+def test_jobs_on_nodes_that_go_are_told(site: Site, monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> None:
+    double = site.elastic = ElasticDouble(_node("cpu-e1", "cpu"), _node("cpu-e2", "cpu"))
+    said = _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 0, "7\n9\n", ""))
+    site.teardown.remove_all(site.run())
+    assert double.present == []
+    (command,) = said
+    assert command.startswith("sudo systemctl stop gpucluster-autoscaler.service gpucluster-join.service && ")
+    assert "--nodelist=cpu-e1,cpu-e2" in command
+    assert [event.message for event in events] == [
+        "jobs run on nodes that are removed now; their owners were notified: 7, 9"
+    ]
+
+
+def _times_out(_argv: Sequence[str]) -> Completed:
+    raise ProcessError("ssh did not end within 60 s")
+
+
+@pytest.mark.parametrize(
+    ("answer", "warnings"),
+    [
+        (_times_out, ["the autoscaler could not be stopped on the controller: ssh did not end within 60 s"]),
+        (
+            lambda argv: Completed(tuple(argv), 255, "", "ssh: No route to host\n"),
+            ["the autoscaler could not be stopped on the controller: ssh: No route to host"],
+        ),
+        (lambda argv: Completed(tuple(argv), 5, "", "Unit gpucluster-join.service not loaded.\n"), []),
+    ],
+)
+def test_a_dead_controller_does_not_hinder(
+    site: Site,
+    monkeypatch: pytest.MonkeyPatch,
+    events: list[Event],
+    answer: Callable[[Sequence[str]], Completed],
+    warnings: list[str],
+) -> None:
+    double = site.elastic = ElasticDouble(_node("cpu-e1", "cpu"))
+    _ssh(monkeypatch, answer)
+    site.teardown.remove_all(site.run())
+    assert double.present == []
+    assert [event.message for event in events] == warnings
+
+
+def test_a_node_that_was_launched_meanwhile_does_not_hold_the_network() -> None:
+    double = ElasticDouble(_node("cpu-e3", "cpu"))
+    terraform = TerraformDouble(failures=1)
+    destroy_resources(terraform, lambda: double)  # type: ignore[arg-type, return-value]
+    assert (terraform.applied, double.present) == (2, [])
+    # Where there is none, the failure is Terraform's own.
+    with pytest.raises(TerraformError):
+        destroy_resources(TerraformDouble(failures=1), lambda: double)  # type: ignore[arg-type, return-value]
+
+
+def _lost(pool: str, kind: str) -> Plan:
+    return Plan((Change(f'module.pool["{pool}"].{kind}.this[0]', "replace"),), Path("none"))
+
+
+@pytest.mark.parametrize(
+    ("plan", "left"),
+    [
+        (Plan((), Path("none")), ["cpu-e1"]),
+        (_lost("cpu", "oci_core_instance_configuration"), ["cpu-e1"]),
+        (_lost("cpu", "oci_core_compute_cluster"), []),
+        (_lost("compute", "oci_core_compute_cluster"), ["cpu-e1"]),
+        (Plan((Change("module.network.oci_core_subnet.private", "replace"),), Path("none")), []),
+    ],
+)
+def test_only_elastic_nodes_in_the_way_are_withdrawn(
+    site: Site, monkeypatch: pytest.MonkeyPatch, plan: Plan, left: list[str]
+) -> None:
+    # `compute` is elastic no more, and `gone` is no pool of the file.
+    double = site.elastic = ElasticDouble(
+        _node("compute-e1", "compute"), _node("cpu-e1", "cpu"), _node("gone-e1", "gone")
+    )
+    _ssh(monkeypatch, lambda argv: Completed(tuple(argv), 0, "", ""))
+    site.teardown.remove_obstacles(plan)
+    assert [one.node for one in double.present] == left
+
+
+def test_nothing_in_the_way_disturbs_nobody(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.elastic = ElasticDouble(_node("cpu-e1", "cpu"))
+    _ssh(monkeypatch, lambda _argv: pytest.fail("the autoscaler was stopped"))
+    site.teardown.remove_obstacles(Plan((), Path("none")))
+
+
+def test_a_controller_whose_python_is_unknown_is_refused_at_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = "{ocid: ocid1.image.oc1..x, login_user: debian}"
+    known = '{operating_system: Canonical Ubuntu, version: "24.04"}'
+    (tmp_path / "cluster.yml").write_text(
+        OCI.replace(f"controller:\n  image: {known}", f"controller:\n  image: {image}")
+    )
+    (tmp_path / "operator.pub").write_text(KEY + "\n")
+    profile = tmp_path / "config"
+    profile.write_text("[DEFAULT]\ntenancy=t\nuser=u\nfingerprint=f\nkey_file=k\nregion=us-ashburn-1\n")
+    monkeypatch.setenv("OCI_CONFIG_FILE", str(profile))
+    spec = load(tmp_path / "cluster.yml")
+    with pytest.raises(InputError) as caught:
+        Downloads(spec, open_cloud(spec, ClusterPaths.of(spec.file), ignore), "0", ignore).wheels()
+    (found,) = caught.value.findings
+    assert (found.line, found.path) == (15, "controller.image")
+    assert 'Add `controller_python: "3.12"` under `software:`' in found.hint
+
+
+def test_the_image_that_fits_is_used_and_another_is_warned_of_once(site: Site, events: list[Event]) -> None:
+    outputs = json.loads(OUTPUTS.read_text())
+    fits = handover.node_fingerprint(site.spec, handover.Outputs.parse(outputs), "cpu")
+    listed: list[BakedImage] = []
+
+    class ImagesDouble:
+        """Stands for `BakedImages`: a list."""
+
+        def all(self) -> list[BakedImage]:
+            return listed
+
+    def unused(*_: object) -> Any:
+        pytest.fail("nothing but images is asked for")
+
+    baking = Baking(
+        site.spec,
+        site.paths,
+        images=ImagesDouble,  # type: ignore[arg-type]
+        elastic=unused,
+        instances=unused,
+        route=unused,
+        ansible=unused,
+        inventory=unused,
+        on_event=events.append,
+    )
+    assert baking.fitting({}) == {}
+    assert baking.fitting(outputs) == {}
+    assert events == [], "a pool that was never baked is no reason to warn"
+
+    def image(name: str, fingerprint: str) -> BakedImage:
+        return BakedImage(name, name, "cpu", fingerprint, "AVAILABLE", datetime(2026, 1, 1, tzinfo=UTC))
+
+    listed.append(image("old", "0" * 16))
+    for _ in range(2):
+        assert baking.fitting(outputs) == {}
+    (warning,) = events
+    assert "Bake it again: gpucluster image bake cpu" in warning.message
+
+    listed.append(image("new", fits))
+    assert {pool: found.id for pool, found in baking.fitting(outputs).items()} == {"cpu": "new"}

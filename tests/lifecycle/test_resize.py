@@ -1,0 +1,189 @@
+"""Which permanent nodes go and come, and what a plan must not do. Pure: nothing runs here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpucluster import handover
+from gpucluster.lifecycle.resize import Present, desired_names, grow, replacements, shrink
+from gpucluster.spec import ClusterSpec, loads
+from gpucluster.terraform.plan import Change
+from tests.unit.spec_texts import LOCAL
+
+NETWORK = 'module.pool["compute"].oci_core_cluster_network.this[0]'
+CLUSTER = 'module.pool["compute"].oci_core_compute_cluster.this[0]'
+CONTROLLER = "module.controller.oci_core_instance.this"
+MEMBERS = {"ocid1.a": "compute-1", "ocid1.b": "compute-2"}
+
+
+def instance(pool: str, number: int) -> str:
+    return f'module.pool["{pool}"].module.instance["{pool}-{number}"].oci_core_instance.this'
+
+
+def spec_of(compute: str) -> ClusterSpec:
+    """The local cluster with other keys of the pool `compute`."""
+    before, _, after = LOCAL.partition("  compute:\n    shape: BM.GPU4.8\n    count: 2\n")
+    assert after
+    return loads(f"{before}  compute: {{{compute}}}\n{after}", "cluster.yml")
+
+
+def outputs_of(**compute: Any) -> handover.Outputs:
+    """The outputs of an apply of the local cluster, with other facts of the pool `compute`."""
+    file = Path(__file__).parents[1] / "golden" / "local_demo" / "outputs.json"
+    outputs = json.loads(file.read_text())
+    cluster = outputs["cluster"]
+    (pool,) = [pool for pool in cluster["pools"].values() if pool["cluster_network_id"]][:1]
+    cluster["pools"] = {"compute": {**pool, "shape": "BM.GPU4.8", **compute}}
+    return handover.Outputs.parse(outputs)
+
+
+# --- who goes, who comes -----
+
+
+def test_the_named_node_goes_and_not_the_last_one() -> None:
+    desired = {"compute": ("compute-2", "compute-3")}
+    present = {"compute": {"a": "compute-1", "b": "compute-2", "c": "compute-3"}}
+    assert shrink(desired, present) == {"compute": {"a": "compute-1"}}
+    assert grow(desired, present) == {}
+
+
+def test_a_smaller_count_takes_the_last_ones() -> None:
+    spec = spec_of("shape: BM.GPU4.8, count: 1")
+    assert shrink(desired_names(spec), {"compute": MEMBERS}) == {"compute": {"ocid1.b": "compute-2"}}
+
+
+def test_a_removed_node_is_replaced_by_the_next_number_while_the_count_stays() -> None:
+    spec = spec_of("shape: BM.GPU4.8, count: 2, removed_nodes: [compute-1]")
+    desired = desired_names(spec)
+    assert desired["compute"] == ("compute-2", "compute-3")
+    assert shrink(desired, {"compute": MEMBERS}) == {"compute": {"ocid1.a": "compute-1"}}
+    assert grow(desired, {"compute": MEMBERS}) == {"compute": ("compute-3",)}
+
+
+def test_a_pool_that_is_gone_from_the_file_goes_whole_and_a_renamed_one_comes_anew() -> None:
+    desired = {"gpu": ("gpu-1", "gpu-2")}
+    assert shrink(desired, {"compute": MEMBERS}) == {"compute": MEMBERS}
+    assert grow(desired, {"compute": MEMBERS}) == {"gpu": ("gpu-1", "gpu-2")}
+
+
+def test_the_last_permanent_node_of_a_pool_that_stays_elastic_goes() -> None:
+    spec = spec_of("shape: BM.GPU4.8, count: 0, max_count: 4")
+    assert shrink(desired_names(spec), {"compute": {"a": "compute-1"}}) == {"compute": {"a": "compute-1"}}
+
+
+def test_a_member_without_a_name_of_ours_counts_for_a_free_one_and_else_goes() -> None:
+    present = {"compute": {"a": "compute-1", "b": "inst-x-compute", "c": "inst-y-compute"}}
+    assert shrink({"compute": ("compute-1", "compute-2")}, present) == {"compute": {"c": "inst-y-compute"}}
+    assert grow({"compute": ("compute-1", "compute-2")}, present) == {}
+
+
+NAMES = [f"compute-{number}" for number in range(1, 8)]
+OCIDS = st.text("abcdefgh", min_size=1, max_size=3)
+
+
+@given(
+    desired=st.lists(st.sampled_from(NAMES), unique=True),
+    present=st.dictionaries(OCIDS, st.sampled_from([*NAMES, "inst-x-compute", "inst-y-compute"])),
+    other=st.dictionaries(OCIDS, st.sampled_from(["cpu-1", "cpu-2"])),
+)
+def test_who_stays_and_who_comes_are_exactly_those_that_are_wished(
+    desired: list[str], present: dict[str, str], other: dict[str, str]
+) -> None:
+    pools: Present = {"compute": present, "cpu": other}
+    names: Mapping[str, list[str]] = {"compute": sorted(desired), "cpu": sorted(set(other.values()))}
+    going, coming = shrink(names, pools), grow(names, pools)
+    left = {one: name for one, name in present.items() if one not in going.get("compute", {})}
+    # Nobody else is touched: who has a desired name of his own stays, once for each name.
+    assert {name for name in present.values() if name in desired} <= set(left.values())
+    assert all(present[one] == name for one, name in going.get("compute", {}).items())
+    # And with those that come there is one node for each name.
+    assert len(left) + len(coming.get("compute", ())) == len(desired)
+    assert set(coming.get("compute", ())) <= set(desired) - set(left.values())
+    assert coming.get("cpu") is None
+
+
+# --- what a plan must not do -----
+
+
+def found(
+    spec: ClusterSpec, *changes: Change, outputs: handover.Outputs | None = None, present: Present | None = None
+) -> list[str]:
+    made = outputs or outputs_of()
+    return [str(one) for one in replacements(changes, spec, made, present or {"compute": MEMBERS})]
+
+
+PLAIN = spec_of("shape: BM.GPU4.8, count: 2")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change(NETWORK, "update"),
+        Change(NETWORK, "create"),
+        Change(NETWORK, "replace", "tainted"),
+        Change(instance("compute", 3), "delete", "delete_because_each_key"),
+        Change(instance("compute", 1), "create"),
+        Change(instance("cpu", 1), "delete", "delete_because_each_key"),
+        Change(CONTROLLER, "update"),
+        Change("module.home.oci_file_storage_file_system.this", "replace"),
+        Change('module.pool["compute"].oci_core_instance_configuration.this[0]', "replace", "cannot_update"),
+        Change('module.pool["gone"].oci_core_cluster_network.this[0]', "delete", "delete_because_no_module"),
+    ],
+)  # fmt: skip
+def test_what_takes_no_wished_node_is_none_of_the_guards_business(change: Change) -> None:
+    assert found(PLAIN, change) == []
+
+
+def test_a_cluster_network_with_wished_nodes_is_guarded() -> None:
+    change = Change(NETWORK, "replace", "cannot_update", ("placement_configuration.primary_subnet_id",))
+    assert found(PLAIN, change) == [
+        "the cluster network of pool compute with compute-1, compute-2: "
+        "placement_configuration.primary_subnet_id can't be changed in place"
+    ]
+
+
+def test_an_empty_cluster_network_may_go() -> None:
+    assert found(PLAIN, Change(NETWORK, "delete"), present={"compute": {}}) == []
+
+
+def test_max_count_above_count_would_make_the_pool_anew() -> None:
+    elastic = spec_of("shape: BM.GPU4.8, count: 2, max_count: 4")
+    (words,) = found(elastic, Change(NETWORK, "delete", "delete_because_count_index"))
+    assert "made of a cluster network, and would be a compute cluster, because max_count is above count now" in words
+    made = outputs_of(kind="compute_cluster")
+    (words,) = found(PLAIN, Change(CLUSTER, "delete", "delete_because_count_index"), outputs=made)
+    assert "the compute cluster of pool compute with compute-1, compute-2" in words
+    assert "because max_count is count now" in words
+
+
+def test_another_shape_is_told_by_its_name() -> None:
+    other = spec_of("shape: BM.GPU.H100.8, count: 2")
+    (words,) = found(other, Change(NETWORK, "replace", "cannot_update", ("instance_pools",)))
+    assert words.endswith("shape BM.GPU4.8 would become BM.GPU.H100.8")
+
+
+def test_a_permanent_instance_that_is_wished_is_guarded() -> None:
+    change = Change(instance("compute", 2), "replace", "cannot_update", ("source_details.source_id",))
+    assert found(PLAIN, change) == ["node compute-2: source_details.source_id can't be changed in place"]
+    assert found(PLAIN, Change(instance("compute", 2), "replace", "tainted")) == []
+
+
+def test_the_controller_is_guarded() -> None:
+    (words,) = found(PLAIN, Change(CONTROLLER, "replace", "cannot_update", ("shape",)))
+    assert words == "the controller, with Slurm's queue and the user directory: shape can't be changed in place"
+
+
+def test_where_terraform_names_no_attribute_its_own_word_is_told() -> None:
+    (words,) = found(PLAIN, Change(instance("compute", 1), "delete", "delete_because_each_key"))
+    assert words == "node compute-1: delete because each key"
+
+
+def test_before_the_first_apply_there_is_nothing_to_lose() -> None:
+    assert replacements([Change(NETWORK, "replace")], PLAIN, None, {}) == ()

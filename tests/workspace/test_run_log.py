@@ -1,0 +1,91 @@
+"""The lock and the run log."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpucluster.errors import EnvironmentFault, LockedError
+from gpucluster.paths import ClusterPaths, write_private
+from gpucluster.workspace.run_log import KEPT_RUNS, RunLog, RunStatus, last_run, lock
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from gpucluster.workspace.run_log import lock
+from gpucluster.paths import ClusterPaths
+with lock(ClusterPaths(Path(sys.argv[1])), "apply"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> ClusterPaths:
+    made = ClusterPaths(tmp_path / ".gpucluster")
+    made.create()
+    return made
+
+
+def test_the_second_is_refused_with_the_first_ones_pid_host_and_age_and_a_dead_holder_heals(
+    paths: ClusterPaths,
+) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(paths.root)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        time.sleep(1.1)
+        with pytest.raises(LockedError) as caught, lock(paths, "destroy"):
+            pass
+        text = str(caught.value)
+        assert f"pid {holder.pid}" in text
+        assert os.uname().nodename in text
+        assert "gpucluster apply" in text
+        assert "for 1 s" in text or "for 2 s" in text
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+    with lock(paths, "destroy"):
+        pass
+
+
+def test_folders_and_files_are_private(paths: ClusterPaths) -> None:
+    assert paths.root.stat().st_mode & 0o777 == 0o700
+    write_private(paths.root / "x", "secret")
+    assert (paths.root / "x").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_write_that_fails_leaves_the_old_file(paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = paths.root / "x"
+    write_private(file, "old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(EnvironmentFault, match="No space left"):
+        write_private(file, "new")
+    assert file.read_text() == "old"
+    assert [entry.name for entry in paths.root.iterdir() if entry.name.startswith(".x")] == []
+
+
+def test_the_run_log_tells_of_a_run_that_died(paths: ClusterPaths) -> None:
+    RunLog(paths, "apply")
+    record = last_run(paths)
+    assert record is not None
+    assert record["status"] == "running"
+    RunLog(paths, "apply").close(RunStatus.SUCCESS, elapsed=1.0)
+
+
+def test_the_run_log_is_bounded(paths: ClusterPaths) -> None:
+    for _ in range(KEPT_RUNS + 5):
+        RunLog(paths, "status").close(RunStatus.SUCCESS)
+    assert len(list(paths.runs.glob("*.json"))) == KEPT_RUNS
+    assert json.loads(next(paths.runs.glob("*.json")).read_text())["command"] == "status"
