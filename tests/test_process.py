@@ -1,4 +1,4 @@
-"""The door to other programs."""
+"""Other programs: run, streamed, ended."""
 
 from __future__ import annotations
 
