@@ -78,9 +78,9 @@ class Cluster:
             self._cloud,
             self._saved,
             outputs=self.outputs,
-            instances=self._instances,
+            pool_members=self._pool_members,
             bastion=self._bastion,
-            route=self._route,
+            ssh_client=self._ssh_client,
         )
         self._configuration = Configuration(
             spec,
@@ -98,8 +98,8 @@ class Cluster:
             self.paths,
             images=self._images,
             elastic=self._elastic,
-            instances=self._instances,
-            route=self._route,
+            pool_members=self._pool_members,
+            ssh_client=self._ssh_client,
             ansible=self._ansible,
             inventory=self._configuration.inventory,
             on_event=report,
@@ -127,7 +127,7 @@ class Cluster:
             terraform=self._terraform,
             elastic=self._elastic,
             leaked=self._leaked,
-            route=self._route,
+            ssh_client=self._ssh_client,
             bastion=self._bastion,
         )
 
@@ -403,15 +403,15 @@ class Cluster:
         )
 
     def _ansible(self) -> Ansible:
-        return Ansible(self.paths, self._route().config, runs.mark(self.paths), self._on_event)
+        return Ansible(self.paths, self._ssh_client().config, runs.mark(self.paths), self._on_event)
 
-    def _route(self) -> SshClient:
+    def _ssh_client(self) -> SshClient:
         return SshClient(self.paths, self._cloud.ssh_key())
 
     def _bastion(self) -> Bastion:
         return Bastion(self._cloud.access(), self.paths, self._on_event)
 
-    def _instances(self) -> PoolMembers:
+    def _pool_members(self) -> PoolMembers:
         return PoolMembers(self._cloud.access(), self._on_event)
 
     def _elastic(self) -> ElasticInstances:

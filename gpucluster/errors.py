@@ -185,8 +185,8 @@ class PartlyDone(ToolError):
 
 
 class TerraformError(ToolError):
-    """Terraform refused; the text names resource, cause and request id. `diagnoses` has one
-    `terraform.diagnosis.Diagnosis` for each error; it is empty if Terraform was not run."""
+    """Terraform failed; the text names resource, cause and request id. `diagnoses` has one
+    `terraform.diagnosis.Diagnosis` for each error; it is empty if Terraform itself was not run."""
 
     diagnoses: tuple[Any, ...] = ()
 

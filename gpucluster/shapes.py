@@ -1,8 +1,7 @@
-"""The hardware of every shape: read once from shapes.toml, and what Slurm is told about it."""
+"""The hardware of every shape, read once from shapes.toml, and the values of Slurm's node definition."""
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
@@ -13,16 +12,17 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator
 
 from gpucluster.errors import InputError
+from gpucluster.text import did_you_mean
 
 MIB_PER_GIB = 1024
 
-#: Of a node's memory, what Slurm may not hand out: the kernel, daemons and page tables live there, and a node that
-#: reports less memory than its configuration says is drained. 3 %, on small machines 2 GiB, never more than half.
+#: The part of a node's memory that Slurm must not give to jobs: it holds the kernel, daemons and page tables, and Slurm
+#: drains a node that reports less memory than its configuration says. 3 %, at least 2 GiB, never more than half.
 OS_RESERVE_FRACTION = 0.03
 OS_RESERVE_MIN_MIB = 2 * MIB_PER_GIB
 
-#: What STACK and OKE (see shapes.toml) set for NCCL on every shape with an RDMA network: RoCE version 2 by its address,
-#: the traffic class that the network treats without loss, and the cores that NCCL finds by itself.
+#: NCCL settings that STACK and OKE (see shapes.toml) use on every shape with an RDMA network: the GID index of RoCE
+#: version 2 over IPv4, the lossless traffic class of the network, and NCCL's own choice of CPU cores.
 _NCCL_ON_RDMA: Mapping[str, int | str] = MappingProxyType(
     {
         "NCCL_DEBUG": "WARN",
@@ -34,12 +34,16 @@ _NCCL_ON_RDMA: Mapping[str, int | str] = MappingProxyType(
 )
 
 
+#: Who makes the GPUs of a shape; without meaning where it has none.
+GpuVendor = Literal["nvidia", "amd"]
+
+
 class _Fact(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class BusBandwidth(_Fact):
-    """A gate on the all_reduce bus bandwidth: `fail` in GB/s, for one node (NVLink) or two (the wire)."""
+    """Lowest acceptable all_reduce bus bandwidth: `fail` in GB/s, on one node (NVLink) or two (RDMA network)."""
 
     nodes: Literal[1, 2]
     algorithm: Literal["default", "ring"]
@@ -47,7 +51,7 @@ class BusBandwidth(_Fact):
 
 
 class Flex(_Fact):
-    """What a flexible shape may be given. The minimum is 1 OCPU, and 1 GB for each."""
+    """Limits of a flexible shape. The minimum is 1 OCPU, and 1 GB of memory per OCPU."""
 
     ocpus_max: PositiveInt
     memory_gb_max: PositiveInt
@@ -55,16 +59,17 @@ class Flex(_Fact):
 
 
 class Shape(_Fact):
-    """One shape. shapes.toml says where each value comes from.
+    """One shape. shapes.toml gives the source of each value.
 
-    `limit_name` is that of the service limit, and quota, of OCI's service `compute`.
-    For a flexible shape `sockets`, `cores_per_socket` and `memory_gib` are None: they come with the wish.
+    `limit_name` is the name of the service limit, and quota, of OCI's service `compute`.
+    For a flexible shape `sockets`, `cores_per_socket` and `memory_gib` are None: cluster.yml sets them for each pool.
     """
 
     name: str
     architecture: Literal["x86_64", "aarch64"] = "x86_64"
     gpus: NonNegativeInt = 0
     gres_type: str | None = Field(default=None, pattern=r"^[a-z0-9_]+$")
+    gpu_vendor: GpuVendor = "nvidia"
     gpu_device_files: tuple[str, ...] = Field(default=(), validate_default=True)
     sockets: PositiveInt | None = None
     cores_per_socket: PositiveInt | None = None
@@ -85,29 +90,36 @@ class Shape(_Fact):
 
     @field_validator("gpu_device_files")
     @classmethod
-    def _nvidia_unless_said(cls, files: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        return files or tuple(f"/dev/nvidia{index}" for index in range(info.data.get("gpus", 0)))
+    def _nvidia_by_default(cls, files: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if files or info.data.get("gpu_vendor") != "nvidia":
+            return files
+        return tuple(f"/dev/nvidia{index}" for index in range(info.data.get("gpus", 0)))
 
     @property
     def flex(self) -> bool:
-        """Whether a wish must say how many OCPUs and how much memory."""
+        """Whether cluster.yml must set the number of OCPUs and the memory."""
         return self.flex_limits is not None
 
     @property
     def rdma(self) -> bool:
-        """Whether its instances can stand in a cluster network or compute cluster."""
+        """Whether its instances can be in a cluster network or compute cluster."""
         return bool(self.rdma_devices)
 
     @property
+    def has_nvidia_gpus(self) -> bool:
+        """Whether NVIDIA's driver, container toolkit and tools apply."""
+        return self.gpus > 0 and self.gpu_vendor == "nvidia"
+
+    @property
     def memory_limit_name(self) -> str | None:
-        """The limit on memory in GB that a flexible shape has beside `limit_name`; None for a fixed one."""
+        """The second limit of a flexible shape, on memory in GB; None for a fixed shape."""
         return self.limit_name.replace("-core-", "-memory-") if self.flex else None
 
     def limit_use(self, ocpus: float | None = None) -> float:
         """How much of `limit_name` one instance uses: its OCPUs where the limit counts cores, else its GPUs.
 
         Args:
-            ocpus: of an instance of a flexible shape.
+            ocpus: OCPUs of an instance of a flexible shape.
         """
         if "-core-" not in self.limit_name:
             return float(self.gpus)
@@ -120,12 +132,12 @@ class Shape(_Fact):
 
     @property
     def nccl_ib_hca(self) -> str | None:
-        """The value of NCCL_IB_HCA; its first `=` makes NCCL match names exactly (mlx5_1 is not mlx5_10)."""
+        """The value of NCCL_IB_HCA; with the leading `=` NCCL compares whole names (mlx5_1 is not mlx5_10)."""
         return "=" + ",".join(self.rdma_devices) if self.rdma_devices else None
 
     @property
     def nccl_environment(self) -> dict[str, str]:
-        """Every setting of NCCL (on AMD: of RCCL) for this shape, by its name; empty where no GPUs are connected."""
+        """The environment variables of NCCL (on AMD: RCCL) for this shape. Without GPUs on RDMA: only its own."""
         if not (self.gpus and self.rdma_devices):
             return {name: str(value) for name, value in self.nccl.items()}
         settings = {**_NCCL_ON_RDMA, "NCCL_IB_HCA": self.nccl_ib_hca, **self.nccl}
@@ -141,28 +153,25 @@ def catalogue() -> Mapping[str, Shape]:
     )
 
 
-def suggestions(name: str) -> list[str]:
-    """Up to three shapes that are spelled like `name`, the likeliest first."""
-    by_folded = {known.casefold(): known for known in catalogue()}
-    return [by_folded[match] for match in difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.6)]
+def hint_for_unknown(name: str) -> str:
+    """A hint for a name that is not in the catalogue: up to three with a similar spelling, else all of them."""
+    return did_you_mean(name, catalogue(), most=3) or f"Known: {', '.join(catalogue())}"
 
 
 def get(name: str) -> Shape:
     """The shape of that name.
 
     Raises:
-        InputError: there is none; the hint names those that are spelled alike.
+        InputError: there is none; the hint has names with a similar spelling.
     """
     try:
         return catalogue()[name]
     except KeyError:
-        alike = suggestions(name)
-        hint = f"Did you mean {' or '.join(alike)}?" if alike else f"Known: {', '.join(catalogue())}"
-        raise InputError(f"unknown shape {name!r}", hint=hint) from None
+        raise InputError(f"unknown shape {name!r}", hint=hint_for_unknown(name)) from None
 
 
 def real_memory_mib(memory_mib: int) -> int:
-    """Of `memory_mib`, what Slurm may give to jobs (its RealMemory)."""
+    """The part of `memory_mib` that Slurm may give to jobs (RealMemory)."""
     reserve = max(int(memory_mib * OS_RESERVE_FRACTION), OS_RESERVE_MIN_MIB)
     return memory_mib - min(reserve, memory_mib // 2)
 
@@ -173,14 +182,14 @@ def slurm_node(
     """The values of a NodeName line: Sockets, CoresPerSocket, ThreadsPerCore, RealMemory (MiB), Gres or None.
 
     Args:
-        ocpus: cores of a flexible shape; one socket is assumed, which is what such a machine shows.
+        ocpus: cores of a flexible shape; such a machine shows one socket.
         memory_gb: memory of a flexible shape.
-        smt: False where the firmware is told to show one thread of each core.
+        smt: False where the firmware setting disables simultaneous multithreading.
     """
     sockets, cores, memory_mib = shape.sockets, shape.cores_per_socket, shape.memory_mib
     if shape.flex:
         if ocpus is None or memory_gb is None:
-            raise InputError(f"{shape.name} is a flexible shape", hint="Say ocpus and memory_gb")
+            raise InputError(f"{shape.name} is a flexible shape", hint="Set ocpus and memory_gb")
         sockets, cores, memory_mib = 1, ocpus, memory_gb * MIB_PER_GIB
     assert sockets is not None
     assert cores is not None

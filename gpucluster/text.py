@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 def count(number: int, singular: str, plural: str | None = None) -> str:
     """A number with its noun: "1 node", "2 nodes", "0 nodes".
@@ -15,3 +18,10 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
 def printable(text: str) -> str:
     """The text on one line, with an escape for each character that could move a cursor or hide other text."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def did_you_mean(word: str, known: Iterable[str], *, most: int = 2) -> str:
+    """A hint with up to `most` known words of a similar spelling; empty if there is none. Case is ignored."""
+    by_folded = {one.casefold(): one for one in known}
+    matches = difflib.get_close_matches(word.casefold(), by_folded, n=most, cutoff=0.6)
+    return f"Did you mean {' or '.join(by_folded[match] for match in matches)}?" if matches else ""

@@ -1,4 +1,4 @@
-"""Other programs: run, streamed, ended."""
+"""Starting other programs."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpucluster import shapes
 from gpucluster.errors import InputError
 from gpucluster.spec import ClusterSpec
+from gpucluster.text import did_you_mean
 
 Format = Literal["deb", "rpm", "any"]
 Architecture = Literal["x86_64", "aarch64", "any"]
@@ -113,9 +113,8 @@ def wanted(
     known = _releases()
     for name in versions:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}"
-            raise InputError(f"software.versions names {name}, which is not in the catalogue", hint=hint)
+            hint = did_you_mean(name, known, most=1) or f"There are {', '.join(known)}"
+            raise InputError(f"software.versions names {name}, and there is no such release", hint=hint)
     names = {component for runtime in runtimes for component in _COMPONENTS[runtime]}
     names |= {TOOLKIT} if runtimes and gpus_present else set()
     asked = {*architectures, "any"}
@@ -139,7 +138,7 @@ def wanted_by(spec: ClusterSpec, *, hardware_emulated: bool) -> tuple[Artifact, 
     return wanted(
         spec.containers.runtimes,
         {shape.architecture for shape in hosts},
-        gpus_present=not hardware_emulated and any(_has_nvidia(shape) for shape in pools),
+        gpus_present=not hardware_emulated and any(shape.has_nvidia_gpus for shape in pools),
         versions=spec.software.versions,
         checksums=spec.software.checksums,
     )
@@ -152,10 +151,6 @@ def alternatives(artifacts: Iterable[Artifact]) -> dict[tuple[str, str], dict[Fo
         formats = found.setdefault((artifact.component, artifact.architecture), {})
         formats.setdefault(artifact.format, []).append(artifact)
     return found
-
-
-def _has_nvidia(shape: shapes.Shape) -> bool:
-    return bool(shape.gpus) and not (shape.gres_type or "").startswith("mi")  # AMD's
 
 
 @lru_cache

@@ -143,7 +143,7 @@ def _packages(root: Path, target: Target, own_directory: Path | None, on_event: 
     folder = root / f"packages-{key}"
     if (folder / INDEX).exists():
         return folder
-    on_event(Event("log", "wheels", "info", f"downloading Python packages for the controller ({', '.join(needed)})"))
+    on_event(Event("log", "wheels", "info", f"downloading the controller's Python packages ({', '.join(needed)})"))
     sums: dict[str, str] = {}
     with assembling(folder, INDEX, {"version": _VERSION, "sha256": sums}) as scratch:
         _download(scratch, target.python, target.architecture, own_directory)

@@ -47,7 +47,7 @@ def init(context: Context, path: str, name: str, cloud: Literal["local", "oci"],
 
 @command("validate")
 def validate(context: Context) -> None:
-    """Check the cluster file and report every fault at once, each with its line."""
+    """Check the cluster file and report every error at once, each with its line."""
     with reporting(context) as shown:
         spec = context.spec()
         counts = {
@@ -107,7 +107,7 @@ def plan(context: Context, provider: str, detailed_exitcode: bool, skip_prefligh
 @PROVIDER
 @DELETE_DATA
 @click.option(
-    "--replace-nodes", is_flag=True, help="Allow to recreate nodes that the file still asks for, or the controller."
+    "--replace-nodes", is_flag=True, help="Allow recreating nodes that the file still asks for, or the controller."
 )
 @click.option(
     "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",

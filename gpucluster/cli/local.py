@@ -28,7 +28,7 @@ def local_start(context: Context) -> None:
 
 @command("stop", parent=local)
 def local_stop(context: Context) -> None:
-    """Stop the local cloud's API. PoolMembers keep running."""
+    """Stop the local cloud's API. Instances keep running."""
     with reporting(context) as shown:
         from gpucluster.localcloud import control
         from gpucluster.paths import local_cloud_home

@@ -22,7 +22,7 @@ def software() -> None:
 def _wanted(spec: ClusterSpec) -> tuple[Artifact, ...]:
     from gpucluster.artifacts.catalogue import wanted_by
 
-    return wanted_by(spec, hardware_emulated=spec.cloud.provider == "local")
+    return wanted_by(spec, hardware_emulated=spec.cloud.traits.hardware_emulated)
 
 
 @command("list", parent=software)

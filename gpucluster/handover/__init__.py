@@ -1,8 +1,12 @@
-"""The waist of the hourglass: the wish as Terraform's variables, Terraform's outputs as Ansible's inventory.
+"""The data that is handed from one tool to the next: from the spec to Terraform, and from Terraform to Ansible.
 
-Pure functions, tested with files. The names of HCL variables and of Ansible groups are spelled in here and nowhere else
-in Python: variables.py speaks to Terraform, outputs.py hears what it made, inventory.py speaks to Ansible,
-autoscaling.py to the autoscaler; nodes.py says what stands for a node.
+variables.py makes Terraform's variables, outputs.py reads Terraform's outputs, inventory.py makes Ansible's inventory,
+autoscaling.py the autoscaler's policy, user_data.py the user data of instances, iam.py the policy statements for OCI;
+nodes.py computes the fingerprint of a node. The names of HCL variables and of Ansible groups are in this folder and
+nowhere else in Python.
+
+Everything here is pure: no clock, files (but its own scripts), sockets or threads. Of the folders with effects
+(`cloud`, `artifacts`, `ssh`) it imports plain data types only; a test checks that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the autoscaler on the controller is told."""
+"""The autoscaler's policy: the file that configures the autoscaler on the controller."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ POLICY_VERSION = 1
 
 @dataclass(frozen=True)
 class Autoscaling:
-    """What the autoscaler needs from this machine.
+    """What the autoscaler needs from the operator's machine.
 
     Args:
-        baked: the pools whose instance configuration launches from a baked image.
-        wheels: the directory of Python packages for the controller.
+        baked: the pools whose instance configuration uses a baked image.
+        wheels: the directory with Python packages for the controller.
     """
 
     access: ControllerAccess
@@ -29,7 +29,7 @@ class Autoscaling:
 
 
 def autoscaler_policy(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling) -> dict[str, Any]:
-    """What the autoscaler is told, as `gpucluster.autoscaler.policy` reads it."""
+    """The autoscaler's policy, in the form that the autoscaler parses."""
     limits = spec.autoscaler
     return {
         "version": POLICY_VERSION,
@@ -51,15 +51,15 @@ def autoscaler_policy(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscal
     }
 
 
-def _pool_policy(name: str, pool: Pool, made: PoolOutput, baked: bool) -> dict[str, Any]:
+def _pool_policy(name: str, pool: Pool, output: PoolOutput, baked: bool) -> dict[str, Any]:
     return {
         "partition": pool.partition,
         "prefix": elastic_prefix(name),
         "names": elastic_names(pool),
         "max_nodes": pool.elastic_count,
         "shape": pool.shape,
-        "availability_domain": made.availability_domain,
-        "instance_configuration_id": made.instance_configuration_id,
-        "compute_cluster_id": made.compute_cluster_id,
+        "availability_domain": output.availability_domain,
+        "instance_configuration_id": output.instance_configuration_id,
+        "compute_cluster_id": output.compute_cluster_id,
         "baked": baked,
     }

@@ -1,4 +1,4 @@
-"""Terraform's outputs as Ansible's inventory, and the ssh route to every host."""
+"""Ansible's inventory, and how ssh reaches every host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpucluster.handover.outputs import Outputs
 from gpucluster.spec import ClusterSpec, Pool
 from gpucluster.ssh import GATEWAY, Host
 
-# Seconds that Slurm gives a node to come and to go. Bare metal passes its firmware's tests before it boots.
+# Slurm's timeouts in seconds for powering a node up and down. Bare metal runs its firmware tests before it boots.
 _SLURM_POWER = {"resume_timeout": 1800, "suspend_timeout": 120}
 _SLURM_POWER_EMULATED = {"resume_timeout": 300, "suspend_timeout": 20}
 
@@ -23,7 +23,7 @@ Members = Mapping[str, Sequence[Member]]
 
 
 def hosts(spec: ClusterSpec, outputs: Outputs, members: Members) -> tuple[Host, ...]:
-    """Every host with its ssh route: the controller by its public address, if it has one; nodes through it."""
+    """Every host as ssh reaches it: the controller directly or through the bastion, nodes through the controller."""
     controller = outputs.controller.name
     found = [
         Host(
@@ -50,14 +50,14 @@ def inventory(
     autoscaling: Autoscaling | None,
     software: ReleaseSet,
 ) -> dict[str, Any]:
-    """The whole Ansible inventory (its YAML form).
+    """The whole Ansible inventory, as data for its YAML form.
 
     Args:
-        members: the permanent nodes of each pool; elastic ones come and go and stand in no inventory.
+        members: the permanent nodes of each pool; elastic nodes are never in the inventory.
         autoscaling: None where no pool is elastic.
-        person_keys: the public keys of each person, those that we generated included.
-        hardware_emulated: hosts have less than their shape promises (the local cloud).
-        software: the release files that hosts get.
+        person_keys: the public keys of each user, including generated ones.
+        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+        software: the release files for the hosts.
     """
     addresses = [{"name": outputs.controller.name, "address": outputs.controller.private_ip}]
     addresses += [{"name": node.name, "address": node.private_ip} for nodes in members.values() for node in nodes]
@@ -98,7 +98,7 @@ def inventory(
 
 
 def builder_inventory(inventory: Mapping[str, Any], spec: ClusterSpec, pool: str, builder: Member) -> dict[str, Any]:
-    """The inventory of a cluster with the instance that an image of a pool is baked on; no other nodes are in it."""
+    """The inventory for baking the image of a pool: the controller and the instance on which the image is baked."""
     every = inventory["all"]
     host = {"private_ip": builder.private_ip, "ansible_user": spec.pools[pool].image.login_user}
     children = {
@@ -110,7 +110,7 @@ def builder_inventory(inventory: Mapping[str, Any], spec: ClusterSpec, pool: str
 
 
 def primary_gids(spec: ClusterSpec) -> dict[str, int]:
-    """The number of the primary group of each person in the file."""
+    """The id of the primary group of each user in the spec."""
     users = spec.users
     numbers = {users.group: users.gid, users.privilege_group: users.privilege_gid}
     return {person.name: numbers[person.group] for person in users.people}
@@ -129,11 +129,11 @@ def _variables(
         "gpucluster_name": spec.name,
         "gpucluster_hosts": addresses,
         "timezone": spec.software.timezone,
-        # Only an image that brings firewalld needs to hear of it; the cloud's own rules let the VCN in.
+        # Only images with firewalld use this; the cloud's own rules already allow traffic inside the VCN.
         "base_trusted_networks": [spec.network.vcn_cidr],
         "private_subnet_cidr": spec.network.private_subnet_cidr,
         "private_subnet_domain_name": outputs.private_subnet_domain_name,
-        # All three are null where there is no shared home, and no directory.
+        # All three are null without a shared home; then there is no directory (LDAP) either.
         "home_server": outputs.home_server if home.enabled else None,
         "home_export_path": outputs.home_export_path if home.enabled else None,
         "home_mount_path": home.mount_path if home.enabled else None,
@@ -199,19 +199,19 @@ def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool) -
 
 
 def _slurm_partition(spec: ClusterSpec, name: str, pools: Sequence[str]) -> dict[str, Any]:
-    mine = [spec.pools[pool] for pool in pools]
-    elastic = sum(pool.elastic_count for pool in mine)
+    members = [spec.pools[pool] for pool in pools]
+    elastic = sum(pool.elastic_count for pool in members)
     return {
         "name": name,
         "pools": list(pools),
         "default": name == spec.slurm.default_partition,
-        "max_nodes": sum(pool.count for pool in mine) + min(elastic, spec.autoscaler.max_nodes or elastic),
-        "idle_timeout": next((pool.idle_timeout for pool in mine if pool.elastic), None),
+        "max_nodes": sum(pool.count for pool in members) + min(elastic, spec.autoscaler.max_nodes or elastic),
+        "idle_timeout": next((pool.idle_timeout for pool in members if pool.elastic), None),
     }
 
 
 def _slurm_power(spec: ClusterSpec, hardware_emulated: bool) -> dict[str, int]:
-    """Slurm counts permanent nodes as powered, too."""
+    """Timeouts, and the highest number of nodes that are powered up. Slurm counts permanent nodes, too."""
     elastic = sum(pool.elastic_count for pool in spec.pools.values())
     allowed = min(elastic, spec.autoscaler.max_nodes or elastic)
     permanent = sum(pool.count for pool in spec.pools.values())

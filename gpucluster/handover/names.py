@@ -1,4 +1,4 @@
-"""How hosts, groups and pools are called, in HCL, in the inventory and in Slurm."""
+"""Names of hosts and groups, as HCL, the inventory and Slurm use them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ BUILDER_GROUP = "builder"
 
 
 def pool_group(pool: str) -> str:
-    """The Ansible group of a pool; Ansible's group names know no dash."""
+    """The Ansible group of a pool; names of Ansible groups can't contain a dash."""
     return "pool_" + pool.replace("-", "_")
 
 
 def elastic_prefix(pool: str) -> str:
-    """How the names of a pool's elastic nodes begin; a number follows."""
+    """The prefix of the names of a pool's elastic nodes; a number follows."""
     return f"{pool}-e"
 
 
 def elastic_names(pool: Pool) -> int:
-    """How many names of elastic nodes Slurm knows of a pool: more than there may be nodes, for a name is not free again
-    before its instance is gone."""
+    """The number of names for elastic nodes that Slurm has for a pool. It is larger than the highest number of nodes,
+    because a name is free again only after its instance is gone."""
     return 2 * pool.elastic_count + 2 if pool.elastic else 0
 
 
 def permanent_names(name: str, pool: Pool) -> tuple[str, ...]:
-    """The names of the nodes of the pool `name` that are always there, in the order of their numbers.
+    """The names of the permanent nodes of the pool `name`, in the order of their numbers.
 
-    A name that was removed is not given again, or the number of another node would change.
+    A removed name is not used again, so that no other node changes its number.
     """
     removed = set(pool.removed_nodes)
     numbered = (f"{name}-{number}" for number in itertools.count(1))
@@ -37,5 +37,5 @@ def permanent_names(name: str, pool: Pool) -> tuple[str, ...]:
 
 
 def builder_name(pool: str) -> str:
-    """The name of the instance that a pool's image is baked on."""
+    """The name of the instance on which a pool's image is baked."""
     return f"{pool}-bake"

@@ -1,4 +1,4 @@
-"""What is on the nodes of a pool, and what stands for all of it."""
+"""Settings of the nodes of a pool, and fingerprints of a node and its image."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from gpucluster.artifacts import catalogue
 from gpucluster.handover.outputs import Outputs
 from gpucluster.spec import ClusterSpec, Image, Pool
 
-# Raised when the roles make another node of the same wish: an image that was baked before would not fit the controller.
+# Increased when a change of the roles makes images that were baked before incompatible with the controller.
 _NODE_CONFIGURATION = 2
 
 
 def container_storage(spec: ClusterSpec) -> str:
-    """Where containers lie on a host: on its own drives where it has some, for a share can't hold their files."""
+    """The directory of containers on a host: on its own drives if it has some, because NFS can't hold their files."""
     disk = spec.storage.local_disk
     return f"{disk.mount_path}/containers" if disk.enabled else "/var/lib/gpucluster/containers"
 
 
 def nccl(pool: Pool) -> dict[str, str]:
-    """NCCL's settings. A pool that is kept out of its shape's RDMA network must not be told its devices."""
+    """NCCL's settings; none if the shape has RDMA devices that the pool does not use."""
     shape = pool.hardware
     return dict(shape.nccl_environment) if pool.uses_rdma or not shape.rdma else {}
 
 
 def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
-    """Stands for everything that is in a pool's baked image and must still be so where it boots.
+    """A hash of everything in a pool's baked image that must be the same when a node boots from it.
 
-    A controller that was made anew has other keys and another directory; a share at another place has other homes.
+    A replaced controller has other keys and another directory; another share has other home directories.
     """
     facts = {
         "controller": [outputs.controller.id, outputs.controller.private_ip],
@@ -43,7 +43,7 @@ def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
 
 
 def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
-    """What roles install on a node, and how."""
+    """What the roles install on a node, and how."""
     wanted = catalogue.wanted_by(spec, hardware_emulated=False)
     return {
         "configuration": _NODE_CONFIGURATION,
@@ -57,8 +57,8 @@ def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
 
 
 def image_fingerprint(image: Image) -> dict[str, str | None]:
-    """What says which image it is. Only what was said, but for the first three: images that were baked before the
-    others came still fit."""
+    """The keys that identify an image. The last three are left out where they are not set, so that images that were
+    baked before these keys existed stay valid."""
     found = {"ocid": image.ocid, "operating_system": image.operating_system, "version": image.version}
     later = {"name": image.name, "listing": image.listing, "listing_version": image.listing_version}
     return {**found, **{key: value for key, value in later.items() if value is not None}}

@@ -1,4 +1,4 @@
-"""What Terraform made: its output `cluster`, a versioned contract."""
+"""Terraform's output `cluster`, which has a versioned format."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ CONTRACT_VERSION = 1
 
 @dataclass(frozen=True)
 class PoolOutput:
-    """What Terraform made for a pool. `instances` is empty for a cluster network: its members come from the SDK.
+    """The resources of a pool. `instances` is empty for a cluster network: its members are read with the SDK.
 
-    `image_id` is the image of the permanent nodes; the instance configuration launches from `baked_image_id`, if any.
+    `image_id` is the image of the permanent nodes; the instance configuration uses `baked_image_id`, if there is one.
     """
 
     availability_domain: str
@@ -34,9 +34,9 @@ class PoolOutput:
 class Outputs:
     """The root's output `cluster`, version 1.
 
-    `bastion_id` is the bastion that the controller is reached through; None where it has a public address.
-    `private_subnet_domain_name` is empty where the subnet has no names, and in what an earlier release applied.
-    `home_file_system_id` is empty where an existing server has the homes, as all of it is without a shared home.
+    `bastion_id` is the bastion through which the controller is reached; None if that has a public address.
+    `private_subnet_domain_name` is empty if the subnet has no DNS label, or if an earlier release ran the last apply.
+    `home_file_system_id` is empty if an existing server has the shared home; all of `home_*` is without a shared home.
     """
 
     name: str
@@ -64,8 +64,8 @@ class Outputs:
         version = cluster.get("contract_version")
         if version != CONTRACT_VERSION:
             raise TerraformError(
-                f"the state speaks version {version} of the output contract, this gpucluster {CONTRACT_VERSION}",
-                hint="Run apply with the gpucluster that belongs to it",
+                f"the state has version {version} of the output `cluster`, this gpucluster reads {CONTRACT_VERSION}",
+                hint="Use the gpucluster that ran the last apply",
             )
         try:
             return cls(
@@ -90,7 +90,7 @@ def _member(raw: Mapping[str, Any]) -> Member:
 
 
 def _pool_output(raw: Mapping[str, Any], cluster: Mapping[str, Any]) -> PoolOutput:
-    # What has a default came after the first release: a state that it wrote is read by the next apply.
+    # Values with a default were added after the first release; the next apply can read a state without them.
     return PoolOutput(
         raw.get("availability_domain") or cluster["availability_domain"],
         raw["kind"],

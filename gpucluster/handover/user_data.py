@@ -1,7 +1,7 @@
-"""User data of a machine: what cloud-init does at its first boot, and what the machine does at every boot.
+"""User data of a machine: what cloud-init does at the first boot, and what the machine does at every boot.
 
-Pure: the same wish gives the same bytes. The scripts are files in `user_data_files/`; what they need to know is on the
-machine in a file of its own.
+Pure: the same spec gives the same bytes. The scripts are files in `user_data_files/`; their data is in another file on
+the machine.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gpucluster import shapes
 from gpucluster.errors import InputError
 from gpucluster.spec import ClusterSpec
 
-#: OCI takes 32,000 bytes of metadata for an instance, this in base64 among it (docs: LaunchInstanceDetails).
+#: OCI allows 32,000 bytes of metadata per instance, including user data in base64 (docs: LaunchInstanceDetails).
 MAX_BYTES = 16 * 1024
-#: The drives of a node; the boot volume is none of them, for it is attached over the network.
+#: The local drives of a node. The boot volume does not match, because it is attached over the network.
 NVME_PATTERN = "/dev/nvme*n1"
 
 _INDENT = 4
@@ -38,9 +38,9 @@ class LocalDisk:
     """A machine's own NVMe drives as one xfs file system.
 
     Args:
-        count: the drives that the shape promises.
-        devices: device files or patterns, with blanks between them. In a container only names are taken.
-        group: volume group, where there are several drives.
+        count: the number of drives of the shape.
+        devices: device files or patterns, separated by spaces. In a container only names are used.
+        group: volume group, if there are several drives.
         volume: the logical volume in it.
         label: of the file system; xfs allows 12 characters.
     """
@@ -57,11 +57,11 @@ class LocalDisk:
 class RdmaAddressing:
     """Fixed addresses for RDMA interfaces.
 
-    Interface `i` of a host that has address `n` of the private subnet gets address `n` of the `i`-th range of that size
-    in `rdma_cidr`.
+    Interface `i` of a host with address `n` of the private subnet has address `n` of the `i`-th range of that size in
+    `rdma_cidr`.
 
     Raises:
-        InputError: the range does not hold that many subnets.
+        InputError: `rdma_cidr` is too small for that many ranges.
     """
 
     interfaces: tuple[str, ...]
@@ -73,12 +73,12 @@ class RdmaAddressing:
         if needed > ipaddress.IPv4Network(self.rdma_cidr).num_addresses:
             raise InputError(
                 f"network.rdma_cidr {self.rdma_cidr} is too small: {len(self.interfaces)} RDMA interfaces of each node "
-                f"need a range as large as private_subnet_cidr {self.private_subnet_cidr} each",
-                hint="Choose a larger rdma_cidr or a smaller private subnet",
+                f"each need a range as large as private_subnet_cidr {self.private_subnet_cidr}",
+                hint="Use a larger rdma_cidr or a smaller private subnet",
             )
 
     def address(self, interface: int, host: str) -> ipaddress.IPv4Interface:
-        """The address of an interface, counted from 0, on the host with this address in the private subnet."""
+        """The address of the interface with this index, from 0, on the host with this address in the private subnet."""
         subnet, space = ipaddress.IPv4Network(self.private_subnet_cidr), ipaddress.IPv4Network(self.rdma_cidr)
         place = int(ipaddress.IPv4Address(host)) - int(subnet.network_address)
         found = space.network_address + interface * subnet.num_addresses + place
@@ -86,8 +86,8 @@ class RdmaAddressing:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What a machine shall be before Ansible sees it; None for what it has not, or what others take care of."""
+class BootSettings:
+    """The settings that a machine applies when it boots; None for what it lacks, or what another program sets."""
 
     timezone: str
     local_disk: LocalDisk | None = None
@@ -95,11 +95,11 @@ class Machine:
     firewalld: bool = False
 
 
-def machine_of(spec: ClusterSpec, pool: str | None) -> Machine:
-    """What the nodes of a pool shall be; the controller without one."""
-    wish = spec.controller if pool is None else spec.pools[pool]
-    disk, drives = spec.storage.local_disk, shapes.get(wish.shape).nvme_count
-    return Machine(
+def boot_settings(spec: ClusterSpec, pool: str | None) -> BootSettings:
+    """The settings for the nodes of a pool; without a pool, for the controller."""
+    machine = spec.controller if pool is None else spec.pools[pool]
+    disk, drives = spec.storage.local_disk, shapes.get(machine.shape).nvme_count
+    return BootSettings(
         timezone=spec.software.timezone,
         local_disk=LocalDisk(disk.mount_path, drives) if disk.enabled and drives else None,
         rdma=None if pool is None else _rdma_of(spec, pool),
@@ -107,19 +107,19 @@ def machine_of(spec: ClusterSpec, pool: str | None) -> Machine:
 
 
 def _rdma_of(spec: ClusterSpec, pool: str) -> RdmaAddressing | None:
-    wish = spec.pools[pool]
-    if not wish.uses_rdma or wish.rdma_addressing != "cloud-init":
+    desired = spec.pools[pool]
+    if not desired.uses_rdma or desired.rdma_addressing != "cloud-init":
         return None
-    return RdmaAddressing(wish.hardware.rdma_interfaces, spec.network.private_subnet_cidr, spec.network.rdma_cidr)
+    return RdmaAddressing(desired.hardware.rdma_interfaces, spec.network.private_subnet_cidr, spec.network.rdma_cidr)
 
 
-def user_data(machine: Machine) -> str:
+def user_data(settings: BootSettings) -> str:
     """The `#cloud-config` document, at most MAX_BYTES long. There is no secret in it."""
     document = {
-        "timezone": machine.timezone,
+        "timezone": settings.timezone,
         "growpart": {"mode": "auto", "devices": ["/"], "ignore_growroot_disabled": False},
         "resize_rootfs": True,
-        "write_files": [*_files(machine)],
+        "write_files": [*_files(settings)],
         "runcmd": [[f"{_PROGRAMS}first-boot"]],
     }
     text = "#cloud-config\n" + yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=1_000_000)
@@ -127,29 +127,29 @@ def user_data(machine: Machine) -> str:
     return text
 
 
-def _files(machine: Machine) -> list[dict[str, str]]:
+def _files(settings: BootSettings) -> list[dict[str, str]]:
     found = [
-        _file(_DATA, _data(machine)),
+        _file(_DATA, _data(settings)),
         _file(f"{_PROGRAMS}first-boot", _script("first-boot.sh"), "0755"),
         _file(_EVERY_BOOT, _script("boot.sh"), "0755"),
     ]
-    for name, wanted in (("local-disk", machine.local_disk), ("rdma-addresses", machine.rdma)):
+    for name, wanted in (("local-disk", settings.local_disk), ("rdma-addresses", settings.rdma)):
         if wanted is not None:
             found.append(_file(f"{_PROGRAMS}{name}", _script(f"{name}.sh"), "0755"))
             found.append(_file(f"{_UNITS}{name}.service", _text(f"{name}.service")))
     return found
 
 
-def _data(machine: Machine) -> str:
-    """What the scripts read, as assignments of the shell."""
-    values: dict[str, object] = {"firewalld": "on" if machine.firewalld else "off"}
-    if machine.local_disk is not None:
-        values |= {f"local_disk_{name}": value for name, value in vars(machine.local_disk).items()}
-    if machine.rdma is not None:
+def _data(settings: BootSettings) -> str:
+    """The data of the scripts, as shell assignments."""
+    values: dict[str, object] = {"firewalld": "on" if settings.firewalld else "off"}
+    if settings.local_disk is not None:
+        values |= {f"local_disk_{name}": value for name, value in vars(settings.local_disk).items()}
+    if settings.rdma is not None:
         values |= {
-            "rdma_interfaces": " ".join(machine.rdma.interfaces),
-            "private_subnet": machine.rdma.private_subnet_cidr,
-            "rdma_cidr": machine.rdma.rdma_cidr,
+            "rdma_interfaces": " ".join(settings.rdma.interfaces),
+            "private_subnet": settings.rdma.private_subnet_cidr,
+            "rdma_cidr": settings.rdma.rdma_cidr,
         }
     return "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in values.items())
 
@@ -159,15 +159,15 @@ def _file(path: str, content: str, permissions: str = "0644") -> dict[str, str]:
 
 
 def _script(name: str) -> str:
-    """A script with one blank for each step of indentation and without its comments, for user data has little room.
+    """A script without comments and with an indentation of one space per level, because user data is limited.
 
-    Packing it would save more, but not give the same bytes with every version of zlib.
+    Compression would save more, but gives other bytes with other versions of zlib.
     """
     first, *lines = _text(name).splitlines()
-    kept = [
+    lines = [
         _LEVELS.sub(lambda found: " " * (len(found[0]) // _INDENT), line) for line in lines if not _COMMENT.match(line)
     ]
-    return "\n".join([first, "# Written by cloud-init; its comments are in gpucluster's source", *kept, ""])
+    return "\n".join([first, "# Written by cloud-init; its comments are in gpucluster's source", *lines, ""])
 
 
 def _text(name: str) -> str:
@@ -175,7 +175,7 @@ def _text(name: str) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines stay readable, as literal blocks."""
+    """Writes texts of several lines as literal blocks, which are readable."""
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> Any:

@@ -1,4 +1,4 @@
-"""The wish as the variables of the root `terraform/cluster`."""
+"""The variables of the Terraform root module `terraform/cluster`, from the spec."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def tfvars(
     user_data: Mapping[str, str] | None = None,
     iam: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The variables of the root `terraform/cluster`.
+    """The variables of the root module `terraform/cluster`.
 
     Args:
-        baked_images: the OCID of the image that a pool's elastic nodes boot from, by pool; without one they launch
-            from the image that permanent nodes have.
-        home_region: the region that dynamic groups and policies are written in; empty: that of the cluster.
-        user_data: what cloud-init is told, by `controller` and the names of pools.
-        iam: the dynamic group and its policies; None where none are made.
+        baked_images: by pool, the OCID of the image of its elastic nodes; without one they boot from the image of the
+            permanent nodes.
+        home_region: the region in which dynamic groups and policies are created; empty: that of the cluster.
+        user_data: the user data for cloud-init, by `controller` and the names of pools.
+        iam: the dynamic group and its policies; None if none are created.
     """
     controller, home, data = spec.controller, spec.storage.home, user_data or {}
     return {
@@ -94,7 +94,7 @@ def _network(network: Network, cluster: str) -> dict[str, Any]:
 
 
 def _platform(shape: str, platform: Platform) -> dict[str, str | bool | None] | None:
-    """The settings of the firmware, for shapes that have such; None if nothing was said."""
+    """The firmware settings; None for shapes without such settings, or if none is set."""
     kind = shapes.get(shape).platform_config_type
     if kind is None or platform == Platform():
         return None
@@ -124,7 +124,7 @@ def _pool_variables(name: str, pool: Pool, baked_image_id: str | None, user_data
 
 
 def _rdma_plugins(pool: Pool) -> list[str]:
-    """Fixed addresses stay as they are only if the plugin that gives others is off; authentication is always needed."""
+    """The plugin for authentication is always needed; the one that assigns addresses must be off for fixed ones."""
     if not pool.uses_rdma:
         return []
     return list(RDMA_PLUGINS if pool.rdma_addressing == "plugin" else RDMA_PLUGINS[:1])

@@ -26,7 +26,7 @@ class Baking:
     """The baked images of the elastic pools of one cluster: which fit, how new ones are made, when old ones go.
 
     Args:
-        images, elastic, instances, route: make the clients of the started cloud.
+        images, elastic, pool_members, ssh_client: make the clients of the started cloud.
         ansible: makes the runner of our playbooks.
         inventory: the Ansible inventory of the whole cluster.
     """
@@ -38,8 +38,8 @@ class Baking:
         *,
         images: Callable[[], BakedImages],
         elastic: Callable[[], ElasticInstances],
-        instances: Callable[[], PoolMembers],
-        route: Callable[[], SshClient],
+        pool_members: Callable[[], PoolMembers],
+        ssh_client: Callable[[], SshClient],
         ansible: Callable[[], Ansible],
         inventory: Callable[[Deployment], dict[str, Any]],
         on_event: Sink,
@@ -48,8 +48,8 @@ class Baking:
         self._paths = paths
         self._images = images
         self._elastic = elastic
-        self._instances = instances
-        self._route = route
+        self._pool_members = pool_members
+        self._ssh_client = ssh_client
         self._ansible = ansible
         self._inventory = inventory
         self._on_event = on_event
@@ -149,10 +149,10 @@ class Baking:
     def _launched(self, pool: str, instance_configuration_id: str, image_id: str, deployment: Deployment) -> Member:
         name = handover.builder_name(pool)
         launched = self._elastic().launch_builder(pool, name, instance_configuration_id, image_id)
-        builder = self._instances().member(launched)
+        builder = self._pool_members().member(launched)
         user = self._spec.pools[pool].image.login_user
         host = Host(name, builder.private_ip, user, builder.id, jump=deployment.controller.name)
-        route = self._route()
-        route.write([*deployment.hosts, host])
-        route.wait([host], BOOT_DEADLINE)
+        ssh_client = self._ssh_client()
+        ssh_client.write([*deployment.hosts, host])
+        ssh_client.wait([host], BOOT_DEADLINE)
         return builder

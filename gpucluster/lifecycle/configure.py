@@ -118,9 +118,11 @@ class Configuration:
 
     def _expectation(self, deployment: Deployment) -> Expectation:
         spec = self._spec
-        machines = {deployment.outputs.controller.name: user_data.machine_of(spec, None)}
+        machines = {deployment.outputs.controller.name: user_data.boot_settings(spec, None)}
         machines |= {
-            node.name: user_data.machine_of(spec, pool) for pool, nodes in deployment.members.items() for node in nodes
+            node.name: user_data.boot_settings(spec, pool)
+            for pool, nodes in deployment.members.items()
+            for node in nodes
         }
         return Expectation(
             hosts=[host.name for host in deployment.hosts],

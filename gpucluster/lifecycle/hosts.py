@@ -43,7 +43,7 @@ class Hosts:
 
     Args:
         outputs: reads Terraform's outputs.
-        instances, bastion, route: make the clients of the started cloud.
+        pool_members, bastion, ssh_client: make the clients of the started cloud.
     """
 
     def __init__(
@@ -53,17 +53,17 @@ class Hosts:
         saved: SavedState,
         *,
         outputs: Callable[[], Mapping[str, Any]],
-        instances: Callable[[], PoolMembers],
+        pool_members: Callable[[], PoolMembers],
         bastion: Callable[[], Bastion],
-        route: Callable[[], SshClient],
+        ssh_client: Callable[[], SshClient],
     ) -> None:
         self._spec = spec
         self._cloud = cloud
         self._saved = saved
         self._outputs = outputs
-        self._instances = instances
+        self._pool_members = pool_members
         self._bastion = bastion
-        self._route = route
+        self._ssh_client = ssh_client
 
     def reach(self, run: Run) -> Deployment:
         """Find every host and wait until it answers.
@@ -80,14 +80,14 @@ class Hosts:
         return deployment
 
     def _members(self, outputs: handover.Outputs) -> dict[str, Sequence[Member]]:
-        instances = self._instances()
+        pool_members = self._pool_members()
         found: dict[str, Sequence[Member]] = {}
         for name, pool in outputs.pools.items():
             if name not in self._spec.pools:
                 continue  # removed from the file, and not applied yet
             if pool.cluster_network_id:
                 names = handover.permanent_names(name, self._spec.pools[name])
-                found[name] = instances.members(name, pool.cluster_network_id, names, MEMBERS_DEADLINE)
+                found[name] = pool_members.members(name, pool.cluster_network_id, names, MEMBERS_DEADLINE)
             else:
                 found[name] = pool.instances
         return found
@@ -99,11 +99,11 @@ class Hosts:
             self._bastion().open(outputs.bastion_id, outputs.controller.private_ip, key, left=LEFT_FOR_A_RUN)
 
     def _wait(self, hosts: Sequence[Host]) -> None:
-        route = self._route()
-        route.write(hosts)
+        ssh_client = self._ssh_client()
+        ssh_client.write(hosts)
         # A host that has answered once has booted. If it is gone since, Ansible reports it.
         booted = {host.booted for host in self._saved.hosts() if host.booted}
         self._saved.save_hosts(hosts, booted)
         # Always wait for the controller: that opens the one connection that all others share.
-        route.wait([host for host in hosts if host.is_entrance or host.instance_id not in booted], BOOT_DEADLINE)
+        ssh_client.wait([host for host in hosts if host.is_entrance or host.instance_id not in booted], BOOT_DEADLINE)
         self._saved.save_hosts(hosts, {host.instance_id for host in hosts})

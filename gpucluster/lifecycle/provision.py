@@ -193,7 +193,7 @@ class Provisioning:
             baked_images={pool: image.id for pool, image in baked.items()},
             home_region=self._home_region if rights.created else spec.cloud.region,
             user_data={
-                pool or "controller": user_data.user_data(user_data.machine_of(spec, pool))
+                pool or "controller": user_data.user_data(user_data.boot_settings(spec, pool))
                 for pool in (None, *spec.pools)
             },
             iam=iam.tfvars(rights),

@@ -244,17 +244,19 @@ class Resizing:
             self._draining.drain(sorted(leaving), timeout)
 
     def _without_pool(self) -> list[str]:
-        """ElasticInstances nodes whose pool is no longer elastic, or gone; `elastic_teardown` removes them afterwards."""
+        """Elastic nodes whose pool is no longer elastic, or gone; `elastic_teardown` removes them afterwards."""
         elastic = self._spec.elastic_pools
         return [one.node for one in self._elastic().instances() if one.pool not in elastic and not one.builder]
 
     @staticmethod
-    def _resize(network: ClusterNetwork, look: NetworkStatus, count: int, going: Mapping[str, str], plan: Plan) -> None:
+    def _resize(
+        network: ClusterNetwork, status: NetworkStatus, count: int, going: Mapping[str, str], plan: Plan
+    ) -> None:
         if going:
             network.remove(going, count)
             return
         touched = any(_NETWORK in change.address for change in plan.changes)
-        if len(look.members) < look.size == count and not touched:
+        if len(status.members) < status.size == count and not touched:
             network.refill(count)
 
 

@@ -98,7 +98,7 @@ class Teardown:
 
     Args:
         terraform: makes a Terraform that can read the state.
-        elastic, leaked, route, bastion: make the clients of the started cloud.
+        elastic, leaked, ssh_client, bastion: make the clients of the started cloud.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Teardown:
         terraform: Callable[[], Terraform],
         elastic: Callable[[], ElasticInstances],
         leaked: Callable[[], LeakedResources],
-        route: Callable[[], SshClient],
+        ssh_client: Callable[[], SshClient],
         bastion: Callable[[], Bastion],
     ) -> None:
         self._spec = spec
@@ -127,7 +127,7 @@ class Teardown:
         self._terraform = terraform
         self._elastic = elastic
         self._leaked = leaked
-        self._route = route
+        self._ssh_client = ssh_client
         self._bastion = bastion
 
     def run(self, terraform: Terraform, run: Run, *, delete_data: bool) -> int:
@@ -162,7 +162,7 @@ class Teardown:
 
     def _forget(self) -> None:
         """Delete what this machine stores of the cluster: keys, connections, working copies. The run log stays."""
-        self._route().close()
+        self._ssh_client().close()
         self._bastion().forget()
         for folder in (self._paths.ssh, self._paths.ansible):
             shutil.rmtree(folder, ignore_errors=True)

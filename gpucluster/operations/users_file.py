@@ -17,9 +17,9 @@ from typing import Any
 from gpucluster.errors import Finding, InputError
 from gpucluster.spec import document, keys
 from gpucluster.spec.document import Document, Place
-from gpucluster.spec.fields import located
-from gpucluster.spec.wording import alike, shown
-from gpucluster.text import count, printable
+from gpucluster.spec.messages import shown
+from gpucluster.spec.sections.fields import located
+from gpucluster.text import count, did_you_mean, printable
 
 MAX_CSV_BYTES = 4 * 1024 * 1024
 
@@ -57,7 +57,7 @@ def read(file: Path) -> list[dict[str, Any]]:
     if found.findings:
         readable = {replace(one, path=printable(one.path), message=printable(one.message)) for one in found.findings}
         faults = sorted(readable, key=lambda one: (one.line, one.column, one.path, one.message))
-        raise InputError(f"{file}: {count(len(faults), 'fault')}; no user was imported", findings=faults)
+        raise InputError(f"{file}: {count(len(faults), 'error')}; no user was imported", findings=faults)
     return people
 
 
@@ -176,12 +176,12 @@ def _person(found: Document, path: Entry, entry: dict[str, Any], directory: Path
     person: dict[str, Any] = {}
     for key, value in entry.items():
         where = (*path, key)
-        if where in found.unfit or value is None:
+        if where in found.invalid or value is None:
             continue
         if key == "password":
             found.fault(where, "a password must not lie in a file", _NO_PASSWORDS, key=True)
         elif key not in _KNOWN:
-            found.fault(where, "unknown key", alike(key, _KNOWN) or f"Known: {', '.join(_KNOWN)}", key=True)
+            found.fault(where, "unknown key", did_you_mean(key, _KNOWN) or f"Known: {', '.join(_KNOWN)}", key=True)
         elif _fits(found, where, key, value):
             person[key] = list(value) if key in _LISTS else value
     if "name" not in entry or entry["name"] is None:

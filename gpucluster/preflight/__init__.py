@@ -1,9 +1,11 @@
-"""A look before anything is created: would the cloud do what is wished for?
+"""Preflight: checks whether the cloud would accept a cluster, before anything is created.
 
     report = preflight.examine(spec, cloud, outputs)      # every finding
-    preflight.check(spec, cloud, outputs, on_event)       # the same, announced; PreflightError for an error
+    preflight.check(spec, cloud, outputs, on_event)       # the same, as events; PreflightError for an error
 
-`look` asks, `judge` decides: facts.py says what lies between them. Nothing here changes anything, there or here.
+`collect` reads facts (facts.py) with `queries/`, `evaluate` turns them into findings with `checks/`. Nothing here
+changes anything, neither in the cloud nor on this machine. Imports: `cloud`, `handover`, `artifacts`, `terraform` and
+below.
 """
 
 from __future__ import annotations
@@ -17,33 +19,34 @@ from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import PreflightError
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.events import Event, Sink
+from gpucluster.preflight.collect import collect
+from gpucluster.preflight.evaluate import evaluate
 from gpucluster.preflight.facts import Facts
-from gpucluster.preflight.judge import judge
-from gpucluster.preflight.look import look
 from gpucluster.spec import ClusterSpec
+from gpucluster.text import count
 
-__all__ = ["Facts", "Finding", "Report", "check", "examine", "judge", "look"]
+__all__ = ["Facts", "Finding", "Report", "check", "collect", "evaluate", "examine"]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a look found: errors first, then warnings, then notes."""
+    """The findings: errors first, then warnings, then notes."""
 
     findings: tuple[Finding, ...]
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """Those that stop a run."""
+        """The findings that stop a run."""
         return self._of("error")
 
     @property
     def summary(self) -> str:
-        """In one line: `2 errors, 1 warning`."""
-        counts = {level: len(self._of(level)) for level in ("error", "warning", "note")}
-        return ", ".join(f"{count} {level}{'' if count == 1 else 's'}" for level, count in counts.items() if count)
+        """The numbers of findings in one line: `2 errors, 1 warning`."""
+        numbers = {level: len(self._of(level)) for level in ("error", "warning", "note")}
+        return ", ".join(count(number, level) for level, number in numbers.items() if number)
 
     def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """The report as a JSON object."""
         status = "failed" if self.errors else "success"
         return {"command": "preflight", "status": status, "findings": [asdict(finding) for finding in self.findings]}
 
@@ -52,27 +55,27 @@ class Report:
 
 
 def examine(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None = None) -> Report:
-    """Look and judge. The cloud must have been started.
+    """Collect the facts and evaluate them. The cloud must have been started.
 
     Args:
-        outputs: Terraform's, where something of this cluster stands.
+        outputs: Terraform's outputs, if a part of this cluster exists.
 
     Raises:
-        GpuClusterError: the cloud's configuration itself can't be read.
+        GpuClusterError: the cloud's configuration can't be read.
     """
     wanted = catalogue.wanted_by(spec, hardware_emulated=cloud.hardware_emulated)
-    # What hosts can't be given is an error, which comes first as well.
+    # A missing release file is an error, and errors come first.
     missing = releases.check(wanted, spec.software.mirror_location)
-    return Report((*missing, *judge(spec, look(spec, cloud, outputs))))
+    return Report((*missing, *evaluate(spec, collect(spec, cloud, outputs))))
 
 
 def check(
     spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None, on_event: Sink
 ) -> tuple[Finding, ...]:
-    """Look, judge, and announce warnings and notes.
+    """Examine, and announce warnings and notes.
 
     Raises:
-        PreflightError: something would fail; `findings` holds everything that was found.
+        PreflightError: something would fail; `findings` has all findings.
     """
     report = examine(spec, cloud, outputs)
     if report.errors:
@@ -84,6 +87,6 @@ def check(
         )
     for finding in report.findings:
         status = "warning" if finding.level == "warning" else "info"
-        words = f"{finding.check}: {finding.reason}" + (f". {finding.action}" if finding.action else "")
-        on_event(Event("log", "preflight", status, words, data=asdict(finding)))
+        message = f"{finding.check}: {finding.reason}" + (f". {finding.action}" if finding.action else "")
+        on_event(Event("log", "preflight", status, message, data=asdict(finding)))
     return report.findings

@@ -1,6 +1,6 @@
-"""What was asked before anything is created, and what could not be asked. `look` fills it in, `judge` reads it.
+"""The facts that preflight knows before anything is created. `collect` fills them in, `evaluate` reads them.
 
-In every fact `None` means that nobody needed to know, and `Unknown` that nobody could tell.
+In every fact `None` means that it was not needed, and `Unknown` that it could not be read.
 """
 
 from __future__ import annotations
@@ -10,16 +10,22 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+# Statuses of HTTP.
+NOT_FOUND = 404
+UNAUTHENTICATED = 401
+_TOO_MANY_REQUESTS = 429
+_SERVER_ERROR = 500
+
 
 @dataclass(frozen=True)
 class Unknown:
-    """What could not be asked.
+    """A fact that could not be read.
 
     Args:
         check: the name of the check that needs it.
-        what: as it stands in "could not read ...".
+        what: the object of "could not read ...".
         reason: why not.
-        status: of HTTP; 0 where there was no answer.
+        status: HTTP status; 0 if there was no answer.
         action: what to do about it.
     """
 
@@ -31,23 +37,23 @@ class Unknown:
 
     @property
     def refused(self) -> bool:
-        """Not there, or not to be seen by this user: OCI says the same of both."""
-        return self.status == 404  # noqa: PLR2004
+        """It does not exist, or this user may not see it: OCI answers the same in both cases."""
+        return self.status == NOT_FOUND
 
     @property
     def busy(self) -> bool:
-        """The cloud had no time, or was not well."""
-        return self.status == 429 or self.status >= 500  # noqa: PLR2004
+        """The cloud throttled the request or failed; the same request may succeed later."""
+        return self.status == _TOO_MANY_REQUESTS or self.status >= _SERVER_ERROR
 
 
 @dataclass(frozen=True)
 class KeyFile:
-    """The private half of the API key. `problem` says why it can't be used, empty if it can.
+    """The private API key. `problem` says why it can't be used; empty if it can.
 
     Args:
         mode: permissions of the file.
-        fingerprint: of the key in the file; empty where it could not be computed.
-        expected: what the profile says.
+        fingerprint: of the key in the file; empty if it could not be computed.
+        expected: the fingerprint in the profile.
     """
 
     path: Path
@@ -58,13 +64,13 @@ class KeyFile:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came of the first signed call.
+class FirstCall:
+    """The result of the first signed call.
 
     Args:
-        status: of HTTP; 0 where there was no answer.
-        message: what was said, or why nothing was.
-        skew: seconds by which our clock is ahead of the cloud's; None where it told no time.
+        status: HTTP status; 0 if there was no answer.
+        message: error message of the cloud, or why there was no answer.
+        skew: seconds by which this machine's clock is ahead of the cloud's; None if the answer had no time.
     """
 
     endpoint: str
@@ -73,9 +79,9 @@ class Answer:
     skew: float | None = None
 
     @property
-    def believed(self) -> bool:
-        """The signature was accepted, whatever else was said."""
-        return self.status not in (0, 401)
+    def authenticated(self) -> bool:
+        """Whether the cloud accepted the signature, whatever else it answered."""
+        return self.status not in (0, UNAUTHENTICATED)
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class SshPair:
 
     Args:
         public: the public key of ssh.public_key_file: type and key.
-        derived: the public key that belongs to the private one; empty where that could not be read.
+        derived: the public key that belongs to the private one; empty if that could not be read.
         locked: the private key has a passphrase.
         exists: the private key is a file of this machine.
     """
@@ -99,7 +105,7 @@ class SshPair:
 
 @dataclass(frozen=True)
 class Program:
-    """The Terraform program. `problem` says why it can't be used, empty if it can; `action` what to do then."""
+    """The Terraform program. `problem` says why it can't be used, empty if it can; `action` is what to do then."""
 
     problem: str = ""
     action: str = ""
@@ -107,17 +113,17 @@ class Program:
 
 @dataclass(frozen=True)
 class Compartment:
-    """A compartment as the cloud shows it."""
+    """A compartment."""
 
     name: str
     state: str
 
 
 @dataclass(frozen=True)
-class Standing:
-    """An instance of this cluster that exists already. `pool` is empty for the controller.
+class Instance:
+    """An existing instance of this cluster. `pool` is empty for the controller.
 
-    `elastic`: it comes and goes: an elastic node, or the builder of an image.
+    `elastic`: it is temporary: an elastic node, or the instance on which an image is baked.
     """
 
     name: str
@@ -131,10 +137,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class Limit:
-    """What is left of a service limit for this compartment: the tenancy's limit and every quota looked at.
+    """What is left of a service limit for this compartment, under the tenancy's limit and all quotas.
 
     Args:
-        available: None where the cloud keeps no count.
+        available: None if the cloud does not report it.
         quota: of the compartment; None without one.
         used: in the compartment.
     """
@@ -145,7 +151,7 @@ class Limit:
 
     @property
     def left(self) -> int | None:
-        """What may still be made; None where nobody knows."""
+        """What may still be created; None if unknown."""
         if self.quota is None:
             return self.available
         under_quota = int(self.quota) - (self.used or 0)
@@ -154,7 +160,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Capacity:
-    """How many hosts were free; `count` is None where the cloud does not say how many."""
+    """How many hosts were free; `count` is None if the cloud does not report a number."""
 
     status: str
     count: int | None = None
@@ -162,7 +168,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Reservation:
-    """A capacity reservation: by shape, how many instances it has left."""
+    """A capacity reservation; `left` is the number of unused instances by shape."""
 
     state: str
     domain: str
@@ -170,18 +176,18 @@ class Reservation:
 
 
 @dataclass(frozen=True)
-class Image:
-    """The image of a machine.
+class FoundImage:
+    """The image that the cloud has for a machine.
 
     Args:
-        id: empty where none was found.
-        fits: whether the shape runs it; None where nobody knows.
-        system, version: of the operating system, as the catalogue of images has them; empty where unknown.
-        stand_in: what it really is, where it only stands in for the image that was asked for.
+        id: empty if there is none.
+        fits: whether it is compatible with the shape; None if unknown.
+        system, version: of the operating system, as the list of images has them; empty if unknown.
+        stand_in: what the image really contains, if it only represents the image that was requested.
         listing: OCID of the marketplace listing; empty if it comes from none.
-        listing_version: the version of that which was chosen; empty where there is none of that name.
-        listing_versions: those that there are.
-        terms: links to what apply accepts.
+        listing_version: the chosen version of the listing; empty if the listing has no such version.
+        listing_versions: the versions that the listing has.
+        terms: links to the terms that apply accepts.
     """
 
     id: str
@@ -199,7 +205,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Vcn:
-    """A virtual cloud network. `ours`: this cluster made it."""
+    """A virtual cloud network. `ours`: this cluster created it."""
 
     id: str
     name: str
@@ -210,7 +216,7 @@ class Vcn:
 
 
 @dataclass(frozen=True)
-class Rule:
+class IngressRule:
     """An ingress rule of a security list. `ports` is (lowest, highest), None for all."""
 
     protocol: str
@@ -223,11 +229,11 @@ class Subnet:
     """An existing subnet. A part that could not be read is Unknown.
 
     Args:
-        domain: of a subnet that lies in one availability domain; empty for a regional one.
-        routes: kinds of what it routes to: `internetgateway`, `natgateway`, `servicegateway`, `drg`, `privateip`, ...
+        domain: availability domain of a subnet that is not regional; empty for a regional one.
+        routes: kinds of its route targets: `internetgateway`, `natgateway`, `servicegateway`, `drg`, `privateip`, ...
         ingress: rules of all its security lists.
-        in_use: addresses that are taken, those of this cluster included.
-        host_names: labels that are taken.
+        in_use: addresses in use, including those of this cluster.
+        host_names: host name labels in use.
     """
 
     id: str
@@ -238,7 +244,7 @@ class Subnet:
     private: bool = False
     domain: str = ""
     routes: tuple[str, ...] | Unknown = ()
-    ingress: tuple[Rule, ...] | Unknown = ()
+    ingress: tuple[IngressRule, ...] | Unknown = ()
     in_use: tuple[str, ...] | Unknown = ()
     host_names: tuple[str, ...] = ()
 
@@ -251,13 +257,13 @@ class FileSystem:
     domain: str
 
 
-#: Service, name of the limit, and the domain that it counts in; empty for a limit of the region.
+#: Service, name of the limit, and its availability domain; the last is empty for a limit of the region.
 LimitKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Made:
-    """How many of these this cluster has made already; also what a run made that failed half-way."""
+class Created:
+    """How many of these this cluster has already created, also in a run that failed half-way."""
 
     file_systems: int = 0
     mount_targets: int = 0
@@ -269,44 +275,45 @@ class Facts:
     """Everything that is known before a run.
 
     Args:
-        regions: to which the tenancy is subscribed; `home_region` is the one where IAM is written.
+        first_call: the first signed call, to the tenancy's list of regions.
+        regions: to which the tenancy is subscribed; `home_region` is the one in which IAM is written.
         domains: the availability domains of the region, in its order.
-        shapes: what is offered, by domain.
-        standing: the instances of this cluster.
+        shapes: the shapes that are offered, by domain.
+        instances: the existing instances of this cluster.
         limits: by service, limit and domain.
         capacity: by domain and shape.
         images: by machine (`controller` or a pool).
         reservations: by pool.
-        systems: the operating systems that our roles know, as `Ubuntu-24`.
-        vcns: every network of the compartment; `vcn` the existing one that the wish names.
-        made: this cluster's storage and bastion, by their tag.
-        mount_target: the address of this cluster's mount target, where it stands.
+        systems: the operating systems that the roles support, as `Ubuntu-24`.
+        vcns: every network of the compartment; `vcn` is the existing one that the spec names.
+        created: this cluster's storage and bastion, found by their tag.
+        mount_target: the address of this cluster's mount target, if it exists.
     """
 
     key_file: KeyFile | None = None
-    answer: Answer | None = None
+    first_call: FirstCall | None = None
     regions: tuple[str, ...] | Unknown | None = None
     home_region: str = ""
     compartment: Compartment | Unknown | None = None
     domains: tuple[str, ...] | Unknown | None = None
     shapes: Mapping[str, frozenset[str] | Unknown] = field(default_factory=dict)
-    standing: tuple[Standing, ...] | Unknown | None = None
+    instances: tuple[Instance, ...] | Unknown | None = None
     limits: Mapping[LimitKey, Limit | Unknown] = field(default_factory=dict)
     capacity: Mapping[tuple[str, str], Capacity | Unknown] = field(default_factory=dict)
-    images: Mapping[str, Image | Unknown] = field(default_factory=dict)
+    images: Mapping[str, FoundImage | Unknown] = field(default_factory=dict)
     reservations: Mapping[str, Reservation | Unknown] = field(default_factory=dict)
     systems: frozenset[str] = frozenset()
     vcns: tuple[Vcn, ...] | Unknown | None = None
     vcn: Vcn | Unknown | None = None
     subnets: Mapping[str, Subnet | Unknown] = field(default_factory=dict)
     file_system: FileSystem | Unknown | None = None
-    made: Made | Unknown | None = None
+    created: Created | Unknown | None = None
     mount_target: str = ""
     ssh: SshPair | Unknown | None = None
     terraform: Program | None = None
 
     def unknown(self) -> Iterator[Unknown]:
-        """Everything that could not be asked."""
+        """Every fact that could not be read."""
         for one in fields(self):
             yield from _unknown_in(getattr(self, one.name))
 

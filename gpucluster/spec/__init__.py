@@ -1,12 +1,14 @@
-"""The wish: a cluster.yml, read and checked.
+"""The desired state of a cluster: a cluster.yml, read and checked.
 
     spec = load("inventories/local/cluster.yml")      # or InputError with every fault at once
     spec.pools["compute"].kind                        # "cluster_network"
 
-document.py reads YAML with places. model.py says what each key may hold, with its sections in place.py, machines.py,
-service.py and software.py, single values in fields.py, and in derive.py what follows from what. rules.py says what keys
-demand of one another, with a file for each part: tags, network, existing, storage, nodes, images, elastic, people,
-containers, state. wording.py says how a fault is told; template.py and reference.py write the format down for people.
+From the file to a ClusterSpec: document.py reads YAML and keeps the line and column of every value; defaults.py fills
+in values that depend on others; model.py and `sections/` define the values of each key; `rules/` checks what keys
+demand of one another; messages.py turns faults into text. template.py writes a first file, reference.py the
+documentation.
+
+Imports: `shapes`, `errors`, `text`. Of the system it reads the files that a cluster.yml names, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,19 +18,26 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from gpucluster.errors import Finding, InputError
-from gpucluster.spec import document, rules, wording
-from gpucluster.spec.draft import Draft
-from gpucluster.spec.fields import Resolved
-from gpucluster.spec.machines import Controller, Home, Image, LocalDisk, Platform, Pool, PoolKind, Storage
+from gpucluster.spec import document, messages, rules
 from gpucluster.spec.model import VERSION, ClusterSpec
-from gpucluster.spec.network import overlapping_routes
-from gpucluster.spec.place import Cloud, Iam, Network, Ssh, State
 from gpucluster.spec.reference import json_schema
-from gpucluster.spec.service import TIME_NAMES, Autoscaler, Person, Slurm, Users
-from gpucluster.spec.software import Containers, Nvidia, Software
+from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.rules.network import overlapping_routes
+from gpucluster.spec.sections.cloud import LOCAL_IMAGE, PROVIDERS, Cloud, Iam, ProviderName
+from gpucluster.spec.sections.fields import Resolved
+from gpucluster.spec.sections.machines import Controller, Image, Platform, Pool, PoolKind
+from gpucluster.spec.sections.network import Network, Ssh
+from gpucluster.spec.sections.slurm import TIME_NAMES, Autoscaler, Slurm
+from gpucluster.spec.sections.software import Containers, Nvidia, Software
+from gpucluster.spec.sections.state import State
+from gpucluster.spec.sections.storage import Home, LocalDisk, Storage
+from gpucluster.spec.sections.users import Person, Users
 from gpucluster.spec.template import template
+from gpucluster.text import count
 
 __all__ = [
+    "LOCAL_IMAGE",
+    "PROVIDERS",
     "TIME_NAMES",
     "VERSION",
     "Autoscaler",
@@ -47,6 +56,7 @@ __all__ = [
     "Platform",
     "Pool",
     "PoolKind",
+    "ProviderName",
     "Slurm",
     "Software",
     "Ssh",
@@ -74,7 +84,7 @@ def load(path: Path | str) -> ClusterSpec:
         with file.open("rb") as stream:
             raw = stream.read(document.MAX_BYTES + 1)
     except FileNotFoundError as error:
-        raise InputError(f"there is no file {file}", hint="Make one: gpucluster init") from error
+        raise InputError(f"there is no file {file}", hint="Create one: gpucluster init") from error
     except IsADirectoryError as error:
         raise InputError(f"{file} is a directory", hint=f"Name the file in it: {file / 'cluster.yml'}") from error
     except (OSError, ValueError) as error:
@@ -84,7 +94,7 @@ def load(path: Path | str) -> ClusterSpec:
 
 
 def loads(text: str | bytes, filename: str = "cluster.yml") -> ClusterSpec:
-    """Check the text of a cluster.yml that would lie at `filename`: relative file names in it count from there.
+    """Check the text of a cluster.yml as if it were the file `filename`: file names in it are relative to that.
 
     Raises:
         InputError: it is wrong; `findings` holds every fault with line and column.
@@ -93,7 +103,7 @@ def loads(text: str | bytes, filename: str = "cluster.yml") -> ClusterSpec:
 
 
 def finding(spec: ClusterSpec, path: tuple[str, ...], message: str, hint: str = "") -> Finding:
-    """A fault that only shows later, at the place of a key: `finding(spec, ("network", "vcn_cidr"), "is in use")`."""
+    """A fault of a key that only a later step can find: `finding(spec, ("network", "vcn_cidr"), "is in use")`."""
     read = document.read(spec.file.read_bytes(), str(spec.file))
     read.fault(path, message, hint)
     return read.findings[-1]
@@ -102,35 +112,34 @@ def finding(spec: ClusterSpec, path: tuple[str, ...], message: str, hint: str = 
 def _checked(raw: str | bytes, shown_as: str, file: Path) -> ClusterSpec:
     read = document.read(raw, shown_as)
     if read.data is None or not _known_version(read):
-        raise _wrong(read)
+        raise _input_error(read)
     directory = file.absolute().parent
-    bad = set(read.unfit)
+    invalid = set(read.invalid)
     try:
         ClusterSpec.model_validate(read.data)
     except ValidationError as error:
-        bad |= wording.report(read, error)
-    draft = Draft(read, bad, directory)
-    rules.check(draft)
+        invalid |= messages.report(read, error)
+    context = RuleContext(read, invalid, directory)
+    rules.check(context)
     if read.findings:
-        raise _wrong(read)
-    return ClusterSpec.model_validate(read.data, context=Resolved(file, directory, draft.public_keys, draft.prices))
+        raise _input_error(read)
+    return ClusterSpec.model_validate(read.data, context=Resolved(file, directory, context.public_keys, context.prices))
 
 
 def _known_version(read: document.Document) -> bool:
-    """A file of another version is not checked further: what is wrong there may be right."""
+    """A file of another version is not checked further: what is wrong in this version may be right in that one."""
     version = read.data.get("version")
     if "version" not in read.data or (type(version) is int and version == VERSION):
         return True
-    message = f"this gpucluster reads version {VERSION}; got {wording.shown(version)}"
+    message = f"this gpucluster reads version {VERSION}; got {messages.shown(version)}"
     hint = f"Write `version: {VERSION}`" if version in ("1", True, 1.0) else "Use the gpucluster that fits the file"
     read.fault(("version",), message, hint)
     return False
 
 
-def _wrong(read: document.Document) -> InputError:
-    # Those of files that it names come after its own.
+def _input_error(read: document.Document) -> InputError:
+    # Faults of the files that it names come after its own.
     findings = sorted(
         set(read.findings), key=lambda one: (one.file != read.file, one.line, one.column, one.path, one.message)
     )
-    count = "1 fault" if len(findings) == 1 else f"{len(findings)} faults"
-    return InputError(f"{read.file}: {count}", findings=findings)
+    return InputError(f"{read.file}: {count(len(findings), 'fault')}", findings=findings)

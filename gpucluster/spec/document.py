@@ -1,9 +1,9 @@
-"""YAML with places: a file becomes plain data, and for every key and value its line and column.
+"""A YAML reader that keeps the line and column of every key and value.
 
-A small, strict YAML: one document; text, whole numbers, `true`, `false` and `null` in the way of YAML 1.2 (so `no` is a
-word and `010` is no number); no tags, no merge keys. Aliases are allowed, but not so many that a small file grows
-into a large one.
-Everything that is refused becomes a Finding; nothing raises.
+It accepts a small, strict subset of YAML: one document; text, whole numbers, `true`, `false` and `null` as in YAML 1.2
+(so `no` is text and `010` is not a number); no tags and no merge keys. Aliases are allowed, but the data that they
+expand to is limited.
+Everything that it refuses becomes a Finding; nothing raises.
 """
 
 from __future__ import annotations
@@ -31,14 +31,18 @@ _TEXT_TAGS = frozenset({None, "!", "tag:yaml.org,2002:str"})
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 _INDENT_TAB = re.compile(r"[ ]*\t")
 
-#: Words of PyYAML's scanner and parser, and ours.
+#: Messages of PyYAML's scanner and parser, with our message and hint.
 _SYNTAX_WORDS = (
-    ("mapping values are not allowed here", "a `:` where none can stand", "Check the indentation, or quote the text"),
+    (
+        "mapping values are not allowed here",
+        "a `:` that is not allowed here",
+        "Check the indentation, or quote the text",
+    ),
     ("could not find expected ':'", "a key without a `:` after it", "Write `key: value`"),
-    ("expected <block end>", "the indentation does not fit", "Lines of one level begin in the same column"),
+    ("expected <block end>", "the indentation does not match", "Lines of one level begin in the same column"),
     ("while scanning a quoted scalar", "a quote that is never closed", "Add the closing quote"),
-    ("found undefined alias", "an alias for which there is no anchor", "Define it with & before it is used"),
-    ("found duplicate anchor", "an anchor that was defined before", "Choose another name"),
+    ("found undefined alias", "an alias without an anchor", "Define it with & before it is used"),
+    ("found duplicate anchor", "an anchor that is already defined", "Choose another name"),
     ("cannot start any token", "a character that can't begin a value", "Put the text in quotes"),
     ("expected ',' or ']'", "a list that is never closed", "Add the closing ]"),
     ("expected ',' or '}'", "a mapping that is never closed", "Add the closing }"),
@@ -48,7 +52,7 @@ _SYNTAX_WORDS = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where something stands; both count from 1."""
+    """A position in the file; both numbers count from 1."""
 
     line: int
     column: int
@@ -56,10 +60,11 @@ class Place:
 
 @dataclass
 class Document:
-    """What was read. `data` holds dicts, tuples, str, int, float, bool and None; `findings` what was refused.
+    """A file that was read. `data` holds dicts, tuples, str, int, float, bool and None; `findings` what was refused.
 
-    `keys` and `values` say where the key and the value of a path stand, `texts` how a value is spelled (24.10, not the
-    24.1 that it would be as a number), `unfit` which paths have a fault already, though `data` holds something there.
+    `keys` and `values` have the position of the key and of the value of a path, `texts` the spelling of a value (24.10,
+    not the 24.1 that it would be as a number), `invalid` the paths that already have a fault, though `data` has a value
+    there.
     """
 
     file: str
@@ -67,11 +72,11 @@ class Document:
     keys: dict[Path, Place] = field(default_factory=dict)
     values: dict[Path, Place] = field(default_factory=dict)
     texts: dict[Path, str] = field(default_factory=dict)
-    unfit: set[Path] = field(default_factory=set)
+    invalid: set[Path] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
 
     def place(self, path: Path, *, key: bool = False) -> Place:
-        """Where the value (or the key) of `path` stands; for what is missing, where its parent does."""
+        """The position of the value (or the key) of `path`; if that is missing, the position of its parent."""
         while path:
             first, second = (self.keys, self.values) if key else (self.values, self.keys)
             found = first.get(path) or second.get(path)
@@ -81,13 +86,13 @@ class Document:
         return Place(1, 1)
 
     def fault(self, path: Path, message: str, hint: str = "", *, key: bool = False) -> None:
-        """Note a fault of the value (or the key) at `path`."""
+        """Add a fault of the value (or the key) at `path`."""
         place = self.place(path, key=key)
         self.findings.append(Finding(self.file, place.line, place.column, dotted(path), message, hint))
 
 
 def dotted(path: Path) -> str:
-    """A path as people write it: users.people[0].name"""
+    """A path in its usual notation: users.people[0].name"""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -95,10 +100,10 @@ def dotted(path: Path) -> str:
 
 
 def read(raw: bytes | str, file: str) -> Document:
-    """Read one file. The document has findings or data; data that is not a mapping is a finding, too."""
+    """Read a file with a mapping. The result has findings or data; data that is not a mapping is a finding, too."""
     document = read_any(raw, file)
     if not isinstance(document.data, dict) and (document.data is not None or not document.findings):
-        what = "the file is empty" if document.data is None else "the file must hold keys with values"
+        what = "the file is empty" if document.data is None else "the file must contain keys with values"
         _report(document, Place(1, 1), what, "Begin with `version: 1`; `gpucluster init` writes a whole file")
     if document.findings and not isinstance(document.data, dict):
         document.data = None
@@ -106,7 +111,7 @@ def read(raw: bytes | str, file: str) -> Document:
 
 
 def read_any(raw: bytes | str, file: str) -> Document:
-    """Read one file, whatever it holds; a list, too."""
+    """Read a file with any content, such as a list."""
     document = Document(file)
     text = _decode(raw, document)
     if text is None or not _plain_text(text, document):
@@ -123,7 +128,7 @@ def read_any(raw: bytes | str, file: str) -> Document:
 
 
 class _Refused(Exception):
-    """The file can't be read on; the fault stands at `place`."""
+    """The rest of the file can't be read; the fault is at `place`."""
 
     def __init__(self, place: Place, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -137,8 +142,8 @@ def _report(document: Document, place: Place, message: str, hint: str = "", path
 def _decode(raw: bytes | str, document: Document) -> str | None:
     size = len(raw)
     if size > MAX_BYTES:
-        message = f"the file is too large: {size} bytes, at most {MAX_BYTES} are read"
-        _report(document, Place(1, 1), message, "Is this really a cluster.yml?")
+        message = f"the file is too large: {size} bytes; the limit is {MAX_BYTES}"
+        _report(document, Place(1, 1), message, "Check that this is a cluster.yml")
         return None
     if isinstance(raw, str):
         return raw.removeprefix("\ufeff")
@@ -152,33 +157,33 @@ def _decode(raw: bytes | str, document: Document) -> str | None:
 
 
 def _plain_text(text: str, document: Document) -> bool:
-    """No tabs in front of a line, no control characters: both look like something that they are not."""
+    """No tabs in the indentation, no control characters: both are hard to see."""
     for number, whole in enumerate(text.split("\n"), start=1):
         line = whole.removesuffix("\r")
         tab = _INDENT_TAB.match(line)
         if tab and line.strip():
-            _report(document, Place(number, tab.end()), "a tab in the indentation", "YAML wants spaces")
+            _report(document, Place(number, tab.end()), "a tab in the indentation", "YAML requires spaces")
         strange = _UNPRINTABLE.search(line)
         if strange:
             place = Place(number, strange.start() + 1)
-            _report(document, place, _unseen(strange), "Delete it and type the line anew")
+            _report(document, place, _invisible(strange), "Delete it and type the line again")
     return not document.findings
 
 
 def _syntax(error: yaml.MarkedYAMLError, document: Document) -> None:
-    said = f"{error.context or ''} {error.problem or ''}"
+    problem = f"{error.context or ''} {error.problem or ''}"
     mark = error.problem_mark or error.context_mark
     place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
     for theirs, ours, hint in _SYNTAX_WORDS:
-        if theirs in said:
+        if theirs in problem:
             _report(document, place, ours, hint)
             return
-    _report(document, place, f"not YAML: {said.strip()}")
+    _report(document, place, f"not YAML: {problem.strip()}")
 
 
 @dataclass(frozen=True)
 class _Node:
-    """A value as it stands in the file. `content`: text, nodes, pairs of nodes, or the node of an alias."""
+    """A value as the file has it. `content`: text, nodes, pairs of nodes, or the node of an alias."""
 
     kind: Literal["scalar", "list", "mapping", "alias"]
     place: Place
@@ -188,7 +193,7 @@ class _Node:
 
 
 class _Reader:
-    """First the tree of what is there, then the data. Depth and size are bounded: neither stack nor memory runs out."""
+    """Builds a tree of nodes first, then the data. Depth and size are limited, so that stack and memory suffice."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -215,15 +220,15 @@ class _Reader:
             raise _Refused(place, f"nested more than {MAX_DEPTH} levels deep")
         if isinstance(event, yaml.AliasEvent):
             if event.anchor in self.open_anchors:
-                raise _Refused(place, f"the alias *{event.anchor} stands inside of what it names")
+                raise _Refused(place, f"the alias *{event.anchor} is inside the value that it refers to")
             if event.anchor not in self.anchors:
                 hint = f"Define &{event.anchor} before it is used"
-                raise _Refused(place, f"the alias *{event.anchor} names no anchor", hint)
+                raise _Refused(place, f"the alias *{event.anchor} has no anchor", hint)
             return _Node("alias", place, self.anchors[event.anchor])
         if event.anchor is None:
             return self._content(event, place, depth)
         if event.anchor in self.anchors or event.anchor in self.open_anchors:
-            raise _Refused(place, f"the anchor &{event.anchor} was defined before", "Choose another name")
+            raise _Refused(place, f"the anchor &{event.anchor} is already defined", "Choose another name")
         self.open_anchors.add(event.anchor)
         node = self._content(event, place, depth)
         self.open_anchors.discard(event.anchor)
@@ -252,7 +257,7 @@ class _Reader:
         if node.kind == "alias":
             return self._value(node.content, path, depth)
         if node.tagged:
-            self.document.unfit.add(path)
+            self.document.invalid.add(path)
             self.document.fault(path, "tags are not supported", "Delete the word that begins with !")
         if node.kind == "list":
             return tuple(self._value(item, (*path, index), depth + 1) for index, item in enumerate(node.content))
@@ -270,19 +275,19 @@ class _Reader:
             key: str = target.content
             strange = _UNPRINTABLE.search(key)
             if strange:
-                self._refuse_key(key_node, path, _unseen(strange), "Delete it")
+                self._refuse_key(key_node, path, _invisible(strange), "Delete it")
                 continue
             inner: Path = (*path, key)
             if key in items:
                 first = self.document.keys[inner].line
-                self._refuse_key(key_node, inner, f"the key stands twice, first in line {first}", "Delete one of them")
+                self._refuse_key(key_node, inner, f"the key appears twice, first in line {first}", "Delete one of them")
                 continue
             self.document.keys[inner] = key_node.place
             if target.plain and key == "<<":
                 self.document.fault(inner, "merge keys are not supported", "Write the values out", key=True)
                 continue
             if target.plain and not isinstance(_plain_value(key), str):
-                self.document.unfit.add(inner)
+                self.document.invalid.add(inner)
                 self.document.fault(inner, "a key must be text", f'Write it in quotes: "{key}"', key=True)
             items[key] = self._value(value_node, inner, depth + 1)
         return items
@@ -294,19 +299,19 @@ class _Reader:
         text: str = node.content
         strange = _UNPRINTABLE.search(text)
         if strange:
-            self.document.unfit.add(path)
-            _report(self.document, node.place, _unseen(strange), "Delete it", path)
+            self.document.invalid.add(path)
+            _report(self.document, node.place, _invisible(strange), "Delete it", path)
             return ""
         self.document.texts[path] = text
         return _plain_value(text) if node.plain else text
 
 
-def _unseen(strange: re.Match[str]) -> str:
-    return f"a character that can't be seen: U+{ord(strange[0]):04X}"
+def _invisible(strange: re.Match[str]) -> str:
+    return f"an invisible character: U+{ord(strange[0]):04X}"
 
 
 def _plain_value(text: str) -> Any:
-    """What a word without quotes means."""
+    """The value of a scalar without quotes."""
     if text.lower() in _NULLS:
         return None
     if text in _BOOLS:

@@ -1,4 +1,4 @@
-"""Public ssh keys: whether a text or a file is one. A wrong key is told apart by what it is, never by what it holds.
+"""Public ssh keys: whether a text or a file is one. Messages say what is wrong with a key, and never show its content.
 
 The controller has the same rules (`ansible/roles/people/files/directory/keys.py`).
 """

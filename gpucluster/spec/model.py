@@ -1,72 +1,76 @@
-"""ClusterSpec: what a cluster.yml may say. Sections: place.py, machines.py, service.py; single values: fields.py."""
+"""ClusterSpec: everything that a cluster.yml may contain. Its sections are in `sections/`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
-from gpucluster.spec.derive import derived
-from gpucluster.spec.fields import Name, Part, Resolved
-from gpucluster.spec.machines import Controller, Pool, Storage
-from gpucluster.spec.place import Cloud, Iam, Network, Ssh, State
-from gpucluster.spec.service import Autoscaler, Slurm, Users
-from gpucluster.spec.software import Containers, Nvidia, Software
+from gpucluster.spec.defaults import with_defaults
+from gpucluster.spec.sections.cloud import Cloud, Iam
+from gpucluster.spec.sections.fields import Name, Part, Resolved
+from gpucluster.spec.sections.machines import Controller, Pool
+from gpucluster.spec.sections.network import Network, Ssh
+from gpucluster.spec.sections.slurm import Autoscaler, Slurm
+from gpucluster.spec.sections.software import Containers, Nvidia, Software
+from gpucluster.spec.sections.state import State
+from gpucluster.spec.sections.storage import Storage
+from gpucluster.spec.sections.users import Users
 
 VERSION = 1
 
 
 class ClusterSpec(Part):
-    """One cluster, as wanted.
+    """The desired state of one cluster.
 
-    Made by load() or loads(): every value is checked, and every default filled in.
+    Made by load() or loads(): every value is checked, and every default is filled in.
     """
 
     version: Literal[1] = Field(description="Version of this file format.", examples=[1])
     name: Name = Field(description="Name of the cluster: letters, digits and `-`, at most 15.", examples=["demo"])
-    cloud: Cloud = Field(description="Which cloud.")
+    cloud: Cloud = Field(description="The cloud.")
     network: Network = Field(description="The network.")
-    ssh: Ssh = Field(default_factory=Ssh, description="The operator's keys.")
+    ssh: Ssh = Field(default_factory=Ssh, description="The operator's key pair.")
     controller: Controller = Field(
         default_factory=Controller, description="The controller. Default: a small flexible machine."
     )
     storage: Storage = Field(default_factory=Storage, description="File systems.")
-    pools: dict[str, Pool] = Field(min_length=1, max_length=50, description="The pools by name.")
+    pools: dict[str, Pool] = Field(min_length=1, max_length=50, description="The pools of nodes, by name.")
     users: Users = Field(default_factory=Users, description="The users.")
-    iam: Iam = Field(default_factory=Iam, description="Rights of the controller in OCI.")
+    iam: Iam = Field(default_factory=Iam, description="Permissions of the controller in OCI.")
     state: State = Field(default_factory=State, description="Where Terraform keeps its state.")
     slurm: Slurm = Field(default_factory=Slurm, description="The scheduler.")
     autoscaler: Autoscaler = Field(default_factory=Autoscaler, description="Limits of elastic nodes.")
     containers: Containers = Field(default_factory=Containers, description="Container runtimes.")
-    nvidia: Nvidia = Field(default_factory=Nvidia, description="The GPUs' driver.")
-    software: Software = Field(default_factory=Software, description="Software on every machine.")
+    nvidia: Nvidia = Field(default_factory=Nvidia, description="The NVIDIA driver.")
+    software: Software = Field(default_factory=Software, description="Software of every machine.")
     _file: Path = PrivateAttr(default=Path("cluster.yml"))
     _source: Path = PrivateAttr(default=Path())
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in(cls, data: Any) -> Any:
-        return derived(data) if isinstance(data, dict) else data
+    def _fill_in_defaults(cls, data: Any) -> Any:
+        return with_defaults(data) if isinstance(data, dict) else data
 
     def model_post_init(self, context: Any) -> None:
-        """Remember where the file lies."""
+        """Take the path of the file from the validation context."""
         if isinstance(context, Resolved):
             self._file, self._source = context.file, context.directory
 
     @property
     def file(self) -> Path:
-        """The file that this came from."""
+        """The file that this was loaded from."""
         return self._file
 
     @property
     def source(self) -> Path:
-        """The directory of that file; relative file names in it count from here."""
+        """The directory of that file; file names in it are relative to this directory."""
         return self._source
 
     @property
     def elastic_pools(self) -> dict[str, Pool]:
-        """The pools whose nodes come and go, by name."""
+        """The elastic pools by name: those in which some nodes exist only while jobs need them."""
         return {name: pool for name, pool in self.pools.items() if pool.elastic}
 
     @property
@@ -76,3 +80,24 @@ class ClusterSpec(Part):
         for name, pool in self.pools.items():
             found[pool.partition] = (*found.get(pool.partition, ()), name)
         return found
+
+
+def sections() -> dict[type[BaseModel], list[str]]:
+    """Every section with its paths in the file, in the order of the model: `pools.<name>`, `users.people[]`.
+
+    An image has two paths, one of the controller and one of a pool; the path of the top level is empty.
+    """
+    found: dict[type[BaseModel], list[str]] = {}
+    _collect_sections(ClusterSpec, "", found)
+    return found
+
+
+def _collect_sections(kind: Any, path: str, found: dict[type[BaseModel], list[str]]) -> None:
+    if get_origin(kind) is dict:
+        _collect_sections(get_args(kind)[1], f"{path}.<name>", found)
+    elif get_origin(kind) is tuple:
+        _collect_sections(get_args(kind)[0], f"{path}[]", found)
+    elif isinstance(kind, type) and issubclass(kind, BaseModel):
+        found.setdefault(kind, []).append(path)
+        for name, info in kind.model_fields.items():
+            _collect_sections(info.annotation, f"{path}.{name}" if path else name, found)

@@ -1,8 +1,10 @@
-"""A first cluster.yml, with comments, for people to change."""
+"""The text of a first cluster.yml, with comments, as `gpucluster init` writes it."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+
+from gpucluster.spec.sections.cloud import PROVIDERS, ProviderName
 
 _HEAD = """\
 # {title}
@@ -13,14 +15,14 @@ name: {name}
 
 _LOCAL = """
 cloud:
-  provider: local                 # containers on this machine; `oci` is the real cloud
+  provider: local                 # containers on this machine; `oci` is Oracle Cloud Infrastructure
 
 network:
   vcn_cidr: 10.77.0.0/16          # change it if this machine uses these addresses
   public_subnet_cidr: 10.77.0.0/24
   private_subnet_cidr: 10.77.1.0/24
   ssh_allowed_cidrs:
-    - 127.0.0.0/8                 # the controller listens on this machine only
+    - 127.0.0.0/8                 # the controller is reached from this machine only
 
 controller:
   shape: VM.Standard.E5.Flex
@@ -28,32 +30,32 @@ controller:
   memory_gb: 32
 
 pools:
-  compute:                        # a Slurm partition of the same name
-    shape: BM.GPU4.8              # emulated: Slurm sees eight GPUs a node, CUDA is not there
-    count: 2                      # nodes that are always there
+  compute:                        # also the name of its Slurm partition
+    shape: BM.GPU4.8              # emulated: Slurm sees eight GPUs per node, but there is no CUDA
+    count: 2                      # permanent nodes
 
 users:
   people:
     - name: alice
       full_name: Alice Example
-      generate_key: true          # a key pair is made for her; with a key of her own: ssh_public_keys
+      generate_key: true          # gpucluster generates a key pair; or set ssh_public_keys
 """
 
 _OCI = """
 cloud:
   provider: oci
   region: us-ashburn-1
-  compartment_id: ocid1.compartment.oc1..exampleuniqueid    # yours
+  compartment_id: ocid1.compartment.oc1..exampleuniqueid    # your compartment
   # availability_domain: null     # null: the first of the region
   # freeform_tags: {team: vision}
   # defined_tags: {Operations.CostCenter: "42"}
 
 network:
-  # access: bastion               # nothing has a public address: delete public_subnet_cidr
+  # access: bastion               # no public addresses; then delete public_subnet_cidr
   vcn_cidr: 10.0.0.0/16
   public_subnet_cidr: 10.0.0.0/24
   private_subnet_cidr: 10.0.1.0/24
-  # vcn_id: ocid1.vcn...          # an existing network, with public_subnet_id and private_subnet_id
+  # vcn_id: ocid1.vcn...          # an existing VCN, with public_subnet_id and private_subnet_id
   ssh_allowed_cidrs:
     - 203.0.113.0/24              # the network that you log in from
 
@@ -72,16 +74,16 @@ storage:
     # file_system_id: ocid1.filesystem...    # an existing file system
 
 pools:
-  compute:                        # a Slurm partition of the same name
+  compute:                        # also the name of its Slurm partition
     shape: BM.GPU4.8
-    count: 2                      # nodes that are always there
-    # max_count: 8                # with more than count: nodes that exist only while jobs need them
-    # idle_timeout: 600           # seconds without a job until such a node is removed
+    count: 2                      # permanent nodes
+    # max_count: 8                # above count: nodes that exist only while jobs need them
+    # idle_timeout: 600           # seconds without a job after which such a node is removed
     image: {operating_system: Canonical Ubuntu, version: "24.04"}
-    # image: {listing: Oracle Linux - GPU Cluster Networking Image, login_user: opc}    # of the marketplace
+    # image: {listing: Oracle Linux - GPU Cluster Networking Image, login_user: opc}    # a marketplace image
     # platform: {numa_nodes_per_socket: NPS4, smt: false}
     # capacity_reservation_id: ocid1.capacityreservation...
-    # removed_nodes: [compute-2]  # this node goes, and no other; lower count with it
+    # removed_nodes: [compute-2]  # remove this node and no other; lower count as well
 
 users:
   people:
@@ -89,28 +91,29 @@ users:
       full_name: Alice Example
       ssh_public_key_files:
         - ~/.ssh/id_ed25519.pub   # or ssh_public_keys with the text of a key
-      # groups: [privilege]       # root-like powers in Docker and containerd; Enroot needs none
+      # groups: [privilege]       # may run containers as root with Docker and containerd
 
 # containers:
 #   runtimes: [enroot]            # with Pyxis: srun --container-image=...; also docker, containerd
 # software:
-#   mirror: mirror                # where their releases come from: gpucluster software fetch mirror
+#   mirror: mirror                # a directory with release files; fill it: gpucluster software fetch mirror
 
-# state:                          # where Terraform keeps its state: without this, on this machine
+# state:                          # where Terraform keeps its state; default: on this machine
 #   backend: oci
 #   config: {bucket: terraform, namespace: exampletenancy}
 """
 
 
-def template(name: str = "demo", provider: Literal["local", "oci"] = "local", schema: str = "") -> str:
-    """The text of a new cluster.yml. It is valid as it stands, as far as the files that it names exist.
+_BODIES: Mapping[ProviderName, str] = {"local": _LOCAL, "oci": _OCI}
+
+
+def template(name: str = "demo", provider: ProviderName = "local", schema: str = "") -> str:
+    """The text of a new cluster.yml. It is valid without changes if the files that it names exist.
 
     Args:
-        name: name of the cluster.
-        provider: which cloud it is for.
-        schema: where editors find the JSON schema, seen from the file; a line for it is written if it is given.
+        name: of the cluster.
+        provider: the cloud that it is for.
+        schema: the JSON schema for editors, relative to the file; empty: no line for it is written.
     """
-    title = "A cluster on this machine." if provider == "local" else "A cluster on Oracle Cloud Infrastructure."
-    body = _LOCAL if provider == "local" else _OCI
     editors = f"# yaml-language-server: $schema={schema}\n" if schema else ""
-    return editors + _HEAD.format(title=title, name=name) + body
+    return editors + _HEAD.format(title=PROVIDERS[provider].title, name=name) + _BODIES[provider]

@@ -33,6 +33,13 @@ def parse(line: str) -> Mapping[str, Any]:
     return parsed if isinstance(parsed, dict) else {}
 
 
+def plain(line: str) -> str:
+    """One line of `-json` output as Terraform prints it for people, with the detail of an error."""
+    message = parse(line)
+    detail = _diagnostic(message).get("detail")
+    return "\n".join(part for part in (str(message.get("@message") or line), detail) if part)
+
+
 def resource_event(message: Mapping[str, Any]) -> Event | None:
     """The event for a message about the change of one resource; None for any other message."""
     hook = message.get("hook") or {}

@@ -274,18 +274,11 @@ class Terraform:
         program = _program_class()(working_dir=str(self._root), terraform_bin_path=str(self._program))
         argv = program.generate_cmd_string(command, *args, **options)
 
-        def show_and_pass_on(line: str) -> None:
-            _log_message(line)
+        def log_and_pass_on(line: str) -> None:
+            _log.debug("%s", messages.plain(line))
             on_line(line)
 
-        return process.stream(argv, on_line=show_and_pass_on, env=self._env, cwd=self._root, private=True)
-
-
-def _log_message(line: str) -> None:
-    """Show `--debug` one line of `-json` output as Terraform prints it for people."""
-    message = messages.parse(line)
-    detail = (message.get("diagnostic") or {}).get("detail")
-    _log.debug("%s", "\n".join(filter(None, [message.get("@message") or line, detail])))
+        return process.stream(argv, on_line=log_and_pass_on, env=self._env, cwd=self._root, private=True)
 
 
 def _retry_command(destroy: bool) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 import gpucluster
 from gpucluster import shapes
-from gpucluster.spec.taken import OWNED_SLURM_KEYS, TUNABLE_SLURM_KEYS
+from gpucluster.spec.reserved import OWNED_SLURM_KEYS, TUNABLE_SLURM_KEYS
 from tests.ansible.render import ELASTIC, host_facts, render_slurm
 from tests.ansible.test_templates import lines, settings
 from tests.unit.slurm_render import ADDRESS, CONTROLLER, SHARED_MACHINE, VERSION, in_container, pool, render

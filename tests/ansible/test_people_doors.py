@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.errors import InputError
-from gpucluster.spec import keys, load, taken
+from gpucluster.spec import keys, load, reserved
 from tests.ansible.loading import read
 from tests.ansible.people_program import CONFIG, module
-from tests.unit.spec_texts import KEY, LOCAL, public_key
+from tests.spec.spec_texts import KEY, LOCAL, public_key
 
 config, errors, names, plans = (module(name) for name in ("config", "errors", "names", "plan"))
 program_keys, states, wishes = (module(name) for name in ("keys", "state", "wishes"))
@@ -91,8 +91,8 @@ def test_both_doors_take_the_same_people(person: dict[str, Any], taken_: bool, t
 
 
 def test_both_doors_know_the_same_of_the_system() -> None:
-    assert taken.SYSTEM_NAMES == names.RESERVED
-    assert taken.RESERVED_IDS == names.SYSTEM_IDS
+    assert reserved.SYSTEM_NAMES == names.RESERVED
+    assert reserved.RESERVED_IDS == names.SYSTEM_IDS
 
 
 @given(st.sampled_from(sorted(keys._TYPES)), st.lists(st.binary(max_size=40), max_size=4), st.integers(0, 8))

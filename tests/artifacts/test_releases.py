@@ -22,7 +22,7 @@ from gpucluster.artifacts.catalogue import Artifact
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Event, ignore
 from tests.mirror import Mirror, Server
-from tests.unit.spec_texts import LOCAL
+from tests.spec.spec_texts import LOCAL
 
 DEBS = ("enroot_4.1.2-1_amd64.deb", "enroot+caps_4.1.2-1_amd64.deb")
 RPMS = ("enroot-4.1.2-1.el8.x86_64.rpm", "enroot+caps-4.1.2-1.el8.x86_64.rpm")

@@ -16,7 +16,8 @@ from gpucluster.cli.debug import debugging
 from gpucluster.configuration import runner as ansible
 from gpucluster.errors import ProcessError
 from gpucluster.events import ignore
-from gpucluster.terraform import runner as terraform
+from gpucluster.paths import ClusterPaths
+from gpucluster.terraform.runner import Terraform
 
 SECRET = "correct-horse-battery"
 IN_ENVIRONMENT = "staple-in-the-environment"
@@ -120,13 +121,18 @@ def test_a_password_in_a_configured_url_is_not_shown(shown: pytest.CaptureFixtur
     assert SECRET not in text
 
 
-def test_the_output_of_terraform_and_ansible_is_shown(shown: pytest.CaptureFixture[str]) -> None:
-    message = '{"@level": "error", "@message": "Error: 429", "diagnostic": {"summary": "429", "detail": "Too many"}}'
-    for line in (message, '{"@message": "oci_core_vcn.this: Creating..."}', "panic: a crash"):
-        terraform._log_message(line)
+def test_the_output_of_terraform_and_ansible_is_shown(shown: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    diagnostic = '"diagnostic": {"summary": "429", "detail": "Too many"}'
+    message = f'{{"@message": "Error: 429", "type": "diagnostic", {diagnostic}}}'
+    program = tmp_path / "program"
+    program.write_text(f'#!/bin/sh\ncat <<\'END\'\n{message}\n{{"@message": "creating"}}\npanic: a crash\nEND\n')
+    program.chmod(0o700)
+    paths = ClusterPaths(tmp_path)
+    (paths.terraform / "cluster").mkdir(parents=True)
+    Terraform(paths, program, {}, ignore)._run("apply", lambda _: None)
     ansible._Listener(ignore, "site.yml")({"event": "verbose", "stdout": "\x1b[0;32mok: [compute-1]\x1b[0m"})
     text = shown.readouterr().err
-    for words in ("Error: 429\nToo many", "oci_core_vcn.this: Creating...", "panic: a crash", "ok: [compute-1]\n"):
+    for words in ("Error: 429\nToo many\n", ": creating\n", ": panic: a crash\n", ": ok: [compute-1]\n"):
         assert words in text
 
 

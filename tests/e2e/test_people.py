@@ -299,7 +299,7 @@ def damaged(backup: Path, name: str, change: Callable[[bytes], bytes], *, signed
     """A copy of a backup with one of its files changed.
 
     Args:
-        signed: the manifest knows of the change: whoever makes a whole backup of their own can do that.
+        signed: the manifest knows of the change: anyone who makes a whole backup of their own can do that.
     """
     folder = backup.with_suffix(".d")
     copy = backup.with_name("damaged.tar.gz")

@@ -1,6 +1,6 @@
-"""The waist, as files: cluster.yml and Terraform's outputs in, variables and inventory out.
+"""The handover as files: from cluster.yml and Terraform's outputs to variables and inventory.
 
-Each folder beside this file is a case. UPDATE_GOLDEN=1 writes the expected files anew.
+Each folder next to this file is a case. UPDATE_GOLDEN=1 writes the expected files again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _compare(file: Path, found: Any) -> None:
     text = json.dumps(found, indent=2, sort_keys=True) + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(text)
-    assert json.loads(file.read_text()) == json.loads(text), f"{file} differs; UPDATE_GOLDEN=1 writes it anew"
+    assert json.loads(file.read_text()) == json.loads(text), f"{file} differs; UPDATE_GOLDEN=1 writes it again"
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -46,7 +46,7 @@ def test_variables(case: Path) -> None:
         compartment_id="ocid1.compartment.test..c",
         ssh_authorized_keys=["ssh-ed25519 AAAA operator"],
         baked_images={pool: f"ocid1.image.test..{pool}" for pool in spec.pools},
-        home_region="us-phoenix-1" if spec.cloud.provider == "oci" else "",
+        home_region="" if spec.cloud.traits.only_region else "us-phoenix-1",
         user_data={name: f"#cloud-config\n# of {name}\n" for name in ("controller", *spec.pools)},
         iam=IAM if spec.elastic_pools and spec.iam.create else None,
     )
@@ -65,7 +65,7 @@ def test_inventory(case: Path) -> None:
         members,
         person_keys={person.name: person.ssh_keys or ("ssh-ed25519 AAAA made",) for person in spec.users.people},
         software=SOFTWARE,
-        hardware_emulated=spec.cloud.provider == "local",
+        hardware_emulated=spec.cloud.traits.hardware_emulated,
         autoscaling=AUTOSCALING if spec.elastic_pools else None,
     )
     _compare(case / "inventory.json", found)

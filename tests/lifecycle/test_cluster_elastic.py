@@ -30,7 +30,7 @@ from gpucluster.spec import ClusterSpec, load
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
-from tests.unit.spec_texts import KEY, LOCAL, OCI
+from tests.spec.spec_texts import KEY, LOCAL, OCI
 
 OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.json"
 
@@ -286,8 +286,8 @@ def test_the_image_that_fits_is_used_and_another_is_warned_of_once(site: Site, e
         site.paths,
         images=ImagesDouble,  # type: ignore[arg-type]
         elastic=unused,
-        instances=unused,
-        route=unused,
+        pool_members=unused,
+        ssh_client=unused,
         ansible=unused,
         inventory=unused,
         on_event=events.append,

@@ -15,7 +15,7 @@ from gpucluster import handover
 from gpucluster.lifecycle.resize import Present, desired_names, grow, replacements, shrink
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.terraform.plan import Change
-from tests.unit.spec_texts import LOCAL
+from tests.spec.spec_texts import LOCAL
 
 NETWORK = 'module.pool["compute"].oci_core_cluster_network.this[0]'
 CLUSTER = 'module.pool["compute"].oci_core_compute_cluster.this[0]'
@@ -67,7 +67,7 @@ def test_a_removed_node_is_replaced_by_the_next_number_while_the_count_stays() -
     assert grow(desired, {"compute": MEMBERS}) == {"compute": ("compute-3",)}
 
 
-def test_a_pool_that_is_gone_from_the_file_goes_whole_and_a_renamed_one_comes_anew() -> None:
+def test_a_pool_that_is_gone_from_the_file_goes_whole_and_a_renamed_one_comes_new() -> None:
     desired = {"gpu": ("gpu-1", "gpu-2")}
     assert shrink(desired, {"compute": MEMBERS}) == {"compute": MEMBERS}
     assert grow(desired, {"compute": MEMBERS}) == {"gpu": ("gpu-1", "gpu-2")}
@@ -93,7 +93,7 @@ OCIDS = st.text("abcdefgh", min_size=1, max_size=3)
     present=st.dictionaries(OCIDS, st.sampled_from([*NAMES, "inst-x-compute", "inst-y-compute"])),
     other=st.dictionaries(OCIDS, st.sampled_from(["cpu-1", "cpu-2"])),
 )
-def test_who_stays_and_who_comes_are_exactly_those_that_are_wished(
+def test_who_stays_and_who_comes_are_exactly_those_that_are_desired(
     desired: list[str], present: dict[str, str], other: dict[str, str]
 ) -> None:
     pools: Present = {"compute": present, "cpu": other}
@@ -137,11 +137,11 @@ PLAIN = spec_of("shape: BM.GPU4.8, count: 2")
         Change('module.pool["gone"].oci_core_cluster_network.this[0]', "delete", "delete_because_no_module"),
     ],
 )  # fmt: skip
-def test_what_takes_no_wished_node_is_none_of_the_guards_business(change: Change) -> None:
+def test_what_takes_no_desired_node_is_not_guarded(change: Change) -> None:
     assert found(PLAIN, change) == []
 
 
-def test_a_cluster_network_with_wished_nodes_is_guarded() -> None:
+def test_a_cluster_network_with_desired_nodes_is_guarded() -> None:
     change = Change(NETWORK, "replace", "cannot_update", ("placement_configuration.primary_subnet_id",))
     assert found(PLAIN, change) == [
         "the cluster network of pool compute with compute-1, compute-2: "
@@ -153,7 +153,7 @@ def test_an_empty_cluster_network_may_go() -> None:
     assert found(PLAIN, Change(NETWORK, "delete"), present={"compute": {}}) == []
 
 
-def test_max_count_above_count_would_make_the_pool_anew() -> None:
+def test_max_count_above_count_would_recreate_the_pool() -> None:
     elastic = spec_of("shape: BM.GPU4.8, count: 2, max_count: 4")
     (words,) = found(elastic, Change(NETWORK, "delete", "delete_because_count_index"))
     assert "made of a cluster network, and would be a compute cluster, because max_count is above count now" in words
@@ -169,7 +169,7 @@ def test_another_shape_is_told_by_its_name() -> None:
     assert words.endswith("shape BM.GPU4.8 would become BM.GPU.H100.8")
 
 
-def test_a_permanent_instance_that_is_wished_is_guarded() -> None:
+def test_a_desired_permanent_instance_is_guarded() -> None:
     change = Change(instance("compute", 2), "replace", "cannot_update", ("source_details.source_id",))
     assert found(PLAIN, change) == ["node compute-2: source_details.source_id can't be changed in place"]
     assert found(PLAIN, Change(instance("compute", 2), "replace", "tainted")) == []

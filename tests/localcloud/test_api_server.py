@@ -24,7 +24,7 @@ from oci.core import models
 from gpucluster import process
 from gpucluster.errors import DataGuardError, EnvironmentFault
 from gpucluster.localcloud import control
-from gpucluster.localcloud.state.identity import fingerprint
+from gpucluster.localcloud.state.tenancy import fingerprint
 from tests.localcloud.api_harness import Api, refused, running
 
 

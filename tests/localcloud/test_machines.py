@@ -263,7 +263,7 @@ def test_the_gateway_keeps_its_hardware_address(world: World) -> None:
 
 def test_network_can_be_asked_for_twice_but_not_be_moved(world: World) -> None:
     containers.create_network(world.prefix, f"{world.subnet}.0/24", {})
-    with pytest.raises(CloudError, match="could not be made"):
+    with pytest.raises(CloudError, match="could not be created"):
         containers.create_network(world.prefix, "10.199.0.0/24", {})
     with pytest.raises(CloudError, match="Terminate its instances first"):
         containers.remove_network(world.prefix)

@@ -27,7 +27,7 @@ from gpucluster.localcloud.auth.policies import (
 from gpucluster.localcloud.engine.null_engine import NullEngine
 from gpucluster.localcloud.server.application import all_routes
 from gpucluster.localcloud.server.home import open_cloud
-from gpucluster.localcloud.state.identity import Identity, key_id
+from gpucluster.localcloud.state.tenancy import Identity, key_id
 from tests.localcloud.api_harness import Api, refused, running
 from tests.localcloud.entitled import Entitled
 

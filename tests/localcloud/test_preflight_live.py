@@ -27,12 +27,13 @@ from gpucluster.cloud.providers.local import LocalCloud
 from gpucluster.errors import PreflightError
 from gpucluster.events import Event, ignore
 from gpucluster.paths import ClusterPaths
-from gpucluster.preflight import Finding, ask
+from gpucluster.preflight import Finding
+from gpucluster.preflight.queries import client
 from gpucluster.spec import ClusterSpec, loads
 from tests.localcloud.api_harness import GPU_SHAPE, Api, running
 from tests.localcloud.relay import Answer, relaying
 
-WISH = """\
+CLUSTER_YML = """\
 version: 1
 name: look
 cloud: {provider: local}
@@ -78,7 +79,7 @@ def _here(api: Api, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _spec(folder: Path, *changes: tuple[str, str]) -> ClusterSpec:
-    text = WISH
+    text = CLUSTER_YML
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new, 1)
@@ -105,7 +106,7 @@ def _one(found: tuple[Finding, ...], level: str, check: str) -> Finding:
     return fitting[0]
 
 
-# --- a valid spec -----
+# --- a spec that can be created -----
 
 
 def test_a_clean_run_finds_nothing_changes_nothing_and_is_quick(api: Api, tmp_path: Path) -> None:
@@ -123,13 +124,13 @@ def test_a_clean_run_finds_nothing_changes_nothing_and_is_quick(api: Api, tmp_pa
 
 
 def test_warnings_and_notes_are_announced(api: Api, tmp_path: Path) -> None:
-    told: list[Event] = []
+    events: list[Event] = []
     spec = _spec(tmp_path, ("count: 2", 'image: {operating_system: Canonical Ubuntu, version: "24.04"}, count: 2'))
     api.faults({"hosts": 1, "shape": GPU_SHAPE})
-    found = preflight.check(spec, _cloud(spec), {}, told.append)
+    found = preflight.check(spec, _cloud(spec), {}, events.append)
     assert "hosts for 1 are free" in _one(found, "warning", "capacity").reason
-    assert "is Debian 13" in _one(found, "note", "image").reason
-    assert [(event.name, event.status) for event in told] == [("preflight", "warning"), ("preflight", "info")]
+    assert "contains Debian 13" in _one(found, "note", "image").reason
+    assert [(event.name, event.status) for event in events] == [("preflight", "warning"), ("preflight", "info")]
 
 
 # --- credentials -----
@@ -178,9 +179,9 @@ def test_a_clock_that_is_off(api: Api, tmp_path: Path, seconds: int, level: str)
     with relaying(api.endpoint) as relay:
         relay.change = earlier
         found = _findings(tmp_path, endpoint=relay.endpoint)
-    told = re.search(r"is (\d+) s ahead", _one(found, level, "clock").reason)
-    assert told
-    assert abs(int(told[1]) + seconds) <= 2
+    match = re.search(r"is (\d+) s ahead", _one(found, level, "clock").reason)
+    assert match
+    assert abs(int(match[1]) + seconds) <= 2
 
 
 def test_a_clock_so_far_off_that_nothing_is_believed(api: Api, tmp_path: Path) -> None:
@@ -243,7 +244,7 @@ def test_a_quota_that_is_too_small_for_the_maximum(api: Api, tmp_path: Path) -> 
 def test_an_image_that_does_not_fit(tmp_path: Path) -> None:
     image = "image: {name: Oracle-Linux-8.10-2025.02.28-0, login_user: opc}, count: 2"
     found = _findings(tmp_path, ("count: 2", image))
-    assert "does not fit the shape BM.GPU4.8" in _one(found, "error", "image").reason
+    assert "is not compatible with the shape BM.GPU4.8" in _one(found, "error", "image").reason
 
 
 def test_an_image_by_its_ocid(api: Api, tmp_path: Path) -> None:
@@ -251,7 +252,7 @@ def test_an_image_by_its_ocid(api: Api, tmp_path: Path) -> None:
     named = f"image: {{ocid: {ubuntu.id}, login_user: ubuntu}}, count: 2"
     assert _errors(_findings(tmp_path, ("count: 2", named))) == []
     gone = "image: {ocid: ocid1.image.local..aaaaaaaagone, login_user: ubuntu}, count: 2"
-    assert "is not there" in _one(_findings(tmp_path, ("count: 2", gone)), "error", "image").reason
+    assert "does not exist" in _one(_findings(tmp_path, ("count: 2", gone)), "error", "image").reason
 
 
 def test_a_marketplace_listing(tmp_path: Path) -> None:
@@ -292,14 +293,14 @@ def test_a_busy_cloud_is_asked_again(api: Api, tmp_path: Path, status: int) -> N
 
 
 def test_a_cloud_that_is_down_is_one_error(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask, "_PAUSES", (0.05, 0.05))
+    monkeypatch.setattr(client, "_PAUSES", (0.05, 0.05))
     api.faults({"operation": "*", "status": 503})
     (found,) = _findings(tmp_path)
-    assert "answers nothing: the cloud answered 503" in found.reason
+    assert "answers no query: the cloud answered 503" in found.reason
 
 
 def test_a_slow_answer_is_not_waited_for(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask, "PATIENCE", SLOW)
+    monkeypatch.setattr(client, "TIMEOUT", SLOW)
     api.faults({"operation": "ListVcns", "delay": 4})
     began = time.monotonic()
     found = _findings(tmp_path)
@@ -318,7 +319,7 @@ def test_an_answer_that_is_not_the_clouds(api: Api, tmp_path: Path, status: int)
     with relaying(api.endpoint) as relay:
         relay.change = page
         found = _findings(tmp_path, endpoint=relay.endpoint)
-    assert "something else answered" in _one(found, "error", "credentials").reason
+    assert "something other than the cloud answered" in _one(found, "error", "credentials").reason
 
 
 # --- existing networks -----
@@ -344,8 +345,8 @@ def _existing(network: dict[str, Any]) -> tuple[str, str]:
 def test_an_existing_network(api: Api, network: dict[str, Any], tmp_path: Path) -> None:
     found = _findings(tmp_path, _existing(network))
     assert [one for one in _errors(found) if "internet gateway" not in one] == []
-    assert {"NAT gateway", "service gateway", "let everything in"} <= {
-        word for word in ("NAT gateway", "service gateway", "let everything in") for one in found if word in one.reason
+    assert {"NAT gateway", "service gateway", "allow all traffic"} <= {
+        word for word in ("NAT gateway", "service gateway", "allow all traffic") for one in found if word in one.reason
     }
     wrong = _findings(tmp_path, _existing(network), ("10.95.1.0/24", "10.95.3.0/24"))
     assert any("has 10.95.1.0/24" in error for error in _errors(wrong))
@@ -356,7 +357,7 @@ def test_an_existing_network(api: Api, network: dict[str, Any], tmp_path: Path) 
 def test_an_existing_network_that_is_not_there(api: Api, network: dict[str, Any], tmp_path: Path) -> None:
     gone = {**network, "vcn": oci.core.models.Vcn(id="ocid1.vcn.local..aaaaaaaagone")}
     errors = _errors(_findings(tmp_path, _existing(gone)))
-    assert any("aaaaaaaagone is not there" in error for error in errors)
+    assert any("aaaaaaaagone does not exist" in error for error in errors)
 
 
 # --- an existing cluster -----

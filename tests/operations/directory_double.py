@@ -154,7 +154,7 @@ def main() -> int:
     try:
         result = do(users, request["operation"], request["arguments"])
     except Refused as refused:
-        print(json.dumps({"error": {"message": str(refused), "hint": "NetworkStatus: cluster user list"}}))
+        print(json.dumps({"error": {"message": str(refused), "hint": "Look: cluster user list"}}))
         return 2
     file.write_text(json.dumps(users))
     print(json.dumps({"result": result}))

@@ -19,7 +19,7 @@ from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError, ProcessError, ToolError
 from gpucluster.events import Event
 from gpucluster.spec import load
-from tests.unit.spec_texts import LOCAL
+from tests.spec.spec_texts import LOCAL
 
 _SSH = """#!{python} -S
 # A double of ssh: writes down its call, and gives the answer of the test.
@@ -138,11 +138,11 @@ def test_what_can_not_be_is_said_before_anybody_is_asked(
     ("answer", "stderr", "status", "kind", "message"),
     [
         (
-            {"error": {"message": "there is no user x\x1b", "hint": "NetworkStatus"}},
+            {"error": {"message": "there is no user x\x1b", "hint": "Look"}},
             "",
             2,
             InputError,
-            "there is no user x\\x1b. NetworkStatus",
+            "there is no user x\\x1b. Look",
         ),
         ({"error": {"message": "it failed", "hint": ""}}, "", 1, ToolError, "it failed"),
         ("", "sudo: /usr/local/sbin/gpucluster-image: command not found\n", 1, ToolError, "Run: gpucluster apply"),

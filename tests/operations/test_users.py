@@ -23,8 +23,7 @@ from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
 from gpucluster.events import Event
 from gpucluster.spec import load
-from gpucluster.text import printable
-from tests.unit.spec_texts import KEY, LOCAL, public_key
+from tests.spec.spec_texts import KEY, LOCAL, public_key
 
 OTHER_KEY = public_key("ssh-ed25519", bytes(range(1, 33)), comment="carol@desk")
 SECRET = "correct horse; $(rm -rf /) 'battery'"
@@ -127,15 +126,6 @@ def test_a_hostile_name_is_data(controller: Controller, name: str) -> None:
     assert call["stdin"].isascii()
     assert call["argv"][-1] == "sudo -n /usr/local/bin/cluster request"
     assert refused.value.what.isprintable()
-
-
-@given(st.text(st.characters(exclude_categories=())))
-def test_what_is_printed_moves_no_cursor(text: str) -> None:
-    said = printable(text)
-    assert said.isprintable()
-    said.encode()  # no half of a surrogate pair is left
-    if text.isprintable():
-        assert said == text
 
 
 @pytest.mark.parametrize(
@@ -418,7 +408,7 @@ def test_a_refusal_ends_with_2_and_prints_nothing_that_moves_a_cursor(controller
     assert r"\x1b[2J\n\u202e" in done.stderr
     assert done.stderr.count("\n") == 1
     status, told = controller.json("user", "remove", "nobody")
-    assert (status, told["error"], told["hint"]) == (2, "InputError", "NetworkStatus: gpucluster user list")
+    assert (status, told["error"], told["hint"]) == (2, "InputError", "Look: gpucluster user list")
 
 
 def test_a_strange_full_name_stays_in_its_cell(controller: Controller) -> None:

@@ -28,7 +28,7 @@ from gpucluster.ssh import Host
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.saved_state import SavedState
-from tests.unit.spec_texts import public_key
+from tests.spec.spec_texts import public_key
 
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud

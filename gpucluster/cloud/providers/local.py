@@ -20,8 +20,7 @@ from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Sink
 from gpucluster.paths import ClusterPaths, local_cloud_home, write_private
-from gpucluster.spec import ClusterSpec, Image, finding, overlapping_routes
-from gpucluster.spec.derive import LOCAL_IMAGE
+from gpucluster.spec import LOCAL_IMAGE, ClusterSpec, Image, finding, overlapping_routes
 from gpucluster.ssh import ensure_key, public_key
 
 # The clients of the real provider, which can be pointed at another endpoint one by one.

@@ -1,7 +1,7 @@
 #!/bin/sh
-# cloud-init runs this at the end of every boot. The work is done by units, earlier in the boot and before Slurm; here
-# they are put into force at the first boot, and what failed becomes an error in cloud-init's own result. That has no
-# room for words: they are in /run/gpucluster/boot-errors.
+# cloud-init runs this at the end of every boot. Systemd units do the work, earlier in the boot and before Slurm. This
+# script enables them at the first boot and turns their failures into an error of cloud-init's own result. The result
+# has no field for a message, so the messages are in /run/gpucluster/boot-errors.
 errors=/run/gpucluster/boot-errors
 rm -f "$errors"
 for name in local-disk rdma-addresses; do

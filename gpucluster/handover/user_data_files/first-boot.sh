@@ -2,12 +2,12 @@
 # cloud-init runs this once, at the end of the first boot.
 # shellcheck source=/dev/null
 . /etc/gpucluster/node.conf
-# The cloud's own security lists say who may talk to a node; a firewall on it keeps the cluster's hosts apart.
+# The cloud's security lists restrict access to a node; a firewall on it would block traffic between the hosts.
 # shellcheck disable=SC2154 # from the data
 if [ "$firewalld" = off ] && systemctl cat firewalld.service > /dev/null 2>&1; then
     systemctl disable --now firewalld.service || exit 1
 fi
-# Oracle Linux has its root file system on LVM, which cloud-init does not grow. With nothing to grow it exits with 1.
+# Oracle Linux has its root file system on LVM, which cloud-init can't grow. With nothing to grow oci-growfs exits 1.
 if [ -x /usr/libexec/oci-growfs ]; then
     /usr/libexec/oci-growfs -y || echo "oci-growfs ended with status $?"
 fi

@@ -1,8 +1,8 @@
 #!/bin/sh
-# The node's own NVMe drives as one xfs file system. Runs at every boot, and may be run by hand at any time: what is
-# there is mounted, and only drives on which nothing is found are ever written to. No tool is told to use force.
-# Data: /etc/gpucluster/node.conf. Outcome (state, then words): /run/gpucluster/local-disk.
-# shellcheck disable=SC2154 # the names that begin with local_disk come from the data
+# The node's own NVMe drives as one xfs file system. Runs at every boot, and may be run by hand at any time: an existing
+# file system is mounted, and only blank drives are ever written to. No tool is called with a force option.
+# Data: /etc/gpucluster/node.conf. Result (state, then message): /run/gpucluster/local-disk.
+# shellcheck disable=SC2154 # the variables that begin with local_disk come from the data
 set -eu
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
 OUTCOME=/run/gpucluster/local-disk
@@ -23,7 +23,7 @@ run() { # command...
     words=$("$@" 2>&1 < /dev/null) || fail "$*: $(echo "$words" | tail -n 3 | tr '\n' ' ')"
 }
 
-# Not by cloud-init's `packages`: that asks for the package index at each first boot, whether anything is missing or not.
+# Not with cloud-init's `packages`: that fetches the package index at each first boot, even with nothing to install.
 need() { # program package
     command -v "$1" > /dev/null && return
     if command -v apt-get > /dev/null; then
@@ -36,13 +36,13 @@ need() { # program package
         fail "$1 is missing, and the package $2 could not be installed: $(echo "$words" | tail -n 2 | tr '\n' ' ')"
 }
 
-drives() { # those that the data name, by name or by pattern
+drives() { # the block devices that the data names, by name or by pattern
     for drive in $local_disk_devices; do [ ! -b "$drive" ] || echo "$drive"; done
 }
 
 in_container() { systemd-detect-virt --container --quiet; }
 
-kind_of() { # drive: what it carries
+kind_of() { # drive: what is on it
     case $(blkid -p -o value -s TYPE "$1" 2> /dev/null) in
         xfs)
             if [ "$(blkid -p -o value -s LABEL "$1")" = "$local_disk_label" ]; then
@@ -51,7 +51,7 @@ kind_of() { # drive: what it carries
             fi
             ;;
         LVM2_member)
-            # A file of known devices (LVM 2.03.12) hides those of an earlier root file system.
+            # The devices file of LVM 2.03.12 hides devices that an earlier root file system knew.
             [ -n "$(group_of "$1")" ] || vgimportdevices "$local_disk_group" > /dev/null 2>&1 || :
             if [ "$(group_of "$1")" = "$local_disk_group" ]; then
                 echo member
@@ -69,7 +69,7 @@ kind_of() { # drive: what it carries
 }
 group_of() { pvs --noheadings -o vg_name "$1" 2> /dev/null | tr -d ' '; }
 
-survey() { # sorts the drives, and counts those that are not in use for something else
+survey() { # sorts the drives by kind, and counts those that are not in use for something else
     ours='' member='' blank='' foreign='' count=0
     for drive in $(drives); do
         case $(kind_of "$drive") in
@@ -83,7 +83,7 @@ survey() { # sorts the drives, and counts those that are not in use for somethin
     done
 }
 
-# A drive that shows up late must not be left out of the volume for good.
+# A drive that appears late must not be missing from the volume permanently.
 survey_patiently() {
     udevadm settle 2> /dev/null || :
     waited=0
@@ -102,19 +102,19 @@ make_group() { # drives...
 }
 
 make_volume() { # number of drives
-    # What lies at the start of a volume of our own that is new is the rest of one that was removed.
+    # A signature at the start of a new volume of our own is left over from a removed volume.
     run lvcreate --yes --wipesignatures y --type striped --stripes "$1" --extents 100%FREE \
         --name "$local_disk_volume" "$local_disk_group"
 }
 
 make_file_system() { # device
     need mkfs.xfs xfsprogs
-    # -K: drives come blank, and discarding terabytes takes minutes.
+    # -K: the drives are blank, and discarding terabytes takes minutes.
     run mkfs.xfs -q -K -L "$local_disk_label" "$1"
     new=yes
 }
 
-striped() { # sets device: the volume over all drives of the group, completed if its making was cut short
+striped() { # sets device: the volume over all drives of the group; completes an interrupted creation
     device=/dev/$local_disk_group/$local_disk_volume
     run vgchange --activate y "$local_disk_group"
     [ -n "$(lvs --noheadings "$local_disk_group" 2> /dev/null)" ] || make_volume "$(echo "$member" | wc -w)"
@@ -141,13 +141,13 @@ note_in_fstab() {
 mount_device() { # device
     mkdir -p "$local_disk_mount_path"
     note_in_fstab
-    # systemd may mount it at the same moment, by the line in fstab.
+    # systemd may mount it at the same time because of the line in fstab.
     words=$(mount -t xfs -o defaults,noatime "$1" "$local_disk_mount_path" 2>&1) || [ -n "$(mounted_there)" ] ||
         fail "$1 can't be mounted at $local_disk_mount_path: $words"
     if [ -n "$new" ]; then
-        # Before anybody can: who owned it could put links and files of theirs where root's containers are to be.
+        # Before other users can: its owner could put files and links where root's containers will be.
         mkdir -m 755 "$local_disk_mount_path/containers"
-        # Scratch space for everybody, as /tmp is. Later changes of these rights stay.
+        # Scratch space for all users, like /tmp. Later changes of this mode are kept.
         chmod 1777 "$local_disk_mount_path"
         restorecon "$local_disk_mount_path" 2> /dev/null || :
     fi
@@ -186,7 +186,7 @@ main() {
     else
         # shellcheck disable=SC2086
         set -- $blank
-        # One drive needs no layer below the file system.
+        # One drive needs no LVM.
         if [ "$#" -eq 1 ]; then
             device=$1
             make_file_system "$device"
@@ -201,5 +201,5 @@ main() {
     end mounted "$device at $local_disk_mount_path, drives: $count of $local_disk_count"
 }
 
-# Its functions can be read in by another shell, too.
+# Tests source this file for its functions.
 case ${0##*/} in *local-disk*) main ;; esac

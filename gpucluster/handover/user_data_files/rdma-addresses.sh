@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fixed addresses of the RDMA interfaces, for images without the agent's plugin. Runs at every boot, and by hand.
-# Interface i has, in the i-th range of the size of the private subnet, the place that the host has in that subnet.
-# Data: /etc/gpucluster/node.conf. Outcome (state, then words): /run/gpucluster/rdma-addresses.
+# Interface i has, in the i-th range of the size of the private subnet, the same offset as the host in that subnet.
+# Data: /etc/gpucluster/node.conf. Result (state, then message): /run/gpucluster/rdma-addresses.
 # shellcheck disable=SC2154 # private_subnet, rdma_cidr and rdma_interfaces come from the data
 set -eu
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -32,7 +32,7 @@ address() { # index-of-interface address-of-host
     dotted $(($(number "${rdma_cidr%/*}") + $1 * size + place))
 }
 
-inside() { # address: whether it is in the private subnet
+inside() { # address: succeeds if it is in the private subnet
     place=$(($(number "$1") - $(number "${private_subnet%/*}")))
     [ "$place" -ge 0 ] && [ "$place" -lt $((1 << (32 - ${private_subnet#*/}))) ]
 }
@@ -46,7 +46,7 @@ primary() { # the host's address in the private subnet
     done
 }
 
-# Images differ in names: enp12s0f0, enp12s0f0np0, rdma0. The place on the PCI bus, which the first one tells, is the same.
+# Images use different names: enp12s0f0, enp12s0f0np0, rdma0. The PCI address, part of the first form, is the same.
 interface() { # name
     if [ -e "/sys/class/net/$1" ]; then
         echo "$1"
@@ -85,7 +85,7 @@ write() { # file: standard input is its text
     mv "$1.new" "$1"
 }
 
-file_of() { # manager interface: where the manager is told of it
+file_of() { # manager interface: the manager's configuration file of it
     case $1 in
         ifcfg) echo "/etc/sysconfig/network-scripts/ifcfg-$2" ;;
         NetworkManager) echo "/etc/NetworkManager/system-connections/gpucluster-$2.nmconnection" ;;
@@ -94,7 +94,7 @@ file_of() { # manager interface: where the manager is told of it
     esac
 }
 
-keep() { # manager interface address/prefix: so that what manages the network gives it the same address, and no other
+keep() { # manager interface address/prefix: configures the network manager to keep this address and set no other
     file=$(file_of "$1" "$2")
     case $1 in
         ifcfg)
@@ -149,7 +149,7 @@ END
     esac
 }
 
-# Many interfaces of one host in one fabric: each answers for its own address alone, and a packet may leave by another.
+# A host has many interfaces in one fabric: each answers ARP for its own address only, and replies may use another one.
 tune() { # interface
     for setting in ipv4/conf/$1/rp_filter=2 ipv4/conf/$1/arp_ignore=2 ipv4/conf/$1/arp_announce=1 \
         ipv6/conf/$1/disable_ipv6=1; do
@@ -161,7 +161,7 @@ tune() { # interface
 give() { # interface address/prefix
     has=$(addresses_of "$1")
     if [ -n "$has" ] && [ "$has" != "$2" ]; then
-        # Another address is of the agent's plugin, and is left alone; or it came with the disk of another host.
+        # Another address belongs to the agent's plugin and is kept; or it came with the disk of another host.
         file=$(file_of "$kept_by" "$1")
         if [ ! -e "$file" ]; then
             others=$((others + 1))
@@ -174,12 +174,12 @@ give() { # interface address/prefix
     [ -n "$has" ] || keep "$kept_by" "$1" "$2" || return 1
     tune "$1" || return 1
     ip link set dev "$1" up || return 1
-    # Not `add`: the manager may have been faster.
+    # Not `add`: the manager may have set it already.
     [ "$(addresses_of "$1")" = "$2" ] || ip address replace "$2" dev "$1" || return 1
     given=$((given + 1))
 }
 
-# A driver may take a while to show its interfaces; where they are the business of the machine below it never will.
+# A driver may take a while to show its interfaces; in a container, which has none of its own, it never does.
 await_interfaces() {
     waited=0
     ! systemd-detect-virt --container --quiet || waited=30
@@ -215,5 +215,5 @@ main() {
     end addressed "interfaces: $given of $index, $others with addresses of others, kept by: $kept_by"
 }
 
-# Its functions can be read in by another shell, too.
+# Tests source this file for its functions.
 case ${0##*/} in *rdma-addresses*) main ;; esac

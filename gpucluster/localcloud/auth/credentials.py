@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from gpucluster.localcloud.state.identity import PUBLIC_KEY_FILE, ApiUser, Identity, fingerprint, load_public_key
 from gpucluster.localcloud.state.names import new_ocid
 from gpucluster.localcloud.state.region import REGION
 from gpucluster.localcloud.state.store import ResourceStore
+from gpucluster.localcloud.state.tenancy import PUBLIC_KEY_FILE, ApiUser, Identity, fingerprint, load_public_key
 from gpucluster.paths import write_private
 
 # The path of the key on the controller of a cluster.

@@ -137,7 +137,7 @@ def _exceeds(
     limit = all_limits()[name]
     where = domain if limit.by_domain else ""
     most = bound(cloud, limit, where)
-    # Counting is expensive, so it is skipped for limits that no test reaches.
+    # Counting is expensive, so it is skipped for limits that have the large default.
     return most is not None and most < LARGE and limit.used(cloud, where) + more > most
 
 

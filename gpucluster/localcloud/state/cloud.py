@@ -17,10 +17,10 @@ from pathlib import Path
 from gpucluster.errors import CloudError
 from gpucluster.localcloud.engine.protocol import LABEL_HOME, LABEL_OCID, Engine
 from gpucluster.localcloud.state.faults import Facts, Faults
-from gpucluster.localcloud.state.identity import Identity
 from gpucluster.localcloud.state.lifecycle_states import ENDING, LifecycleState, WorkAction, WorkStatus
 from gpucluster.localcloud.state.names import new_ocid, short
 from gpucluster.localcloud.state.store import Json, Resource, ResourceStore, Retry
+from gpucluster.localcloud.state.tenancy import Identity
 from gpucluster.localcloud.state.timers import Timers
 from gpucluster.localcloud.state.wire import (
     ApiError,

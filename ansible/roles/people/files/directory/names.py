@@ -22,7 +22,7 @@ def _words(text: str) -> frozenset[str]:
 
 #: Users and groups of the systems that the hosts may run, and of what is installed there; some only on other hosts than
 #: this one. A group of the directory with such a name would give the powers that it has there. They and the numbers
-#: below are the same as in `gpucluster/spec/taken.py`: cluster.yml takes whom this program takes.
+#: below are the same as in `gpucluster/spec/reserved.py`: cluster.yml takes whom this program takes.
 RESERVED = _words(
     """
     _apt adm admin all any apache audio avahi backup bin cdrom chrony cloud-init cloud-user colord containerd

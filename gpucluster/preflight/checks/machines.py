@@ -1,0 +1,248 @@
+"""Checks of machines: domains, shapes, service limits, free capacity, reservations, images, host names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gpucluster import handover
+from gpucluster.errors import PreflightFinding as Finding
+from gpucluster.preflight import requirements
+from gpucluster.preflight.facts import Created, Facts, FoundImage, Instance, LimitKey, Unknown
+from gpucluster.preflight.requirements import MachineGroup
+from gpucluster.spec import ClusterSpec
+
+_LABEL = 63
+_VCN_LABEL = 15
+# The names of operating systems in the list of images, and in the files of the roles.
+_SYSTEMS = {"Oracle Linux": "OracleLinux", "Canonical Ubuntu": "Ubuntu"}
+
+
+def _machines(spec: ClusterSpec, facts: Facts) -> tuple[MachineGroup, ...]:
+    return requirements.machines(spec, facts.domains if isinstance(facts.domains, tuple) else ())
+
+
+def _instances(facts: Facts) -> tuple[Instance, ...]:
+    return facts.instances if isinstance(facts.instances, tuple) else ()
+
+
+def domains(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """The availability domains in the spec exist."""
+    if not isinstance(facts.domains, tuple):
+        return
+    by_domain: defaultdict[str, list[str]] = defaultdict(list)
+    for machine in _machines(spec, facts):
+        if machine.domain not in facts.domains:
+            by_domain[machine.domain].append(machine.place)
+    for domain, places in by_domain.items():
+        reason = (
+            f"there is no availability domain {domain or 'at all'} in {spec.cloud.region} (for {', '.join(places)})"
+        )
+        yield Finding("error", "domains", reason, f"Use one of {', '.join(facts.domains)}")
+
+
+def shapes(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """Each shape is offered in its availability domain."""
+    for machine in _machines(spec, facts):
+        offered = facts.shapes.get(machine.domain)
+        if offered is None or isinstance(offered, Unknown) or machine.shape in offered:
+            continue
+        elsewhere = [
+            domain for domain, some in facts.shapes.items() if not isinstance(some, Unknown) and machine.shape in some
+        ]
+        action = "Use another shape or region, or ask Oracle for access to it: a limit of 0 hides a shape"
+        if elsewhere:
+            action = f"It is offered in {', '.join(elsewhere)}: set availability_domain to that"
+        reason = f"{machine.place}: the shape {machine.shape} is not offered in {machine.domain}"
+        yield Finding("error", "shapes", reason, action)
+
+
+def limits(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """Service limits and quotas are high enough for the machines that are still to be launched."""
+    if isinstance(facts.instances, Unknown):
+        return  # without them the demand is unknown; the unknown fact is reported
+    for key, demand in requirements.demands(_machines(spec, facts), _instances(facts)).items():
+        left = _left(facts, key)
+        if left is None or demand.most <= left:
+            continue
+        users = ", ".join(demand.users)
+        if demand.permanent > left:
+            reason = f"{_limit(key)} leaves {left}, and {demand.permanent:g} more are needed for {users}"
+            yield Finding("error", "limits", reason, _raise(key, "lower count"))
+        else:
+            reason = f"{_limit(key)} leaves {left}, and {demand.most:g} more are needed for {users} at max_count"
+            yield Finding(
+                "warning", "limits", reason, _raise(key, "lower max_count: not all elastic nodes can be launched")
+            )
+
+
+def single_resources(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """Limits of resources of which a cluster creates one: VCN, bastion, file system, mount target."""
+    if not isinstance(facts.vcns, tuple) or not isinstance(facts.created, Created):
+        return
+    exists = {
+        "vcn-count": any(vcn.ours for vcn in facts.vcns),
+        "bastion-count": facts.created.bastions,
+        "file-system-count": facts.created.file_systems,
+        "mount-target-count": facts.created.mount_targets,
+    }
+    domain = _machines(spec, facts)[0].domain
+    for key, what in requirements.single_resources(spec, domain).items():
+        left = _left(facts, key)
+        if left is None or left >= 1 or exists[key[1]]:
+            continue
+        reason = f"{_limit(key)} leaves none, and one {what} is needed"
+        yield Finding("error", "limits", reason, _raise(key, f"use an existing {what}"))
+
+
+def _left(facts: Facts, key: LimitKey) -> int | None:
+    found = facts.limits.get(key)
+    return None if found is None or isinstance(found, Unknown) else found.left
+
+
+def _limit(key: LimitKey) -> str:
+    return f"the limit or quota {key[1]}" + (f" in {key[2]}" if key[2] else "")
+
+
+def _raise(key: LimitKey, instead: str) -> str:
+    return (
+        f"Request an increase in the console (Governance, Limits, Quotas and Usage: service {key[0]}), check quotas "
+        f"(oci limits quota list), delete unused resources, or {instead}"
+    )
+
+
+def capacity(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """Enough hosts are free now. This may change within a minute, so it never stops a run."""
+    if isinstance(facts.instances, Unknown):
+        return
+    missing: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for machine in _machines(spec, facts):
+        if not machine.reservation:
+            missing[machine.domain, machine.shape] += requirements.still_missing(machine, _instances(facts))
+    for (domain, shape), count in missing.items():
+        found = facts.capacity.get((domain, shape))
+        if not count or found is None or isinstance(found, Unknown):
+            continue
+        free = found.count if found.count is not None else (count if found.status == "AVAILABLE" else 0)
+        if free < count:
+            reason = f"{count} of {shape} are to be launched in {domain}, and hosts for {free} are free now"
+            action = "If the launch fails, run apply again later, use another domain, or reserve capacity"
+            yield Finding("warning", "capacity", f"{reason} ({found.status})", action)
+
+
+def reservations(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """A capacity reservation is active, in the right domain, and has enough instances of the shape left."""
+    for machine in _machines(spec, facts):
+        found = facts.reservations.get(machine.name)
+        if found is None:
+            continue
+        name = f"{machine.place}: the capacity reservation {machine.reservation}"
+        if isinstance(found, Unknown):
+            if found.refused:
+                yield Finding(
+                    "error", "reservation", f"{name} does not exist, or this user may not see it", found.action
+                )
+        elif found.state != "ACTIVE":
+            yield Finding("error", "reservation", f"{name} is {found.state}", "Use another, or none")
+        elif found.domain != machine.domain:
+            reason = f"{name} is in {found.domain}, and the nodes are in {machine.domain}"
+            yield Finding("error", "reservation", reason, "Set availability_domain to its domain")
+        elif found.left.get(machine.shape, 0) < (count := requirements.still_missing(machine, _instances(facts))):
+            left = found.left.get(machine.shape, 0)
+            reason = f"{name} has {left} of {machine.shape} left, and {count} are to be launched"
+            yield Finding("warning", "reservation", reason, "Enlarge it, or lower count")
+
+
+def images(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """Each image exists, is compatible with its shape, and has an operating system that the roles support."""
+    reported = set()
+    for machine in _machines(spec, facts):
+        found = facts.images.get(machine.name)
+        if found is None:
+            continue
+        findings = _absent(machine, found) if isinstance(found, Unknown) else _image(machine, found, facts)
+        for finding in findings:
+            if finding not in reported:
+                yield finding
+            reported.add(finding)
+
+
+def _absent(machine: MachineGroup, found: Unknown) -> Iterator[Finding]:
+    if found.refused:
+        reason = f"{machine.place}: {found.what} does not exist, or this user may not see it"
+        yield Finding("error", "image", reason, f"Check `image` in cluster.yml. {found.action}")
+
+
+def _image(machine: MachineGroup, found: FoundImage, facts: Facts) -> Iterator[Finding]:
+    image, name = machine.image, f"{machine.place}: the image {found.name or found.id}"
+    if not found.id:
+        yield _no_image(machine, found)
+        return
+    if found.state != "AVAILABLE":
+        yield Finding("error", "image", f"{name} is {found.state}", "Wait until it is AVAILABLE, or use another")
+    if found.fits is False and not image.make_compatible:
+        action = "Use an image for that shape"
+        if image.ocid:
+            action += ", or for a custom image write `make_compatible: true` next to ocid"
+        yield Finding("error", "image", f"{name} is not compatible with the shape {machine.shape}", action)
+    elif found.fits is False:
+        yield Finding("note", "image", f"apply adds the shape {machine.shape} to the compatible shapes of {found.name}")
+    yield from _system(machine, found, facts)
+    if found.terms:
+        reason = f"apply accepts the terms of {found.name}, version {found.listing_version}"
+        yield Finding("note", "image", reason, f"Read them first: {' '.join(found.terms)}")
+    if found.stand_in:
+        yield Finding("note", "image", f"{name} is emulated here: it contains {found.stand_in}")
+
+
+def _no_image(machine: MachineGroup, found: FoundImage) -> Finding:
+    image = machine.image
+    if found.listing:
+        reason = f"{machine.place}: the listing {image.listing} has no version {image.listing_version or 'at all'}"
+        return Finding("error", "image", reason, f"Versions: {', '.join(found.listing_versions) or 'none'}")
+    if image.listing:
+        reason = f"{machine.place}: there is no marketplace listing {image.listing}"
+        return Finding("error", "image", reason, "List the exact names: oci compute pic listing list --all")
+    named = image.name or f"{image.operating_system} {image.version}"
+    action = (
+        "List the available images: oci compute image list --all --compartment-id <the tenancy> --shape "
+        + machine.shape
+    )
+    return Finding("error", "image", f"{machine.place}: there is no image {named}", action)
+
+
+def _system(machine: MachineGroup, found: FoundImage, facts: Facts) -> Iterator[Finding]:
+    if not found.system or not facts.systems:
+        return
+    system = f"{_SYSTEMS.get(found.system, found.system)}-{found.version.split('.')[0].split(' ')[0]}"
+    if system in facts.systems:
+        return
+    reason = f"{machine.place}: the roles do not support {found.system} {found.version} (image {found.name})"
+    # The system of an imported image is what its owner entered, so it may be wrong.
+    action = f"Use one with {', '.join(sorted(facts.systems))}"
+    yield Finding("warning" if machine.image.ocid else "error", "image", reason, action)
+
+
+def names(spec: ClusterSpec, _facts: Facts) -> Iterator[Finding]:
+    """The DNS labels of the network and of every host are valid and unique."""
+    label = spec.name.replace("-", "")
+    if spec.network.vcn_id is None and not (label.isalnum() and label[0].isalpha() and len(label) <= _VCN_LABEL):
+        reason = f"the VCN's DNS label would be {label!r}"
+        yield Finding(
+            "error",
+            "names",
+            reason,
+            f"Use a cluster name that begins with a letter and has at most {_VCN_LABEL} characters",
+        )
+    seen: dict[str, str] = {requirements.CONTROLLER: "the controller"}
+    for name, pool in spec.pools.items():
+        hosts = [*handover.permanent_names(name, pool)]
+        hosts += [f"{handover.elastic_prefix(name)}{n}" for n in range(1, handover.elastic_names(pool) + 1)]
+        for host in hosts:
+            if host in seen:
+                reason = f"the host name {host} would be used twice: by {seen[host]} and by pool {name}"
+                yield Finding("error", "names", reason, "Rename one of the pools")
+            elif len(host) > _LABEL:
+                reason = f"the host name {host} has more than {_LABEL} characters"
+                yield Finding("error", "names", reason, "Give the pool a shorter name")
+            seen.setdefault(host, f"pool {name}")

@@ -1,0 +1,257 @@
+"""Checks of the network: overlapping ranges, addresses for every machine, existing networks and file systems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv4Network
+from typing import Literal
+
+from gpucluster.errors import PreflightFinding as Finding
+from gpucluster.preflight import requirements
+from gpucluster.preflight.facts import Created, Facts, IngressRule, Instance, Subnet, Unknown, Vcn
+from gpucluster.spec import ClusterSpec
+from gpucluster.spec.rules.network import BASTION_ADDRESSES, MOUNT_TARGET_ADDRESSES, RESERVED_ADDRESSES
+
+#: Ranges of slirp4netns (rootless containers) and of Docker's bridge. Containers can't reach hosts in these ranges.
+_CONTAINERS = {
+    "10.0.2.0/24": "the network of rootless containers",
+    "172.17.0.0/16": "the network of Docker's bridge",
+}
+_LISTED = 5
+
+
+def overlap(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """The ranges of the VCN, the RDMA interfaces and containers do not overlap."""
+    network = spec.network
+    ranges = {"network.vcn_cidr": network.vcn_cidr}
+    if isinstance(facts.vcn, Vcn):
+        others = [cidr for cidr in facts.vcn.cidrs if cidr != network.vcn_cidr]
+        ranges |= {f"a range of the VCN {facts.vcn.name}": cidr for cidr in others}
+    if any(pool.uses_rdma for pool in spec.pools.values()):
+        for what, cidr in ranges.items():
+            if _overlaps(cidr, network.rdma_cidr):
+                reason = f"network.rdma_cidr {network.rdma_cidr} overlaps {what} {cidr}"
+                action = "Use another network.rdma_cidr: with overlapping ranges nodes can't tell the networks apart"
+                yield Finding("error", "overlap", reason, action)
+    subnets = {"public_subnet_cidr": network.public_subnet_cidr, "private_subnet_cidr": network.private_subnet_cidr}
+    for cidr, whose in _CONTAINERS.items():
+        met = [f"network.{key} {subnet}" for key, subnet in subnets.items() if subnet and _overlaps(subnet, cidr)]
+        if met:
+            reason = f"{' and '.join(met)} overlap{'' if met[1:] else 's'} {cidr}, {whose}"
+            action = "Such containers can't reach hosts in that range: use another range"
+            yield Finding("warning", "overlap", reason, action)
+
+
+def neighbours(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """Other networks of the compartment with the same addresses."""
+    if spec.network.vcn_id is not None or not isinstance(facts.vcns, tuple):
+        return
+    same = [
+        one.name
+        for one in facts.vcns
+        if not one.ours and any(_overlaps(cidr, spec.network.vcn_cidr) for cidr in one.cidrs)
+    ]
+    if same:
+        shown = ", ".join(same[:_LISTED]) + (", ..." if len(same) > _LISTED else "")
+        reason = f"network.vcn_cidr {spec.network.vcn_cidr} overlaps other VCNs of the compartment: {shown}"
+        yield Finding("note", "overlap", reason, "They can't be peered with this one; otherwise there is no problem")
+
+
+def existing_vcn(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """The existing VCN is available and has the range that the spec says."""
+    found = facts.vcn
+    if found is None:
+        return
+    name = f"the VCN {spec.network.vcn_id}"
+    if isinstance(found, Unknown):
+        yield from _refused(found, "network", name, "network.vcn_id")
+        return
+    if found.state != "AVAILABLE":
+        yield Finding("error", "network", f"{name} is {found.state}", "Set network.vcn_id to another")
+    if spec.network.vcn_cidr not in found.cidrs:
+        reason = f"{name} has {', '.join(found.cidrs) or 'no range'}, and network.vcn_cidr is {spec.network.vcn_cidr}"
+        yield Finding("error", "network", reason, "Set network.vcn_cidr to the range that it has")
+    if not found.dns_label:
+        yield _no_label(spec, name)
+
+
+def _no_label(spec: ClusterSpec, text: str) -> Finding:
+    """OCI refuses to launch elastic nodes there, as they have host names; other hosts are found in /etc/hosts."""
+    level: Literal["error", "warning"] = "error" if spec.elastic_pools else "warning"
+    action = "A label can't be added later: use one that was created with a DNS label"
+    return Finding(level, "network", f"{text} has no DNS label, so OCI's DNS has no host names for it", action)
+
+
+def existing_subnets(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """The existing subnets are available, in the VCN, and have the ranges that the spec says."""
+    for name, found in facts.subnets.items():
+        public = name == "public"
+        ocid = spec.network.public_subnet_id if public else spec.network.private_subnet_id
+        cidr = spec.network.public_subnet_cidr if public else spec.network.private_subnet_cidr
+        text = f"the {name} subnet {ocid}"
+        if isinstance(found, Unknown):
+            yield from _refused(found, "network", text, f"network.{name}_subnet_id")
+            continue
+        yield from _identity(spec, found, text, f"network.{name}_subnet_cidr", cidr)
+        yield from _public(found, text) if public else _private(found, text)
+        yield from _ingress(spec, found, text, public=public)
+        yield from _names_in_use(spec, facts, found, text, name)
+
+
+def _identity(spec: ClusterSpec, found: Subnet, text: str, key: str, cidr: str | None) -> Iterator[Finding]:
+    if found.state != "AVAILABLE":
+        yield Finding("error", "network", f"{text} is {found.state}", "Use another")
+    if found.vcn_id != spec.network.vcn_id:
+        reason = f"{text} is in the VCN {found.vcn_id}, and network.vcn_id is {spec.network.vcn_id}"
+        yield Finding("error", "network", reason, "Name subnets of that VCN")
+    if found.cidr != cidr:
+        yield Finding("error", "network", f"{text} has {found.cidr}, and {key} is {cidr}", f"Set it to {found.cidr}")
+    if not found.dns_label:
+        yield _no_label(spec, text)
+    domains = {machine.domain for machine in requirements.machines(spec)} - {""}
+    if found.domain and domains - {found.domain}:
+        reason = f"{text} is in {found.domain} only, and machines are to be created in {', '.join(sorted(domains))}"
+        yield Finding("error", "network", reason, "Use a regional subnet, or that domain")
+
+
+def _public(found: Subnet, text: str) -> Iterator[Finding]:
+    if found.private:
+        reason = f"{text} prohibits public addresses, and the controller needs one"
+        yield Finding("error", "network", reason, "Use another, or write `access: bastion` under network")
+    elif isinstance(found.routes, tuple) and "internetgateway" not in found.routes:
+        reason = f"{text} has no route to an internet gateway, so nobody can log in to the controller"
+        yield Finding("error", "network", reason, "Add the route, or write `access: bastion` under network")
+
+
+def _private(found: Subnet, text: str) -> Iterator[Finding]:
+    if not found.private:
+        reason = f"{text} allows public addresses"
+        yield Finding(
+            "warning",
+            "network",
+            reason,
+            "gpucluster assigns none to nodes; only a subnet that prohibits them guarantees it",
+        )
+    if not isinstance(found.routes, tuple):
+        return
+    if not {"natgateway", "drg", "privateip", "internetgateway"} & set(found.routes):
+        reason = f"{text} has no route to a NAT gateway (nor to another gateway)"
+        action = (
+            "Add one, or provide package mirrors inside the network: nodes install packages of their operating system"
+        )
+        yield Finding("warning", "network", reason, action)
+    if "servicegateway" not in found.routes:
+        reason = f"{text} has no route to a service gateway"
+        action = "Add one for All Services: the Oracle Cloud Agent and the controller use it"
+        yield Finding("warning", "network", reason, action)
+
+
+def _ingress(spec: ClusterSpec, found: Subnet, text: str, *, public: bool) -> Iterator[Finding]:
+    """What the security lists allow. Network security groups may allow more, so this is only a warning."""
+    if not isinstance(found.ingress, tuple):
+        return
+    if not any(rule.protocol == "all" and _covers(rule, spec.network.vcn_cidr) for rule in found.ingress):
+        reason = f"the security lists of {text} do not allow all traffic from {spec.network.vcn_cidr}"
+        action = "Add an ingress rule for all protocols: Slurm, NFS, LDAP and MPI use many ports"
+        yield Finding("warning", "network", reason, action)
+    if public:
+        blocked = [
+            cidr for cidr in spec.network.ssh_allowed_cidrs if not any(_ssh(rule, cidr) for rule in found.ingress)
+        ]
+        if blocked:
+            reason = f"the security lists of {text} do not allow ssh from {', '.join(blocked[:_LISTED])}"
+            yield Finding("warning", "network", reason, "Add an ingress rule for TCP port 22")
+
+
+def _ssh(rule: IngressRule, cidr: str) -> bool:
+    port = rule.ports is None or rule.ports[0] <= 22 <= rule.ports[1]  # noqa: PLR2004
+    return rule.protocol in ("all", "6") and port and _covers(rule, cidr)
+
+
+def _covers(rule: IngressRule, cidr: str) -> bool:
+    outer, inner = _network(rule.source), _network(cidr)
+    return outer is not None and inner is not None and inner.subnet_of(outer)
+
+
+def _names_in_use(spec: ClusterSpec, facts: Facts, found: Subnet, text: str, name: str) -> Iterator[Finding]:
+    own = {one.name for one in facts.instances} if isinstance(facts.instances, tuple) else set()
+    new = requirements.host_names(spec, name) - own
+    taken = sorted(new & {label.lower() for label in found.host_names})
+    # If the cluster exists, these are its own names, even if its instances could not be listed.
+    if taken and not own and not isinstance(facts.instances, Unknown):
+        reason = f"host names are in use in {text}: {', '.join(taken[:_LISTED])}"
+        yield Finding("error", "names", reason, "Rename the pool, or use a subnet without another cluster")
+
+
+def addresses(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """Each subnet has enough addresses for the highest number of machines."""
+    cidrs = {"public": spec.network.public_subnet_cidr, "private": spec.network.private_subnet_cidr}
+    for name, cidr in cidrs.items():
+        subnet = _network(cidr or "")
+        if subnet is None:
+            continue
+        found = facts.subnets.get(name)
+        used: tuple[str, ...] = ()
+        if isinstance(found, Subnet) and isinstance(found.in_use, tuple):
+            used = found.in_use
+        needed = requirements.addresses(spec, name)[1] - (_ours(facts, name, spec, subnet) if used else 0)
+        free = subnet.num_addresses - RESERVED_ADDRESSES - len(used)
+        if free < needed:
+            in_use = f", {len(used)} are in use" if used else ""
+            reason = f"the {name} subnet {cidr} has {free} free addresses{in_use}, and {needed} more are needed at most"
+            yield Finding("error", "addresses", reason, "Use a larger subnet, or lower max_count")
+
+
+def _ours(facts: Facts, name: str, spec: ClusterSpec, subnet: IPv4Network) -> int:
+    """How many of the addresses in use belong to this cluster."""
+    instances: tuple[Instance, ...] = facts.instances if isinstance(facts.instances, tuple) else ()
+    public = spec.network.access == "public"
+    controllers = [one for one in instances if not one.pool]
+    if name == "public":
+        return len(controllers)
+    target = MOUNT_TARGET_ADDRESSES if _is_inside(facts.mount_target, subnet) and not spec.storage.home.server else 0
+    bastion = BASTION_ADDRESSES if isinstance(facts.created, Created) and facts.created.bastions else 0
+    return len(instances) - (len(controllers) if public else 0) + target + bastion
+
+
+def file_system(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """An existing file system is active, and in the availability domain of its mount target."""
+    found = facts.file_system
+    if found is None:
+        return
+    name = f"the file system {spec.storage.home.file_system_id}"
+    if isinstance(found, Unknown):
+        yield from _refused(found, "storage", name, "storage.home.file_system_id")
+        return
+    if found.state != "ACTIVE":
+        yield Finding("error", "storage", f"{name} is {found.state}", "Use another")
+    domain = requirements.machines(spec, facts.domains if isinstance(facts.domains, tuple) else ())[0].domain
+    if domain and found.domain != domain:
+        reason = f"{name} is in {found.domain}, and its mount target would be in {domain}"
+        yield Finding("error", "storage", reason, f"Write `availability_domain: {found.domain}` under cloud")
+
+
+def _refused(found: Unknown, check: str, name: str, key: str) -> Iterator[Finding]:
+    if found.refused:
+        reason = f"{name} does not exist, or this user may not see it"
+        yield Finding("error", check, reason, f"Check {key} in cluster.yml. {found.action}")
+
+
+def _overlaps(one: str, other: str) -> bool:
+    first, second = _network(one), _network(other)
+    return first is not None and second is not None and first.overlaps(second)
+
+
+def _network(text: str) -> IPv4Network | None:
+    """The network; None for anything else: an IPv6 range, or the name of a service."""
+    try:
+        return IPv4Network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def _is_inside(address: str, subnet: IPv4Network) -> bool:
+    try:
+        return IPv4Address(address) in subnet
+    except ValueError:
+        return False

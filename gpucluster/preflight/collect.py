@@ -1,0 +1,232 @@
+"""Collects the facts from this machine and from the cloud, concurrently. It decides and changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+
+from gpucluster.cloud.client import Access, refusals
+from gpucluster.cloud.providers import CloudProvider
+from gpucluster.errors import CloudError
+from gpucluster.preflight import requirements
+from gpucluster.preflight.facts import Facts, FirstCall, FoundImage, Unknown
+from gpucluster.preflight.queries import local
+from gpucluster.preflight.queries.client import TIMEOUT, QueryClient
+from gpucluster.preflight.queries.cloud import CloudQueries
+from gpucluster.spec import LOCAL_IMAGE, ClusterSpec
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+_WORKERS = 8
+# Timeouts in seconds: of the first call, name resolution included, and of all queries after it together.
+_FIRST_TIMEOUT = TIMEOUT + 2.0
+_TOTAL_TIMEOUT = 40.0
+
+
+def collect(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] | None = None) -> Facts:
+    """Read every fact that `evaluate` needs. It never raises because a fact can't be read.
+
+    Args:
+        outputs: Terraform's outputs, if a part of this cluster exists: `{"cluster": {...}}`.
+
+    Raises:
+        GpuClusterError: the cloud's configuration can't be read.
+    """
+    access = cloud.access()
+    workers = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="preflight")
+    try:
+        facts = _Collector(spec, access, workers, outputs or {}).facts()
+        return replace(facts, images=_stand_ins(facts.images)) if cloud.hardware_emulated else facts
+    finally:
+        # Queries that ran out of time end by themselves; nothing waits for them.
+        workers.shutdown(wait=False, cancel_futures=True)
+
+
+class _Collector:
+    def __init__(
+        self, spec: ClusterSpec, access: Access, workers: ThreadPoolExecutor, outputs: Mapping[str, Any]
+    ) -> None:
+        self._spec = spec
+        self._access = access
+        self._workers = workers
+        self._outputs = outputs
+        self._client = QueryClient(access)
+        self._queries = CloudQueries(self._client, spec.name)
+        self._until = time.monotonic() + _FIRST_TIMEOUT + _TOTAL_TIMEOUT
+
+    def facts(self) -> Facts:
+        """The local facts and the first call; if that is authenticated, all the others."""
+        ssh = self._begin(local.ssh_pair, self._spec)
+        terraform = self._begin(local.terraform, self._spec)
+        key = local.key_file(self._access.config)
+        call, regions, home = (None, None, "") if key.problem else self._first_call()
+        facts = Facts(
+            key_file=key, first_call=call, regions=regions, home_region=home, systems=local.systems(),
+            mount_target=_mount_target(self._outputs),
+        )  # fmt: skip
+        if call is not None and call.authenticated:
+            facts = self._cloud_facts(facts)
+        return replace(facts, ssh=self._end(ssh, "ssh"), terraform=terraform.result())
+
+    def _first_call(self) -> _Subscriptions:
+        """The first signed call. If the cluster's region refuses it, the profile's region may say why."""
+        call, regions, home = self._subscriptions(self._client)
+        other, region = self._access.profile_region, self._access.config["region"]
+        if not call.authenticated and self._access.endpoint is None and other not in ("", region):
+            elsewhere = replace(self._access, config={**self._access.config, "region": other})
+            second, regions, home = self._subscriptions(QueryClient(elsewhere))
+            call = replace(call, skew=call.skew if call.skew is not None else second.skew)
+        return call, regions, home
+
+    def _subscriptions(self, client: QueryClient) -> _Subscriptions:
+        future = self._workers.submit(_subscriptions, client)
+        try:
+            return future.result(timeout=_FIRST_TIMEOUT)
+        except FutureTimeout:
+            return FirstCall(_place(client.access), 0, f"no answer within {_FIRST_TIMEOUT:.0f} s"), None, ""
+
+    def _cloud_facts(self, facts: Facts) -> Facts:
+        spec, queries = self._spec, self._queries
+        network, home = spec.network, spec.storage.home
+        subnet_ids = {"public": network.public_subnet_id, "private": network.private_subnet_id}
+        domains_future = self._begin(queries.domains)
+        compartment = self._begin(queries.compartment)
+        instances = self._begin(queries.instances)
+        vcns = self._begin(queries.vcns)
+        vcn = self._begin(queries.vcn, network.vcn_id) if network.vcn_id else None
+        subnets = {name: self._begin(queries.subnet, ocid) for name, ocid in subnet_ids.items() if ocid}
+        file_system = self._begin(queries.file_system, home.file_system_id) if home.file_system_id else None
+        images = self._images()
+        # The queries below need the names of the availability domains.
+        domains = self._end(domains_future, "domains")
+        known = () if isinstance(domains, Unknown) else domains
+        machines = [one for one in requirements.machines(spec, known) if one.domain in known]
+        shapes = {domain: self._begin(queries.shapes, domain) for domain in known}
+        reserved = {one.name: one.reservation for one in machines if one.reservation}
+        reservations = {name: self._begin(queries.reservation, ocid) for name, ocid in reserved.items()}
+        limits = {key: self._begin(queries.limit, key) for key in self._limits(machines)}
+        bastions = network.access == "bastion"
+        created = self._begin(queries.created, machines[0].domain, bastions=bastions) if machines else None
+        largest = {(one.domain, one.shape): one for one in sorted(machines, key=lambda one: one.ocpus)}
+        tenancy = str(self._access.config["tenancy"])
+        capacity = {
+            key: self._begin(queries.capacity, one, tenancy) for key, one in largest.items() if not one.reservation
+        }
+        return replace(
+            facts,
+            compartment=self._end(compartment, "compartment"),
+            domains=domains,
+            shapes=self._all(shapes, "shapes"),
+            instances=self._end(instances, "limits"),
+            limits=self._all(limits, "limits"),
+            capacity=self._all(capacity, "capacity"),
+            images=self._all(images, "image"),
+            reservations=self._all(reservations, "reservation"),
+            created=self._end(created, "limits") if created else None,
+            vcns=self._end(vcns, "overlap"),
+            vcn=self._end(vcn, "network") if vcn else None,
+            subnets=self._all(subnets, "network"),
+            file_system=self._end(file_system, "storage") if file_system else None,
+        )
+
+    def _images(self) -> dict[str, Future[Any]]:
+        """Machines with the same image and shape share one query."""
+        futures: dict[Any, Future[Any]] = {}
+        found = {}
+        for machine in requirements.machines(self._spec):
+            key = (machine.image, machine.shape)
+            if key not in futures:
+                futures[key] = self._begin(self._queries.image, machine)
+            found[machine.name] = futures[key]
+        return found
+
+    def _limits(self, machines: list[requirements.MachineGroup]) -> list[Any]:
+        domain = machines[0].domain if machines else ""
+        return [*requirements.demands(machines, ()), *requirements.single_resources(self._spec, domain)]
+
+    def _begin(self, call: Callable[..., T], *args: Any, **more: Any) -> Future[T]:
+        return self._workers.submit(call, *args, **more)
+
+    def _end(self, future: Future[Any], check: str) -> Any:
+        try:
+            return future.result(timeout=max(self._until - time.monotonic(), 0.01))
+        except FutureTimeout:
+            reason = f"no answer within {_TOTAL_TIMEOUT:.0f} s"
+            return Unknown(check, "everything in time", reason, action="Try again later")
+
+    def _all(self, futures: Mapping[K, Future[Any]], check: str) -> dict[K, Any]:
+        return {key: self._end(one, check) for key, one in futures.items()}
+
+
+#: The call itself, the regions, and the home region.
+_Subscriptions = tuple[FirstCall, tuple[str, ...] | Unknown | None, str]
+_NOT_THE_CLOUD = "something other than the cloud answered, such as a proxy"
+
+
+def _subscriptions(client: QueryClient) -> _Subscriptions:
+    """The regions of the tenancy and its home region; any answer but 401 means that the signature was accepted."""
+    place = _place(client.access)
+    try:
+        identity = client.client("identity", "IdentityClient")
+        began = time.time()
+        with refusals("query"):
+            answer = identity.list_region_subscriptions(str(client.access.config["tenancy"]))
+        skew = _skew(str(answer.headers.get("date") or ""), began, time.time())
+    except CloudError as error:
+        return _failed(place, error, _skew(error.date, began, time.time()))
+    except Exception as error:
+        # A configuration that the SDK refuses, or an answer that does not come from OCI.
+        return FirstCall(place, 0, f"{type(error).__name__}: {error}"[:300]), None, ""
+    found = tuple(one.region_name for one in answer.data)
+    if not all(isinstance(name, str) for name in found):
+        return FirstCall(place, 0, f"{_NOT_THE_CLOUD} with a page of its own"), None, ""
+    home = next((one.region_name for one in answer.data if one.is_home_region), "")
+    return FirstCall(place, int(answer.status), skew=skew), found, home
+
+
+def _failed(place: str, error: CloudError, skew: float | None) -> _Subscriptions:
+    message = error.what.removeprefix("query: ")
+    if error.status and not error.code:
+        return FirstCall(place, 0, f"{_NOT_THE_CLOUD}: {message}"), None, ""
+    call = FirstCall(place, error.status, message, skew)
+    if not call.authenticated:
+        return call, None, ""
+    action = "An administrator can permit it: Allow group <yours> to inspect tenancies in tenancy"
+    return call, Unknown("region", "the regions of the tenancy", message, error.status, action), ""
+
+
+def _place(access: Access) -> str:
+    return access.endpoint or f"region {access.config['region']}"
+
+
+def _skew(date: str, began: float, ended: float) -> float | None:
+    """Seconds by which our clock is ahead. The header counts whole seconds, so half a second is added."""
+    try:
+        theirs = parsedate_to_datetime(date).timestamp() + 0.5
+    except (TypeError, ValueError):
+        return None
+    return (began + ended) / 2 - theirs
+
+
+def _stand_ins(images: Mapping[str, FoundImage | Unknown]) -> dict[str, FoundImage | Unknown]:
+    """In the local cloud every image contains the same system, whatever its name is."""
+    real = (LOCAL_IMAGE["operating_system"], LOCAL_IMAGE["version"])
+    return {
+        name: replace(image, stand_in=" ".join(real))
+        if isinstance(image, FoundImage) and (image.system, image.version) != real
+        else image
+        for name, image in images.items()
+    }
+
+
+def _mount_target(outputs: Mapping[str, Any]) -> str:
+    """The address of this cluster's mount target, from Terraform's outputs."""
+    cluster = outputs.get("cluster")
+    home = cluster.get("home") if isinstance(cluster, Mapping) else None
+    return str(home.get("mount_target_ip") or "") if isinstance(home, Mapping) else ""

@@ -1,0 +1,74 @@
+"""One query to the cloud: an answer, or the reason why there is none. It never raises, and never takes long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from gpucluster.cloud.client import Access, refusals
+from gpucluster.errors import CloudError
+from gpucluster.preflight.facts import NOT_FOUND, Unknown
+
+T = TypeVar("T")
+
+# Timeout of one request in seconds, and the pauses before a request is repeated when the cloud was busy.
+TIMEOUT = 6.0
+_PAUSES = (0.4, 1.2)
+_LATER = "Try again later"
+
+
+class QueryClient:
+    """Sends queries with the operator's key. Safe to use from several threads."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self._clients: dict[tuple[str, str], Any] = {}
+        self._lock = threading.Lock()
+
+    def client(self, service: str, name: str) -> Any:
+        """An SDK client with a short timeout and without the SDK's own retries, made once."""
+        with self._lock:
+            if (service, name) not in self._clients:
+                signer = next((one.base_client.signer for one in self._clients.values()), None)
+                self._clients[service, name] = self.access.client(service, name, timeout=TIMEOUT, signer=signer)
+            return self._clients[service, name]
+
+    def query(self, check: str, what: str, allow: str, call: Callable[[], T]) -> T | Unknown:
+        """The result of `call`, or the reason why there is none.
+
+        Args:
+            check: the check that needs it.
+            what: the object of "could not read ...".
+            allow: the permission that it takes, as in a policy: `read vcns in compartment id ocid1...`.
+        """
+        for pause in (*_PAUSES, None):
+            found = self._once(check, what, allow, call)
+            if pause is None or not isinstance(found, Unknown) or not found.busy:
+                return found
+            time.sleep(pause)
+        raise AssertionError("the last round has no pause")
+
+    def _once(self, check: str, what: str, allow: str, call: Callable[[], T]) -> T | Unknown:
+        try:
+            with refusals("query"):
+                return call()
+        except CloudError as error:
+            return Unknown(check, what, _reason(error), error.status, _action(error.status, allow))
+        except Exception as error:
+            # A proxy may answer something that the SDK can't parse. Then this one fact is unknown; the others must
+            # still be read.
+            return Unknown(check, what, f"the answer could not be parsed: {error!r}"[:300], action=_LATER)
+
+
+def _reason(error: CloudError) -> str:
+    what = error.what.removeprefix("query: ")
+    return f"{what} ({error.where})" if error.where else what
+
+
+def _action(status: int, allow: str) -> str:
+    if status == NOT_FOUND:
+        statement = f"Allow group <yours> to {allow}"
+        return f"If it exists, an administrator can permit it: {statement} (all permissions: gpucluster policies)"
+    return _LATER

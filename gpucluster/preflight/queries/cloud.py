@@ -1,0 +1,359 @@
+"""Queries to the cloud, one method each. They only read: GET, and the capacity report, a POST that changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from gpucluster import handover
+from gpucluster.cloud.baked_images import ROLE as BAKED
+from gpucluster.cloud.client import everything, model
+from gpucluster.cloud.elastic_instances import BUILDER, NODE
+from gpucluster.preflight.facts import (
+    Capacity,
+    Compartment,
+    Created,
+    FileSystem,
+    FoundImage,
+    IngressRule,
+    Instance,
+    Limit,
+    LimitKey,
+    Reservation,
+    Subnet,
+    Unknown,
+    Vcn,
+)
+from gpucluster.preflight.queries.client import QueryClient
+from gpucluster.preflight.requirements import MachineGroup
+
+_GONE = ("TERMINATED", "TERMINATING", "DELETED")
+
+
+class CloudQueries:
+    """Queries about one cluster and its surroundings.
+
+    Args:
+        cluster: its name; the tag with it marks the cluster's own resources.
+    """
+
+    def __init__(self, client: QueryClient, cluster: str) -> None:
+        self._client = client
+        self._tag = (handover.CLUSTER_TAG, cluster)
+        self._compartment = client.access.compartment_id
+        self._here = f"in compartment id {self._compartment}"
+
+    def compartment(self) -> Compartment | Unknown:
+        """The compartment that everything is created in."""
+
+        def read() -> Compartment:
+            found = self._identity.get_compartment(self._compartment).data
+            return Compartment(str(found.name), str(found.lifecycle_state))
+
+        what, allow = f"the compartment {self._compartment}", "inspect compartments in tenancy"
+        return self._client.query("compartment", what, allow, read)
+
+    def domains(self) -> tuple[str, ...] | Unknown:
+        """The availability domains of the region."""
+
+        def read() -> tuple[str, ...]:
+            return tuple(str(one.name) for one in self._identity.list_availability_domains(self._compartment).data)
+
+        return self._client.query("domains", "the availability domains", "inspect compartments in tenancy", read)
+
+    def shapes(self, domain: str) -> frozenset[str] | Unknown:
+        """The shapes that are offered in a domain."""
+
+        def read() -> frozenset[str]:
+            listed = everything(self._compute.list_shapes, self._compartment, availability_domain=domain)
+            return frozenset(str(one.shape) for one in listed)
+
+        return self._client.query("shapes", f"the shapes of {domain}", f"inspect instances {self._here}", read)
+
+    def instances(self) -> tuple[Instance, ...] | Unknown:
+        """The existing instances of this cluster."""
+        key, name = self._tag
+
+        def read() -> tuple[Instance, ...]:
+            listed = everything(self._compute.list_instances, self._compartment)
+            return tuple(
+                _instance(one)
+                for one in listed
+                if (one.freeform_tags or {}).get(key) == name and one.lifecycle_state not in _GONE
+            )
+
+        return self._client.query("limits", "which instances exist", f"read instances {self._here}", read)
+
+    def limit(self, key: LimitKey) -> Limit | Unknown:
+        """What is left of a service limit."""
+        service, name, domain = key
+
+        def read() -> Limit:
+            where = {"availability_domain": domain} if domain else {}
+            client = self._client.client("limits", "LimitsClient")
+            found = client.get_resource_availability(service, name, self._compartment, **where).data
+            return Limit(found.available, found.used, found.effective_quota_value)
+
+        what = f"the limit {name}" + (f" in {domain}" if domain else "")
+        found = self._client.query("limits", what, "read resource-availability in tenancy", read)
+        if isinstance(found, Unknown) and found.refused:
+            names = f"oci limits value list --service-name {service} --compartment-id <the tenancy> --all"
+            return replace(found, action=f"{found.action}. Or the limit has another name in this tenancy: {names}")
+        return found
+
+    def capacity(self, machine: MachineGroup, tenancy: str) -> Capacity | Unknown:
+        """How many hosts are free for a machine."""
+
+        def read() -> Capacity:
+            size = model(
+                "core", "CapacityReportInstanceShapeConfig", ocpus=machine.ocpus, memory_in_gbs=machine.memory_gb
+            )
+            availability = model(
+                "core",
+                "CreateCapacityReportShapeAvailabilityDetails",
+                instance_shape=machine.shape,
+                instance_shape_config=size if machine.ocpus else None,
+            )
+            body = model(
+                "core",
+                "CreateComputeCapacityReportDetails",
+                compartment_id=tenancy,
+                availability_domain=machine.domain,
+                shape_availabilities=[availability],
+            )
+            found = self._compute.create_compute_capacity_report(body).data.shape_availabilities[0]
+            return Capacity(str(found.availability_status), found.available_count)
+
+        what = f"how many hosts are free for {machine.place}"
+        return self._client.query("capacity", what, "manage compute-capacity-reports in tenancy", read)
+
+    def reservation(self, ocid: str) -> Reservation | Unknown:
+        """A capacity reservation."""
+
+        def read() -> Reservation:
+            found = self._compute.get_compute_capacity_reservation(ocid).data
+            left: dict[str, int] = {}
+            for one in found.instance_reservation_configs or []:
+                free = int(one.reserved_count or 0) - int(one.used_count or 0)
+                left[str(one.instance_shape)] = left.get(str(one.instance_shape), 0) + free
+            return Reservation(str(found.lifecycle_state), str(found.availability_domain), left)
+
+        what, allow = f"the capacity reservation {ocid}", f"read compute-capacity-reservations {self._here}"
+        return self._client.query("reservation", what, allow, read)
+
+    def image(self, machine: MachineGroup) -> FoundImage | Unknown:
+        """The image of a machine."""
+        image = machine.image
+        read: Callable[[], FoundImage] = partial(self._image_by_name, machine)
+        what, allow = "the images", f"read instance-images {self._here}"
+        if image.listing:
+            read = partial(self._listed_image, image.listing, image.listing_version, machine.shape)
+            what, allow = f"the marketplace listing {image.listing}", "read app-catalog-listing in tenancy"
+        elif image.ocid:
+            read = partial(self._image_by_id, image.ocid, machine.shape)
+            what = f"the image {image.ocid}"
+        return self._client.query("image", what, allow, read)
+
+    def _image_by_id(self, ocid: str, shape: str) -> FoundImage:
+        image = self._compute.get_image(ocid).data
+        entries = self._client.query(
+            "image",
+            f"the compatible shapes of the image {ocid}",
+            f"read instance-images {self._here}",
+            lambda: everything(self._compute.list_image_shape_compatibility_entries, ocid),
+        )
+        fits = None if isinstance(entries, Unknown) else any(one.shape == shape for one in entries)
+        return _image(image, fits)
+
+    def _image_by_name(self, machine: MachineGroup) -> FoundImage:
+        image = machine.image
+        criteria = {
+            "operating_system": image.operating_system,
+            "operating_system_version": image.version,
+            "display_name": image.name,
+        }
+        filters: Mapping[str, Any] = {name: value for name, value in criteria.items() if value}
+        order = {"sort_by": "TIMECREATED", "sort_order": "DESC", "lifecycle_state": "AVAILABLE"}
+        for fits, shape in ((True, {"shape": machine.shape}), (False, {})):
+            listed = everything(self._compute.list_images, self._compartment, **filters, **order, **shape)
+            # Terraform ignores the images that were baked for elastic nodes, which have the same operating system.
+            found = [one for one in listed if (one.freeform_tags or {}).get("role") != BAKED]
+            if found:
+                return _image(found[0], fits)
+        return FoundImage("")
+
+    def _listed_image(self, wanted: str, version: str | None, shape: str) -> FoundImage:
+        listing = self._listing(wanted)
+        if not listing:
+            return FoundImage("")
+        listed = everything(self._compute.list_app_catalog_listing_resource_versions, listing, sort_order="DESC")
+        versions = tuple(str(one.listing_resource_version) for one in listed)
+        chosen = version or next(iter(versions), "")
+        if chosen not in versions:
+            return FoundImage("", listing=listing, listing_versions=versions)
+        one = self._compute.get_app_catalog_listing_resource_version(listing, chosen).data
+        fits = shape in one.compatible_shapes if one.compatible_shapes else None
+        terms = () if self._subscribed(listing, chosen) else self._terms(listing, chosen)
+        return FoundImage(
+            str(one.listing_resource_id), wanted, fits=fits, listing=listing, listing_version=chosen,
+            listing_versions=versions, terms=terms,
+        )  # fmt: skip
+
+    def _listing(self, wanted: str) -> str:
+        if wanted.startswith("ocid1."):
+            return str(self._compute.get_app_catalog_listing(wanted).data.listing_id)
+        found = everything(self._compute.list_app_catalog_listings, display_name=wanted)
+        return next((str(one.listing_id) for one in found if one.display_name == wanted), "")
+
+    def _subscribed(self, listing: str, version: str) -> bool:
+        found = everything(self._compute.list_app_catalog_subscriptions, self._compartment, listing_id=listing)
+        return any(one.listing_resource_version == version for one in found)
+
+    def _terms(self, listing: str, version: str) -> tuple[str, ...]:
+        found = self._compute.get_app_catalog_listing_agreements(listing, version).data
+        return tuple(str(link) for link in (found.oracle_terms_of_use_link, found.eula_link) if link)
+
+    def vcns(self) -> tuple[Vcn, ...] | Unknown:
+        """The networks of the compartment."""
+
+        def read() -> tuple[Vcn, ...]:
+            listed = everything(self._network.list_vcns, self._compartment)
+            return tuple(self._vcn(one) for one in listed if one.lifecycle_state not in _GONE)
+
+        return self._client.query("overlap", "the networks of the compartment", f"read vcns {self._here}", read)
+
+    def vcn(self, ocid: str) -> Vcn | Unknown:
+        """An existing network."""
+        return self._client.query(
+            "network",
+            f"the VCN {ocid}",
+            "use virtual-network-family in the compartment of the network",
+            lambda: self._vcn(self._network.get_vcn(ocid).data),
+        )
+
+    def _vcn(self, found: Any) -> Vcn:
+        key, name = self._tag
+        return Vcn(
+            str(found.id),
+            str(found.display_name),
+            tuple(found.cidr_blocks or [found.cidr_block]),
+            str(found.dns_label or ""),
+            str(found.lifecycle_state),
+            ours=(found.freeform_tags or {}).get(key) == name,
+        )
+
+    def subnet(self, ocid: str) -> Subnet | Unknown:
+        """An existing subnet with its routes, ingress rules and addresses in use."""
+        allow = "use virtual-network-family in the compartment of the network"
+
+        def part(what: str, call: Callable[[], Any]) -> Any:
+            return self._client.query("network", f"{what} of the subnet {ocid}", allow, call)
+
+        def read() -> Subnet:
+            found = self._network.get_subnet(ocid).data
+            taken = part("the addresses", lambda: everything(self._network.list_private_ips, subnet_id=ocid))
+            known = [] if isinstance(taken, Unknown) else taken
+            return Subnet(
+                ocid,
+                str(found.vcn_id),
+                str(found.cidr_block),
+                str(found.dns_label or ""),
+                str(found.lifecycle_state),
+                private=bool(found.prohibit_public_ip_on_vnic),
+                domain=str(found.availability_domain or ""),
+                routes=part(
+                    "the route table", lambda: _routes(self._network.get_route_table(found.route_table_id).data)
+                ),
+                ingress=part("the security lists", lambda: self._ingress(found.security_list_ids or [])),
+                in_use=taken if isinstance(taken, Unknown) else tuple(str(one.ip_address) for one in known),
+                host_names=tuple(str(one.hostname_label) for one in known if one.hostname_label),
+            )
+
+        return self._client.query("network", f"the subnet {ocid}", allow, read)
+
+    def _ingress(self, lists: list[str]) -> tuple[IngressRule, ...]:
+        found = [self._network.get_security_list(ocid).data for ocid in lists]
+        return tuple(_rule(rule) for one in found for rule in one.ingress_security_rules or [])
+
+    def created(self, domain: str, *, bastions: bool) -> Created | Unknown:
+        """This cluster's storage in a domain, and its bastion."""
+
+        def ours(found: list[Any]) -> int:
+            key, name = self._tag
+            return sum((one.freeform_tags or {}).get(key) == name and one.lifecycle_state not in _GONE for one in found)
+
+        def read() -> Created:
+            client = self._client.client("file_storage", "FileStorageClient")
+            where = (self._compartment, domain)
+            return Created(
+                ours(everything(client.list_file_systems, *where)),
+                ours(everything(client.list_mount_targets, *where)),
+                ours(everything(self._bastion.list_bastions, self._compartment)) if bastions else 0,
+            )
+
+        allow = f"inspect file-family {self._here}"
+        return self._client.query("limits", "which file systems and mount targets exist", allow, read)
+
+    def file_system(self, ocid: str) -> FileSystem | Unknown:
+        """An existing file system."""
+
+        def read() -> FileSystem:
+            client = self._client.client("file_storage", "FileStorageClient")
+            found = client.get_file_system(ocid).data
+            return FileSystem(str(found.lifecycle_state), str(found.availability_domain))
+
+        what, allow = f"the file system {ocid}", "use file-systems in the compartment of the file system"
+        return self._client.query("storage", what, allow, read)
+
+    @property
+    def _identity(self) -> Any:
+        return self._client.client("identity", "IdentityClient")
+
+    @property
+    def _bastion(self) -> Any:
+        return self._client.client("bastion", "BastionClient")
+
+    @property
+    def _compute(self) -> Any:
+        return self._client.client("core", "ComputeClient")
+
+    @property
+    def _network(self) -> Any:
+        return self._client.client("core", "VirtualNetworkClient")
+
+
+def _instance(found: Any) -> Instance:
+    size, tags = found.shape_config, found.freeform_tags or {}
+    return Instance(
+        str(found.display_name),
+        str(found.shape),
+        str(found.availability_domain),
+        float((size and size.ocpus) or 0),
+        float((size and size.memory_in_gbs) or 0),
+        tags.get("pool", ""),
+        elastic=bool({NODE, BUILDER} & tags.keys()),
+    )
+
+
+def _image(found: Any, fits: bool | None) -> FoundImage:
+    return FoundImage(
+        str(found.id),
+        str(found.display_name),
+        str(found.lifecycle_state),
+        fits,
+        str(found.operating_system or ""),
+        str(found.operating_system_version or ""),
+    )
+
+
+def _routes(table: Any) -> tuple[str, ...]:
+    """The kinds of the route targets: the second part of their OCIDs."""
+    return tuple(str(rule.network_entity_id).split(".")[1] for rule in table.route_rules or [])
+
+
+def _rule(rule: Any) -> IngressRule:
+    options = rule.tcp_options or rule.udp_options
+    ports = options.destination_port_range if options else None
+    return IngressRule(str(rule.protocol), str(rule.source), (int(ports.min), int(ports.max)) if ports else None)

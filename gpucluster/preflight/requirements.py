@@ -1,0 +1,153 @@
+"""What a spec requires of the cloud: machines, addresses, and how much of which service limit they use. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpucluster import handover, shapes
+from gpucluster.preflight.facts import Instance, LimitKey
+from gpucluster.spec import ClusterSpec, Image
+from gpucluster.spec.rules.network import BASTION_ADDRESSES, BUILDERS, MOUNT_TARGET_ADDRESSES
+
+CONTROLLER = "controller"
+
+
+@dataclass(frozen=True)
+class MachineGroup:
+    """The controller, or the nodes of a pool.
+
+    Args:
+        name: `controller` or the pool's name.
+        domain: availability domain; empty if the spec names none and those of the region are unknown.
+        count: number of permanent machines; `most` includes elastic ones.
+    """
+
+    name: str
+    shape: str
+    ocpus: float
+    memory_gb: float
+    image: Image
+    domain: str
+    count: int
+    most: int
+    reservation: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Its path in cluster.yml."""
+        return self.name if self.name == CONTROLLER else f"pools.{self.name}"
+
+
+def machines(spec: ClusterSpec, domains: Sequence[str] = ()) -> tuple[MachineGroup, ...]:
+    """The controller and the pools.
+
+    Args:
+        domains: of the region; machines without a domain in the spec are created in the first.
+    """
+    default = spec.cloud.availability_domain or next(iter(domains), "")
+    one = spec.controller
+    found = [MachineGroup(CONTROLLER, one.shape, one.ocpus or 0, one.memory_gb or 0, one.image, default, 1, 1)]
+    for name, pool in spec.pools.items():
+        domain, reserved = pool.availability_domain or default, pool.capacity_reservation_id
+        size = pool.ocpus or 0, pool.memory_gb or 0
+        found.append(MachineGroup(name, pool.shape, *size, pool.image, domain, pool.count, pool.max_count, reserved))
+    return tuple(found)
+
+
+def still_missing(machine: MachineGroup, instances: Iterable[Instance]) -> int:
+    """How many of the permanent machines have yet to be launched."""
+    existing = [
+        one
+        for one in instances
+        if not one.elastic
+        and one.pool == ("" if machine.name == CONTROLLER else machine.name)
+        and (one.shape, one.domain) == (machine.shape, machine.domain)
+    ]
+    return max(machine.count - len(existing), 0)
+
+
+def uses(shape: str, domain: str, ocpus: float, memory_gb: float) -> dict[LimitKey, float]:
+    """How much of each service limit one instance uses; empty for an unknown shape."""
+    known = shapes.catalogue().get(shape)
+    if known is None:
+        return {}
+    found: dict[LimitKey, float] = {
+        ("compute", known.limit_name, domain): known.limit_use(ocpus if known.flex else None)
+    }
+    if known.memory_limit_name:
+        found[("compute", known.memory_limit_name, domain)] = float(memory_gb)
+    return found
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Additional use of a limit: by permanent machines, and with elastic ones. `users`: their paths in cluster.yml."""
+
+    permanent: float
+    most: float
+    users: tuple[str, ...]
+
+
+def demands(machines: Sequence[MachineGroup], instances: Sequence[Instance]) -> Mapping[LimitKey, Demand]:
+    """The additional use of each limit. The limit already counts all existing instances, which are subtracted."""
+    permanent: defaultdict[LimitKey, float] = defaultdict(float)
+    most: defaultdict[LimitKey, float] = defaultdict(float)
+    users: dict[LimitKey, list[str]] = {}
+    for machine in machines:
+        # The limit counts the hosts of a reservation already.
+        if machine.reservation:
+            continue
+        for key, each in uses(machine.shape, machine.domain, machine.ocpus, machine.memory_gb).items():
+            permanent[key] += each * machine.count
+            most[key] += each * machine.most
+            users.setdefault(key, []).append(machine.place)
+    for one in instances:
+        for key, each in uses(one.shape, one.domain, one.ocpus, one.memory_gb).items():
+            permanent[key] -= 0 if one.elastic else each
+            most[key] -= each
+    return {
+        key: Demand(max(permanent[key], 0), max(most[key], permanent[key], 0), tuple(names))
+        for key, names in users.items()
+    }
+
+
+def single_resources(spec: ClusterSpec, domain: str) -> dict[LimitKey, str]:
+    """The resources of which the cluster creates one, by their limit: VCN, bastion, file system, mount target.
+
+    Args:
+        domain: where storage is created; if it is empty, so is the part of the result about storage.
+    """
+    found: dict[LimitKey, str] = {}
+    if spec.network.vcn_id is None:
+        found["vcn", "vcn-count", ""] = "VCN"
+    if spec.network.access == "bastion":
+        found["bastion", "bastion-count", ""] = "bastion"
+    home = spec.storage.home
+    if domain and home.enabled and home.server is None:
+        found["filesystem", "mount-target-count", domain] = "mount target"
+        if home.file_system_id is None:
+            found["filesystem", "file-system-count", domain] = "file system"
+    return found
+
+
+def addresses(spec: ClusterSpec, subnet: str) -> tuple[int, int]:
+    """Highest number of addresses of a subnet (`public` or `private`) in use: (by machines, in total)."""
+    public = spec.network.access == "public"
+    if subnet == "public":
+        return 1, 1
+    home = spec.storage.home
+    nodes = sum(pool.max_count for pool in spec.pools.values()) + (0 if public else 1)
+    storage = MOUNT_TARGET_ADDRESSES if home.enabled and home.server is None else 0
+    builders = BUILDERS if spec.elastic_pools else 0
+    return nodes, nodes + storage + builders + (0 if public else BASTION_ADDRESSES)
+
+
+def host_names(spec: ClusterSpec, subnet: str) -> frozenset[str]:
+    """The host names of the machines in a subnet, without elastic nodes."""
+    controller = frozenset({CONTROLLER})
+    if subnet == "public":
+        return controller
+    nodes = {node for name, pool in spec.pools.items() for node in handover.permanent_names(name, pool)}
+    return frozenset(nodes) | (frozenset() if spec.network.access == "public" else controller)

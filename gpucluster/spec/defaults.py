@@ -1,0 +1,103 @@
+"""Default values of a cluster.yml that depend on other values in it. They are filled in before anything is checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gpucluster.spec.sections.cloud import PROVIDERS, ProviderTraits
+from gpucluster.spec.sections.fields import WORD_PATTERN
+from gpucluster.spec.sections.machines import CONTROLLER_SHAPE
+from gpucluster.spec.sections.users import Users
+
+CONTROLLER_OCPUS = 4
+CONTROLLER_MEMORY_GB = 32
+
+#: Login user of an image, by the name of its operating system in OCI's list of images.
+LOGIN_USERS = {"Oracle Linux": "opc", "Canonical Ubuntu": "ubuntu", "Debian": "debian"}
+
+
+def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """`raw` with the default values that depend on others. Values of a wrong type are left for the checks to find."""
+    spec = dict(raw)
+    cloud, pools, users = spec.get("cloud"), spec.get("pools"), spec.get("users")
+    provider = traits_of(cloud)
+    if isinstance(cloud, dict) and provider is not None and provider.only_region:
+        spec["cloud"] = {"region": provider.only_region, **cloud}
+    controller = spec.get("controller", {})
+    if isinstance(controller, dict):
+        if "shape" not in controller:
+            small = {"shape": CONTROLLER_SHAPE, "ocpus": CONTROLLER_OCPUS, "memory_gb": CONTROLLER_MEMORY_GB}
+            controller = {**small, **controller}
+        spec["controller"] = _with_image(controller, provider)
+    slurm = spec.get("slurm", {})
+    if isinstance(slurm, dict):
+        spec["slurm"] = slurm = {"cluster_name": spec.get("name", ""), **slurm}
+    if isinstance(pools, dict):
+        domain = cloud.get("availability_domain") if isinstance(cloud, dict) else None
+        spec["pools"] = pools = {name: _pool(name, pool, domain, provider) for name, pool in pools.items()}
+        if isinstance(slurm, dict):
+            _agree_on_default(slurm, pools)
+    if isinstance(slurm, dict) and slurm.get("enabled") is False:
+        spec["storage"] = _without_home(spec.get("storage", {}))
+    if isinstance(users, dict) and isinstance(users.get("people"), tuple):
+        group = users.get("group", Users.model_fields["group"].default)
+        spec["users"] = {**users, "people": tuple(_person(person, group) for person in users["people"])}
+    return spec
+
+
+def traits_of(cloud: Any) -> ProviderTraits | None:
+    """The traits of the provider in the section `cloud`; None if it names no known one."""
+    name = cloud.get("provider") if isinstance(cloud, dict) else None
+    return PROVIDERS.get(name) if isinstance(name, str) else None  # type: ignore[call-overload]
+
+
+def _with_image(machine: dict[str, Any], provider: ProviderTraits | None) -> dict[str, Any]:
+    if provider is not None and provider.default_image is not None and "image" not in machine:
+        machine = {**machine, "image": dict(provider.default_image)}
+    image = machine.get("image")
+    if isinstance(image, dict) and "login_user" not in image:
+        system = image.get("operating_system")
+        login_user = LOGIN_USERS.get(system) if isinstance(system, str) else None
+        if login_user:
+            return {**machine, "image": {**image, "login_user": login_user}}
+    return machine
+
+
+def _pool(name: Any, pool: Any, domain: Any, provider: ProviderTraits | None) -> Any:
+    if not isinstance(pool, dict):
+        return pool
+    # A fault in another key is reported there, and must not be reported again here.
+    filled = {"max_count": pool.get("count", 0), "partition": name}
+    if isinstance(domain, str) and re.fullmatch(WORD_PATTERN, domain):
+        filled["availability_domain"] = domain
+    return _with_image({**filled, **pool}, provider)
+
+
+def _without_home(storage: Any) -> Any:
+    """A cluster without a scheduler has no shared home, unless the file enables it."""
+    if not isinstance(storage, dict) or not isinstance(storage.get("home", {}), dict):
+        return storage
+    return {**storage, "home": {"enabled": False, **storage.get("home", {})}}
+
+
+def _person(person: Any, group: Any) -> Any:
+    if not isinstance(person, dict) or "name" not in person:
+        return person
+    # A fault in users.group is reported there.
+    primary = {"group": group} if isinstance(group, str) else {}
+    return {"full_name": person["name"], **primary, **person}
+
+
+def _agree_on_default(slurm: dict[str, Any], pools: dict[str, Any]) -> None:
+    """Make slurm.default_partition and the pools' `default` agree, whichever of the two the file sets."""
+    whole = {name: pool for name, pool in pools.items() if isinstance(pool, dict)}
+    chosen = [name for name, pool in whole.items() if pool.get("default") is True]
+    if "default_partition" not in slurm:
+        first = (chosen or list(pools) or [""])[0]
+        slurm["default_partition"] = whole[first].get("partition", first) if first in whole else first
+    partition = slurm["default_partition"]
+    members = [name for name, pool in whole.items() if pool.get("partition") == partition]
+    if not chosen and members:
+        pools[members[0]] = {**pools[members[0]], "default": True}

@@ -1,0 +1,67 @@
+"""Rules between the keys of a cluster.yml: one module for each part of the file.
+
+A rule sees valid values only, so that one fault is reported once and hides no other. Each module has `check`, which
+adds the faults that it finds, and `RULES`, the same rules as text for the reference page. images.py and nodes.py belong
+to machines.py and pools.py: the rules of images and of single nodes. Imports: `spec.messages`, `spec.model` and what is
+below them, `shapes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from gpucluster.spec.rules import (
+    cloud,
+    containers,
+    elastic,
+    existing_network,
+    machines,
+    network,
+    pools,
+    slurm,
+    software,
+    ssh,
+    state,
+    storage,
+    tags,
+    users,
+)
+from gpucluster.spec.rules.context import RuleContext
+
+
+class _Rules(Protocol):
+    @property
+    def RULES(self) -> tuple[str, ...]: ...  # noqa: N802
+
+    def check(self, context: RuleContext) -> None: ...
+
+
+_MODULES: tuple[_Rules, ...] = (
+    cloud,
+    tags,
+    network,
+    existing_network,
+    ssh,
+    machines,
+    pools,
+    elastic,
+    storage,
+    state,
+    users,
+    slurm,
+    containers,
+    software,
+)
+
+
+def check(context: RuleContext) -> None:
+    """Add every fault; afterwards `context` has the content of the files that cluster.yml names."""
+    for module in _MODULES:
+        module.check(context)
+
+
+def documentation() -> Iterator[str]:
+    """Every rule as one entry of a Markdown list, without its bullet."""
+    for module in _MODULES:
+        yield from module.RULES

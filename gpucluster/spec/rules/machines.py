@@ -1,0 +1,55 @@
+"""Rules of the controller, and of what it has in common with pools: shape, size and image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpucluster import shapes
+from gpucluster.spec.document import Path
+from gpucluster.spec.messages import shown
+from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.rules.images import check_image
+
+RULES = (
+    "A flexible shape (`...Flex`) needs `ocpus` and `memory_gb`, any other refuses them.",
+    "`image` is named in one way: `operating_system` and `version`; `name`, with `operating_system` or `login_user`; "
+    "`listing` and `login_user`; or `ocid` and `login_user`.",
+)
+
+
+def check(context: RuleContext) -> None:
+    """Add every fault of `controller`."""
+    check_machine(context, ("controller",), context.section("controller"))
+
+
+def check_machine(context: RuleContext, path: Path, machine: Mapping[str, Any]) -> None:
+    """Add every fault of shape, size and image of the controller or a pool."""
+    check_image(context, (*path, "image"), machine)
+    name = machine.get("shape")
+    if not isinstance(name, str):
+        return
+    shape = shapes.catalogue().get(name)
+    if shape is None:
+        context.fault((*path, "shape"), f"unknown shape {shown(name)}", shapes.hint_for_unknown(name))
+    elif shape.flex_limits is None:
+        for key in ("ocpus", "memory_gb"):
+            if machine.get(key) is not None:
+                message = f"{name} has a fixed size; only flexible shapes have {key}"
+                context.fault((*path, key), message, "Delete the line", key=True)
+    else:
+        _check_size(context, path, machine, name, shape.flex_limits)
+
+
+def _check_size(context: RuleContext, path: Path, machine: Mapping[str, Any], name: str, limits: shapes.Flex) -> None:
+    ocpus, memory = machine.get("ocpus"), machine.get("memory_gb")
+    for key, example in (("ocpus", 4), ("memory_gb", 32)):
+        if key in machine and machine[key] is None:
+            context.fault((*path, key), f"is missing: {name} is a flexible shape", f"Add `{key}: {example}`")
+    if isinstance(ocpus, int) and ocpus > limits.ocpus_max:
+        context.fault((*path, "ocpus"), f"{name} has at most {limits.ocpus_max} OCPUs; got {ocpus}")
+    elif isinstance(ocpus, int) and isinstance(memory, int):
+        most = min(limits.memory_gb_max, ocpus * limits.memory_gb_per_ocpu_max)
+        if not ocpus <= memory <= most:
+            message = f"{name} with {ocpus} OCPUs has {ocpus} to {most} GB; got {memory}"
+            context.fault((*path, "memory_gb"), message)

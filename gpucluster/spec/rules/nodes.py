@@ -1,0 +1,106 @@
+"""Rules of the nodes of a pool: how many there are, their names, RDMA and firmware settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import count as numbers
+from itertools import islice
+from typing import Any
+
+from gpucluster import shapes
+from gpucluster.spec.document import Path
+from gpucluster.spec.messages import shown
+from gpucluster.spec.rules.context import RuleContext
+
+#: How many names a hint shows.
+_NAMES_SHOWN = 4
+
+
+def check_nodes(context: RuleContext, name: str, pool: Mapping[str, Any]) -> None:
+    """Add every fault of the nodes of the pool `name`."""
+    path: Path = ("pools", name)
+    _check_counts(context, path, pool)
+    _check_removed_nodes(context, name, pool)
+    shape = _shape(pool)
+    if shape is not None:
+        _check_rdma(context, path, pool, shape)
+        _check_platform(context, (*path, "platform"), pool.get("platform"), shape)
+
+
+def has_rdma(pool: Any) -> bool:
+    """Whether the nodes of a pool are in an RDMA network; False where its shape is invalid."""
+    shape = _shape(pool) if isinstance(pool, dict) else None
+    return shape is not None and shape.rdma and pool.get("rdma") is not False
+
+
+def rdma_interfaces(shape: str) -> tuple[str, ...]:
+    """The network interfaces of the RDMA devices of a known shape; empty if their names are not known."""
+    return shapes.get(shape).rdma_interfaces
+
+
+def _shape(pool: Mapping[str, Any]) -> shapes.Shape | None:
+    name = pool.get("shape")
+    return shapes.catalogue().get(name) if isinstance(name, str) else None
+
+
+def _check_counts(context: RuleContext, path: Path, pool: Mapping[str, Any]) -> None:
+    count, most = pool.get("count"), pool.get("max_count")
+    if not isinstance(count, int) or not isinstance(most, int):
+        return
+    if most < count:
+        context.fault((*path, "max_count"), f"is below count: {most} < {count}", f"Write at least {count}")
+    elif most == 0:
+        context.fault((*path, "count"), "the pool has no nodes", "Set count, or max_count for elastic nodes")
+
+
+def _check_removed_nodes(context: RuleContext, name: str, pool: Mapping[str, Any]) -> None:
+    removed = pool.get("removed_nodes")
+    if not isinstance(removed, tuple):
+        return
+    first: dict[str, int] = {}
+    for index, node in enumerate(removed):
+        path: Path = ("pools", name, "removed_nodes", index)
+        if not isinstance(node, str):
+            continue
+        if not re.fullmatch(rf"{re.escape(name)}-[1-9][0-9]{{0,5}}", node):
+            message = f"is not a permanent node of the pool {name}: {shown(node)}"
+            context.fault(path, message, _names_hint(name, pool, removed))
+        elif node in first:
+            context.fault(path, f"appears twice: {shown(node)}", "Keep one")
+        first.setdefault(node, index)
+
+
+def _names_hint(name: str, pool: Mapping[str, Any], removed: tuple[Any, ...]) -> str:
+    count = pool.get("count")
+    if not isinstance(count, int) or count < 1:
+        return f"Their names are {name}-1, {name}-2 and so on"
+    named = (f"{name}-{number}" for number in numbers(1))
+    present = list(islice((node for node in named if node not in removed), min(count, _NAMES_SHOWN)))
+    more = f" and {count - _NAMES_SHOWN} more" if count > _NAMES_SHOWN else ""
+    return f"The pool has {', '.join(present)}{more}"
+
+
+def _check_rdma(context: RuleContext, path: Path, pool: Mapping[str, Any], shape: shapes.Shape) -> None:
+    desired, addressing = pool.get("rdma"), (*path, "rdma_addressing")
+    if desired is True and not shape.rdma:
+        context.fault((*path, "rdma"), f"{shape.name} has no RDMA", "Delete the line, or use a shape with RDMA")
+    if pool.get("rdma_addressing") != "cloud-init":
+        return
+    if not shape.rdma or desired is False:
+        why = "with rdma false" if shape.rdma else f"for {shape.name}, which has no RDMA"
+        context.fault(addressing, f"has no meaning {why}", "Delete the line", key=True)
+    elif not rdma_interfaces(shape.name):
+        message = f"the names of the RDMA interfaces of {shape.name} are not known"
+        context.fault(addressing, message, "Write plugin, and use an image with the Oracle Cloud Agent")
+
+
+def _check_platform(context: RuleContext, path: Path, platform: Any, shape: shapes.Shape) -> None:
+    if not isinstance(platform, dict):
+        return
+    given = [key for key, value in platform.items() if value is not None]
+    if given and shape.platform_config_type is None:
+        message = f"{shape.name} has no firmware settings; only bare metal has"
+        context.fault((*path, given[0]), message, "Delete the line", key=True)
+    elif platform.get("smt") is True and shape.threads_per_core == 1:
+        context.fault((*path, "smt"), f"{shape.name} has one thread per core", "Delete the line")

@@ -1,0 +1,65 @@
+"""Rules of `ssh`: the operator's key pair."""
+
+from __future__ import annotations
+
+from gpucluster.spec import keys
+from gpucluster.spec.document import Path
+from gpucluster.spec.messages import shown
+from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.sections import fields
+from gpucluster.text import count
+
+RULES = (
+    "Public keys are Ed25519, ECDSA (also on hardware tokens) or RSA of 2048 bits and more. A private key is refused.",
+)
+
+
+def check(context: RuleContext) -> None:
+    """Add every fault of `ssh`; the public key file is read."""
+    ssh, provider = context.section("ssh"), context.provider
+    public, private = ssh.get("public_key_file"), ssh.get("private_key_file")
+    path: Path = ("ssh", "public_key_file")
+    if "public_key_file" not in ssh:
+        return
+    if public is None:
+        if provider is not None and not provider.generates_keys:
+            hint = "Add `public_key_file: ~/.ssh/id_ed25519.pub` under `ssh:`"
+            context.fault(path, f"is missing: provider {context.provider_name} needs it", hint)
+        if private is not None:
+            hint = "Name the public key, too, or delete the line; then gpucluster generates a key pair"
+            context.fault(("ssh", "private_key_file"), "a private key without a public one", hint)
+        return
+    found = read_key_file(context, path, public)
+    if len(found) > 1:
+        message = f"{public} contains {count(len(found), 'key')}; the operator has one"
+        context.fault(path, message, "Name the .pub file of one key pair")
+    if found and private is None and not public.endswith(".pub"):
+        hint = "Add `private_key_file:` under `ssh:`"
+        context.fault(path, f"the name of the private key does not follow from {shown(public)}", hint)
+    if private is not None:
+        _check_private_key(context, private)
+
+
+def read_key_file(context: RuleContext, path: Path, name: str) -> tuple[str, ...]:
+    """The public keys in the file `name`, which the value at `path` names; empty, with a fault, if it is wrong."""
+    try:
+        found = keys.read(fields.located(name, context.directory))
+    except keys.BadKey as bad:
+        context.fault(path, bad.message, bad.hint)
+        return ()
+    except RuntimeError:
+        context.fault(path, f"there is no user with the home directory in {shown(name)}")
+        return ()
+    context.public_keys[name] = found
+    return found
+
+
+def _check_private_key(context: RuleContext, name: str) -> None:
+    path: Path = ("ssh", "private_key_file")
+    try:
+        file = fields.located(name, context.directory)
+        is_file = file.is_file()
+    except (RuntimeError, OSError):
+        is_file = False
+    if not is_file:
+        context.fault(path, f"there is no file {name}", "Create a key pair: ssh-keygen -t ed25519")

@@ -1,0 +1,133 @@
+"""Sections `cloud` and `iam`: where the cluster is created, and the controller's permissions in OCI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from pydantic import Field
+
+from gpucluster.spec.sections.fields import (
+    COMPARTMENT_PATTERN,
+    DOMAIN_PATTERN,
+    REGION_PATTERN,
+    WORD_PATTERN,
+    Part,
+    TagValue,
+)
+
+ProviderName = Literal["local", "oci"]
+
+#: OCI allows 10 free-form and 64 defined tags on a resource; gpucluster sets up to five free-form ones itself.
+FREEFORM_TAGS = 5
+DEFINED_TAGS = 64
+
+
+@dataclass(frozen=True)
+class ProviderTraits:
+    """What differs between the providers in a cluster.yml. Nothing in `spec` asks for a provider by its name.
+
+    Args:
+        title: first line of a new cluster.yml.
+        only_region: the one region that it has; empty where the file must name one.
+        default_image: image of a machine that names none; None where every machine must name one.
+        needs_compartment: the file must name a compartment.
+        uses_profile: credentials come from a profile of the operator's OCI configuration file.
+        generates_keys: gpucluster may generate key pairs, for the operator and for users.
+        hardware_emulated: machines have less hardware than their shape says.
+    """
+
+    title: str
+    only_region: str = ""
+    default_image: Mapping[str, str] | None = None
+    needs_compartment: bool = False
+    uses_profile: bool = False
+    generates_keys: bool = False
+    hardware_emulated: bool = False
+
+
+LOCAL_IMAGE: Mapping[str, str] = MappingProxyType({"operating_system": "Debian", "version": "13"})
+
+PROVIDERS: Mapping[ProviderName, ProviderTraits] = MappingProxyType(
+    {
+        "local": ProviderTraits(
+            title="A cluster on this machine.",
+            only_region="local-1",
+            default_image=LOCAL_IMAGE,
+            generates_keys=True,
+            hardware_emulated=True,
+        ),
+        "oci": ProviderTraits(
+            title="A cluster on Oracle Cloud Infrastructure.",
+            needs_compartment=True,
+            uses_profile=True,
+        ),
+    }
+)
+
+
+class Cloud(Part):
+    """The cloud, and where in it the cluster is created."""
+
+    provider: ProviderName = Field(
+        description="`local`: containers on this machine. `oci`: Oracle Cloud Infrastructure.", examples=["local"]
+    )
+    region: str = Field(
+        default="",
+        pattern=REGION_PATTERN,
+        description="Region. Required with provider oci; the local cloud has one region, `local-1`.",
+        examples=["us-ashburn-1"],
+    )
+    compartment_id: str | None = Field(
+        default=None,
+        pattern=COMPARTMENT_PATTERN,
+        description="OCID of the compartment in which everything is created. Required with provider oci; the local "
+        "cloud has a compartment of its own.",
+        examples=["ocid1.compartment.oc1..exampleuniqueid"],
+    )
+    availability_domain: str | None = Field(
+        default=None,
+        pattern=WORD_PATTERN,
+        description="Availability domain, such as `Uocm:US-ASHBURN-AD-1`. `null`: the first of the region.",
+    )
+    profile: str = Field(
+        default="DEFAULT",
+        pattern=WORD_PATTERN,
+        description="Profile in the operator's OCI configuration file. Provider oci only.",
+    )
+    freeform_tags: dict[str, TagValue] = Field(
+        default_factory=dict,
+        max_length=FREEFORM_TAGS,
+        description="Free-form tags of everything that is created, in addition to those that gpucluster sets itself.",
+        examples=[{"team": "vision"}],
+    )
+    defined_tags: dict[str, TagValue] = Field(
+        default_factory=dict,
+        max_length=DEFINED_TAGS,
+        description="Defined tags of everything that is created: `Namespace.Key` and a value. Namespace and key must "
+        "exist in the tenancy.",
+        examples=[{"Operations.CostCenter": "42"}],
+    )
+
+    @property
+    def traits(self) -> ProviderTraits:
+        """What is particular to the provider."""
+        return PROVIDERS[self.provider]
+
+
+class Iam(Part):
+    """Permissions of the controller in OCI. They are only needed where a pool is elastic."""
+
+    create: bool = Field(
+        default=True,
+        description="Whether the dynamic group and its policies are created. `false`: an administrator creates what "
+        "`gpucluster policies` prints.",
+    )
+    identity_domain: str | None = Field(
+        default=None,
+        pattern=DOMAIN_PATTERN,
+        description="Identity domain of the dynamic group. `null`: the default domain.",
+        examples=["Default"],
+    )

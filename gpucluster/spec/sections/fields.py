@@ -1,0 +1,79 @@
+"""Types of single values in a cluster.yml, with their patterns and bounds, and the base class of all sections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,13}[a-z0-9])?$"
+POOL_NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$"
+USER_NAME_PATTERN = r"^[a-z_][a-z0-9_-]{0,31}$"
+PATH_PATTERN = r"^(/[A-Za-z0-9._-]+)+$"
+REGION_PATTERN = r"^[a-z]+(-[a-z0-9]+)*-[0-9]+$"
+_OCID_REST = r"\.[a-z0-9-]+\.[a-z0-9_-]*\.[A-Za-z0-9]+$"
+COMPARTMENT_PATTERN = r"^ocid1\.(compartment|tenancy)" + _OCID_REST
+IMAGE_PATTERN = r"^ocid1\.image" + _OCID_REST
+VCN_PATTERN = r"^ocid1\.vcn" + _OCID_REST
+SUBNET_PATTERN = r"^ocid1\.subnet" + _OCID_REST
+FILE_SYSTEM_PATTERN = r"^ocid1\.filesystem" + _OCID_REST
+LISTING_PATTERN = r"^ocid1\.appcataloglisting" + _OCID_REST
+RESERVATION_PATTERN = r"^ocid1\.capacityreservation" + _OCID_REST
+SLURM_CLUSTER_PATTERN = r"^[a-z][a-z0-9_-]{0,39}$"
+TIMEZONE_PATTERN = r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$"
+TITLE_PATTERN = r"^\S(.*\S)?$"
+DOMAIN_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+PYTHON_PATTERN = r"^3\.(1[1-9]|[2-9][0-9])$"
+WORD_PATTERN = r"^[^\s]+$"
+VERSION_PATTERN = r"^[0-9][0-9A-Za-z.+~-]{0,39}$"
+BRANCH_PATTERN = r"^[0-9]{3}$"
+SHA256_PATTERN = r"^[0-9a-f]{64}$"
+IMAGE_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._/:@#-]*$"
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+UserName = Annotated[str, Field(pattern=USER_NAME_PATTERN)]
+AbsolutePath = Annotated[str, Field(pattern=PATH_PATTERN, max_length=255)]
+Cidr = Annotated[str, Field(pattern=WORD_PATTERN)]
+Address = Annotated[str, Field(pattern=WORD_PATTERN)]
+SubnetId = Annotated[str, Field(pattern=SUBNET_PATTERN)]
+TagValue = Annotated[str, Field(max_length=256)]
+ImageName = Annotated[str, Field(pattern=IMAGE_NAME_PATTERN, max_length=512)]
+Version = Annotated[str, Field(pattern=VERSION_PATTERN)]
+Sha256 = Annotated[str, Field(pattern=SHA256_PATTERN)]
+FileName = Annotated[str, Field(min_length=1, max_length=4096)]
+Count = Annotated[int, Field(ge=0, le=10_000)]
+Gigabytes = Annotated[int, Field(ge=50, le=32768)]
+VolumeUnits = Annotated[int, Field(ge=10, le=120)]
+Number = Annotated[int, Field(ge=1, le=1_000_000)]
+Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
+Price = Annotated[float, Field(gt=0, le=1_000_000_000)]
+# Lower ids belong to accounts of the system, of its packages, and to the login user of the image.
+Id = Annotated[int, Field(ge=2000, le=2_000_000_000)]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What is not in the file itself: its path, and the content of files that it names (public keys, prices)."""
+
+    file: Path
+    directory: Path
+    public_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    prices: Mapping[str, float] = field(default_factory=dict)
+
+
+class Part(BaseModel):
+    """Base class of every section: unknown keys are refused, values are not converted, instances are immutable."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, str_strip_whitespace=False)
+
+
+def located(name: str, directory: Path) -> Path:
+    """The path that the file name `name` means in a cluster.yml in `directory`.
+
+    Raises:
+        RuntimeError: `~user` names a user that does not exist.
+    """
+    return directory / Path(name).expanduser()

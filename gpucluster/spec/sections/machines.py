@@ -1,0 +1,209 @@
+"""Sections `controller` and `pools`: the machines and their images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, cast
+
+from pydantic import Field
+
+from gpucluster import shapes
+from gpucluster.spec.sections.fields import (
+    IMAGE_PATTERN,
+    POOL_NAME_PATTERN,
+    RESERVATION_PATTERN,
+    TITLE_PATTERN,
+    WORD_PATTERN,
+    Count,
+    Gigabytes,
+    Number,
+    Part,
+    UserName,
+    VolumeUnits,
+)
+
+CONTROLLER_SHAPE = "VM.Standard.E5.Flex"
+
+PoolKind = Literal["cluster_network", "compute_cluster", "instances"]
+
+
+class Image(Part):
+    """An image, given in one of four ways: operating system and version, display name, marketplace listing, or OCID."""
+
+    operating_system: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        description="Operating system, as OCI's list of images names it: `Oracle Linux`, `Canonical Ubuntu`, `Debian`. "
+        "With `version`: its newest platform image that is compatible with the shape.",
+        examples=["Canonical Ubuntu"],
+    )
+    version: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        description='Version of the operating system, in quotes: `"24.04"`.',
+        examples=["24.04"],
+    )
+    name: str | None = Field(
+        default=None,
+        pattern=TITLE_PATTERN,
+        max_length=255,
+        description="Exact display name of a platform image.",
+        examples=["Oracle-Linux-8.10-Gen2-GPU-2025.02.28-0"],
+    )
+    listing: str | None = Field(
+        default=None,
+        pattern=TITLE_PATTERN,
+        max_length=255,
+        description="Display name or OCID of a listing of partner images in the marketplace. gpucluster accepts its "
+        "terms and subscribes to it.",
+        examples=["Oracle Linux - GPU Cluster Networking Image"],
+    )
+    listing_version: str | None = Field(
+        default=None,
+        pattern=TITLE_PATTERN,
+        max_length=255,
+        description="Version of the listing. `null`: the newest.",
+    )
+    ocid: str | None = Field(
+        default=None,
+        pattern=IMAGE_PATTERN,
+        description="OCID of an image, such as a custom image.",
+        examples=["ocid1.image.oc1.iad.exampleuniqueid"],
+    )
+    make_compatible: bool = Field(
+        default=False,
+        description="Whether the shape is added to the compatible shapes of the image `ocid`. Custom images only.",
+    )
+    login_user: UserName = Field(
+        default="",
+        description="User of the image that ssh logs in as. Default by operating system: `opc`, `ubuntu`, `debian`. "
+        "Required where `operating_system` is not set.",
+        examples=["opc"],
+    )
+
+
+class Platform(Part):
+    """Firmware settings of a bare metal machine. Settings that are `null` are not sent."""
+
+    numa_nodes_per_socket: Literal["NPS0", "NPS1", "NPS2", "NPS4"] | None = Field(
+        default=None,
+        description="NUMA nodes per socket (NPS0: one for all sockets). `null`: the default of the shape.",
+    )
+    smt: bool | None = Field(
+        default=None,
+        description="Simultaneous multithreading: two threads per core. `null`: the default of the shape.",
+    )
+
+
+class Machine(Part):
+    """Keys that the controller and the nodes of a pool have in common."""
+
+    shape: str
+    ocpus: Number | None = Field(
+        default=None, description="Cores. Required for flexible shapes, refused for others.", examples=[4]
+    )
+    memory_gb: Number | None = Field(
+        default=None, description="Memory in GB. Required for flexible shapes, refused for others.", examples=[32]
+    )
+    boot_volume_gb: Gigabytes = Field(default=256, description="Size of the boot volume in GB.")
+    boot_volume_vpus_per_gb: VolumeUnits = Field(
+        default=10,
+        multiple_of=10,
+        description="Volume performance units per GB of the boot volume: 10 balanced, 20 higher, 30 to 120 ultra high.",
+    )
+    # Never None in a loaded spec: with_defaults() fills it in, or the rules refuse the file.
+    image: Image = Field(
+        default_factory=cast("Callable[[], Image]", lambda: None),
+        description="Image. Required with provider oci; Debian 13 with provider local.",
+    )
+
+
+class Controller(Machine):
+    """The machine that always exists: Slurm's controller, LDAP server and login host."""
+
+    shape: str = Field(default=CONTROLLER_SHAPE, description="Shape.", examples=[CONTROLLER_SHAPE])
+
+
+class Pool(Machine):
+    """Nodes of one shape, in one Slurm partition."""
+
+    shape: str = Field(description="Shape of every node.", examples=["BM.GPU4.8"])
+    count: Count = Field(default=0, description="Number of permanent nodes.", examples=[2])
+    max_count: Count = Field(
+        default=0,
+        description="Highest number of nodes; those above `count` exist while jobs need them. Default: `count`.",
+    )
+    idle_timeout: Number = Field(
+        default=600, description="Seconds without a job after which an elastic node is removed."
+    )
+    partition: str = Field(
+        default="",
+        pattern=POOL_NAME_PATTERN,
+        description="Slurm partition of its nodes; pools may share one. Default: the pool's name.",
+        examples=["gpu"],
+    )
+    availability_domain: str | None = Field(
+        default=None,
+        pattern=WORD_PATTERN,
+        description="Availability domain of its nodes. `null`: that of the cluster.",
+        examples=["Uocm:US-ASHBURN-AD-2"],
+    )
+    default: bool = Field(
+        default=False, description="Whether jobs that name no partition run here. Default: the first pool."
+    )
+    rdma: bool | None = Field(
+        default=None,
+        description="Whether its nodes are in an RDMA network. `null`: if the shape has RDMA; `false`: no.",
+    )
+    rdma_addressing: Literal["plugin", "cloud-init"] = Field(
+        default="plugin",
+        description="What assigns addresses to RDMA interfaces. `plugin`: the Oracle Cloud Agent of the image. "
+        "`cloud-init`: fixed addresses of `network.rdma_cidr`, for images without that plugin.",
+    )
+    platform: Platform = Field(default_factory=Platform, description="Firmware settings. Bare metal only.")
+    capacity_reservation_id: str | None = Field(
+        default=None,
+        pattern=RESERVATION_PATTERN,
+        description="OCID of a capacity reservation from which the nodes are launched.",
+        examples=["ocid1.capacityreservation.oc1.iad.exampleuniqueid"],
+    )
+    removed_nodes: tuple[str, ...] = Field(
+        default=(),
+        max_length=10_000,
+        description="Names of permanent nodes that must not exist, such as `compute-2`: the pool's `count` nodes have "
+        "the first names that are not listed here.",
+        examples=[["compute-2"]],
+    )
+
+    @property
+    def uses_rdma(self) -> bool:
+        """Whether its nodes are in an RDMA network."""
+        return self.hardware.rdma and self.rdma is not False
+
+    @property
+    def hardware(self) -> shapes.Shape:
+        """The shape's facts."""
+        return shapes.get(self.shape)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether some of its nodes exist only while jobs need them."""
+        return self.max_count > self.count
+
+    @property
+    def elastic_count(self) -> int:
+        """Highest number of its elastic nodes."""
+        return max(self.max_count - self.count, 0)
+
+    @property
+    def kind(self) -> PoolKind:
+        """The OCI resource that contains its nodes.
+
+        Members of a compute cluster are launched one by one, so elastic RDMA pools need one (also while they are
+        empty); a cluster network is for pools with permanent nodes only. Without RDMA neither is needed.
+        """
+        if not self.uses_rdma:
+            return "instances"
+        return "cluster_network" if self.count and not self.elastic else "compute_cluster"

@@ -1,0 +1,104 @@
+"""Sections `slurm` and `autoscaler`: the scheduler, and the limits of elastic nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, PrivateAttr
+
+from gpucluster.spec.sections.fields import (
+    SLURM_CLUSTER_PATTERN,
+    FileName,
+    Number,
+    Part,
+    Price,
+    Resolved,
+    Seconds,
+)
+
+#: The keys of `autoscaler.times`. The autoscaler owns their defaults (policy.Times); a test compares the names.
+TIME_NAMES = frozenset(
+    {
+        "tick",
+        "busy_tick",
+        "listing_lag",
+        "orphan_grace",
+        "launch_deadline",
+        "join_deadline",
+        "gang_retry_window",
+        "retry_pause",
+        "backoff",
+        "backoff_limit",
+        "cool_down",
+        "cool_down_limit",
+        "limit_cool_down",
+        "unbacked_after",
+        "silent_grace",
+        "drain_ahead",
+    }
+)
+
+
+class Slurm(Part):
+    """The scheduler."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Whether Slurm is installed. `false`: nodes with a container runtime, a list of hosts and ssh "
+        "between them; no accounting, and no shared home or directory (LDAP) unless `storage.home.enabled` is true.",
+    )
+    cluster_name: str = Field(
+        default="", pattern=SLURM_CLUSTER_PATTERN, description="Name of the cluster in Slurm. Default: `name`."
+    )
+    accounting: bool = Field(default=True, description="Whether finished jobs are recorded (slurmdbd).")
+    default_partition: str = Field(
+        default="",
+        description="Partition of jobs that name none. Default: that of the pool with `default: true`, or the first.",
+    )
+    extra_config: dict[str, Any] = Field(
+        default_factory=dict,
+        max_length=100,
+        description="Additional lines of slurm.conf: key and value. Keys that gpucluster sets itself are refused.",
+        examples=[{"SchedulerParameters": "bf_interval=30"}],
+    )
+
+
+class Autoscaler(Part):
+    """Limits of elastic nodes over all pools, and timings of the autoscaler."""
+
+    max_nodes: Number | None = Field(
+        default=None,
+        description="Highest number of elastic nodes at the same time. `null`: what the pools allow.",
+        examples=[16],
+    )
+    max_launches_per_hour: Number = Field(
+        default=500,
+        description="Highest number of launches per hour; further ones wait. It limits the cost of a fault.",
+    )
+    max_cost_per_hour: Price | None = Field(
+        default=None,
+        description="Highest cost of elastic nodes per hour, in the currency of the price file. `null`: no limit.",
+        examples=[250.0],
+    )
+    prices_file: FileName | None = Field(
+        default=None,
+        description="YAML file with the hourly price of each shape, such as `BM.GPU4.8: 24.4`; relative to this file.",
+        examples=["prices.yml"],
+    )
+    times: dict[str, Seconds] = Field(
+        default_factory=dict,
+        description="Timings in seconds, for experts: " + ", ".join(f"`{name}`" for name in sorted(TIME_NAMES)) + ".",
+        examples=[{"cool_down": 120}],
+    )
+    _prices: Mapping[str, float] = PrivateAttr(default_factory=dict)
+
+    def model_post_init(self, context: Any) -> None:
+        """Take the prices from the validation context."""
+        if isinstance(context, Resolved):
+            self._prices = dict(context.prices)
+
+    @property
+    def prices(self) -> Mapping[str, float]:
+        """The price per hour of each shape; empty without a price file."""
+        return self._prices

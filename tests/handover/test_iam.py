@@ -1,0 +1,279 @@
+"""The permissions that a cluster needs: the least that is sufficient, depending on its spec."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from gpucluster.handover import iam
+from gpucluster.handover.iam import Policies
+from gpucluster.localcloud.auth.policies import matching_rule, statement, tables
+from gpucluster.oci import permissions
+from gpucluster.spec import ClusterSpec, loads
+
+HERE = "ocid1.compartment.oc1..hpc"
+NETWORK = "ocid1.compartment.oc1..network"
+CONTROLLER = "ocid1.instance.oc1.iad.controller"
+RESERVATION = "ocid1.capacityreservation.oc1.iad.one"
+
+BASE: dict[str, Any] = {
+    "version": 1,
+    "name": "demo",
+    "cloud": {"provider": "local"},
+    "network": {
+        "vcn_cidr": "10.93.0.0/16",
+        "public_subnet_cidr": "10.93.0.0/24",
+        "private_subnet_cidr": "10.93.1.0/24",
+        "ssh_allowed_cidrs": ["127.0.0.0/8"],
+    },
+    "pools": {"gpu": {"shape": "BM.GPU4.8", "max_count": 4}},
+}
+
+
+def _spec(**changes: Any) -> ClusterSpec:
+    """BASE with sections changed key by key; None takes a key away."""
+    import yaml
+
+    spec = dict(BASE)
+    for section, change in changes.items():
+        known = spec.get(section) if section != "pools" else None
+        merged = {**known, **change} if isinstance(known, dict) else change
+        spec[section] = {key: value for key, value in merged.items() if value is not None}
+    return loads(yaml.safe_dump(spec))
+
+
+def _policies(spec: ClusterSpec, **more: Any) -> Policies:
+    return iam.policies(spec, **{"compartment_id": HERE, "controller_id": CONTROLLER, **more})
+
+
+def _rights(statements: tuple[iam.Statement, ...]) -> list[str]:
+    return [one.text.partition(" to ")[2].partition(" in ")[0] for one in statements]
+
+
+def test_the_rights_of_an_elastic_rdma_pool() -> None:
+    wanted = _policies(_spec())
+    assert _rights(wanted.controller) == [
+        "manage instances", "read instance-configurations", "manage instance-configurations", "read instance-images",
+        "use vnics", "inspect vnic-attachments", "use subnets", "use volumes", "manage volume-attachments",
+        "inspect work-requests", "manage console-histories", "use compute-clusters",
+    ]  # fmt: skip
+    assert wanted.controller_tenancy == ()
+    assert wanted.dynamic_group == "gpucluster-demo"
+    assert wanted.matching_rule == f"instance.id = '{CONTROLLER}'"
+    assert all(one.text.startswith("Allow dynamic-group gpucluster-demo to ") for one in wanted.controller)
+    assert all(f" in compartment id {HERE}" in one.text for one in wanted.controller)
+
+
+@pytest.mark.parametrize(
+    ("changes", "right", "tenancy"),
+    [
+        ({"pools": {"gpu": {"shape": "BM.GPU4.8", "max_count": 4}}}, "use compute-clusters", False),
+        (
+            {"pools": {"gpu": {"shape": "BM.GPU4.8", "max_count": 4, "capacity_reservation_id": RESERVATION}}},
+            "use compute-capacity-reservations",
+            False,
+        ),
+        (
+            {
+                "pools": {
+                    "gpu": {
+                        "shape": "BM.GPU4.8",
+                        "max_count": 4,
+                        "image": {"listing": "Oracle Linux GPU", "login_user": "opc"},
+                    }
+                }
+            },
+            "read app-catalog-listing",
+            True,
+        ),
+        ({"cloud": {"defined_tags": {"Finance.CostCenter": "gpu"}}}, "use tag-namespaces", True),
+    ],
+)
+def test_a_feature_has_its_right_and_no_other_spec_has_it(changes: dict[str, Any], right: str, tenancy: bool) -> None:
+    wanted = _policies(_spec(**changes))
+    assert (right in _rights(wanted.controller)) is not tenancy
+    assert (right in _rights(wanted.controller_tenancy)) is tenancy
+    plain = _policies(
+        _spec(pools={"cpu": {"shape": "VM.Standard.E5.Flex", "ocpus": 4, "memory_gb": 32, "max_count": 2}})
+    )
+    assert right not in _rights(plain.controller) + _rights(plain.controller_tenancy)
+
+
+def test_a_cluster_without_elastic_pools_has_no_dynamic_group() -> None:
+    wanted = _policies(_spec(pools={"gpu": {"shape": "BM.GPU4.8", "count": 2}}))
+    assert (wanted.controller, wanted.controller_tenancy, wanted.created) == ((), (), False)
+    assert iam.tfvars(wanted) is None
+    assert "manage dynamic-groups" not in _rights(wanted.operator_tenancy)
+    assert "the controller needs no permissions" in iam.text(wanted)
+
+
+def test_what_terraform_is_given() -> None:
+    wanted = _policies(_spec(cloud={"defined_tags": {"Finance.CostCenter": "a", "Ops.Owner": "b"}}))
+    made = iam.tfvars(wanted)
+    assert made is not None
+    assert set(made) == {"dynamic_group", "description", "compartment_statements", "tenancy_statements"}
+    assert made["dynamic_group"] == "gpucluster-demo"
+    assert made["tenancy_statements"] == [
+        "Allow dynamic-group gpucluster-demo to use tag-namespaces in tenancy where any "
+        "{target.tag-namespace.name = 'Finance', target.tag-namespace.name = 'Ops'}"
+    ]
+    by_hand = _policies(_spec(iam={"create": False}))
+    assert by_hand.controller == _policies(_spec()).controller
+    assert iam.tfvars(by_hand) is None
+    assert "an administrator creates these by hand" in iam.text(by_hand)
+
+
+def test_the_root_compartment_is_the_tenancy_and_needs_one_policy() -> None:
+    wanted = _policies(
+        _spec(cloud={"defined_tags": {"Finance.CostCenter": "a"}}), compartment_id="ocid1.tenancy.oc1..root"
+    )
+    assert all(" in tenancy" in one.text for one in wanted.controller)
+    assert wanted.controller_tenancy == ()
+
+
+def test_a_group_of_another_identity_domain_is_named_with_it_and_not_created() -> None:
+    wanted = _policies(_spec(iam={"identity_domain": "Research"}))
+    assert wanted.controller[0].text.startswith("Allow dynamic-group 'Research'/'gpucluster-demo' to ")
+    assert not wanted.created
+    assert "Research is not the default one" in iam.text(wanted)
+    assert _policies(_spec(iam={"identity_domain": "Default"})).created
+
+
+def test_a_network_in_another_compartment_has_its_rights_there() -> None:
+    wanted = _policies(_spec(), network_compartment_id=NETWORK)
+    there = f" in compartment id {NETWORK}"
+    assert [one.text for one in wanted.controller_tenancy] == [
+        f"Allow dynamic-group gpucluster-demo to use vnics{there}",
+        f"Allow dynamic-group gpucluster-demo to use subnets{there}",
+    ]
+    assert "use subnets" not in _rights(wanted.controller)
+    assert "use vnics" in _rights(wanted.controller)
+
+
+@pytest.mark.parametrize(
+    ("changes", "there", "not_there"),
+    [
+        ({}, ["manage vcns", "manage file-systems", "manage instance-images"], ["manage cluster-networks"]),
+        (
+            {"pools": {"gpu": {"shape": "BM.GPU4.8", "count": 2}}},
+            ["manage cluster-networks", "manage instance-pools", "read instance-images"],
+            ["manage policies", "manage compute-clusters", "manage instance-images"],
+        ),
+        (
+            {"network": {"access": "bastion", "public_subnet_cidr": None}},
+            ["manage bastion", "manage bastion-session"],
+            [],
+        ),
+        (
+            {"storage": {"home": {"server": "10.93.1.20"}}},
+            [],
+            ["manage file-systems", "manage mount-targets", "manage bastion"],
+        ),
+        ({"iam": {"create": False}}, [], ["manage policies", "manage dynamic-groups"]),
+    ],
+)
+def test_what_an_operator_needs(changes: dict[str, Any], there: list[str], not_there: list[str]) -> None:
+    wanted = _policies(_spec(**changes))
+    found = _rights(wanted.operator) + _rights(wanted.operator_tenancy)
+    assert not set(there) - set(found)
+    assert not set(not_there) & set(found)
+    assert {"inspect compartments", "inspect limits"} <= set(_rights(wanted.operator_tenancy))
+
+
+EVERYTHING = {
+    "cloud": {"defined_tags": {"Finance.CostCenter": "gpu"}},
+    "pools": {
+        "gpu": {
+            "shape": "BM.GPU4.8",
+            "count": 1,
+            "max_count": 4,
+            "capacity_reservation_id": RESERVATION,
+            "image": {"listing": "Oracle Linux GPU", "login_user": "opc"},
+        },
+        "fixed": {"shape": "BM.GPU4.8", "count": 2, "capacity_reservation_id": RESERVATION},
+    },
+}
+
+
+@pytest.mark.parametrize("spec", [_spec(), _spec(**EVERYTHING)], ids=["plain", "everything"])
+def test_all_statements_are_of_the_language_and_none_is_broad(spec: ClusterSpec) -> None:
+    wanted = _policies(spec)
+    every = (*wanted.controller, *wanted.controller_tenancy, *wanted.operator, *wanted.operator_tenancy)
+    families = {name for name in tables().types if name.endswith("-family")} | {"all-resources"}
+    for one in every:
+        assert statement(one.text).place in (HERE, "tenancy")
+        assert one.text.partition(" to ")[2].split()[1] not in families
+        assert one.feature
+    for one in (*wanted.controller, *wanted.controller_tenancy):
+        # Who manages gets no more than what is named.
+        assert " manage " not in one.text or "request.permission" in one.text
+    assert len({one.text for one in every}) == len(every)
+    assert len(wanted.controller) <= 50 >= len(wanted.operator), "OCI's limit of statements in a policy"
+    assert matching_rule(wanted.matching_rule).holds({"instance.id": CONTROLLER})
+
+
+def test_every_narrowed_permission_is_one_that_its_verb_gives() -> None:
+    known = tables().types
+    for right in {right for needed in permissions.NEEDED.values() for right in needed}:
+        assert set(right.permissions) <= known[right.resource][right.verb], right
+
+
+def test_the_text_can_be_copied_and_says_where_to_find_the_controller() -> None:
+    wanted = _policies(_spec(), controller_id=None)
+    lines = iam.text(wanted).splitlines()
+    assert f"instance.id = '{iam.CONTROLLER}'" in lines
+    assert any("cluster.controller.id" in line for line in lines)
+    copied = [line for line in lines if line and not line.startswith("#") and not line.startswith("instance.id")]
+    assert copied == [one.text for one in (*wanted.controller, *wanted.operator, *wanted.operator_tenancy)]
+    assert "cluster.controller.id" not in iam.text(_policies(_spec()))
+    assert wanted.to_dict()["controller"]["compartment"][0] == {
+        "feature": "elastic nodes: launch, list, terminate",
+        "statement": wanted.controller[0].text,
+    }
+
+
+def test_the_text_as_a_whole() -> None:
+    """What an administrator reads of the smallest elastic cluster."""
+    text = iam.text(_policies(_spec(pools={"cpu": {
+        "shape": "VM.Standard.E5.Flex", "ocpus": 4, "memory_gb": 32, "max_count": 2}})))  # fmt: skip
+    head = re.sub(r" where .*", "", text.partition("# --- for the users")[0])
+    assert (
+        head
+        == f"""\
+# Permissions for the cluster demo, compartment {HERE}
+
+# --- for the controller: Terraform creates these ---
+# Dynamic group gpucluster-demo, identity domain Default, matching rule:
+instance.id = '{CONTROLLER}'
+
+# Policy gpucluster-demo in the cluster's compartment
+# elastic nodes: launch, list, terminate
+Allow dynamic-group gpucluster-demo to manage instances in compartment id {HERE}
+Allow dynamic-group gpucluster-demo to read instance-configurations in compartment id {HERE}
+Allow dynamic-group gpucluster-demo to manage instance-configurations in compartment id {HERE}
+Allow dynamic-group gpucluster-demo to read instance-images in compartment id {HERE}
+# their network interfaces
+Allow dynamic-group gpucluster-demo to use vnics in compartment id {HERE}
+Allow dynamic-group gpucluster-demo to inspect vnic-attachments in compartment id {HERE}
+Allow dynamic-group gpucluster-demo to use subnets in compartment id {HERE}
+# terminating a node with volumes
+Allow dynamic-group gpucluster-demo to use volumes in compartment id {HERE}
+Allow dynamic-group gpucluster-demo to manage volume-attachments in compartment id {HERE}
+# the reason of a failed launch
+Allow dynamic-group gpucluster-demo to inspect work-requests in compartment id {HERE}
+# the console of a node that does not join
+Allow dynamic-group gpucluster-demo to manage console-histories in compartment id {HERE}
+
+"""
+    )
+
+
+def test_the_autoscaler_says_what_it_lacks() -> None:
+    said = permissions.advice("launch_instance_configuration", "demo")
+    assert "`use subnets`" in said
+    assert "where a pool has such, `use compute-clusters`" in said
+    assert said.endswith("gpucluster policies")
+    assert "`manage instances` for the dynamic group gpucluster-demo" in permissions.advice("list_instances", "demo")
+    assert permissions.advice("sign_in", "demo") == ""

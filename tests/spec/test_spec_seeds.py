@@ -1,0 +1,132 @@
+"""The worked inventories: as they stand for this machine, and with the sections of their headers for OCI."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpucluster import handover
+from gpucluster.spec import ClusterSpec, load
+from tests.spec.spec_texts import KEY
+
+INVENTORIES = Path(__file__).parents[2] / "inventories"
+SEEDS = ("seed-000-static", "seed-001-single-node", "seed-002-ondemand")
+
+
+def local(name: str) -> ClusterSpec:
+    return load(INVENTORIES / name / "cluster.yml")
+
+
+def for_oci(text: str) -> str:
+    """The text with the sections that its header gives, as a person would put them in."""
+    header, _, body = text.partition("\nversion:")
+    given = "\n".join(line[4:] for line in header.splitlines() if line.startswith("#   "))
+    for section in yaml.safe_load(given):
+        body = re.sub(rf"^{section}:\n(?:[ #].*\n|\n)*", "", body, flags=re.MULTILINE)
+    return f"version:{body}\n{given}\n"
+
+
+@pytest.fixture
+def oci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Reads an inventory with its sections for OCI; the operator has a key pair."""
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "id_ed25519.pub").write_text(KEY)
+    (tmp_path / ".ssh" / "id_ed25519").write_text("private")
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def read(name: str) -> ClusterSpec:
+        (tmp_path / "cluster.yml").write_text(for_oci((INVENTORIES / name / "cluster.yml").read_text()))
+        return load(tmp_path / "cluster.yml")
+
+    return read
+
+
+def tfvars(spec: ClusterSpec) -> dict[str, Any]:
+    return handover.tfvars(
+        spec, tenancy_id="t", compartment_id="c", ssh_authorized_keys=["k"], baked_images={}, home_region="us-ashburn-1"
+    )
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_only_where_it_stands_differs(name: str, oci: Any) -> None:
+    here, there = local(name), oci(name)
+    assert (here.cloud.provider, there.cloud.provider) == ("local", "oci")
+    assert there.ssh.public_key == KEY
+    assert [person.ssh_keys for person in there.users.people] == [(KEY,)]
+    place = {"cloud", "ssh", "users"}
+    assert here.model_dump(exclude=place) == there.model_dump(exclude=place)
+    assert here.users.model_dump(exclude={"people"}) == there.users.model_dump(exclude={"people"})
+    assert "203.0.113.0/24" in there.network.ssh_allowed_cidrs
+
+
+def test_no_two_inventories_share_addresses() -> None:
+    networks = [IPv4Network(load(file).network.vcn_cidr) for file in INVENTORIES.glob("*/cluster.yml")]
+    assert len(networks) >= 5
+    assert not any(a.overlaps(b) for index, a in enumerate(networks) for b in networks[index + 1 :])
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_vcn_with_a_public_and_a_private_subnet(name: str, oci: Any) -> None:
+    network = tfvars(oci(name))["network"]
+    vcn = IPv4Network(network["vcn_cidr"])
+    public, private = IPv4Network(network["public_subnet_cidr"]), IPv4Network(network["private_subnet_cidr"])
+    assert (vcn.prefixlen, public.prefixlen, private.prefixlen) == (16, 24, 24)
+    assert list(vcn.subnets(new_prefix=24))[:2] == [public, private]
+    assert (network["access"], network["vcn_id"], network["private_subnet_id"]) == ("public", None, None)
+
+
+def test_two_nodes_in_a_cluster_network_with_fixed_rdma_addresses(oci: Any) -> None:
+    spec = oci("seed-000-static")
+    found = tfvars(spec)
+    assert (found["controller"]["shape"], found["controller"]["ocpus"]) == ("VM.Optimized3.Flex", 1)
+    assert (found["controller"]["image"]["operating_system"], found["controller"]["image"]["version"]) == (
+        "Oracle Linux",
+        "8",
+    )
+    pool = found["pools"]["gpu"]
+    assert (pool["kind"], pool["shape"], pool["count"], pool["rdma"]) == ("cluster_network", "BM.GPU4.8", 2, True)
+    assert pool["node_names"] == ["gpu-1", "gpu-2"]
+    assert pool["image"]["listing"] == "Oracle Linux - GPU Cluster Networking Image"
+    assert (pool["image"]["listing_version"], pool["image"]["ocid"], pool["image"]["name"]) == (None, None, None)
+    assert pool["platform"] is None, "the firmware stays as the shape comes"
+    assert "Compute HPC RDMA Auto-Configuration" not in pool["rdma_plugins"]
+    assert (spec.network.rdma_cidr, spec.pools["gpu"].rdma_addressing) == ("192.168.0.0/16", "cloud-init")
+    assert spec.storage.local_disk.mount_path == "/mnt/localdisk"
+    assert spec.pools["gpu"].image.login_user == "opc"
+    assert (spec.slurm.enabled, found["home"]["enabled"], spec.containers.runtimes) == (False, False, ("docker",))
+    assert spec.users.people[0].groups == ("privilege",)
+
+
+def test_one_node_without_rdma(oci: Any) -> None:
+    spec = oci("seed-001-single-node")
+    found = tfvars(spec)
+    assert found["controller"]["shape"] == "VM.Standard.E5.Flex"
+    pool = found["pools"]["gpu"]
+    assert (pool["kind"], pool["shape"], pool["count"], pool["rdma"]) == ("instances", "BM.GPU4.8", 1, False)
+    assert (pool["rdma_plugins"], pool["boot_volume_gb"]) == ([], 200)
+    assert pool["image"]["name"] == "Oracle-Linux-8.10-Gen2-GPU-2025.02.28-0"
+    assert spec.pools["gpu"].image.login_user == "opc"
+    assert (spec.slurm.enabled, found["home"]["enabled"], spec.containers.runtimes) == (False, False, ("containerd",))
+    assert spec.users.people[0].groups == ()
+    assert (spec.software.timezone, spec.storage.local_disk.enabled) == ("Asia/Tokyo", True)
+
+
+def test_nodes_on_demand(oci: Any) -> None:
+    spec = oci("seed-002-ondemand")
+    found = tfvars(spec)
+    pool = found["pools"]["compute"]
+    assert (pool["kind"], pool["shape"], pool["rdma"]) == ("compute_cluster", "BM.GPU4.8", True)
+    assert (pool["count"], pool["max_count"], pool["node_names"], pool["boot_volume_gb"]) == (0, 2, [], 100)
+    assert pool["rdma_plugins"] == list(handover.RDMA_PLUGINS)
+    assert pool["image"]["listing"] == "Oracle Linux - GPU Cluster Networking Image"
+    assert found["home"] == {"enabled": True, "export_path": "/mnt/home", "file_system_id": None, "server": None}
+    assert spec.storage.home.mount_path == "/mnt/home"
+    assert (spec.users.privilege_group, spec.users.privilege_gid, spec.users.first_uid) == ("privilege", 9876, 10001)
+    assert spec.users.people[0].groups == ("privilege",)
+    assert spec.containers.runtimes == ("enroot",)
+    assert (spec.pools["compute"].idle_timeout, spec.iam.create) == (600, True)

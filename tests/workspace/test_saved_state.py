@@ -1,0 +1,54 @@
+"""What is remembered between runs, in the files that clusters of earlier versions have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpucluster.errors import InputError
+from gpucluster.paths import ClusterPaths
+from gpucluster.ssh import Host
+from gpucluster.workspace.saved_state import SavedHost, SavedState
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> ClusterPaths:
+    return ClusterPaths(tmp_path)
+
+
+def test_the_files_of_an_earlier_version_are_read(paths: ClusterPaths) -> None:
+    hosts = [{"name": "demo-controller", "address": "10.77.0.2", "booted": "ocid1.a"}, {"name": "n", "address": "x"}]
+    (paths.root / "hosts.json").write_text(json.dumps({"hosts": hosts}))
+    (paths.root / "compartment").write_text("ocid1.compartment.a\n")
+    (paths.root / "home-in-use").touch()
+    saved = SavedState(paths)
+    assert saved.hosts() == (SavedHost("demo-controller", "10.77.0.2", "ocid1.a"), SavedHost("n", "x", None))
+    assert (saved.may_exist, saved.home_in_use) == (True, True)
+    saved.forget()
+    assert list(paths.root.iterdir()) == []
+    assert (saved.hosts(), saved.may_exist, saved.home_in_use) == ((), False, False)
+
+
+def test_hosts_that_booted_are_written_with_their_instance(paths: ClusterPaths) -> None:
+    saved = SavedState(paths)
+    saved.save_hosts([Host("a", "10.0.0.1", "u", "ocid1.a"), Host("b", "10.0.0.2", "u", "ocid1.b")], {"ocid1.b", "x"})
+    assert json.loads((paths.root / "hosts.json").read_text()) == {
+        "hosts": [
+            {"name": "a", "address": "10.0.0.1", "booted": None},
+            {"name": "b", "address": "10.0.0.2", "booted": "ocid1.b"},
+        ]
+    }
+    (paths.root / "hosts.json").write_text("{ half a fi")
+    assert saved.hosts() == ()
+
+
+def test_another_compartment_is_refused(paths: ClusterPaths) -> None:
+    saved = SavedState(paths)
+    saved.pin_compartment("ocid1.compartment.a")
+    saved.pin_compartment("ocid1.compartment.a")
+    with pytest.raises(InputError, match=r"ocid1\.compartment\.a, and not ocid1\.compartment\.b") as caught:
+        saved.pin_compartment("ocid1.compartment.b")
+    assert "gpucluster destroy" in caught.value.hint
+    assert (paths.root / "compartment").read_text() == "ocid1.compartment.a\n"
