@@ -1,4 +1,4 @@
-"""Sends files to a host that lacks them: all of them as one archive, in parts that fit into memory."""
+"""Sends missing files to a host: as one archive, in parts that fit into memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 DOCUMENTATION = """
-The operator's half of the module gpucluster_folder: see library/gpucluster_folder.py.
+The part of the module gpucluster_folder that runs on the operator's machine: see library/gpucluster_folder.py.
 """
 
 
@@ -30,17 +30,17 @@ def archive(folder: Path, names: list[str], target: IO[bytes]) -> None:
 
 
 class ActionModule(ActionBase):
-    """Looks, sends, takes."""
+    """Checks the files, sends the missing ones, installs them."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Called by Ansible."""
         super().run(tmp, task_vars)
-        wish = dict(self._task.args)
-        source = Path(str(wish.pop("source", None) or ""))
-        seen: dict[str, Any] = self._execute_module(module_args=wish, task_vars=task_vars)
+        arguments = dict(self._task.args)
+        source = Path(str(arguments.pop("source", None) or ""))
+        seen: dict[str, Any] = self._execute_module(module_args=arguments, task_vars=task_vars)
         if seen.get("failed") or not seen.get("missing") or self._task.check_mode:
             return seen
-        place = f"{wish['path']}/.incoming.tar"
+        place = f"{arguments['path']}/.incoming.tar"
         try:
             with tempfile.TemporaryFile() as packed:
                 archive(source, seen["missing"], packed)
@@ -48,15 +48,15 @@ class ActionModule(ActionBase):
                 self._send(packed, place)
         except OSError as error:
             raise AnsibleActionFail(f"{error}; run apply again, it fetches the files") from error
-        done: dict[str, Any] = self._execute_module(module_args={**wish, "archive": place}, task_vars=task_vars)
+        done: dict[str, Any] = self._execute_module(module_args={**arguments, "archive": place}, task_vars=task_vars)
         return done if done.get("failed") else {**done, "removed": seen["removed"]}
 
     def _send(self, packed: IO[bytes], place: str) -> None:
-        """With what Ansible has for a module's arguments: a host needs no sftp."""
+        """Send by the standard input of a command: a host needs no sftp."""
         redirect = ">"
         for part in iter(lambda: packed.read(PART_BYTES), b""):
             done = self._low_level_execute_command(f"cat {redirect} {shlex.quote(place)}", in_data=part)
             if done["rc"] != 0:
                 why = done.get("stderr") or done.get("stdout")
-                raise AnsibleActionFail(f"files did not arrive in {place}: {why}")
+                raise AnsibleActionFail(f"the files could not be written to {place}: {why}")
             redirect = ">>"

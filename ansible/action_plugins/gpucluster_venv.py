@@ -1,4 +1,4 @@
-"""Sends wheels to a host that has not installed them: all of them in one stream, not file by file."""
+"""Sends wheels to a host that has not installed them: in one stream, not file by file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 DOCUMENTATION = """
-The operator's half of the module gpucluster_venv: see library/gpucluster_venv.py.
+The part of the module gpucluster_venv that runs on the operator's machine: see library/gpucluster_venv.py.
 """
 
 MANIFEST = "wheels.json"
@@ -32,7 +32,7 @@ def archive(folder: Path, names: list[str]) -> bytes:
 
 
 class ActionModule(ActionBase):
-    """Looks, sends, installs."""
+    """Checks, sends and installs the set."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Called by Ansible."""
@@ -41,25 +41,27 @@ class ActionModule(ActionBase):
         folder = Path(str(args.pop("wheels") or ""))
         try:
             manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-            wish = {**args, "version": manifest["python"], "hash": manifest["hash"]}
+            arguments = {**args, "version": manifest["python"], "hash": manifest["hash"]}
             names = list(manifest["wheels"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise AnsibleActionFail(f"{folder / MANIFEST}: {error}; run apply again, it makes the wheels") from error
-        seen: dict[str, Any] = self._execute_module(module_args=wish, task_vars=task_vars)
+            raise AnsibleActionFail(f"{folder / MANIFEST}: {error}; run apply again to create the wheels") from error
+        seen: dict[str, Any] = self._execute_module(module_args=arguments, task_vars=task_vars)
         if seen.get("failed") or seen.get("installed") or self._task.check_mode:
             return seen
-        place = f"{Path(args['path']).parent}/.wheels-{wish['hash']}"
+        place = f"{Path(args['path']).parent}/.wheels-{arguments['hash']}"
         self._send(folder, names, place)
-        done: dict[str, Any] = self._execute_module(module_args={**wish, "wheels": place}, task_vars=task_vars)
+        done: dict[str, Any] = self._execute_module(module_args={**arguments, "wheels": place}, task_vars=task_vars)
         return done
 
     def _send(self, folder: Path, names: list[str], place: str) -> None:
         try:
             data = archive(folder, names)
         except OSError as error:
-            raise AnsibleActionFail(f"{error}; run apply again, it makes the wheels") from error
+            raise AnsibleActionFail(f"{error}; run apply again to create the wheels") from error
         where = shlex.quote(place)
         command = f"rm -rf {where} && mkdir -p {where} && tar -x --no-same-owner -f - -C {where}"
         done = self._low_level_execute_command(command, in_data=data)
         if done["rc"] != 0:
-            raise AnsibleActionFail(f"the wheels did not arrive in {place}: {done.get('stderr') or done.get('stdout')}")
+            raise AnsibleActionFail(
+                f"the wheels could not be written to {place}: {done.get('stderr') or done.get('stdout')}"
+            )

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A container step on every node, for verify.yml. Facts only: nothing here is good or bad."""
+"""A container step on every node, for verify.yml. Returns facts; gpucluster/configuration/verify.py evaluates them."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: gpucluster_container_steps
-short_description: Run a step in a container on every node, and look at a marker inside
+short_description: Run a container step on every node, and read a marker inside
 description:
-  - Makes a tiny image of this host's shell and a marker, puts it on the share, lets a person run it on the nodes of
-    each pool, and removes it. A node that runs the step outside of a container does not see the marker, even where all
-    else looks well.
-  - Where a step fails, each of its nodes is tried alone, so that it is known which ones are to blame. An elastic node
-    that goes meanwhile is not. It fails only when it can not look.
+  - Builds a tiny image from this host's shell and a marker, writes it to the share, runs it as a person on the nodes of
+    each pool, and removes it. A node that runs the step outside of a container can't read the marker, even if the step
+    succeeds.
+  - If a step fails, each of its nodes is tried separately, to find the nodes that fail. An elastic node that is
+    powered down meanwhile does not count. The module fails only if it can't run steps.
 options:
-  directory: {description: Where the image lies for a moment; every node has it., type: path, required: true}
-  marker: {description: A word that is in the image and nowhere else., type: str, required: true}
-  person: {description: Who runs it., type: str, required: true}
-  job: {description: The jobs' name., type: str, required: true}
+  directory: {description: Directory of the temporary image; every node mounts it., type: path, required: true}
+  marker: {description: A text that is only in the image., type: str, required: true}
+  person: {description: User who runs the step., type: str, required: true}
+  job: {description: Name of the jobs., type: str, required: true}
   pools:
-    description: What to try.
+    description: The pools to test.
     type: list
     elements: dict
     required: true
     suboptions:
-      name: {description: Of the pool., type: str, required: true}
+      name: {description: Name of the pool., type: str, required: true}
       partition: {description: Its partition., type: str, required: true}
-      nodes: {description: The nodes to try., type: list, elements: str, required: true}
-  timeout: {description: Seconds that a step may wait and run., type: int, default: 60}
+      nodes: {description: The nodes to test., type: list, elements: str, required: true}
+  timeout: {description: Maximum seconds that a step waits and runs., type: int, default: 60}
 author: gpucluster
 """
 
@@ -55,15 +55,14 @@ EXAMPLES = """
 RETURN = """
 steps:
   description: >-
-    For each pool its name (pool), the nodes that saw the marker (seen), and what was said instead by those that did not
-    (missed).
+    For each pool its name (pool), the nodes that read the marker (seen), and the output of those that did not (missed).
   returned: always
   type: list
 """
 
 MARKER = "gpucluster-marker"
-# Read by the shell itself: the image has no other program.
-LOOK = f'read -r word </{MARKER} && echo "$word $SLURMD_NODENAME"'
+# The shell reads the file itself: the image has no other program.
+STEP_SCRIPT = f'read -r word </{MARKER} && echo "$word $SLURMD_NODENAME"'
 TEXTS = {
     MARKER: "{marker}\n",
     "etc/os-release": "ID=gpucluster-verify\nNAME=gpucluster\n",
@@ -75,24 +74,24 @@ TEXTS = {
     "etc/environment": "",
     "etc/fstab": "",
 }
-# Where a container's engine mounts something.
+# Mount points of a container engine.
 DIRECTORIES = ("dev", "home", "mnt", "opt", "proc", "root", "run", "sys", "tmp", "usr/bin", "var/tmp")
-# Nodes that are tried alone at the same time.
+# Nodes that are tried separately at the same time.
 ALONE = 16
-# Words of sinfo for an elastic node that is off, or on its way there.
+# States in sinfo of an elastic node that is powered down, or powering down.
 GONE = re.compile(r"[~%!]$|POWER", re.IGNORECASE)
-# What the errors of one node are cut to.
-WORDS = 300
+# Maximum characters of the errors of one node.
+MAX_REASON = 300
 
 
 def libraries(program: str) -> list[str]:
-    """The files that a program is linked to, its loader included."""
+    """The shared libraries of a program, its loader included."""
     said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
     return sorted(set(re.findall(r"(/\S+)(?= \(0x)", said)))
 
 
 def build_root(root: Path, marker: str) -> None:
-    """A root directory with a shell and the marker; no devices, which people may not make."""
+    """Create a root directory with a shell and the marker; no devices, because people can't create them."""
     for name in DIRECTORIES:
         (root / name).mkdir(parents=True)
     (root / "bin").symlink_to("usr/bin")
@@ -108,22 +107,22 @@ def build_root(root: Path, marker: str) -> None:
 
 
 def answers(marker: str, output: str) -> set[str]:
-    """The nodes that saw the marker."""
+    """The nodes that read the marker."""
     pairs = (line.partition(" ") for line in output.splitlines())
     return {node for word, _space, node in pairs if word == marker and node}
 
 
 def reason(output: str, seconds: int) -> str:
-    """What a step said that did not do it, in one line."""
+    """The output of a failed step, in one line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     useful = [
         line for line in lines if not re.search(r"^srun: (job \d+ (queued|has been)|Force|Job step aborted)", line)
     ]
-    return " | ".join(useful or lines)[:WORDS] or f"no word within {seconds} seconds"
+    return " | ".join(useful or lines)[:MAX_REASON] or f"no response within {seconds} seconds"
 
 
 def gone(nodes: Iterable[str]) -> set[str]:
-    """Those of these nodes that Slurm has given back, or gives back now."""
+    """Those of these nodes that Slurm has powered down, or is powering down."""
     names = ",".join(nodes)
     if not names:
         return set()
@@ -137,23 +136,23 @@ class Steps:
     """The steps of one verification."""
 
     def __init__(self, module: AnsibleModule, image: Path) -> None:
-        self.wish: dict[str, Any] = module.params
+        self.params: dict[str, Any] = module.params
         self.image = image
 
     def run(self, pool: dict[str, Any], nodes: list[str]) -> tuple[set[str], str]:
-        """One step on these nodes: which of them saw the marker, and what else was said."""
-        limit = self.wish["timeout"]
-        argv = ["timeout", str(limit), "runuser", f"--user={self.wish['person']}", "--", "srun"]
-        argv += [f"--immediate={limit // 2}", "--time=2", f"--job-name={self.wish['job']}", "--chdir=/", "--mem=64"]
+        """Run one step on these nodes; returns those that read the marker, and the other output."""
+        limit = self.params["timeout"]
+        argv = ["timeout", str(limit), "runuser", f"--user={self.params['person']}", "--", "srun"]
+        argv += [f"--immediate={limit // 2}", "--time=2", f"--job-name={self.params['job']}", "--chdir=/", "--mem=64"]
         argv += [f"--partition={pool['partition']}", f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}"]
         argv += [f"--ntasks={len(nodes)}", "--ntasks-per-node=1", f"--container-image={self.image}"]
-        argv += ["--no-container-mount-home", "/bin/sh", "-c", LOOK]
+        argv += ["--no-container-mount-home", "/bin/sh", "-c", STEP_SCRIPT]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-        seen = answers(self.wish["marker"], done.stdout) & set(nodes)
+        seen = answers(self.params["marker"], done.stdout) & set(nodes)
         return seen, reason(done.stderr, limit)
 
     def pool(self, pool: dict[str, Any]) -> dict[str, Any]:
-        """All nodes of a pool in one step; those that failed once more, each alone."""
+        """Run one step on all nodes of a pool; retry the nodes that failed, each separately."""
         seen, words = self.run(pool, pool["nodes"])
         missed = {node: words for node in pool["nodes"] if node not in seen}
         if missed and len(pool["nodes"]) > 1:

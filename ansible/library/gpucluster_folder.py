@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A folder with exactly these files, known by their checksums."""
+"""A folder with exactly these files, identified by their checksums."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ DOCUMENTATION = """
 module: gpucluster_folder
 short_description: A folder with exactly these files
 description:
-  - Large files that rarely change. Those that are there and right are not sent again; what else is there goes. A file
-    is read once and then known by its size and time.
-  - An action plugin of the same name sends what is missing, as one archive.
+  - For large files that rarely change. Files that are present and correct are not sent again; other files are removed.
+    A file is read once and then identified by its size and time.
+  - An action plugin of the same name sends the missing files, as one archive.
 options:
   path: {description: The folder., type: path, required: true}
   files:
-    description: The files; of each C(file), its name, and C(sha256) count.
+    description: The files; C(file), the name, and C(sha256) of each are used.
     type: list
     elements: dict
     required: true
-  source: {description: The folder on the operator's machine; for the action plugin alone., type: path}
+  source: {description: The folder on the operator's machine; only for the action plugin., type: path}
   archive:
-    description: A tar archive on the host with what is missing; it is removed. Without it the module only looks, and
-      removes what should not be there.
+    description: A tar archive on the host with the missing files; it is removed. Without it the module only checks, and
+      removes surplus files.
     type: path
 author: gpucluster
 """
 
 EXAMPLES = """
-- name: Bring the release files
+- name: Copy the release files
   gpucluster_folder:
     path: /var/lib/gpucluster-software
     files: "{{ software_files }}"
@@ -44,8 +44,8 @@ EXAMPLES = """
 """
 
 RETURN = """
-missing: {description: Files that are not there., returned: always, type: list}
-removed: {description: Files that should not be there., returned: always, type: list}
+missing: {description: Files that were missing., returned: always, type: list}
+removed: {description: Surplus files that were removed., returned: always, type: list}
 """
 
 
@@ -62,13 +62,13 @@ def main() -> None:
     try:
         module.exit_json(**keep(folder, module.params["files"], module.params["archive"], check=module.check_mode))
     except (UnsafeArchive, tarfile.TarError, EOFError) as error:
-        module.fail_json(msg=f"what came for {folder} is broken: {error}; run apply again")
+        module.fail_json(msg=f"the archive for {folder} is broken: {error}; run apply again")
     except OSError as error:
         module.fail_json(msg=f"{error.filename or folder}: {error.strerror or error}")
 
 
 def keep(folder: Path, files: list[dict[str, Any]], archive: str | None, *, check: bool) -> dict[str, Any]:
-    """Look, take what is missing out of the archive, and remove what is not wanted."""
+    """Check the files, extract missing ones from the archive, and remove surplus ones."""
     store = Store(folder, check=check)
     missing = [file for file in files if not store.has(file)]
     names = {file["file"] for file in files}
@@ -85,7 +85,7 @@ def keep(folder: Path, files: list[dict[str, Any]], archive: str | None, *, chec
 
 def _take(store: Store, missing: list[dict[str, Any]], archive: Path) -> None:
     wanted = {file["file"]: file for file in missing}
-    # Beside its place, so that who reads the old one reads it to its end.
+    # Written beside the target and renamed, so that a reader of the old file can finish.
     beside = store.folder / ".new"
     shutil.rmtree(beside, ignore_errors=True)
     try:

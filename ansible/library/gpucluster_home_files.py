@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""How many files on the home share are people's own work."""
+"""Number of files on the home share that people created."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ DOCUMENTATION = """
 module: gpucluster_home_files
 short_description: Count the files on the home share by owner
 description:
-  - Counts files and links of people. Left out are what a new home directory comes with (untouched copies of
-    /etc/skel, C(.ssh/authorized_keys)) and what belongs to root.
+  - Counts files and links of people. Files of a new home directory (unchanged copies of /etc/skel,
+    C(.ssh/authorized_keys)) and files of root do not count.
 options:
   path: {description: The share., type: path, required: true}
-  skeleton: {description: What new homes are copied from., type: path, default: /etc/skel}
+  skeleton: {description: Template of new homes., type: path, default: /etc/skel}
 author: gpucluster
 """
 
@@ -32,19 +32,18 @@ EXAMPLES = """
 
 RETURN = """
 owners:
-  description: Number of files by owner; a number where nobody has this uid.
+  description: Number of files by owner; the uid where no user has it.
   returned: always
   type: dict
 """
 
 
-# What role people puts into a home beside the skeleton: keys that let their owner in, and the pair for ssh between
-# hosts.
+# What the role people adds to a home besides the skeleton: authorized keys, and the key pair for ssh between hosts.
 MADE_WITH_A_HOME = frozenset(Path(".ssh", name) for name in ("authorized_keys", "id_ed25519", "id_ed25519.pub"))
 
 
 def owner_name(uid: int) -> str:
-    """The user's name, or the number."""
+    """The user's name, or the uid."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -52,7 +51,7 @@ def owner_name(uid: int) -> str:
 
 
 def comes_with_a_home(home_relative: Path, file: Path, skeleton: Path) -> bool:
-    """Whether a file lies in a home because the home was made."""
+    """Whether a file is in a home because the home was created with it."""
     if home_relative in MADE_WITH_A_HOME:
         return True
     model = skeleton / home_relative
@@ -65,7 +64,7 @@ def comes_with_a_home(home_relative: Path, file: Path, skeleton: Path) -> bool:
 
 
 def fail(error: OSError) -> None:
-    """A directory that can not be read must not look like an empty one."""
+    """A directory that can't be read must not look like an empty one."""
     raise error
 
 
@@ -83,7 +82,7 @@ def count(share: Path, skeleton: Path) -> dict[str, int]:
             try:
                 uid = file.lstat().st_uid
             except FileNotFoundError:
-                continue  # its owner is at work and has just removed it
+                continue  # the owner has just removed it
             inside = file.relative_to(share).parts[1:]
             if uid != 0 and not (inside and comes_with_a_home(Path(*inside), file, skeleton)):
                 found[uid] += 1
@@ -99,11 +98,11 @@ def main() -> None:
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     share = Path(module.params["path"])
     if not share.is_mount():
-        module.fail_json(msg=f"{share} is not mounted, so nobody's files can be counted; run apply, or mount it")
+        module.fail_json(msg=f"{share} is not mounted, so the files of people can't be counted; run apply, or mount it")
     try:
         owners = count(share, Path(module.params["skeleton"]))
     except OSError as error:
-        module.fail_json(msg=f"{error.filename}: {error.strerror}; nobody's files can be counted")
+        module.fail_json(msg=f"{error.filename}: {error.strerror}; the files of people can't be counted")
     module.exit_json(changed=False, owners=owners)
 
 

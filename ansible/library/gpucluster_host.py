@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the roles must know of a host before they touch it, in one cheap task."""
+"""The facts of a host that the roles need before they change it, in one cheap task."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: gpucluster_host
-short_description: Facts about a host that the roles decide by
+short_description: Facts of a host that the roles depend on
 description:
-  - Sets the fact C(gpucluster_host). It replaces C(setup), which costs four times as much and does not know what a
-    container may do.
+  - Sets the fact C(gpucluster_host). It replaces C(setup), which costs four times as much and does not report what a
+    container can do.
 options:
   user:
-    description: The login user whose home directory is looked up.
+    description: The login user, for its home directory.
     type: str
     required: true
   key:
-    description: A public key whose text is wanted, relative to that home directory.
+    description: Path of a public key to read, relative to that home directory.
     type: str
     required: true
   packages:
-    description: For each system, as C(Debian-13), lists of packages by purpose.
+    description: For each system (such as C(Debian-13)) lists of packages by purpose.
     type: dict
     required: true
   purposes:
@@ -42,7 +42,7 @@ author: gpucluster
 """
 
 EXAMPLES = """
-- name: Look at the host
+- name: Gather facts of the host
   gpucluster_host:
     user: debian
     key: .ssh/gpucluster.pub
@@ -63,8 +63,8 @@ TIME_SERVICES = ("chrony", "chronyd", "ntpsec", "systemd-timesyncd")
 FIREWALLS = ("firewalld", "ufw", "netfilter-persistent", "nftables")
 UNIT_DIRECTORIES = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 SYSCTLS, APPARMOR = Path("/proc/sys"), Path("/etc/apparmor.d")
-# What lets people make user namespaces, where a system has the setting: the least that it may be, and what it becomes
-# where it is less. A limit of 1 is none: a container starts others.
+# Settings that let people create user namespaces: the minimum, and the value that is set below it. A limit of 1 is not
+# enough: a container creates nested namespaces.
 NAMESPACE_SYSCTLS = {
     "user.max_user_namespaces": (2, 65536),
     "user.max_mnt_namespaces": (2, 65536),
@@ -72,19 +72,19 @@ NAMESPACE_SYSCTLS = {
 }
 CGROUP = Path("/sys/fs/cgroup")
 CLASSES = Path("/sys/class")
-# SELinux's switch for homes on a share; there is none without SELinux.
+# SELinux boolean for homes on a share; missing without SELinux.
 NFS_HOMES = Path("/sys/fs/selinux/booleans/use_nfs_home_dirs")
-# One file for each runtime of containers that its role has set up.
+# One marker file for each container runtime that a role has installed.
 RUNTIMES = Path("/etc/gpucluster/runtimes")
 PLUGSTACK = Path("/etc/slurm/plugstack.conf")
-# What people mount an image with, and the packages that bring it.
+# Programs that mount an image, and their packages.
 MOUNTERS = {"squashfuse": "squashfuse", "fusermount3": "fuse3"}
-# What Slurm's cgroup plugins need to bind and to limit.
+# Controllers that Slurm's cgroup plugins need for binding and limits.
 CGROUP_NEEDS = frozenset({"cpuset", "memory"})
 
 
 def read(path: str | Path) -> str:
-    """The text of a file, empty where there is none."""
+    """The text of a file, empty if it does not exist."""
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -92,7 +92,7 @@ def read(path: str | Path) -> str:
 
 
 def system(os_release: str) -> str:
-    """Name and major version, spelled as the files of vars/os are."""
+    """Name and major version, as in the file names of vars/os."""
     pairs = (line.split("=", 1) for line in os_release.splitlines() if "=" in line)
     found = {key: value.strip("\"'") for key, value in pairs}
     name = DISTRIBUTIONS.get(found.get("ID", ""), found.get("ID", "unknown"))
@@ -100,9 +100,9 @@ def system(os_release: str) -> str:
 
 
 def cgroup(in_container: bool) -> dict[str, Any]:
-    """Which controllers there are, and whether Slurm may use them.
+    """The available controllers, and whether Slurm can use them.
 
-    A container sees the version 1 hierarchies of the machine below, but they are not its own.
+    A container sees the cgroup v1 hierarchies of its host, but can't use them.
     """
     unified = read(CGROUP / "cgroup.controllers").split()
     if unified or (CGROUP / "cgroup.controllers").exists():
@@ -134,7 +134,7 @@ def has_unit(name: str) -> bool:
 
 
 def starts_at_boot(name: str) -> bool:
-    """Whether something wants this service; user data turns a firewall off that an image brings."""
+    """Whether a target starts this service; user data disables the firewall of an image."""
     return any(any(Path(directory).glob(f"*.wants/{name}.service")) for directory in UNIT_DIRECTORIES)
 
 
@@ -145,7 +145,7 @@ def host_keys() -> list[str]:
 
 
 def missing_packages(wanted: list[str]) -> list[str]:
-    """Those that are not installed."""
+    """The packages that are not installed."""
     status = Path("/var/lib/dpkg/status")
     if status.is_file():
         stanzas = re.findall(r"^Package: (\S+)\nStatus: \S+ \S+ installed$", read(status), re.MULTILINE)
@@ -158,7 +158,7 @@ def missing_packages(wanted: list[str]) -> list[str]:
 
 
 def slurm_version() -> str:
-    """The version of the daemon that is installed, empty if there is none."""
+    """The version of the installed daemon, empty if there is none."""
     program = next((path for path in map(shutil.which, ("slurmctld", "slurmd")) if path), None)
     if not program:
         return ""
@@ -167,7 +167,7 @@ def slurm_version() -> str:
 
 
 def container_demand(plugstack: str) -> str:
-    """The line by which Slurm demands its plugin for containers of every host, empty where it does not."""
+    """The line of plugstack.conf that requires the container plugin, empty if there is none."""
     lines = (line.strip() for line in plugstack.splitlines())
     return next((line for line in lines if line.startswith("required ") and "/spank_pyxis.so" in line), "")
 
@@ -176,18 +176,18 @@ def mounts_images(wanted: list[str], missing: list[str]) -> bool:
     """Whether people can mount an image.
 
     Args:
-        wanted: the packages of this host. Where it is to have none of those that it takes, the device alone decides.
-        missing: those of them that are installed in a moment.
+        wanted: the packages of this host. If it needs none of the mount programs, only the device decides.
+        missing: those of them that this run will install.
     """
     programs = [name for name, package in MOUNTERS.items() if package in wanted and package not in missing]
     return Path("/dev/fuse").is_char_device() and all(map(shutil.which, programs))
 
 
 def user_namespaces(command_line: str) -> dict[str, Any]:
-    """Whether people may make user namespaces, as containers without root need them, and what is in the way.
+    """Whether people can create user namespaces, which rootless containers need, and what prevents it.
 
     Args:
-        command_line: of the kernel.
+        command_line: command line of the kernel.
     """
     found = {name: read(SYSCTLS / name.replace(".", "/")) for name in NAMESPACE_SYSCTLS}
     options = re.findall(r"(?<!\S)(?:user_namespace\.enable|namespace\.unpriv_enable)=0(?!\S)", command_line)
@@ -196,19 +196,19 @@ def user_namespaces(command_line: str) -> dict[str, Any]:
     return {
         "supported": bool(found["user.max_user_namespaces"]),
         "boot_option": options[0] if options else "",
-        # Settings that are too low, with the value that they need.
+        # Settings that are too low, with the value to set.
         "sysctls": {
             name: wanted
             for name, (least, wanted) in NAMESPACE_SYSCTLS.items()
             if found[name].isdigit() and int(found[name]) < least
         },
-        # `restricts`: only programs with a profile may. `old`: it does not know the rules of such a profile.
+        # `restricts`: only programs with a profile may. `old`: it can't parse the rules of such a profile.
         "apparmor": "restricts" if restricts else "old" if old else "",
     }
 
 
 def facts(user: str, key: str) -> dict[str, Any]:
-    """All of it."""
+    """All facts."""
     home = os.path.expanduser(f"~{user}")
     container = read("/run/systemd/container")
     rights = capabilities()
@@ -227,17 +227,17 @@ def facts(user: str, key: str) -> dict[str, Any]:
         },
         "time_service": next((name for name in TIME_SERVICES if has_unit(name)), ""),
         "firewalls": [name for name in FIREWALLS if has_unit(name) and starts_at_boot(name)],
-        # As far as their modules are loaded.
+        # Only classes whose modules are loaded.
         "rdma_classes": sorted(path.parent.name for path in CLASSES.glob("infiniband_*/abi_version")),
         "ssh_host_keys": host_keys(),
         "slurm_version": slurm_version(),
         "autoscaler": has_unit("gpucluster-autoscaler"),
-        # What this cluster has put here; what an image brought is nobody's.
+        # Runtimes that our roles installed; those of an image are not in it.
         "runtimes": sorted(path.name for path in RUNTIMES.iterdir()) if RUNTIMES.is_dir() else [],
         "container_demand": container_demand(read(PLUGSTACK)),
         "software": has_unit("gpucluster-software"),
         "user_namespaces": user_namespaces(read("/proc/cmdline")),
-        # The kernel tells what counts now, and what was asked for.
+        # The kernel reports the current and the pending value.
         "nfs_homes_denied": read(NFS_HOMES).startswith("0"),
         "user_home": home,
         "cluster_key": read(f"{home}/{key}"),
@@ -260,14 +260,14 @@ def main() -> None:
     lists = module.params["packages"].get(found["system"])
     if lists is None:
         module.fail_json(
-            msg=f"{found['system']} is none of {', '.join(module.params['packages'])}; choose an image of one of these "
-            "or describe this system in vars/packages.yml and vars/os"
+            msg=f"{found['system']} is not supported; choose an image of {', '.join(module.params['packages'])}, "
+            "or add this system to vars/packages.yml and vars/os"
         )
     for_time = ["time"] if found["can_set_time"] and not found["time_service"] else []
     wanted = [name for kind in (*module.params["purposes"], *for_time) for name in lists[kind]]
     found["missing_packages"] = missing_packages(wanted)
     found["fuse"] = mounts_images(wanted, found["missing_packages"])
-    # ~ of an unknown user stays as it is.
+    # expanduser does not change the ~ of an unknown user.
     if found["user_home"].startswith("~"):
         module.fail_json(msg=f"there is no user {user} on this host; set ansible_user to the image's login user")
     module.exit_json(changed=False, ansible_facts={"gpucluster_host": found})

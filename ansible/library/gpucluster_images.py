@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Container images that a host has before anybody asks for them."""
+"""Container images that a host pulls in advance."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: gpucluster_images
-short_description: Container images that a host has
+short_description: Pull container images in advance
 description:
-  - Pulls those that the runtime does not have. An image that is there is not looked for again, so a tag that moved is
+  - Pulls the images that the runtime does not have. An image that exists is not pulled again, so a tag that moved is
     not followed; pull it by hand, or name a digest.
 options:
   program: {description: The runtime's client and its first arguments., type: list, elements: str, required: true}
   images: {description: Names of images., type: list, elements: str, required: true}
   archives:
-    description: A directory in which each is kept as a file as well, for others to load. Files of other images go.
+    description: A directory with each image as a file as well, for others to load. Files of other images are removed.
     type: path
   timeout: {description: Seconds for one image., type: int, default: 3600}
 author: gpucluster
 """
 
 EXAMPLES = """
-- name: Have the images
+- name: Pull the images
   gpucluster_images:
     program: [docker]
     images: ["registry.example/team/training:2.1"]
@@ -37,7 +37,7 @@ EXAMPLES = """
 RETURN = """
 pulled: {description: Images that were pulled., returned: always, type: list}
 saved: {description: Archives that were written., returned: always, type: list}
-removed: {description: Archives that nobody wants any more., returned: always, type: list}
+removed: {description: Archives of images that are no longer listed., returned: always, type: list}
 """
 
 # The exit code of `timeout`.
@@ -51,7 +51,7 @@ def archive_name(image: str) -> str:
 
 
 def surplus(folder: Path, images: list[str]) -> list[Path]:
-    """Archives of other images, and what a run that was broken off has left."""
+    """Archives of other images, and the remains of an interrupted run."""
     kept = {archive_name(image) for image in images}
     ours = re.compile(r"\..*\.tar\.part|.*-[0-9a-f]{8}\.tar")
     found = sorted(folder.iterdir()) if folder.is_dir() else []
@@ -66,27 +66,27 @@ class Runtime:
         self.argv: list[str] = module.params["program"]
 
     def call(self, *words: str) -> tuple[int, str]:
-        """Run it; its exit code and its last words."""
+        """Run it; returns its exit code and its last lines."""
         limit = ["timeout", str(self.module.params["timeout"])]
         code, out, err = self.module.run_command([*limit, *self.argv, *words])
         return code, " | ".join((err.strip() or out.strip()).splitlines()[-2:])
 
     def has(self, image: str) -> bool:
-        """Whether the image is here."""
+        """Whether the image exists on this host."""
         return self.call("image", "inspect", image)[0] == 0
 
     def pull(self, image: str) -> None:
-        """Get it, or fail with its name."""
+        """Pull it, or fail with its name."""
         code, words = self.call("pull", "--quiet", image)
         if code != 0:
             why = f"it took more than {self.module.params['timeout']} s" if code == TIMED_OUT else words
             self.module.fail_json(
-                msg=f"the image {image} could not be pulled: {why}. Look at its name in containers.pull. An image of a "
-                "private registry can't be pulled for everybody: whoever has its credentials logs in and pulls it"
+                msg=f"the image {image} could not be pulled: {why}. Check its name in containers.pull. An image of a "
+                "private registry can't be pulled in advance: the users who have credentials log in and pull it"
             )
 
     def save(self, image: str, target: Path) -> None:
-        """Write it into a file, which has its name when it is whole."""
+        """Write it to a file, which gets its name when it is complete."""
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part")
         code, words = self.call("save", "--output", str(part), image)

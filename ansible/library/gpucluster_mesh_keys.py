@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Key pairs that are made once, and read by whoever hands them on."""
+"""ssh key pairs that are created once, and then only read."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: gpucluster_mesh_keys
-short_description: Key pairs of ssh, made once and then kept
+short_description: Create ssh key pairs once
 description:
-  - Makes an ed25519 key pair of each name that is missing, in a directory that only root reads, and returns them all.
-    What it returns is secret. Where nothing is missing nothing is written, so it serves who may only read.
+  - Creates an ed25519 key pair for each name that is missing, in a directory that only root can read, and returns all
+    pairs. The result is secret. If none is missing, nothing is written, so a process with read access can call it.
 options:
-  directory: {description: Where they are kept., type: path, required: true}
+  directory: {description: Directory of the keys., type: path, required: true}
   names: {description: File names of the private keys., type: list, elements: str, required: true}
-  comment: {description: What stands behind the keys., type: str, default: ""}
+  comment: {description: Comment of the keys., type: str, default: ""}
 author: gpucluster
 """
 
 EXAMPLES = """
-- name: Make the keys
+- name: Create the keys
   gpucluster_mesh_keys:
     directory: /etc/gpucluster/mesh
     names: [id_ed25519]
@@ -39,7 +39,7 @@ MODE = 0o700
 
 
 def make(module: AnsibleModule, target: Path) -> None:
-    """A new pair. The private half gets its name last: a run that is broken off is repeated by the next."""
+    """Create a pair. The private key gets its name last, so that the next run repeats an interrupted one."""
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         new = Path(scratch) / "key"
         argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", module.params["comment"], "-f", str(new)]
@@ -49,7 +49,7 @@ def make(module: AnsibleModule, target: Path) -> None:
 
 
 def complete(module: AnsibleModule, folder: Path, missing: list[str]) -> bool:
-    """Make what is missing, in a directory that is root's; says whether there was something to do."""
+    """Create the missing pairs, in a directory of root; returns whether something changed."""
     closed = folder.is_dir() and stat.S_IMODE(folder.stat().st_mode) == MODE
     if closed and not missing:
         return False
@@ -60,7 +60,7 @@ def complete(module: AnsibleModule, folder: Path, missing: list[str]) -> bool:
             for name in missing:
                 make(module, folder / name)
         except OSError as error:
-            module.fail_json(msg=f"{folder} is not complete, and can't be made so here ({error.strerror}): run apply")
+            module.fail_json(msg=f"keys are missing in {folder} and can't be created ({error.strerror}): run apply")
     return True
 
 
@@ -78,7 +78,7 @@ def main() -> None:
     changed = complete(module, folder, missing)
     for name in module.params["names"]:
         files = {"private": folder / name, "public": folder / f"{name}.pub"}
-        # Check mode on a host that never had them: nobody gets anything.
+        # Check mode on a host without keys: they are empty.
         pairs[name] = {half: file.read_text("utf-8") if file.exists() else "" for half, file in files.items()}
     module.exit_json(changed=changed, pairs=pairs)
 

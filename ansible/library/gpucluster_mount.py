@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A network file system in fstab, mounted, and proven to be the one that was asked for."""
+"""A network file system in fstab, mounted, and verified to be the requested one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: gpucluster_mount
-short_description: Mount a share and prove that it is this share
+short_description: Mount a share and verify that it is this share
 description:
-  - Keeps one line of fstab, mounts what is not mounted, and fails if something else is mounted there.
+  - Writes one line of fstab, mounts the share if it is not mounted, and fails if something else is mounted there.
 options:
   source: {description: As mount(8) takes it, for instance C(10.0.0.3:/mnt/home)., type: str, required: true}
   path: {description: The mount point; it is created., type: path, required: true}
   fstype: {description: File system type., type: str, default: nfs}
   options: {description: Mount options., type: str, default: defaults}
-  root_mode: {description: Mode of the share's own top directory; left alone if not given., type: str}
+  root_mode: {description: Mode of the top directory of the share; not changed if not given., type: str}
 author: gpucluster
 """
 
@@ -49,7 +49,7 @@ def unescape(field: str) -> str:
 
 
 def mounted_at(mountinfo: str, path: str) -> dict[str, str] | None:
-    """What is mounted exactly there; the last one wins, as it hides the others."""
+    """The mount at exactly this path; the last one counts, because it hides the others."""
     found = None
     for line in mountinfo.splitlines():
         fields, _dash, rest = line.partition(" - ")
@@ -60,7 +60,7 @@ def mounted_at(mountinfo: str, path: str) -> dict[str, str] | None:
 
 
 def with_entry(text: str, path: str, entry: str) -> str:
-    """The fstab with this one entry for the mount point, in the place of an older one."""
+    """The fstab with this entry for the mount point instead of an older one."""
     lines, done = [], False
     for line in text.splitlines():
         fields = line.split()
@@ -89,7 +89,7 @@ class Mount:
         raise AssertionError
 
     def keep_entry(self) -> bool:
-        """Write the line of fstab if it is not there."""
+        """Write the line of fstab if it is missing."""
         options = self.module.params["options"]
         entry = f"{self.source} {self.path} {self.fstype} {options} 0 0"
         old = FSTAB.read_text(encoding="utf-8") if FSTAB.exists() else ""
@@ -101,34 +101,34 @@ class Mount:
             new_file.write_text(new, encoding="utf-8")
             new_file.chmod(0o644)
             new_file.replace(FSTAB)
-            # systemd makes its mount units from this file; a stale one would be mounted at the next start of the host.
+            # systemd generates its mount units from this file; a stale unit would be mounted at the next boot.
             self.module.run_command(["systemctl", "daemon-reload"])
         return True
 
     def mount(self) -> None:
-        """Mount by the line of fstab."""
+        """Mount according to fstab."""
         Path(self.path).mkdir(parents=True, exist_ok=True)
         code, out, err = self.module.run_command(["mount", self.path])
         if code != 0:
             self.fail(err.strip() or out.strip())
 
-    def prove(self) -> None:
+    def verify(self) -> None:
         """Fail unless the mount is the source.
 
-        NFS shows its source. A stand-in for it may show another one; then the share is mounted once more, elsewhere:
-        it is the same if both have the same top directory.
+        NFS reports its source. A test double of NFS may report another one; then the share is mounted a second time,
+        and is the same if both have the same top directory.
         """
         found = mounted_at(MOUNTINFO.read_text(encoding="utf-8"), self.path)
         if found is None:
-            self.fail("mount ended well, but nothing is mounted there")
+            self.fail("mount succeeded, but nothing is mounted there")
         if found["fstype"].startswith("nfs"):
             same = found["source"].rstrip("/") == self.source.rstrip("/")
         else:
-            same = self._second_look()
+            same = self._is_same_as_second_mount()
         if not same:
-            self.fail(f"{found['source']} is mounted there instead; end what uses it, unmount it and run again")
+            self.fail(f"{found['source']} is mounted there instead; stop what uses it, unmount it and run again")
 
-    def _second_look(self) -> bool:
+    def _is_same_as_second_mount(self) -> bool:
         with tempfile.TemporaryDirectory(prefix="gpucluster-mount-", dir="/run") as place:
             code, out, err = self.module.run_command(["mount", "-t", self.fstype, "-o", "ro", self.source, place])
             if code != 0:
@@ -139,7 +139,7 @@ class Mount:
                 self.module.run_command(["umount", place], check_rc=True)
 
     def set_mode(self) -> bool:
-        """Give the share's top directory its mode."""
+        """Set the mode of the top directory of the share."""
         wanted: str | None = self.module.params["root_mode"]
         top = Path(self.path)
         if not wanted or not top.exists() or top.stat().st_mode & 0o7777 == int(wanted, 8):
@@ -165,7 +165,7 @@ def main() -> None:
     if not module.check_mode:
         if not is_mounted:
             share.mount()
-        share.prove()
+        share.verify()
     changed = share.set_mode() or changed
     module.exit_json(changed=changed or not is_mounted, mounted=not is_mounted)
 

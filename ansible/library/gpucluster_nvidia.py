@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""NVIDIA's driver and what belongs to it, on hosts that have a GPU."""
+"""NVIDIA's driver and its services, on hosts that have a GPU."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gpucluster_gpus import Hardware, Plan, Wish, has_module, plan, summary, survey
+from ansible.module_utils.gpucluster_gpus import Desired, Hardware, Plan, has_module, plan, summary, survey
 from ansible.module_utils.gpucluster_package_files import APT, DNF, Packages, manager
 
 DOCUMENTATION = """
 module: gpucluster_nvidia
-short_description: The driver of NVIDIA GPUs and what belongs to it
+short_description: The driver of NVIDIA GPUs and its services
 description:
-  - Looks for GPUs on the PCI bus. Without one it changes nothing, and says so. With one it keeps the driver of the
-    image, or installs one where it is told to; it never replaces one unless it is told that as well.
-  - Packages that must have exactly the driver's version get it, or the task fails with the versions that there are.
-  - A driver whose module is missing for the running kernel fails the task. A module for RDMA that can't be loaded is
-    only told.
+  - Detects GPUs on the PCI bus. Without one it changes nothing, and reports that. With one it keeps the driver of the
+    image, or installs one with C(driver=install); it replaces a driver only with C(replace).
+  - Packages that must match the driver are installed at its version, or the task fails and lists the versions it found.
+  - A driver without a module for the running kernel fails the task. A module for RDMA that can't be loaded is only
+    reported.
   - Sets the fact C(gpucluster_nvidia).
 options:
-  driver: {description: What may be done to the driver., type: str, choices: [keep, install], required: true}
-  branch: {description: "Of the driver, such as 580.", type: str, required: true}
-  replace: {description: Replace a driver that is there., type: bool, default: false}
-  dcgm: {description: "NVIDIA's monitor, where a repository has it.", type: bool, default: false}
+  driver: {description: Keep the image's driver, or install one., type: str, choices: [keep, install], required: true}
+  branch: {description: "Branch of the driver, such as 580.", type: str, required: true}
+  replace: {description: Replace an installed driver of another branch., type: bool, default: false}
+  dcgm: {description: "Install DCGM, where a repository has it.", type: bool, default: false}
   fabric: {description: The shape needs the fabric manager even if no switch is on the bus., type: bool, default: false}
   toolkit:
-    description: The container toolkit will be installed; else it is looked for.
+    description: The container toolkit will be installed; otherwise it is detected.
     type: bool
     default: false
   packages: {description: "By package manager and purpose; {branch} stands for the branch.", type: dict, required: true}
-  root: {description: Where the host's /sys and /proc are., type: path, default: /}
+  root: {description: Root of the host's /sys and /proc., type: path, default: /}
 author: gpucluster
 """
 
 EXAMPLES = """
-- name: Keep the image's driver
+- name: Keep the driver of the image
   gpucluster_nvidia:
     driver: keep
     branch: "580"
@@ -46,9 +46,9 @@ EXAMPLES = """
 """
 
 RETURN = """
-say: {description: What was found and what follows., returned: always, type: list}
+messages: {description: "What was found and done, for the operator.", returned: always, type: list}
 units: {description: "Services that must run, as gpucluster_service takes them.", returned: always, type: list}
-packages: {description: What was installed or removed., returned: always, type: list}
+packages: {description: Packages that were installed or removed., returned: always, type: list}
 """
 
 PREFIXES = ("nvidia", "libnvidia", "kmod-nvidia", "datacenter-gpu-manager", "cuda-drivers", "xserver-xorg-video-nvidia")
@@ -56,7 +56,7 @@ MODULES = "etc/modules-load.d/gpucluster-nvidia.conf"
 
 
 def nvidia_packages(manage: Packages) -> dict[str, str]:
-    """What is installed of NVIDIA's, name to version."""
+    """Installed packages of NVIDIA, name to version."""
     if manage.format == "deb":
         argv = ["dpkg-query", "--show", "--showformat=${Package}\t${Version}\t${db:Status-Status}\n"]
     else:
@@ -66,7 +66,7 @@ def nvidia_packages(manage: Packages) -> dict[str, str]:
 
 
 def available(manage: Packages, name: str) -> list[str]:
-    """Versions that the repositories have."""
+    """The versions in the repositories."""
     if manage.format == "deb":
         out = manage.run(["apt-cache", "madison", name])
         return [line.split("|")[1].strip() for line in out.splitlines() if "|" in line]
@@ -75,20 +75,20 @@ def available(manage: Packages, name: str) -> list[str]:
 
 
 def upstream(version: str) -> str:
-    """NVIDIA's own part of a package's version: 580.95.05 of 1:580.95.05-0ubuntu1."""
+    """NVIDIA's part of the version of a package: 580.95.05 of 1:580.95.05-0ubuntu1."""
     return version.rpartition(":")[2].partition("-")[0]
 
 
-class Doer:
-    """Carries a plan out."""
+class Executor:
+    """Executes a plan."""
 
     def __init__(self, module: AnsibleModule, manage: Packages) -> None:
         self.module, self.manage = module, manage
         self.packages: list[str] = []
-        self.say: list[str] = []
+        self.messages: list[str] = []
 
     def run(self, host: Hardware, made: Plan) -> None:
-        """All of it; the lists of packages are read once, and only where something is missing."""
+        """Execute the whole plan; package lists are updated once, and only if something is missing."""
         missing = [name for name in made.driver if name not in host.packages]
         version = host.driver
         if missing or made.removed or self.differing(made.same_version, host.packages, version):
@@ -106,11 +106,11 @@ class Doer:
         self.extras([name for name in made.optional if name not in now])
 
     def differing(self, wanted: list[str], have: dict[str, str], version: str) -> list[str]:
-        """Those that are not installed at this version."""
+        """The packages that are not installed at this version."""
         return [name for name in wanted if upstream(have.get(name, "")) != version]
 
     def match(self, wanted: list[str], version: str) -> None:
-        """Install packages at exactly the driver's version."""
+        """Install packages at exactly the version of the driver."""
         for name in wanted:
             if self.module.check_mode:
                 self.packages.append(name)
@@ -119,23 +119,23 @@ class Doer:
             fitting = [one for one in there if upstream(one) == version]
             if not fitting:
                 self.module.fail_json(
-                    msg=f"{name} must have exactly the driver's version {version}, and the repositories have "
-                    f"{', '.join(there) or 'none at all'}: add a repository that has it, or take an image with both"
+                    msg=f"{name} must have exactly the driver's version {version}, but the repositories have "
+                    f"{', '.join(there) or 'no version'}: add a repository that has it, or choose an image with both"
                 )
             separator = "=" if self.manage.format == "deb" else "-"
             self.packages.append(f"{name}{separator}{fitting[0]}")
             self.call("install", [self.packages[-1]])
 
     def extras(self, wanted: list[str]) -> None:
-        """Install what may be missing, if a repository has it."""
+        """Install optional packages, if a repository has them."""
         if wanted and all(available(self.manage, name) for name in wanted):
             self.packages += wanted
             self.call("install", wanted)
         elif wanted:
-            self.say.append(f"no repository has {', '.join(wanted)}: left out")
+            self.messages.append(f"no repository has {', '.join(wanted)}: skipped")
 
     def refresh(self) -> None:
-        """Read the repositories' lists."""
+        """Update the package lists."""
         if self.manage.format == "deb" and not self.module.check_mode:
             self.manage.run([*APT, "update"], "the repositories can't be read")
 
@@ -149,7 +149,7 @@ class Doer:
 
 
 def load_modules(module: AnsibleModule, root: Path, modules: list[str]) -> tuple[bool, list[str]]:
-    """Now and at every boot; says whether something changed, and what could not be loaded."""
+    """Load modules now and at every boot; returns whether something changed, and what could not be loaded."""
     file = root / MODULES
     text = "".join(f"{name}\n" for name in modules)
     old = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -167,7 +167,7 @@ def load_modules(module: AnsibleModule, root: Path, modules: list[str]) -> tuple
             changed = True
         else:
             words = (err.strip() or out.strip()).splitlines()[-1:]
-            faults.append(f"{name} can't be loaded ({' '.join(words)}): RDMA does not reach the GPUs' memory")
+            faults.append(f"{name} can't be loaded ({' '.join(words)}): RDMA can't access GPU memory")
     return changed, faults
 
 
@@ -191,7 +191,7 @@ def main() -> None:
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     asked, manage, root = module.params, manager(module), Path(module.params["root"])
-    wish = Wish(
+    desired = Desired(
         install=asked["driver"] == "install",
         branch=asked["branch"],
         replace=asked["replace"],
@@ -202,23 +202,23 @@ def main() -> None:
     host = survey(root, os.uname().release, {})
     if host.gpus:
         host = survey(root, os.uname().release, nvidia_packages(manage))
-    made = plan(host, wish)
+    made = plan(host, desired)
     if made.fault:
         module.fail_json(msg=made.fault)
-    doer = Doer(module, manage)
-    doer.run(host, made)
+    executor = Executor(module, manage)
+    executor.run(host, made)
     if made.driver and not module.check_mode and not has_module(root, host.kernel):
         module.fail_json(
-            msg=f"the driver is installed and has no module for the running kernel {host.kernel}: reboot into the "
+            msg=f"the driver is installed but has no module for the running kernel {host.kernel}: reboot into the "
             "newest kernel, or install the headers of this one so that the module is built, and run again"
         )
     modules_changed, faults = load_modules(module, root, made.modules)
     toolkit = bool(host.gpus) and (asked["toolkit"] or shutil.which("nvidia-container-runtime") is not None)
     module.exit_json(
-        changed=bool(doer.packages or modules_changed),
-        say=[*made.say, *doer.say, *faults],
-        packages=doer.packages,
-        # An image may start the GPUs in its own way, without a service that others have.
+        changed=bool(executor.packages or modules_changed),
+        messages=[*made.messages, *executor.messages, *faults],
+        packages=executor.packages,
+        # An image may initialize the GPUs in another way, without one of these services.
         units=[{"name": unit} for unit in made.units if has_unit(root, unit)],
         ansible_facts={"gpucluster_nvidia": {**summary(host, made), "toolkit": toolkit}},
     )

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""People as accounts of this host alone: for clusters that have no directory."""
+"""Local accounts of people: for clusters without an LDAP directory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ansible.module_utils.gpucluster_files import with_block
 
 DOCUMENTATION = """
 module: gpucluster_people
-short_description: People as accounts of this host alone
+short_description: Local accounts of people
 description:
-  - Groups, accounts with numbers that are the same on every host, homes with mode 0700, authorized keys in a block of
-    our own, and a key pair with which each person goes from host to host. Who is not mentioned stays as they are.
+  - Groups, accounts with the same numbers on every host, homes with mode 0700, authorized keys in a marked block, and a
+    key pair with which each person logs in from host to host. Other accounts are not changed.
 options:
   groups:
-    description: Groups whose number is fixed. Others that people name get the next free one.
+    description: Groups with a fixed gid. Other groups of people get the next free one.
     type: list
     elements: dict
     required: true
@@ -42,17 +42,17 @@ options:
       groups: {description: "Further groups, and no others.", type: list, elements: str, default: []}
       shell: {description: Login shell., type: path, default: /bin/bash}
       ssh_keys: {description: Public keys., type: list, elements: str, default: []}
-      slurm_account: {description: "Without meaning here: there is no Slurm.", type: str}
+      slurm_account: {description: "Ignored: there is no Slurm.", type: str}
   home_base: {description: Where homes are., type: path, default: /home}
   pairs:
-    description: By name, the key pair of each person, C(private) and C(public). Who has none here gets a new one.
+    description: By name, the key pair of each person, C(private) and C(public). A person without one gets a new pair.
     type: dict
     default: {}
 author: gpucluster
 """
 
 EXAMPLES = """
-- name: Make the people
+- name: Create the accounts
   gpucluster_people:
     groups: [{name: people, gid: 9999}]
     people: [{name: alice, uid: 10001, group: people}]
@@ -60,7 +60,7 @@ EXAMPLES = """
 
 RETURN = """
 pairs: {description: "The key pair of each person, as in the option; secret.", returned: always, type: dict}
-made: {description: Accounts and groups that were made., returned: always, type: list}
+made: {description: Accounts and groups that were created., returned: always, type: list}
 """
 
 PERSON_SPEC: dict[str, dict[str, Any]] = {
@@ -77,7 +77,7 @@ KEY = "id_ed25519"
 
 
 def group_of(name: str) -> grp.struct_group | None:
-    """The group, None if the host does not know it."""
+    """The group, None if it does not exist."""
     try:
         return grp.getgrnam(name)
     except KeyError:
@@ -85,7 +85,7 @@ def group_of(name: str) -> grp.struct_group | None:
 
 
 def account_of(name: str) -> pwd.struct_passwd | None:
-    """The account, None if the host does not know it."""
+    """The account, None if it does not exist."""
     try:
         return pwd.getpwnam(name)
     except KeyError:
@@ -93,7 +93,7 @@ def account_of(name: str) -> pwd.struct_passwd | None:
 
 
 def differences(person: dict[str, Any], account: pwd.struct_passwd, memberships: set[str], gid: int) -> list[str]:
-    """The words of usermod that bring an account to what is wanted."""
+    """The arguments of usermod that change an account as requested."""
     words: list[str] = []
     if account.pw_gecos != person["full_name"]:
         words += ["--comment", person["full_name"]]
@@ -107,10 +107,10 @@ def differences(person: dict[str, Any], account: pwd.struct_passwd, memberships:
 
 
 def as_person(account: pwd.struct_passwd, work: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """Run something in a child that has become the person: links in their home are theirs.
+    """Run a function in a child process with the person's uid: links in a home lead only where its owner may write.
 
     Raises:
-        OSError: it failed there, with the words of the child.
+        OSError: it failed, with the message of the child.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -138,7 +138,7 @@ def as_person(account: pwd.struct_passwd, work: Callable[[], dict[str, str]]) ->
 
 
 def write(file: Path, text: str, mode: int) -> bool:
-    """Give a file its content, as a whole or not at all; says whether it changed."""
+    """Write a file atomically; returns whether it changed."""
     if file.is_file() and not file.is_symlink() and file.read_text(encoding="utf-8") == text:
         return False
     fresh = file.with_name(f".{file.name}.gpucluster")
@@ -150,7 +150,7 @@ def write(file: Path, text: str, mode: int) -> bool:
 
 
 class People:
-    """Works through groups and people and remembers what it did."""
+    """Creates groups and accounts, and records the changes."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
@@ -158,7 +158,7 @@ class People:
         self.changed = False
 
     def group(self, name: str, gid: int | None) -> None:
-        """Make a group that is missing. Fails where it has another number: its files would be nobody's."""
+        """Create a missing group. Fails if it has another gid: its files would lose their group."""
         present = group_of(name)
         if present and gid is not None and present.gr_gid != gid:
             self.module.fail_json(msg=f"group {name} has gid {present.gr_gid} on this host, not {gid}")
@@ -167,13 +167,13 @@ class People:
             self.made.append(name)
 
     def account(self, person: dict[str, Any], home_base: Path) -> None:
-        """Make or change an account."""
+        """Create or change an account."""
         present = account_of(person["name"])
         if present is None:
             words = ["--uid", str(person["uid"]), "--gid", person["group"], "--comment", person["full_name"]]
             words += ["--home-dir", str(home_base / person["name"]), "--shell", person["shell"]]
             words += ["--groups", ",".join(person["groups"])] if person["groups"] else []
-            # No password fits `*`; an empty or locked one would keep ssh keys out on some systems.
+            # No password matches `*`; with an empty or locked one some systems refuse ssh keys.
             self.run(["useradd", "--no-create-home", "--password", "*", *words, person["name"]])
             self.made.append(person["name"])
             return
@@ -186,7 +186,7 @@ class People:
             self.run(["usermod", *words, person["name"]])
 
     def home(self, person: dict[str, Any], pair: dict[str, str]) -> dict[str, str]:
-        """Make the home and what is in it; returns the person's key pair."""
+        """Create the home and its contents; returns the person's key pair."""
         account = account_of(person["name"])
         if account is None:
             return pair  # only in check mode
@@ -227,7 +227,7 @@ class People:
         return {**own, "changed": "yes" if changed else "no"}
 
     def run(self, argv: list[str]) -> None:
-        """Run a program that changes something, unless it is only a rehearsal."""
+        """Run a program that changes something, except in check mode."""
         self.changed = True
         if not self.module.check_mode:
             self.module.run_command(argv, check_rc=True)
@@ -245,16 +245,16 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    wish = module.params
+    params = module.params
     people, pairs = People(module), {}
     try:
-        fixed = {group["name"]: group["gid"] for group in wish["groups"]}
-        named = {name for person in wish["people"] for name in [person["group"], *person["groups"]]}
+        fixed = {group["name"]: group["gid"] for group in params["groups"]}
+        named = {name for person in params["people"] for name in [person["group"], *person["groups"]]}
         for name in [*fixed, *sorted(named - set(fixed))]:
             people.group(name, fixed.get(name))
-        for person in wish["people"]:
-            people.account(person, Path(wish["home_base"]))
-            pairs[person["name"]] = people.home(person, (wish["pairs"] or {}).get(person["name"]) or {})
+        for person in params["people"]:
+            people.account(person, Path(params["home_base"]))
+            pairs[person["name"]] = people.home(person, (params["pairs"] or {}).get(person["name"]) or {})
     except OSError as error:
         module.fail_json(msg=" ".join(str(word) for word in (error.filename, error.strerror) if word))
     module.exit_json(changed=people.changed, made=people.made, pairs=pairs)

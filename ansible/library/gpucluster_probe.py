@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What verify.yml wants to know of a host. Facts only: nothing here is good or bad."""
+"""The facts of a host for verify.yml; gpucluster/configuration/verify.py evaluates them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: gpucluster_probe
-short_description: Look at a host from the inside
+short_description: Collect facts inside a host
 description:
-  - Collects facts for a verdict that is given elsewhere. It fails only when it can not look.
+  - Collects facts, and evaluates none of them. It fails only if it can't collect them.
 options:
-  home_path: {description: Mount point of the home directories; none where nothing is shared., type: path}
-  token_file: {description: A file that the controller has put on the share., type: path}
+  home_path: {description: Mount point of the home directories; not set if nothing is shared., type: path}
+  token_file: {description: A file that the controller has written to the share., type: path}
   token: {description: Its content., type: str}
   people: {description: Names of users to look up., type: list, elements: str, default: []}
   mesh:
-    description: Go by ssh to another host, as a person; where hosts are used that way.
+    description: Log in to another host by ssh, as a person; for clusters without Slurm.
     type: dict
     suboptions:
       person: {description: Whose key is used., type: str, required: true}
@@ -35,7 +35,7 @@ author: gpucluster
 """
 
 EXAMPLES = """
-- name: Look at the host
+- name: Collect facts of the host
   gpucluster_probe:
     home_path: /mnt/home
     token_file: /mnt/home/.gpucluster/token
@@ -51,11 +51,11 @@ facts:
   type: dict
 """
 
-# What user data wants of this host, and how its scripts ended: see gpucluster/handover/user_data.py.
+# The settings of user data for this host, and the results of its scripts: see gpucluster/handover/user_data.py.
 NODE_DATA = Path("/etc/gpucluster/node.conf")
 OUTCOMES = Path("/run/gpucluster")
 BLOCK_DEVICES = Path("/sys/class/block")
-# NFS may show a directory as it was a moment ago.
+# NFS may show an old listing of a directory for a moment.
 TOKEN_SECONDS = 10.0
 SSH_SECONDS = 10
 
@@ -66,7 +66,7 @@ def unescape(field: str) -> str:
 
 
 def home_fs(mountinfo: str, path: str) -> dict[str, Any]:
-    """What is mounted at the path."""
+    """The file system that is mounted at the path."""
     found: dict[str, Any] = {"source": "", "fstype": "", "mounted": False}
     for line in mountinfo.splitlines():
         fields, _dash, rest = line.partition(" - ")
@@ -77,13 +77,13 @@ def home_fs(mountinfo: str, path: str) -> dict[str, Any]:
 
 
 def node_data(text: str) -> dict[str, str]:
-    """The assignments of the shell in the file."""
+    """The shell assignments in the file."""
     pairs = (word.partition("=") for word in shlex.split(text, comments=True))
     return {name: value for name, equals, value in pairs if equals}
 
 
 def read(path: Path) -> str:
-    """The text of a file, empty where there is none."""
+    """The text of a file, empty if it does not exist."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError:
@@ -91,13 +91,13 @@ def read(path: Path) -> str:
 
 
 def outcome(name: str) -> dict[str, str]:
-    """How a script of user data ended; no state if it never did."""
+    """The result of a script of user data; no state if it has not ended."""
     state, _newline, words = read(OUTCOMES / name).strip().partition("\n")
     return {"state": state, "words": words}
 
 
 def drives_below(source: str) -> int:
-    """On how many block devices a file system lies: one, or those of a volume over several."""
+    """The number of block devices of a file system: one, or those of a volume over several."""
     name = os.path.basename(os.path.realpath(source))
     try:
         return len(os.listdir(BLOCK_DEVICES / name / "slaves")) or 1
@@ -106,35 +106,35 @@ def drives_below(source: str) -> int:
 
 
 def local_disk(mountinfo: str, data: dict[str, str]) -> dict[str, Any] | None:
-    """The file system on the host's own drives, None where none is wanted."""
+    """The file system on the local drives, None if none is configured."""
     path = data.get("local_disk_mount_path")
     if not path:
         return None
     found: dict[str, Any] = {"path": path, **home_fs(mountinfo, path), **outcome("local-disk"), "drives": 0, "bytes": 0}
     if found["mounted"]:
         size = os.statvfs(path)
-        found |= {"drives": drives_below(found["source"]), "bytes": size.f_blocks * size.f_frsize}
+        found.update({"drives": drives_below(found["source"]), "bytes": size.f_blocks * size.f_frsize})
     return found
 
 
 def sees(file: Path, token: str) -> bool:
-    """Whether the file shows up with this content."""
+    """Whether the file appears with this content."""
     until = time.monotonic() + TOKEN_SECONDS
     while True:
         try:
-            # A listing asks the server; a lookup alone may be answered from a cache.
+            # A listing asks the server; a lookup may be answered from a cache.
             os.listdir(file.parent)
             if file.read_text(encoding="utf-8").strip() == token:
                 return True
         except OSError:
-            pass  # not there yet, or not there at all: both are an answer
+            pass  # not there yet, or missing
         if time.monotonic() > until:
             return False
         time.sleep(0.5)
 
 
 def ids(name: str) -> str:
-    """`uid:gid` as this host's lookup has it, empty for an unknown user."""
+    """`uid:gid` as this host resolves it, empty for an unknown user."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
@@ -151,14 +151,14 @@ def groups(name: str) -> list[str]:
         return []
 
 
-def share(mountinfo: str, wish: dict[str, Any]) -> dict[str, Any]:
-    """What is mounted where the homes are, and whether it is the controller's."""
-    home = home_fs(mountinfo, wish["home_path"].rstrip("/"))
-    return {"home_fs": home, "home_token_seen": home["mounted"] and sees(Path(wish["token_file"]), wish["token"])}
+def share(mountinfo: str, params: dict[str, Any]) -> dict[str, Any]:
+    """What is mounted at the homes, and whether it is the same share as on the controller."""
+    home = home_fs(mountinfo, params["home_path"].rstrip("/"))
+    return {"home_fs": home, "home_token_seen": home["mounted"] and sees(Path(params["token_file"]), params["token"])}
 
 
 def hop(module: AnsibleModule, mesh: dict[str, str]) -> dict[str, str]:
-    """Which host answers when a person goes to the next one."""
+    """The host that responds when a person logs in to the next one."""
     argv = ["runuser", "-u", mesh["person"], "--", "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_SECONDS}"]
     _status, said, words = module.run_command([*argv, mesh["next"], "hostname"], cwd="/")
     return {"next": mesh["next"], "reached": said.strip(), "error": words.strip()}
@@ -177,15 +177,15 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec=spec, required_together=[["home_path", "token_file", "token"]], supports_check_mode=True
     )
-    wish = module.params
+    params = module.params
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     data = node_data(read(NODE_DATA))
     facts = {
         "hostname": platform.node(),
-        **(share(mounts, wish) if wish["home_path"] else {}),
-        **({"mesh": hop(module, wish["mesh"])} if wish["mesh"] else {}),
-        "user_ids": {name: ids(name) for name in wish["people"]},
-        "user_groups": {name: groups(name) for name in wish["people"]},
+        **(share(mounts, params) if params["home_path"] else {}),
+        **({"mesh": hop(module, params["mesh"])} if params["mesh"] else {}),
+        "user_ids": {name: ids(name) for name in params["people"]},
+        "user_groups": {name: groups(name) for name in params["people"]},
         "local_disk": local_disk(mounts, data),
         "rdma_addresses": outcome("rdma-addresses") if data.get("rdma_interfaces") else None,
     }

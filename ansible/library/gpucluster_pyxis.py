@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The plugin that starts containers for Slurm's steps: taken from another host, or built for the Slurm of this one."""
+"""The plugin that starts containers for Slurm's steps: copied from another host, or built for the Slurm of this one."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from ansible.module_utils.gpucluster_archives import UnsafeArchive, unpack
 
 DOCUMENTATION = """
 module: gpucluster_pyxis
-short_description: Pyxis, built for the Slurm that is installed
+short_description: Pyxis, built for the installed Slurm
 description:
-  - A plugin fits to one release of Slurm, one system, one machine and one source; the four are its key, which is kept
-    beside it. Where the plugin that is there has the right key, and is still as it was made, nothing is done.
-  - Otherwise it is taken from C(ready), if that has the right key, or built from C(archive), if there is one. With
-    neither, C(must_build) says so, and nothing is done.
+  - A plugin works with one release of Slurm, one system, one architecture and one source; these are its key, which is
+    stored beside it. If the installed plugin has the right key and is unchanged, nothing is done.
+  - Otherwise it is copied from C(ready), if that has the right key, or built from C(archive), if it is given. With
+    neither, C(must_build) is true, and nothing is done.
   - In check mode nothing is built.
 options:
-  path: {description: Of the plugin., type: path, required: true}
-  source: {description: SHA-256 of the archive of the source. Not needed to read or to remove., type: str}
+  path: {description: Path of the plugin., type: path, required: true}
+  source: {description: SHA-256 of the archive. Not needed with C(state=read) and C(state=absent)., type: str}
   archive: {description: The archive of the source on this host., type: path}
   ready:
-    description: A plugin that another host has made, as C(plugin) is returned.
+    description: A plugin that another host has built, as returned in C(plugin).
     type: dict
     suboptions:
-      key: {description: What it is for., type: str, required: true}
+      key: {description: Key of the plugin., type: str, required: true}
       content: {description: "The file, in base64.", type: str, required: true}
   state:
-    description: C(read) changes nothing, and returns what is there.
+    description: C(read) changes nothing, and returns the installed plugin.
     type: str
     choices: [present, absent, read]
     default: present
@@ -46,7 +46,7 @@ author: gpucluster
 """
 
 EXAMPLES = """
-- name: Bring the container plugin
+- name: Install the container plugin
   gpucluster_pyxis:
     path: /usr/local/lib/slurm/spank_pyxis.so
     source: 5d54b4f7a7a6f1f7ff2d2dd9a9a5a9b9e9c4be2dd0e14df7cf5d6d9bd7ac3c3e
@@ -55,21 +55,21 @@ EXAMPLES = """
 
 RETURN = """
 differs:
-  description: Whether there was none before, or one that was made for something else.
+  description: Whether there was none before, or one with another key.
   returned: with C(state=present)
   type: bool
-must_build: {description: Whether it has to be built here., returned: with C(state=present), type: bool}
-plugin: {description: "Key and content of what is there, or nothing.", returned: with C(state=read), type: dict}
+must_build: {description: Whether it must be built on this host., returned: with C(state=present), type: bool}
+plugin: {description: "Key and content of the installed plugin, or nothing.", returned: with C(state=read), type: dict}
 """
 
 HEADERS = Path("/usr/include/slurm/slurm_version.h")
 BUILT = "spank_pyxis.so"
-# Of a compiler's many words, the last are those about what went wrong.
+# Only the last lines of a compiler's output describe the error.
 WORDS_LINES = 12
 
 
 def write(path: Path, content: bytes) -> None:
-    """A whole file, at once: Slurm's daemons have the old one open."""
+    """Write a file atomically: Slurm's daemons have the old one open."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -84,7 +84,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 def release(text: str) -> tuple[int, int, int]:
-    """The release that Slurm's headers are of, zeros if they do not say."""
+    """The release of Slurm's headers, zeros if it is unknown."""
     found = re.search(r"^#define\s+SLURM_VERSION_NUMBER\s+0x([0-9a-fA-F]+)", text, re.MULTILINE)
     number = int(found.group(1), 16) if found else 0
     return number >> 16, number >> 8 & 255, number & 255
@@ -110,7 +110,7 @@ class Plugin:
         raise AssertionError
 
     def said(self) -> dict[str, str]:
-        """What was written down when the plugin was put here."""
+        """The record that was written when the plugin was installed."""
         try:
             known = json.loads(self.note.read_text(encoding="utf-8"))
             return {"key": known["key"], "sha256": known["sha256"]}
@@ -118,7 +118,7 @@ class Plugin:
             return {}
 
     def noted(self) -> dict[str, str]:
-        """The same; nothing where it is another plugin now."""
+        """The same, empty if the plugin has changed since."""
         known = self.said()
         try:
             same = bool(known) and known["sha256"] == hashlib.sha256(self.path.read_bytes()).hexdigest()
@@ -127,7 +127,7 @@ class Plugin:
         return known if same else {}
 
     def slurm(self) -> str:
-        """The version of Slurm's daemon; empty where it is not installed yet, which only check mode bears."""
+        """The version of Slurm's daemon; empty if it is not installed yet, which only check mode accepts."""
         program = next((path for path in map(shutil.which, ("slurmctld", "slurmd")) if path), None)
         if not program:
             if self.module.check_mode:
@@ -137,21 +137,21 @@ class Plugin:
         return out.split()[-1] if out.split() else ""
 
     def key(self) -> str:
-        """What the plugin must be for."""
+        """The key that the plugin must have."""
         said = os_release(Path("/etc/os-release").read_text(encoding="utf-8"))
         system = f"{said.get('ID', '')}-{said.get('VERSION_ID', '')}"
         return f"slurm {self.slurm()} {system} {platform.machine()} {self.module.params['source']}"
 
     def present(self) -> dict[str, Any]:
-        """Bring it, from wherever it can be had."""
-        wish = self.module.params
-        if not wish["source"]:
+        """Install it: copied, or built."""
+        params = self.module.params
+        if not params["source"]:
             self.fail("source is missing: the checksum of the archive that the plugin is built from")
         key = self.key()
         differs = self.said().get("key") != key
         if self.noted().get("key") == key:
             return {"changed": False, "differs": differs, "must_build": False}
-        ready, archive = wish["ready"], wish["archive"]
+        ready, archive = params["ready"], params["archive"]
         must_build = not (ready and ready["key"] == key)
         if not self.module.check_mode:
             if not must_build:
@@ -161,25 +161,25 @@ class Plugin:
         return {"changed": not must_build or bool(archive), "differs": differs, "must_build": must_build}
 
     def put(self, key: str, content: bytes) -> None:
-        """The note comes last: without it the plugin counts for nothing."""
+        """The record is written last: a plugin without it is not used."""
         write(self.path, content)
         write(self.note, json.dumps({"key": key, "sha256": hashlib.sha256(content).hexdigest()}).encode())
 
     def build(self, archive: Path) -> bytes:
-        """Make it in a folder of its own, of which nothing stays."""
+        """Build it in a temporary folder."""
         self.check_headers()
         with tempfile.TemporaryDirectory(prefix="gpucluster-pyxis-", dir="/var/tmp") as scratch:
             try:
                 unpack(archive, Path(scratch))
             except (UnsafeArchive, OSError, tarfile.TarError, EOFError) as error:
-                self.fail(f"{archive} could not be unpacked: {error}; put the right file into the mirror")
-            # The release's archive has everything in one folder.
+                self.fail(f"{archive} could not be unpacked: {error}; put the correct file into the mirror")
+            # The archive of a release has everything in one folder.
             folder = min(
                 (file.parent for file in Path(scratch).rglob("Makefile")), key=lambda one: len(one.parts), default=None
             )
             if folder is None:
                 self.fail(
-                    f"there is no Makefile in {archive}: it is no source of Pyxis; put the right file into the mirror"
+                    f"there is no Makefile in {archive}: it is not Pyxis's source; put the correct file into the mirror"
                 )
             code, out, err = self.module.run_command(["make", f"--jobs={os.cpu_count() or 1}"], cwd=str(folder))
             made = folder / BUILT
@@ -189,9 +189,9 @@ class Plugin:
             return made.read_bytes()
 
     def check_headers(self) -> None:
-        """Refuse headers of another release: Slurm would refuse the plugin, and slurmd would not start."""
+        """Refuse headers of another release: Slurm would reject the plugin, and slurmd would not start."""
         if not HEADERS.exists():
-            return  # elsewhere; the compiler finds them, or says that it does not
+            return  # elsewhere; the compiler finds them, or reports that they are missing
         headers, daemon = release(HEADERS.read_text(encoding="utf-8")), self.slurm()
         if [str(number) for number in headers[:2]] != [part.lstrip("0") for part in daemon.split(".")[:2]]:
             version = "{}.{:02}.{}".format(*headers)
@@ -201,7 +201,7 @@ class Plugin:
             )
 
     def absent(self) -> dict[str, Any]:
-        """Remove it, and the folder if it was all in there."""
+        """Remove it, and the folder if it is empty."""
         there = [path for path in (self.path, self.note) if path.exists()]
         if not self.module.check_mode:
             for path in there:
@@ -211,7 +211,7 @@ class Plugin:
         return {"changed": bool(there)}
 
     def read(self) -> dict[str, Any]:
-        """For the other hosts."""
+        """Return the plugin for other hosts."""
         known = self.noted()
         if not known:
             return {"changed": False, "plugin": None}
@@ -231,7 +231,7 @@ def main() -> None:
                 "no_log": False,
                 "options": {
                     "key": {"type": "str", "required": True, "no_log": False},
-                    # No secret, but nobody wants to read it.
+                    # Not a secret, but too long for an output.
                     "content": {"type": "str", "required": True, "no_log": True},
                 },
             },

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The distribution's packages of one role: there, or gone again."""
+"""The distribution's packages of one role: installed, or removed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ DOCUMENTATION = """
 module: gpucluster_role_packages
 short_description: The distribution's packages of one role
 description:
-  - Installs what is missing with the system's own package manager; no service is started by that. A host that has
-    everything pays for one look.
-  - Settings and data stay when packages go.
+  - Installs missing packages with the package manager of the system; this starts no service. If nothing is missing, it
+    only reads the package database.
+  - Settings and data stay when packages are removed.
 options:
-  present: {description: Names that must be installed., type: list, elements: str, default: []}
-  absent: {description: Names that must not., type: list, elements: str, default: []}
-  hint: {description: What to do where no repository has the packages., type: str, default: ""}
+  present: {description: Packages that must be installed., type: list, elements: str, default: []}
+  absent: {description: Packages that must not be installed., type: list, elements: str, default: []}
+  hint: {description: Advice for the error that no repository has the packages., type: str, default: ""}
 author: gpucluster
 """
 
@@ -32,7 +32,7 @@ EXAMPLES = """
 """
 
 RETURN = """
-packages: {description: What was installed or removed., returned: always, type: list}
+packages: {description: Packages that were installed or removed., returned: always, type: list}
 """
 
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -40,13 +40,13 @@ OURS = "#!/bin/sh\n# Of gpucluster, while it installs packages.\nexit 101\n"
 
 
 def policy_is_ours() -> bool:
-    """Whether a run that was killed has left it: nothing of the host's would start any more."""
+    """Whether a killed run has left it: no package of the host could start its service."""
     return POLICY.is_file() and POLICY.read_text(encoding="utf-8", errors="replace") == OURS
 
 
 @contextmanager
 def nothing_starts() -> Iterator[None]:
-    """Keep Debian's packages from starting their services: they start when they are configured."""
+    """Prevent Debian's packages from starting their services, which are not configured yet."""
     if POLICY.exists() or not POLICY.parent.is_dir():
         yield
         return
@@ -59,7 +59,7 @@ def nothing_starts() -> Iterator[None]:
 
 
 def install(manage: Packages, names: list[str], hint: str) -> None:
-    """Install packages, or say where they could come from."""
+    """Install packages, or fail with the hint."""
     if hint and manage.format == "rpm":
         code, _out, _err = manage.module.run_command([*DNF, "list", "--available", *names])
         if code != 0:
@@ -69,7 +69,7 @@ def install(manage: Packages, names: list[str], hint: str) -> None:
 
 
 def remove(manage: Packages, names: list[str]) -> None:
-    """Remove packages. Their services stop with them."""
+    """Remove packages, which stops their services."""
     argv = [*(APT if manage.format == "deb" else DNF), "remove", *names]
     manage.run(argv, f"can't remove {', '.join(names)}")
 
@@ -82,16 +82,16 @@ def main() -> None:
         "hint": {"type": "str", "default": ""},
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
-    wish, manage = module.params, manager(module)
-    have = manage.installed([*wish["present"], *wish["absent"]])
-    missing = [name for name in wish["present"] if name not in have]
-    surplus = [name for name in wish["absent"] if name in have]
+    params, manage = module.params, manager(module)
+    have = manage.installed([*params["present"], *params["absent"]])
+    missing = [name for name in params["present"] if name not in have]
+    surplus = [name for name in params["absent"] if name in have]
     left = policy_is_ours()
     if not module.check_mode:
         if left:
             POLICY.unlink()
         if missing:
-            install(manage, missing, wish["hint"])
+            install(manage, missing, params["hint"])
         if surplus:
             remove(manage, surplus)
     module.exit_json(changed=bool(missing or surplus or left), packages=[*missing, *surplus])

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Release files that the controller serves: fetched, checked, and installed or unpacked."""
+"""Release files that the controller serves: downloaded, checked, and installed or unpacked."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ DOCUMENTATION = """
 module: gpucluster_software
 short_description: Packages and archives of releases, from the controller
 description:
-  - Fetches those of the files that are for this host (its package format, its machine) from the controller, checks
-    them, and keeps them in C(/var/cache/gpucluster/software). A file that is there already is not fetched again.
-  - With C(packages) these are installed from the files, at exactly the version that the files have, and whatever else
-    they need comes from the distribution. A file may also be an archive of packages. With C(unpack) the content of the
-    one archive lies in a directory. Without either the files are only kept.
+  - Downloads the files for this host (its package format and architecture) from the controller, checks them, and caches
+    them in C(/var/cache/gpucluster/software). A cached file is not downloaded again.
+  - With C(packages) these packages are installed from the files, at exactly the version of the files; their
+    dependencies come from the distribution. A file may also be an archive of packages. With C(unpack) the one archive
+    is unpacked into a directory. Without either the files are only cached.
 options:
-  server: {description: Where the controller serves files. Not needed with C(absent) and C(forget)., type: str}
+  server: {description: URL of the controller's file server. Not needed with C(absent) and C(forget)., type: str}
   files:
-    description: As the inventory's C(software_files), of one component.
+    description: Entries of C(software_files) of one component.
     type: list
     elements: dict
     default: []
     suboptions:
-      component: {description: Of which release., type: str, required: true}
-      version: {description: Of the release., type: str, required: true}
-      file: {description: Its name., type: str, required: true}
-      sha256: {description: Its checksum., type: str, required: true}
-      format: {description: For which package manager., type: str, choices: [deb, rpm, any], required: true}
-      architecture: {description: "For which machine, or C(any).", type: str, required: true}
+      component: {description: Name of the component., type: str, required: true}
+      version: {description: Version of the release., type: str, required: true}
+      file: {description: Name of the file., type: str, required: true}
+      sha256: {description: Checksum of the file., type: str, required: true}
+      format: {description: Package format., type: str, choices: [deb, rpm, any], required: true}
+      architecture: {description: "Architecture, or C(any).", type: str, required: true}
   packages:
-    description: Names of packages that must be installed from these files. All of them go in one call.
+    description: Packages that must be installed from these files, all of them in one call.
     type: list
     elements: str
     default: []
-  unpack: {description: A directory that holds exactly what the one archive holds., type: path}
+  unpack: {description: A directory with exactly the contents of the one archive., type: path}
   absent:
-    description: Packages that must not be there. Files that held nothing else go as well.
+    description: Packages that must not be installed. Files that contain nothing else are removed as well.
     type: list
     elements: str
     default: []
   forget:
-    description: Components of which no file is kept any more. Goes with C(absent) or alone.
+    description: Components whose cached files are removed. With C(absent) or alone.
     type: list
     elements: str
     default: []
-  timeout: {description: Seconds to wait for a controller that is busy or away., type: int, default: 300}
-  cache: {description: Where files are kept., type: path, default: /var/cache/gpucluster/software}
+  timeout: {description: Seconds to wait for a controller that is busy or does not respond., type: int, default: 300}
+  cache: {description: Directory of cached files., type: path, default: /var/cache/gpucluster/software}
 author: gpucluster
 """
 
@@ -66,21 +66,21 @@ EXAMPLES = """
     files: "{{ software_files | selectattr('component', 'equalto', 'enroot') | list }}"
     packages: [enroot, enroot+caps]
 
-- name: Take it away
+- name: Remove Enroot
   gpucluster_software:
     absent: [enroot+caps, enroot]
     forget: [enroot]
 """
 
 RETURN = """
-paths: {description: Where each file lies on the host., returned: always, type: dict}
+paths: {description: Path of each file on the host., returned: always, type: dict}
 installed:
-  description: Packages that were installed, as C(name=version); in check mode some as their names alone.
+  description: Packages that were installed, as C(name=version); in check mode some without a version.
   returned: always
   type: list
 removed: {description: Packages that were removed., returned: always, type: list}
-forgotten: {description: Files that are not kept any more., returned: always, type: list}
-unpacked: {description: Whether the directory was made anew., returned: always, type: bool}
+forgotten: {description: Files that were removed from the cache., returned: always, type: list}
+unpacked: {description: Whether the archive was unpacked., returned: always, type: bool}
 """
 
 FILE_SPEC: dict[str, dict[str, Any]] = {
@@ -112,33 +112,33 @@ class Task:
         raise AssertionError
 
     def run(self) -> dict[str, Any]:
-        """Do what the arguments say."""
-        wish = self.module.params
-        if wish["absent"] or wish["forget"]:
-            self.remove(wish["absent"], wish["forget"])
+        """Carry out the request."""
+        params = self.module.params
+        if params["absent"] or params["forget"]:
+            self.remove(params["absent"], params["forget"])
         else:
-            files = self.for_this_host(wish["files"])
+            files = self.for_this_host(params["files"])
             missing = [file for file in files if not self.store.has(file)]
             if not self.check:
                 for file in missing:
                     self.bring(file)
             self.result["changed"] = bool(missing)
             self.result["paths"] = {file["file"]: str(self.store.folder / file["file"]) for file in files}
-            if wish["packages"]:
-                self.install(wish["packages"], files, certain=not missing)
-            if wish["unpack"]:
-                self.unpack(Path(wish["unpack"]), files)
+            if params["packages"]:
+                self.install(params["packages"], files, certain=not missing)
+            if params["unpack"]:
+                self.unpack(Path(params["unpack"]), files)
             if not self.check:
                 self.forget_others(files)
         return self.result
 
     def for_this_host(self, files: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Those of this package format and machine."""
+        """The files for this package format and architecture."""
         machine = os.uname().machine
         formats, machines = (self.manage.format, "any"), (machine, "any")
         fit = [file for file in files if file["format"] in formats and file["architecture"] in machines]
         if not fit:
-            names = ", ".join(file["file"] for file in files) or "there are none at all"
+            names = ", ".join(file["file"] for file in files) or "there are no files"
             self.fail(
                 f"no release file is for this host ({self.manage.format}, {machine}): {names}. Put one into the mirror "
                 "that software.mirror names, and run apply again"
@@ -146,13 +146,13 @@ class Task:
         return fit
 
     def bring(self, file: dict[str, Any]) -> None:
-        """From the controller into the store."""
+        """Download from the controller into the store."""
         self.store.folder.mkdir(parents=True, exist_ok=True)
         target = self.store.folder / file["file"]
         if target.name != file["file"]:
-            self.fail(f"{file['file']} is no name of a file")
+            self.fail(f"{file['file']} is not a file name")
         if not self.module.params["server"]:
-            self.fail("`server` must say where the controller serves its files")
+            self.fail("`server` must be the URL of the controller's file server")
         fetch(self.module.params["server"], target.name, file["sha256"], target, self.module.params["timeout"])
         self.store.learn(file)
 
@@ -184,27 +184,27 @@ class Task:
         held: dict[str, list[str]] = {}
         for file in files:
             known = self.store.known[file["file"]]
-            # A package that was looked for in a file, and is not in it, is in another one of the call.
+            # A package that was not found in one file is in another file of the call.
             if not set(names) <= set(known["sought"]) or not all(
                 Path(known["packages"][name][1]).exists() for name in names if name in known["packages"]
             ):
-                found = self.look_into(file, names)
+                found = self.read_packages(file, names)
                 self.store.learn(file, {**known["packages"], **found}, {*known["sought"], *names})
             held.update(self.store.known[file["file"]]["packages"])
         absent = [name for name in names if name not in held]
         if absent:
-            self.fail(f"{', '.join(file['file'] for file in files)} do not hold the package {', '.join(absent)}")
+            self.fail(f"{', '.join(file['file'] for file in files)} do not contain the package {', '.join(absent)}")
         return held
 
-    def look_into(self, file: dict[str, Any], names: list[str]) -> dict[str, list[str]]:
-        """The packages of a file: one, or those of an archive that are asked for."""
+    def read_packages(self, file: dict[str, Any], names: list[str]) -> dict[str, list[str]]:
+        """The packages of a file: one, or the requested ones of an archive."""
         path = self.store.folder / file["file"]
         if path.name.endswith((".deb", ".rpm")):
             return self.identified([path], [])
         separator = "_" if self.manage.format == "deb" else "-"
         prefixes = tuple(f"{name}{separator}" for name in names)
         with tempfile.TemporaryDirectory() as scratch:
-            # To look needs the files, too; they are kept only if they may be.
+            # Reading the packages needs their files; check mode does not keep them.
             folder = Path(scratch) if self.check else path.with_name(f"{path.name}.d")
             return self.identified(list(take(path, folder, prefixes, f".{self.manage.format}")), names)
 
@@ -220,14 +220,14 @@ class Task:
         return found
 
     def remove(self, names: list[str], components: list[str]) -> None:
-        """Take packages away, the files that held them, and all files of components."""
+        """Remove packages, the files that contain them, and all files of components."""
         left = self.manage.left(names) if names else []
         forgotten = sorted(
             name
             for name, known in self.store.known.items()
             if known["component"] in components or (known["packages"] and set(known["packages"]) <= set(names))
         )
-        # Of a run that was killed before it could note what it had brought.
+        # Files of a run that was killed before it recorded them.
         forgotten += self.store.strays() if components else []
         self.result.update(removed=left, forgotten=forgotten, changed=bool(left or forgotten))
         if self.check:
@@ -240,7 +240,7 @@ class Task:
     # --- archives -----
 
     def unpack(self, target: Path, files: list[dict[str, Any]]) -> None:
-        """Beside the directory first; it takes its place when it is whole."""
+        """Unpack beside the directory, and replace it when the new one is complete."""
         if len(files) != 1:
             self.fail(f"one archive can be unpacked into {target}, not {', '.join(file['file'] for file in files)}")
         (file,) = files
@@ -267,7 +267,7 @@ class Task:
                 shutil.rmtree(left, ignore_errors=True)
 
     def forget_others(self, files: list[dict[str, Any]]) -> None:
-        """Files of the same release that are not wanted any more: the version before."""
+        """Remove files of the same components that are not listed: older versions."""
         kept = {file["file"] for file in files}
         components = {file["component"] for file in files}
         for name, known in list(self.store.known.items()):

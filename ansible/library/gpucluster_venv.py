@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A Python environment made of wheels, without an index, without pip and without a trace of the one before."""
+"""A Python environment from a set of wheels, without an index, without pip, and without files of an earlier set."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ DOCUMENTATION = """
 module: gpucluster_venv
 short_description: A Python environment of exactly these wheels
 description:
-  - Makes an environment of a set of wheels, or does nothing where this set is installed already. Nothing is resolved,
-    fetched or built; every wheel of the set is unpacked. That takes a third of the time that pip
-    takes, and needs no pip.
-  - The environment is a link to a directory that bears the name of the set. The link is replaced when all is in place;
-    the directory before stays until the set after next, for programs that still run from it.
+  - Creates an environment from a set of wheels, or does nothing if this set is installed already. It resolves,
+    downloads and builds nothing; it unpacks every wheel of the set. That takes a third of the time of pip, and needs no
+    pip.
+  - The environment is a link to a directory with the name of the set. The link is replaced when the directory is
+    complete; the previous directory stays until the set after the next one, for programs that still run from it.
   - An action plugin of the same name sends the wheels, in one stream and only where they are not installed.
 options:
-  path: {description: Of the link., type: path, required: true}
-  interpreter: {description: The Python below., type: path, required: true}
+  path: {description: Path of the link., type: path, required: true}
+  interpreter: {description: The Python of the environment., type: path, required: true}
   version: {description: "The version that the wheels are for, as C(3.13).", type: str, required: true}
   hash: {description: The name of the set., type: str, required: true}
   compile_except:
-    description: A regular expression of paths that are not worth compiling. The rest is compiled, after everything
-      else that the host does.
+    description: A regular expression of paths that are not compiled. The rest is compiled in the background, at low
+      priority.
     type: str
     default: ""
   wheels:
     description:
       - For the action plugin the directory on the operator's machine, with a file C(wheels.json); the other options of
-        the set come from there. For the module itself a directory of the host, which is removed; none only looks.
+        the set come from there. For the module itself a directory of the host, which is removed; without it the module
+        only checks.
     type: path
 author: gpucluster
 """
@@ -80,7 +81,7 @@ class Environment:
         raise AssertionError
 
     def check_interpreter(self) -> None:
-        """Fail unless it is the version that the wheels are for: compiled ones are of no use to another."""
+        """Fail unless its version is that of the wheels: compiled modules work with one version only."""
         code, out, err = self.module.run_command(
             [self.interpreter, "-IS", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
         )
@@ -93,7 +94,7 @@ class Environment:
             )
 
     def is_installed(self) -> bool:
-        """Whether the link leads to this set, for this interpreter."""
+        """Whether the link points to this set, for this interpreter."""
         try:
             known = json.loads((self.link / MANIFEST).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -102,15 +103,15 @@ class Environment:
         return same and os.access(self.link / "bin" / "python", os.X_OK)
 
     def install(self, wheels: Path) -> None:
-        """Make the directory beside the others and let the link lead to it."""
+        """Create the directory beside the others, then point the link to it."""
         part = self.all / f".{self.hash}.part"
         shutil.rmtree(part, ignore_errors=True)
         self.all.mkdir(parents=True, exist_ok=True)
-        # Without pip there is nothing that Debian keeps in a package of its own.
+        # Without pip, Debian needs no additional package.
         argv = [self.interpreter, "-m", "venv", "--without-pip", str(part)]
         self.module.run_command(argv, check_rc=True)
         for name in part.glob("bin/[Aa]ctivate*"):
-            name.unlink()  # they know the directory by the name that it has for now
+            name.unlink()  # they contain the temporary name of the directory
         site = part / "lib" / f"python{self.version}" / "site-packages"
         for wheel in sorted(wheels.glob("*.whl")):
             with zipfile.ZipFile(wheel) as archive:
@@ -131,7 +132,7 @@ class Environment:
                 shutil.rmtree(old, ignore_errors=True)
 
     def _spread(self, data: Path, site: Path, prefix: Path) -> None:
-        """The parts of a wheel that do not belong into site-packages as they are."""
+        """Move the parts of a wheel that do not belong into site-packages."""
         targets = {"purelib": site, "platlib": site, "scripts": prefix / "bin", "data": prefix}
         for kind, target in targets.items():
             if (data / kind).is_dir():
@@ -158,7 +159,7 @@ class Environment:
             (target / script).chmod(0o755)
 
     def _compile(self) -> None:
-        """A convenience that nobody waits for: programs that can not write here would be compiled at each start."""
+        """In the background: programs that can't write here would compile their modules at each start."""
         words = ["-m", "compileall", "-q"]
         if self.module.params["compile_except"]:
             words += ["-x", self.module.params["compile_except"]]
@@ -189,12 +190,12 @@ def main() -> None:
     installed = environment.is_installed()
     if installed or not wheels or module.check_mode:
         if not installed and not module.check_mode:
-            environment.check_interpreter()  # before megabytes are sent for nothing
+            environment.check_interpreter()  # before megabytes are sent in vain
         module.exit_json(changed=not installed, installed=installed)
     try:
         environment.install(Path(wheels))
     except (OSError, zipfile.BadZipFile, configparser.Error, subprocess.SubprocessError) as error:
-        environment.fail(f"{error}; mend it and run again, nothing in use has changed")
+        environment.fail(f"{error}; fix the cause and run again, the environment in use has not changed")
     finally:
         shutil.rmtree(wheels, ignore_errors=True)
     module.exit_json(changed=True, installed=True)

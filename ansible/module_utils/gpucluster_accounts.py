@@ -1,4 +1,4 @@
-"""Accounts of the system, for daemons."""
+"""System accounts for daemons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ACCOUNT_SPEC: dict[str, dict[str, Any]] = {
 
 
 def make_accounts(module: AnsibleModule, wanted: list[dict[str, Any]]) -> list[str]:
-    """Make those that are missing, each with a group of the same name; says which."""
+    """Create missing accounts, each with a group of the same name; returns their names."""
     missing = [account for account in wanted if not is_known(account["name"])]
     if not module.check_mode:
         for account in missing:
@@ -24,7 +24,7 @@ def make_accounts(module: AnsibleModule, wanted: list[dict[str, Any]]) -> list[s
 
 
 def is_known(name: str) -> bool:
-    """Whether the host knows a user."""
+    """Whether a user exists."""
     try:
         pwd.getpwnam(name)
     except KeyError:

@@ -1,4 +1,4 @@
-"""Tar archives from elsewhere: unpacked into one directory and nowhere else, whatever they say."""
+"""Untrusted tar archives: unpacked into one directory and nowhere else."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-# Never from an archive: programs that run as their owner.
+# Never taken from an archive: set-uid and set-gid bits.
 MODE = 0o755
 
 
 class UnsafeArchive(Exception):
-    """It wants something outside of its directory, or something that is no file."""
+    """A member is outside of the directory, or is not a file."""
 
 
 def inside(root: str, path: str) -> bool:
@@ -23,31 +23,31 @@ def inside(root: str, path: str) -> bool:
 
 
 def checked(member: tarfile.TarInfo, root: str) -> Path:
-    """Where a member goes.
+    """The path of a member.
 
     Raises:
         UnsafeArchive: nowhere.
     """
     target = os.path.join(root, member.name)
     if member.name.startswith("/") or ".." in Path(member.name).parts or not inside(root, os.path.dirname(target)):
-        raise UnsafeArchive(f"{member.name} lies outside")
+        raise UnsafeArchive(f"{member.name} is outside of the directory")
     if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
         raise UnsafeArchive(f"{member.name} is neither a file nor a directory nor a link")
     if member.issym() and (
         member.linkname.startswith("/") or not inside(root, os.path.join(os.path.dirname(target), member.linkname))
     ):
-        raise UnsafeArchive(f"{member.name} leads to {member.linkname}, outside")
+        raise UnsafeArchive(f"{member.name} points to {member.linkname}, outside of the directory")
     if member.islnk() and (
         member.linkname.startswith("/")
         or ".." in Path(member.linkname).parts
         or not inside(root, os.path.join(root, member.linkname))
     ):
-        raise UnsafeArchive(f"{member.name} is linked to {member.linkname}, outside")
+        raise UnsafeArchive(f"{member.name} is linked to {member.linkname}, outside of the directory")
     return Path(target)
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack into a directory that is there. What comes belongs to root, and nobody else may write to it.
+    """Unpack into an existing directory. The files belong to root, and only root can write to them.
 
     Raises:
         UnsafeArchive: see there; what was unpacked so far is left.
@@ -82,7 +82,7 @@ def write(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
 
 
 def take(archive: Path, folder: Path, prefixes: tuple[str, ...], suffix: str) -> Iterator[Path]:
-    """Take the files out of an archive whose names begin and end so, whatever folders they lie in.
+    """Extract the files of an archive whose names have a prefix and suffix, from whatever folder.
 
     Args:
         folder: is made; it gets the files by their bare names.

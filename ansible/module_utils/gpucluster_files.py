@@ -1,4 +1,4 @@
-"""Files of a host: whole files, marked blocks, edits, links, directories, and what must not be there."""
+"""Files of a host: whole files, marked blocks, edits, links, directories, and removed files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FILE_SPEC: dict[str, dict[str, Any]] = {
 
 
 def with_block(text: str, block: str, at: str) -> str:
-    """The text with our block in it: in its old place, or at one end."""
+    """The text with the marked block: in its old position, or at one end."""
     lines = f"{BEGIN}\n{block.strip()}\n{END}\n"
     found = re.search(rf"^{BEGIN}$.*?^{END}$\n?", text, re.MULTILINE | re.DOTALL)
     if found:
@@ -54,7 +54,7 @@ def with_block(text: str, block: str, at: str) -> str:
 
 
 def fault_of(path: Path) -> str:
-    """Why root must not put anything below a directory: others could have prepared what is there. Empty if it may.
+    """Why root must not write below a directory: others could have prepared its contents. Empty if it may.
 
     The directory is root's and no link, and nobody else writes to it. Those above it are root's as well; others may
     write to them where they can't move what is not theirs, as in /tmp.
@@ -70,17 +70,17 @@ def fault_of(path: Path) -> str:
         if state.st_uid != 0:
             return f"{place} belongs to user {state.st_uid}"
         if state.st_mode & others and (place == path or not state.st_mode & stat.S_ISVTX):
-            return f"others than root write to {place} (mode {stat.S_IMODE(state.st_mode):04o})"
+            return f"other users than root can write to {place} (mode {stat.S_IMODE(state.st_mode):04o})"
     return ""
 
 
 def widest(item: dict[str, Any]) -> int:
-    """What a file that is there may allow at most."""
+    """The widest mode of an existing file."""
     return int(item["widest_mode"] or "7777", 8)
 
 
 class Files:
-    """Works through the list and remembers what it did."""
+    """Works through the list and records the changes."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
@@ -88,10 +88,10 @@ class Files:
         self.diff: list[dict[str, str]] = []
 
     def one(self, item: dict[str, Any]) -> None:
-        """Bring one path into shape."""
+        """Create, change or remove one path."""
         kinds = [kind for kind in KINDS if item[kind] not in (None, False)]
         if len(kinds) != 1:
-            self.module.fail_json(msg=f"{item['path']}: say exactly one of {', '.join(KINDS)}, not {kinds or 'none'}")
+            self.module.fail_json(msg=f"{item['path']}: give exactly one of {', '.join(KINDS)}, not {kinds or 'none'}")
         path = Path(item["path"])
         if item["link"] is not None:
             changed = self._link(path, item["link"])
@@ -101,7 +101,7 @@ class Files:
             changed = self._absent(path)
         else:
             changed = self._file(path, item)
-        # What check mode did not make has no owner to look at.
+        # In check mode a new file does not exist, so it has no owner.
         if item["link"] is None and not item["absent"] and path.exists():
             changed = self._attributes(path, item) or changed
         if changed:
@@ -111,7 +111,7 @@ class Files:
         if path.is_symlink() and os.readlink(path) == target:
             return False
         if path.is_dir() and not path.is_symlink():
-            self.module.fail_json(msg=f"{path} is a directory; it can not become a link to {target}")
+            self.module.fail_json(msg=f"{path} is a directory; it can't become a link to {target}")
         if not self.module.check_mode:
             path.parent.mkdir(parents=True, exist_ok=True)
             new = path.with_name(f".{path.name}.gpucluster")
@@ -134,13 +134,13 @@ class Files:
         fault = fault_of(path) if trusted else ""
         if fault:
             self.module.fail_json(
-                msg=f"{path} must be root's alone, with all that is in it, and {fault}. Look at what is there, move it "
-                "away or correct it, and run again"
+                msg=f"{path} and its contents must belong to root only, but {fault}. Check the contents, move them "
+                "away or correct their owner and mode, and run again"
             )
         if path.is_dir():
             return False
         if path.exists() or path.is_symlink():
-            self.module.fail_json(msg=f"{path} is in the way: it is not a directory; move it and run again")
+            self.module.fail_json(msg=f"{path} exists and is not a directory; move it and run again")
         if not self.module.check_mode:
             path.mkdir(parents=True, mode=0o755)
         return True
@@ -148,7 +148,7 @@ class Files:
     def _file(self, path: Path, item: dict[str, Any]) -> bool:
         old = path.read_bytes() if path.is_file() else None
         if old is None and item["replace"]:
-            return False  # where there is no file, nothing can be replaced
+            return False  # a missing file has nothing to replace
         new = self._wanted(old, item)
         if new == old:
             return False
@@ -197,7 +197,7 @@ class Files:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            # All before the file gets its name, so that no wrong eye ever sees it.
+            # Before the file gets its name, so that it is never readable by others.
             if exists:
                 state = real.stat()
                 os.chown(new, state.st_uid, state.st_gid)
@@ -213,7 +213,7 @@ class Files:
         try:
             new.replace(path)
         except OSError as error:
-            # A file that is a mount point of its own, as container engines make of /etc/hosts, can only be rewritten.
+            # A file that is a mount point (container engines mount /etc/hosts) can only be rewritten in place.
             if error.errno != errno.EBUSY:
                 raise
             path.write_bytes(content)

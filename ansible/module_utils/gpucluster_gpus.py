@@ -1,4 +1,4 @@
-"""What a host has of NVIDIA's, and what follows from it. Looking and deciding, no doing."""
+"""Detects NVIDIA hardware and software on a host, and plans the changes. Changes nothing itself."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 VENDOR = "0x10de"
 DISPLAY = ("0x0300", "0x0302")  # VGA and 3D controllers: first two bytes of sysfs' `class`
 SWITCH = "0x0680"  # NVSwitch: "other bridge"
-# From here on a kernel hands buffers of the open modules to RDMA devices by itself (dma-buf).
+# From this version on a kernel shares buffers of the open modules with RDMA devices itself (dma-buf).
 DMA_BUF_KERNEL = (5, 12)
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """One host.
+    """The hardware and the driver of one host.
 
     Args:
         gpus, switches: PCI addresses.
         kernel: release of the running kernel.
-        driver: version of the loaded module, or of the one on the disk; empty if there is none.
+        driver: version of the loaded module, or of the one on disk; empty if there is none.
         loaded: the module is loaded.
-        open_modules: it is the open one.
+        open_modules: it is the open module.
         rdma: names of RDMA devices.
-        packages: installed packages of NVIDIA's, name to version.
+        packages: installed packages of NVIDIA, name to version.
     """
 
     gpus: tuple[str, ...] = ()
@@ -39,17 +39,17 @@ class Hardware:
 
     @property
     def branch(self) -> str:
-        """The driver's, such as "580"."""
+        """The branch of the driver, such as "580"."""
         return self.driver.partition(".")[0]
 
 
 @dataclass(frozen=True)
-class Wish:
-    """The settings, and the packages of this system by purpose; `{branch}` stands for the branch in their names.
+class Desired:
+    """The desired state, and the packages of this system by purpose; `{branch}` stands for the branch in their names.
 
     Args:
-        install: the driver may be installed; else the image has brought it.
-        fabric: the shape needs the fabric manager although no switch shows up on the bus.
+        install: the driver may be installed; otherwise the image must have it.
+        fabric: the shape needs the fabric manager although no switch is visible on the bus.
     """
 
     install: bool
@@ -62,16 +62,16 @@ class Wish:
 
 @dataclass
 class Plan:
-    """What to do.
+    """The planned changes.
 
     Args:
-        driver: packages of the driver to install; `removed` go before.
+        driver: packages of the driver to install, after `removed`.
         same_version: packages that must have exactly the driver's version.
         optional: packages without which GPUs still work.
         modules: kernel modules to load now and at every boot.
         units: services that must run.
-        say: what the operator reads.
-        fault: why it can't be done; nothing is done then.
+        messages: for the operator.
+        fault: why the plan is impossible; then nothing is changed.
     """
 
     driver: list[str] = field(default_factory=list)
@@ -80,12 +80,12 @@ class Plan:
     optional: list[str] = field(default_factory=list)
     modules: list[str] = field(default_factory=list)
     units: list[str] = field(default_factory=list)
-    say: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     fault: str = ""
 
 
 def read(path: Path) -> str:
-    """The text of a file, empty where there is none."""
+    """The text of a file, empty if it does not exist."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -93,7 +93,7 @@ def read(path: Path) -> str:
 
 
 def names(path: Path) -> list[str]:
-    """What a directory holds, empty where there is none."""
+    """The entries of a directory, empty if it does not exist."""
     try:
         return sorted(entry.name for entry in path.iterdir())
     except OSError:
@@ -101,7 +101,7 @@ def names(path: Path) -> list[str]:
 
 
 def survey(root: Path, kernel: str, packages: dict[str, str]) -> Hardware:
-    """Look at a host through its /sys and /proc below `root`."""
+    """Read the hardware from /sys and /proc below `root`."""
     devices = root / "sys/bus/pci/devices"
     kinds = {
         name: read(devices / name / "class")[:6] for name in names(devices) if read(devices / name / "vendor") == VENDOR
@@ -124,12 +124,12 @@ def survey(root: Path, kernel: str, packages: dict[str, str]) -> Hardware:
 
 
 def has_module(root: Path, kernel: str) -> bool:
-    """Whether the driver has a module for a kernel, wherever it lies and however it is packed."""
+    """Whether the driver has a module for a kernel, in any folder, compressed or not."""
     return any((root / "lib/modules" / kernel).rglob("nvidia.ko*"))
 
 
 def module_version(root: Path, kernel: str) -> str:
-    """The version that a module of this kernel carries, if it is there and not compressed."""
+    """The version of the module for this kernel, if it exists and is not compressed."""
     for folder in ("updates/dkms", "extra", "kernel/drivers/video", "kernel/nvidia", "extra/drivers/video/nvidia"):
         file = root / "lib/modules" / kernel / folder / "nvidia.ko"
         if file.is_file():
@@ -149,81 +149,82 @@ def kernel_at_least(release: str, wanted: tuple[int, int]) -> bool:
     return found is not None and (int(found.group(1)), int(found.group(2))) >= wanted
 
 
-def named(wish: Wish, purpose: str, branch: str) -> list[str]:
+def named(desired: Desired, purpose: str, branch: str) -> list[str]:
     """The packages of a purpose for a branch."""
-    return [name.format(branch=branch) for name in wish.packages.get(purpose, [])]
+    return [name.format(branch=branch) for name in desired.packages.get(purpose, [])]
 
 
-def plan(host: Hardware, wish: Wish) -> Plan:
-    """What to do on this host."""
+def plan(host: Hardware, desired: Desired) -> Plan:
+    """Plan the changes on this host."""
     made = Plan()
     if not host.gpus:
-        made.say.append("no NVIDIA GPU on this host: nothing to do")
+        made.messages.append("no NVIDIA GPU on this host: nothing to do")
         return made
     count = f"{len(host.gpus)} NVIDIA GPU{'s' if len(host.gpus) > 1 else ''}"
-    plan_driver(host, wish, made, count)
+    plan_driver(host, desired, made, count)
     if made.fault:
         return made
-    branch = wish.branch if made.driver else host.branch
+    branch = desired.branch if made.driver else host.branch
     made.units.append("nvidia-persistenced")
-    if host.switches or wish.fabric:
-        made.same_version += named(wish, "fabric_manager", branch)
+    if host.switches or desired.fabric:
+        made.same_version += named(desired, "fabric_manager", branch)
         made.units.append("nvidia-fabricmanager")
-    if wish.dcgm:
-        made.optional += named(wish, "dcgm", branch)
+    if desired.dcgm:
+        made.optional += named(desired, "dcgm", branch)
         made.units.append("nvidia-dcgm")
     plan_peer_memory(host, made)
     return made
 
 
-def plan_driver(host: Hardware, wish: Wish, made: Plan, count: str) -> None:
-    """Keep it, install it, replace it, or say why not."""
-    wanted = named(wish, "driver", wish.branch)
+def plan_driver(host: Hardware, desired: Desired, made: Plan, count: str) -> None:
+    """Keep, install or replace the driver, or report why not."""
+    wanted = named(desired, "driver", desired.branch)
     if not host.driver:
-        if wish.install:
+        if desired.install:
             made.driver = wanted
-            made.say.append(f"{count} and no driver: installing branch {wish.branch}")
+            made.messages.append(f"{count} and no driver: installing branch {desired.branch}")
         else:
             made.fault = (
-                f"this host has {count} and no driver: choose an image that brings one, or set nvidia.driver to "
-                "`install`"
+                f"this host has {count} and no driver: choose an image that has one, or set nvidia.driver to `install`"
             )
-    elif not wish.install or host.branch == wish.branch:
-        made.say.append(f"{count}, driver {host.driver} {'stays' if wish.install else 'of the image'}")
-    elif not wish.replace:
-        made.say.append(
-            f"{count}, driver {host.driver} stays although branch {wish.branch} is asked for: the image brought it. "
-            "nvidia.replace_driver: true replaces it"
+    elif not desired.install or host.branch == desired.branch:
+        made.messages.append(f"{count}, driver {host.driver} {'stays' if desired.install else 'of the image'}")
+    elif not desired.replace:
+        made.messages.append(
+            f"{count}, driver {host.driver} of the image stays although branch {desired.branch} is requested. "
+            "Set nvidia.replace_driver: true to replace it"
         )
     else:
         made.driver = wanted
         made.removed = sorted(name for name in host.packages if is_of_driver(name) and name not in wanted)
-        made.say.append(f"{count}, driver {host.driver} is replaced by branch {wish.branch}: reboot this host then")
+        made.messages.append(
+            f"{count}, driver {host.driver} is replaced by branch {desired.branch}: reboot this host afterwards"
+        )
         if not made.removed:
             made.fault = (
-                f"driver {host.driver} of this host did not come from packages, so it can't be replaced by them: run "
-                "its own uninstaller in the image, or take nvidia.replace_driver back"
+                f"driver {host.driver} of this host was not installed from packages, so packages can't replace it: run "
+                "its own uninstaller in the image, or unset nvidia.replace_driver"
             )
 
 
 def is_of_driver(name: str) -> bool:
-    """Whether a package belongs to a driver: container tools, DCGM and firmware of others do not."""
+    """Whether a package belongs to the driver: container tools, DCGM and firmware of other devices do not."""
     others = ("nvidia-container", "nvidia-dcgm", "nvidia-mlnx", "nvidia-gds", "nvidia-cuda", "nvidia-modprobe")
     return not name.startswith((*others, "libnvidia-container", "datacenter-gpu-manager"))
 
 
 def plan_peer_memory(host: Hardware, made: Plan) -> None:
-    """How RDMA devices reach a GPU's memory: the kernel's dma-buf where it can, else a module of the driver's."""
+    """How RDMA devices access GPU memory: dma-buf if the kernel supports it, otherwise a module of the driver."""
     if not host.rdma:
         return
-    open_modules = bool(made.driver) or host.open_modules  # what we install is open
+    open_modules = bool(made.driver) or host.open_modules  # the packages that we install have open modules
     if open_modules and kernel_at_least(host.kernel, DMA_BUF_KERNEL):
-        made.say.append("RDMA reaches the GPUs' memory through dma-buf")
+        made.messages.append("RDMA accesses GPU memory through dma-buf")
     else:
         made.modules.append("nvidia_peermem")
-        made.say.append("RDMA reaches the GPUs' memory through nvidia_peermem: no dma-buf with this kernel and driver")
+        made.messages.append("RDMA accesses GPU memory through nvidia_peermem: no dma-buf with this kernel and driver")
 
 
 def summary(host: Hardware, made: Plan) -> dict[str, Any]:
-    """As a fact, for other roles."""
-    return {"gpus": list(host.gpus), "driver": host.driver, "say": made.say}
+    """The fact for other roles."""
+    return {"gpus": list(host.gpus), "driver": host.driver, "messages": made.messages}

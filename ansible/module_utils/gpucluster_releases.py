@@ -1,4 +1,4 @@
-"""Release files on a host: fetched from the controller, checked, and kept with what is known of them."""
+"""Release files on a host: downloaded from the controller, checked, and cached with a record of each."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PAUSES = (0.5, 1.0, 2.0, 5.0)
 
 
 class Refused(Exception):
-    """It can't be done, and a further attempt would not help."""
+    """The download failed, and a retry would not help."""
 
 
 class Store:
-    """The files on this host, and what is known of each: it is not read again while it looks the same.
+    """The files on this host with a record of each: a file with the same size and time is not read again.
 
     Args:
         check: write nothing, whatever is learned.
@@ -41,7 +41,7 @@ class Store:
         self.known = {name: facts for name, facts in known.items() if facts.keys() == FACTS}
 
     def has(self, file: dict[str, Any]) -> bool:
-        """Whether it is there and right."""
+        """Whether the file exists and has its checksum."""
         path = self.folder / file["file"]
         try:
             state = path.stat()
@@ -59,7 +59,7 @@ class Store:
     def learn(
         self, file: dict[str, Any], packages: dict[str, list[str]] | None = None, sought: Collection[str] = ()
     ) -> None:
-        """Remember a file that was checked, and what it holds.
+        """Record a file that was checked, and its packages.
 
         Args:
             packages: by name: the version, and where the package lies.
@@ -76,12 +76,12 @@ class Store:
         self._write()
 
     def strays(self) -> list[str]:
-        """Files of which nothing is known."""
+        """Files without a record."""
         names = sorted(entry.name for entry in self.folder.iterdir()) if self.folder.is_dir() else []
         return [name for name in names if not name.startswith(".") and name.removesuffix(".d") not in self.known]
 
     def forget(self, name: str) -> None:
-        """Delete a file and what was taken out of it."""
+        """Delete a file and the files extracted from it."""
         self.known.pop(name, None)
         for path in (self.folder / name, self.folder / f"{name}.d"):
             if path.is_dir():
@@ -108,12 +108,12 @@ def sha256(path: Path) -> str:
 
 
 def fetch(server: str, name: str, wanted: str, target: Path, timeout: float) -> None:
-    """Fetch one file, with patience while the controller is busy or away.
+    """Download one file; retries while the controller is busy or does not respond.
 
     Raises:
         Refused: it isn't there, it is another file, or the time is up.
     """
-    # Never by a proxy: the controller is in the same network.
+    # Never through a proxy: the controller is in the same network.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     url = f"{server}/{quote(name)}"
     part = target.with_name(f".{target.name}.part")
@@ -128,20 +128,20 @@ def fetch(server: str, name: str, wanted: str, target: Path, timeout: float) -> 
                 raise http.client.HTTPException(f"it ended after {part.stat().st_size} of {size} bytes")
             found = sha256(part)
             if found != wanted:
-                raise Refused(f"{url} has the checksum {found}, and it should have {wanted}; run apply again")
+                raise Refused(f"{url} has the checksum {found} instead of {wanted}; run apply again")
             part.replace(target)
             return
         except urllib.error.HTTPError as error:
             if error.code == http.client.NOT_FOUND:
-                raise Refused(f"{url} is not there; run apply again, it brings the files to the controller") from error
-            why = f"it answered {error.code}"
+                raise Refused(f"{url} does not exist; run apply again to copy it to the controller") from error
+            why = f"it returned {error.code}"
         except (http.client.HTTPException, ConnectionError, TimeoutError, urllib.error.URLError) as error:
             why = str(getattr(error, "reason", error))
         finally:
             part.unlink(missing_ok=True)
         if time.monotonic() > until:
             raise Refused(
-                f"{url} can't be fetched: {why}; see `systemctl status gpucluster-software` on the controller"
+                f"{url} can't be downloaded: {why}; see `systemctl status gpucluster-software` on the controller"
             )
         time.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
         attempt += 1

@@ -1,4 +1,4 @@
-"""Units of systemd: enabled, running, and running with their present configuration; or off."""
+"""systemd units: enabled, running, and running with their current configuration; or stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENABLED = ("enabled", "static", "generated", "alias", "indirect", "enabled-runti
 
 
 def full_name(name: str) -> str:
-    """With the suffix."""
+    """The name with its suffix."""
     return name if "." in name else f"{name}.service"
 
 
@@ -45,7 +45,7 @@ class Systemd:
     def run(self, *words: str, timeout: float | None = None) -> str:
         """Run systemctl; a failure ends the task."""
         argv = ["timeout", str(int(timeout) + 1)] if timeout else []
-        # Without the compatibility with init scripts, which costs more than all the rest and serves nobody.
+        # Without the compatibility with init scripts, which takes longer than the rest and is not needed.
         environment = {"SYSTEMCTL_SKIP_SYSV": "1"}
         code, out, err = self.module.run_command([*argv, "systemctl", *words], environ_update=environment)
         if code != 0:
@@ -54,7 +54,7 @@ class Systemd:
         return str(out)
 
     def show(self, names: list[str]) -> dict[str, dict[str, str]]:
-        """The properties of units, by the name that was asked for."""
+        """The properties of units, by the requested name."""
         out = self.run("show", f"--property={','.join(PROPERTIES)}", *names)
         blocks = [block for block in out.strip().split("\n\n") if block]
         return {
@@ -63,24 +63,24 @@ class Systemd:
         }
 
     def journal(self, units: list[str]) -> str:
-        """The last words of units, for an error message."""
+        """The last lines of the journal of units, for an error message."""
         said = []
         for unit in units:
             _code, out, _err = self.module.run_command(
                 ["journalctl", "--no-pager", "--quiet", "--output=cat", "--lines=8", f"--unit={unit}"]
             )
             if out.strip():
-                said.append(f"\n{unit} said: " + " | ".join(out.split("\n")).strip(" |"))
+                said.append(f"\njournal of {unit}: " + " | ".join(out.split("\n")).strip(" |"))
         return "".join(said)
 
 
 def is_stale(state: dict[str, str], unit: dict[str, Any]) -> bool:
-    """Whether a file is younger than the unit's last start (or reload, where that will do), or was unknown then."""
+    """Whether a file is newer than the unit's last start (or reload, if a reload is enough), or did not exist then."""
     if "StartedWithout" in state:
         return True
     if not unit["follows"]:
         return False
-    # A reload is a change of the unit's state; the moment of its start stays as it was.
+    # A reload changes the state of the unit; the time of its start stays the same.
     read_at = "StateChangeTimestampMonotonic" if unit.get("reload") else "InactiveExitTimestampMonotonic"
     age = time.clock_gettime(time.CLOCK_MONOTONIC) - int(state[read_at] or 0) / 1e6
     start = time.time() - age
@@ -88,7 +88,7 @@ def is_stale(state: dict[str, str], unit: dict[str, Any]) -> bool:
 
 
 def has_new_drop_in(state: dict[str, str], unit: dict[str, Any]) -> bool:
-    """Whether there is a drop-in that systemd has not read: it does not see by itself that a unit's first one came."""
+    """Whether systemd has not read a drop-in: it does not detect the first drop-in of a unit itself."""
     known = state.get("DropInPaths", "").split()
     return any(
         file.startswith("/etc/systemd/system/") and ".d/" in file and file not in known and Path(file).exists()
@@ -97,7 +97,7 @@ def has_new_drop_in(state: dict[str, str], unit: dict[str, Any]) -> bool:
 
 
 def observe(systemd: Systemd, units: dict[str, dict[str, Any]]) -> dict[str, dict[str, str]]:
-    """The units' states, after a reload of systemd if its own knowledge is old."""
+    """The states of the units, after a daemon-reload if it is needed."""
     states = systemd.show(list(units))
     unread = {name for name in units if has_new_drop_in(states[name], units[name])}
     outdated = any(state["NeedDaemonReload"] == "yes" or state["LoadState"] == "not-found" for state in states.values())
@@ -126,7 +126,7 @@ def settle(systemd: Systemd, names: list[str]) -> None:
 
 
 def run_units(module: AnsibleModule, wanted: list[dict[str, Any]], timeout: int) -> dict[str, list[str]]:
-    """Bring the units into shape; says which were enabled, started, restarted and stopped."""
+    """Enable, start, restart and stop the units as requested; returns the changes."""
     systemd = Systemd(module)
     units = {full_name(unit["name"]): unit for unit in wanted}
     states = observe(systemd, units)
@@ -148,17 +148,17 @@ def run_units(module: AnsibleModule, wanted: list[dict[str, Any]], timeout: int)
 
 
 def is_on(state: dict[str, str]) -> bool:
-    """Whether a unit runs, or would run after the next boot."""
+    """Whether a unit runs, or will run after the next boot."""
     return state["ActiveState"] in UP or state.get("UnitFileState", "") == "enabled"
 
 
 def start(systemd: Systemd, states: dict[str, dict[str, str]], verbs: dict[str, list[str]], timeout: int) -> None:
-    """Restart, reload and start units, by the verb, and see them stay up."""
+    """Restart, reload and start units, by the verb, and check that they stay up."""
     failed = [name for name in verbs["start"] if states[name]["ActiveState"] == "failed"]
     if failed:
-        # A unit that gave up earlier would refuse to start too soon after.
+        # A unit that failed before may hit its start limit.
         systemd.run("reset-failed", *failed)
-    # First what is stale, for what starts may need it; `start` joins a start that is under way.
+    # Stale units first, because others may need them; `start` joins a start that is in progress.
     for verb, names in verbs.items():
         if names:
             systemd.run(verb, *names, timeout=timeout)

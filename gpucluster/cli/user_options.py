@@ -57,14 +57,15 @@ def _keys(source: str) -> list[str]:
     """The public keys of a file, or of standard input."""
     from pathlib import Path
 
+    from gpucluster.agent.rules import ssh_keys
     from gpucluster.spec import keys
 
     try:
         if source != _STDIN:
             return list(keys.read(Path(source)))
         lines = [line for line in _read_stdin().splitlines() if line.strip() and not line.lstrip().startswith("#")]
-        return [keys.check(line) for line in lines or [""]]
-    except keys.BadKey as bad:
+        return [ssh_keys.check(line) for line in lines or [""]]
+    except ssh_keys.BadKey as bad:
         what = bad.message if source != _STDIN else f"the key on standard input is {bad.message}"
         raise InputError(what, hint=bad.hint) from bad
 

@@ -273,7 +273,7 @@ def _storage(spec: ClusterSpec, own: str) -> Iterator[_Wanted]:
     if home.server is not None or not home.enabled:
         return
     systems = Right("manage", "file-systems") if home.file_system_id is None else Right("use", "file-systems")
-    yield "shared home", (systems, Right("manage", "mount-targets"), Right("manage", "export-sets")), own
+    yield "home share", (systems, Right("manage", "mount-targets"), Right("manage", "export-sets")), own
 
 
 def _identity(spec: ClusterSpec, own: str) -> Iterator[_Wanted]:

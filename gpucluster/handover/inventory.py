@@ -133,7 +133,7 @@ def _variables(
         "base_trusted_networks": [spec.network.vcn_cidr],
         "private_subnet_cidr": spec.network.private_subnet_cidr,
         "private_subnet_domain_name": outputs.private_subnet_domain_name,
-        # All three are null without a shared home; then there is no directory (LDAP) either.
+        # All three are null without a home share; then there is no directory (LDAP) either.
         "home_server": outputs.home_server if home.enabled else None,
         "home_export_path": outputs.home_export_path if home.enabled else None,
         "home_mount_path": home.mount_path if home.enabled else None,

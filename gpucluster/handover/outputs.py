@@ -36,7 +36,7 @@ class Outputs:
 
     `bastion_id` is the bastion through which the controller is reached; None if that has a public address.
     `private_subnet_domain_name` is empty if the subnet has no DNS label, or if an earlier release ran the last apply.
-    `home_file_system_id` is empty if an existing server has the shared home; all of `home_*` is without a shared home.
+    `home_file_system_id` is empty if an existing server has the home share; all of `home_*` is without a home share.
     """
 
     name: str

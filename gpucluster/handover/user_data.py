@@ -18,6 +18,7 @@ import yaml
 from gpucluster import shapes
 from gpucluster.errors import InputError
 from gpucluster.spec import ClusterSpec
+from gpucluster.text import count
 
 #: OCI allows 32,000 bytes of metadata per instance, including user data in base64 (docs: LaunchInstanceDetails).
 MAX_BYTES = 16 * 1024
@@ -71,9 +72,10 @@ class RdmaAddressing:
     def __post_init__(self) -> None:
         needed = len(self.interfaces) * ipaddress.IPv4Network(self.private_subnet_cidr).num_addresses
         if needed > ipaddress.IPv4Network(self.rdma_cidr).num_addresses:
+            interfaces = count(len(self.interfaces), "RDMA interface")
             raise InputError(
-                f"network.rdma_cidr {self.rdma_cidr} is too small: {len(self.interfaces)} RDMA interfaces of each node "
-                f"each need a range as large as private_subnet_cidr {self.private_subnet_cidr}",
+                f"network.rdma_cidr {self.rdma_cidr} is too small: a node has {interfaces}, and each needs a range as "
+                f"large as private_subnet_cidr {self.private_subnet_cidr}",
                 hint="Use a larger rdma_cidr or a smaller private subnet",
             )
 

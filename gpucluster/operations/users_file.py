@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpucluster.agent.rules import ssh_keys
 from gpucluster.errors import Finding, InputError
 from gpucluster.spec import document, keys
 from gpucluster.spec.document import Document, Place
@@ -107,7 +108,7 @@ def _good_header(found: Document, header: list[str], line: int) -> bool:
 def _row(found: Document, header: list[str], cells: list[str], line: int, path: Entry) -> dict[str, Any]:
     found.values[path] = Place(line, 1)
     if len(cells) > len(header):
-        found.fault(
+        found.error(
             path, f"has {len(cells)} cells, and there are {len(header)} columns", "Quote what has a comma in it"
         )
     person: dict[str, Any] = {}
@@ -117,7 +118,7 @@ def _row(found: Document, header: list[str], cells: list[str], line: int, path: 
             continue
         found.values[*path, column] = Place(line, 1)
         if not _JOINERS.sub("", text).isprintable():
-            found.fault(
+            found.error(
                 (*path, column), f"has a character that can't be seen: {shown(text.encode('unicode_escape').decode())}"
             )
         elif column in _LISTS:
@@ -138,11 +139,11 @@ def _people(found: Document, directory: Path) -> list[dict[str, Any]]:
     if isinstance(entries, dict):
         for key in entries:
             if key != "users":
-                found.fault((key,), "unknown key", "A file of users has one: users", key=True)
+                found.error((key,), "unknown key", "A file of users has one: users", key=True)
         root, entries = ("users",), entries.get("users")
     if not isinstance(entries, tuple) or not entries:
         if not found.findings:
-            found.fault(root, "there are no users in it", "Write a list of users, each with a `name`")
+            found.error(root, "there are no users in it", "Write a list of users, each with a `name`")
         return []
     people, seen = [], _Seen(found)
     for index, entry in enumerate(entries):
@@ -151,7 +152,7 @@ def _people(found: Document, directory: Path) -> list[dict[str, Any]]:
             people.append(_person(found, path, entry, directory))
             seen.note(path, people[-1])
         else:
-            found.fault(path, f"must hold keys with values; got {shown(entry)}", "Such as `- name: alice`")
+            found.error(path, f"must hold keys with values; got {shown(entry)}", "Such as `- name: alice`")
     return people
 
 
@@ -169,7 +170,7 @@ class _Seen:
                 first = self._where.setdefault((key, person[key]), path)
                 if first != path:
                     line = self._found.place((*first, key)).line
-                    self._found.fault((*path, key), f"{shown(person[key])} occurs twice, first in line {line}")
+                    self._found.error((*path, key), f"{shown(person[key])} occurs twice, first in line {line}")
 
 
 def _person(found: Document, path: Entry, entry: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -179,15 +180,15 @@ def _person(found: Document, path: Entry, entry: dict[str, Any], directory: Path
         if where in found.invalid or value is None:
             continue
         if key == "password":
-            found.fault(where, "a password must not lie in a file", _NO_PASSWORDS, key=True)
+            found.error(where, "a password must not lie in a file", _NO_PASSWORDS, key=True)
         elif key not in _KNOWN:
-            found.fault(where, "unknown key", did_you_mean(key, _KNOWN) or f"Known: {', '.join(_KNOWN)}", key=True)
+            found.error(where, "unknown key", did_you_mean(key, _KNOWN) or f"Known: {', '.join(_KNOWN)}", key=True)
         elif _fits(found, where, key, value):
             person[key] = list(value) if key in _LISTS else value
     if "name" not in entry or entry["name"] is None:
-        found.fault(path, "has no name")
+        found.error(path, "has no name")
     if "gid" in person and "group" in person:
-        found.fault((*path, "gid"), "gid and group both name the primary group", "Write one of them")
+        found.error((*path, "gid"), "gid and group both name the primary group", "Write one of them")
     has_keys = "ssh_keys" in person or "ssh_key_files" in person
     files = person.pop("ssh_key_files", ())
     texts = person.pop("ssh_keys", ())
@@ -205,23 +206,23 @@ def _fits(found: Document, where: Entry, key: str, value: Any) -> bool:
     else:
         good, wanted = isinstance(value, str), "text"
     if not good:
-        found.fault(where, f"must be {wanted}; got {found.texts.get(where) or shown(value)}")
+        found.error(where, f"must be {wanted}; got {found.texts.get(where) or shown(value)}")
     return good
 
 
 def _texts(found: Document, where: Entry, texts: list[str]) -> Iterator[str]:
     for index, text in enumerate(texts):
         try:
-            yield keys.check(text)
-        except keys.BadKey as bad:
-            found.fault((*where, index), f"the key is {bad.message}", bad.hint)
+            yield ssh_keys.check(text)
+        except ssh_keys.BadKey as bad:
+            found.error((*where, index), f"the key is {bad.message}", bad.hint)
 
 
 def _files(found: Document, where: Entry, names: list[str], directory: Path) -> Iterator[str]:
     for index, name in enumerate(names):
         try:
             yield from keys.read(located(name, directory))
-        except keys.BadKey as bad:
-            found.fault((*where, index), bad.message, bad.hint)
+        except ssh_keys.BadKey as bad:
+            found.error((*where, index), bad.message, bad.hint)
         except (RuntimeError, ValueError):
-            found.fault((*where, index), f"can't be the name of a file: {shown(name)}")
+            found.error((*where, index), f"can't be the name of a file: {shown(name)}")

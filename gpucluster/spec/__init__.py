@@ -1,11 +1,11 @@
 """The desired state of a cluster: a cluster.yml, read and checked.
 
-    spec = load("inventories/local/cluster.yml")      # or InputError with every fault at once
+    spec = load("inventories/local/cluster.yml")      # or InputError with every error at once
     spec.pools["compute"].kind                        # "cluster_network"
 
 From the file to a ClusterSpec: document.py reads YAML and keeps the line and column of every value; defaults.py fills
 in values that depend on others; model.py and `sections/` define the values of each key; `rules/` checks what keys
-demand of one another; messages.py turns faults into text. template.py writes a first file, reference.py the
+demand of one another; messages.py turns errors into text. template.py writes a first file, reference.py the
 documentation.
 
 Imports: `shapes`, `errors`, `text`. Of the system it reads the files that a cluster.yml names, and nothing else.
@@ -76,7 +76,7 @@ def load(path: Path | str) -> ClusterSpec:
     """Read and check one cluster.yml.
 
     Raises:
-        InputError: it can't be read, or is wrong; `findings` holds every fault with line and column.
+        InputError: it can't be read, or is wrong; `findings` holds every error with line and column.
     """
     file = Path(path)
     try:
@@ -97,15 +97,15 @@ def loads(text: str | bytes, filename: str = "cluster.yml") -> ClusterSpec:
     """Check the text of a cluster.yml as if it were the file `filename`: file names in it are relative to that.
 
     Raises:
-        InputError: it is wrong; `findings` holds every fault with line and column.
+        InputError: it is wrong; `findings` holds every error with line and column.
     """
     return _checked(text, filename, Path(filename))
 
 
 def finding(spec: ClusterSpec, path: tuple[str, ...], message: str, hint: str = "") -> Finding:
-    """A fault of a key that only a later step can find: `finding(spec, ("network", "vcn_cidr"), "is in use")`."""
+    """An error of a key that only a later step can find: `finding(spec, ("network", "vcn_cidr"), "is in use")`."""
     read = document.read(spec.file.read_bytes(), str(spec.file))
-    read.fault(path, message, hint)
+    read.error(path, message, hint)
     return read.findings[-1]
 
 
@@ -133,7 +133,7 @@ def _known_version(read: document.Document) -> bool:
         return True
     message = f"this gpucluster reads version {VERSION}; got {messages.shown(version)}"
     hint = f"Write `version: {VERSION}`" if version in ("1", True, 1.0) else "Use the gpucluster that fits the file"
-    read.fault(("version",), message, hint)
+    read.error(("version",), message, hint)
     return False
 
 
@@ -142,4 +142,4 @@ def _input_error(read: document.Document) -> InputError:
     findings = sorted(
         set(read.findings), key=lambda one: (one.file != read.file, one.line, one.column, one.path, one.message)
     )
-    return InputError(f"{read.file}: {count(len(findings), 'fault')}", findings=findings)
+    return InputError(f"{read.file}: {count(len(findings), 'error')}", findings=findings)

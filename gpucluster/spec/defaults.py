@@ -68,7 +68,7 @@ def _with_image(machine: dict[str, Any], provider: ProviderTraits | None) -> dic
 def _pool(name: Any, pool: Any, domain: Any, provider: ProviderTraits | None) -> Any:
     if not isinstance(pool, dict):
         return pool
-    # A fault in another key is reported there, and must not be reported again here.
+    # An error in another key is reported there, and must not be reported again here.
     filled = {"max_count": pool.get("count", 0), "partition": name}
     if isinstance(domain, str) and re.fullmatch(WORD_PATTERN, domain):
         filled["availability_domain"] = domain
@@ -76,7 +76,7 @@ def _pool(name: Any, pool: Any, domain: Any, provider: ProviderTraits | None) ->
 
 
 def _without_home(storage: Any) -> Any:
-    """A cluster without a scheduler has no shared home, unless the file enables it."""
+    """A cluster without a scheduler has no home share, unless the file enables it."""
     if not isinstance(storage, dict) or not isinstance(storage.get("home", {}), dict):
         return storage
     return {**storage, "home": {"enabled": False, **storage.get("home", {})}}
@@ -85,7 +85,7 @@ def _without_home(storage: Any) -> Any:
 def _person(person: Any, group: Any) -> Any:
     if not isinstance(person, dict) or "name" not in person:
         return person
-    # A fault in users.group is reported there.
+    # An error in users.group is reported there.
     primary = {"group": group} if isinstance(group, str) else {}
     return {"full_name": person["name"], **primary, **person}
 

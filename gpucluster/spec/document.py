@@ -63,8 +63,8 @@ class Document:
     """A file that was read. `data` holds dicts, tuples, str, int, float, bool and None; `findings` what was refused.
 
     `keys` and `values` have the position of the key and of the value of a path, `texts` the spelling of a value (24.10,
-    not the 24.1 that it would be as a number), `invalid` the paths that already have a fault, though `data` has a value
-    there.
+    not the 24.1 that it would be as a number), `invalid` the paths that already have an error, though `data` has a
+    value there.
     """
 
     file: str
@@ -85,8 +85,8 @@ class Document:
             path, key = path[:-1], True
         return Place(1, 1)
 
-    def fault(self, path: Path, message: str, hint: str = "", *, key: bool = False) -> None:
-        """Add a fault of the value (or the key) at `path`."""
+    def error(self, path: Path, message: str, hint: str = "", *, key: bool = False) -> None:
+        """Add an error of the value (or the key) at `path`."""
         place = self.place(path, key=key)
         self.findings.append(Finding(self.file, place.line, place.column, dotted(path), message, hint))
 
@@ -128,7 +128,7 @@ def read_any(raw: bytes | str, file: str) -> Document:
 
 
 class _Refused(Exception):
-    """The rest of the file can't be read; the fault is at `place`."""
+    """The rest of the file can't be read; the error is at `place`."""
 
     def __init__(self, place: Place, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -258,7 +258,7 @@ class _Reader:
             return self._value(node.content, path, depth)
         if node.tagged:
             self.document.invalid.add(path)
-            self.document.fault(path, "tags are not supported", "Delete the word that begins with !")
+            self.document.error(path, "tags are not supported", "Delete the word that begins with !")
         if node.kind == "list":
             return tuple(self._value(item, (*path, index), depth + 1) for index, item in enumerate(node.content))
         if node.kind == "mapping":
@@ -280,15 +280,15 @@ class _Reader:
             inner: Path = (*path, key)
             if key in items:
                 first = self.document.keys[inner].line
-                self._refuse_key(key_node, inner, f"the key appears twice, first in line {first}", "Delete one of them")
+                self._refuse_key(key_node, inner, f"the key occurs twice, first in line {first}", "Delete one of them")
                 continue
             self.document.keys[inner] = key_node.place
             if target.plain and key == "<<":
-                self.document.fault(inner, "merge keys are not supported", "Write the values out", key=True)
+                self.document.error(inner, "merge keys are not supported", "Write the values out", key=True)
                 continue
             if target.plain and not isinstance(_plain_value(key), str):
                 self.document.invalid.add(inner)
-                self.document.fault(inner, "a key must be text", f'Write it in quotes: "{key}"', key=True)
+                self.document.error(inner, "a key must be text", f'Write it in quotes: "{key}"', key=True)
             items[key] = self._value(value_node, inner, depth + 1)
         return items
 

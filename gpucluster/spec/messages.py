@@ -1,4 +1,4 @@
-"""Messages for faults: from the model's validation errors to findings with a position and a hint."""
+"""Messages for errors: from the model's validation errors to findings with a position and a hint."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def report(document: Document, error: ValidationError) -> set[Path]:
         if details["type"] != "missing" and path not in document.values:
             continue  # a default that depends on another value; that one is reported
         message, hint = _message(details, document, path)
-        document.fault(path, message, hint, key=details["type"] == "extra_forbidden")
+        document.error(path, message, hint, key=details["type"] == "extra_forbidden")
     return invalid
 
 

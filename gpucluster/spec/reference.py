@@ -74,7 +74,7 @@ def markdown() -> str:
         "<!-- Generated: python -m gpucluster.spec reference. Change gpucluster/spec, not this file. -->",
         "# cluster.yml",
         "",
-        "One file describes the desired state of a cluster. gpucluster reports every fault in it at once, with line",
+        "One file describes the desired state of a cluster. gpucluster reports every error in it at once, with line",
         "and column, before it creates anything. `gpucluster init` writes a first file. Unknown keys are refused,",
         "numbers are written without quotes, and the only booleans are `true` and `false`. File names are relative",
         "to the file; `~` is your home directory.",

@@ -1,4 +1,4 @@
-"""Names and numbers that a cluster.yml must not use, because the system, Slurm, Ansible or gpucluster uses them."""
+"""Names that belong to somebody else. Those of users and groups are in `gpucluster.agent.rules.names`."""
 
 from __future__ import annotations
 
@@ -9,23 +9,6 @@ def _words(text: str) -> frozenset[str]:
 
 #: `controller` and `localhost` are hosts, `all` and `ungrouped` are groups of Ansible, `default` is a keyword of Slurm.
 RESERVED_POOL_NAMES = _words("all controller default localhost ungrouped")
-
-#: Users and groups of Debian, Ubuntu, Oracle Linux and of the software that is installed there. They and the ids below
-#: are those of `ansible/roles/people/files/directory/names.py`: the directory accepts the same users as cluster.yml.
-SYSTEM_NAMES = _words(
-    """
-    _apt adm admin all any apache audio avahi backup bin cdrom chrony cloud-init cloud-user colord containerd
-    crontab daemon dba dbus debian dhcpcd dialout dip disk docker ec2-user fax floppy ftp games gnats gpucluster
-    halt http input irc kmem kvm landscape ldap libvirt libvirt-qemu list lock lp lxd mail man mariadb mem
-    messagebus munge mysql named netdev news nfsnobody nginx nobody nogroup none nslcd ntp opc openldap operator
-    oracle plugdev polkitd pollinate postfix postgres prometheus proxy render root rpc rpcuser sgx shadow shutdown
-    slurm src ssh ssh_keys sshd sssd staff statd sudo sync sys syslog systemd-journal systemd-network
-    systemd-resolve systemd-timesync tape tcpdump tss tty ubuntu users utmp uucp uuidd video voice wheel www-data
-    """
-)
-
-#: Ids of systemd's dynamic users with `nobody`, and the subordinate ids of containers without root.
-RESERVED_IDS = (range(61184, 65536), range(600_178_688, 1_879_048_192))
 
 SYSTEM_DIRECTORIES = _words(
     "/bin /boot /dev /etc /home /lib /lib64 /media /mnt /opt /proc /root /run /sbin /srv /sys /tmp /usr /var"

@@ -1,4 +1,4 @@
-# The way in where nothing of the cluster has a public address: sessions of the OCI Bastion service to the private subnet.
+# Access to a cluster without public addresses: sessions of the OCI Bastion service to the private subnet.
 resource "oci_bastion_bastion" "this" {
   count = local.has_public_access ? 0 : 1
 
@@ -7,7 +7,7 @@ resource "oci_bastion_bastion" "this" {
   compartment_id               = var.compartment_id
   defined_tags                 = local.defined_tags
   freeform_tags                = merge(var.freeform_tags, { role = "bastion" })
-  max_session_ttl_in_seconds   = 10800                              # the most that the service allows
-  name                         = replace(var.cluster_name, "-", "") # letters and digits are all that it takes
+  max_session_ttl_in_seconds   = 10800                              # the maximum of the service
+  name                         = replace(var.cluster_name, "-", "") # the service accepts letters and digits only
   target_subnet_id             = local.private_subnet.id
 }

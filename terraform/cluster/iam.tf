@@ -1,4 +1,4 @@
-# What the autoscaler may do. Python writes the statements; `gpucluster policies` prints them.
+# The permissions of the autoscaler. Python writes the statements; `gpucluster policies` prints them.
 module "iam" {
   source    = "../modules/iam"
   count     = var.iam == null ? 0 : 1

@@ -1,24 +1,24 @@
-# An image is chosen once, when a wish is first met, and kept: an image that is published later replaces no node.
-# Only another wish (or another OCID) chooses again.
+# An image is selected once, when its spec is new, and kept: an image that is published later replaces no node.
+# Only another spec (or another OCID) selects again.
 
 locals {
   _images = merge(
-    { controller = { wish = var.controller.image, shape = var.controller.shape } },
-    { for name, pool in var.pools : "pool/${name}" => { wish = pool.image, shape = pool.shape } },
+    { controller = { spec = var.controller.image, shape = var.controller.shape } },
+    { for name, pool in var.pools : "pool/${name}" => { spec = pool.image, shape = pool.shape } },
   )
 
-  # What an earlier release remembered of a wish, and of what came later only what is wished: else old nodes would be replaced.
-  _image_wishes = {
+  # The keys that the first release stored, and later keys only if they are set: otherwise existing nodes would be replaced.
+  _image_specs = {
     for user, image in local._images : user => merge(
-      { ocid = image.wish.ocid, operating_system = image.wish.operating_system, version = image.wish.version },
+      { ocid = image.spec.ocid, operating_system = image.spec.operating_system, version = image.spec.version },
       {
         for key in ["name", "listing", "listing_version"] :
-        key => image.wish[key] if image.wish[key] != null
+        key => image.spec[key] if image.spec[key] != null
       },
     )
   }
 
-  # An image of the cluster's own elastic nodes has the operating system's name, too.
+  # A baked image of this cluster has the same operating system, so it is left out.
   _offered_images = {
     for user, found in data.oci_core_images.matching : user => [
       for image in found.images : image.id if lookup(coalesce(image.freeform_tags, {}), "role", "") != "image"
@@ -30,27 +30,27 @@ locals {
 }
 
 data "oci_core_images" "matching" {
-  for_each = { for user, image in local._images : user => image if image.wish.ocid == null && image.wish.listing == null }
+  for_each = { for user, image in local._images : user => image if image.spec.ocid == null && image.spec.listing == null }
 
   compartment_id           = var.compartment_id
-  display_name             = each.value.wish.name
-  operating_system         = each.value.wish.operating_system
-  operating_system_version = each.value.wish.version
+  display_name             = each.value.spec.name
+  operating_system         = each.value.spec.operating_system
+  operating_system_version = each.value.spec.version
   shape                    = each.value.shape
   sort_by                  = "TIMECREATED"
   sort_order               = "DESC"
   state                    = "AVAILABLE"
 }
 
-# A custom image is offered for the shapes that it is known to boot on. Adding one is the owner's word that it does.
+# A custom image is offered for the shapes that it is known to boot on. By adding one, the owner asserts that it does.
 resource "oci_core_shape_management" "this" {
   for_each = {
-    for image in values(local._images) : "${image.wish.ocid}/${image.shape}" => image...
-    if image.wish.ocid != null && image.wish.make_compatible
+    for image in values(local._images) : "${image.spec.ocid}/${image.shape}" => image...
+    if image.spec.ocid != null && image.spec.make_compatible
   }
 
   compartment_id = var.compartment_id
-  image_id       = each.value[0].wish.ocid
+  image_id       = each.value[0].spec.ocid
   shape_name     = each.value[0].shape
 }
 
@@ -58,11 +58,11 @@ resource "terraform_data" "image" {
   for_each = local._images
 
   input = (
-    each.value.wish.ocid != null ? each.value.wish.ocid
-    : each.value.wish.listing != null ? oci_core_app_catalog_subscription.this[local._listing_keys[each.key]].listing_resource_id
+    each.value.spec.ocid != null ? each.value.spec.ocid
+    : each.value.spec.listing != null ? oci_core_app_catalog_subscription.this[local._listing_keys[each.key]].listing_resource_id
     : try(local._offered_images[each.key][0], null)
   )
-  triggers_replace = local._image_wishes[each.key]
+  triggers_replace = local._image_specs[each.key]
   depends_on       = [oci_core_shape_management.this]
 
   lifecycle {
@@ -70,7 +70,7 @@ resource "terraform_data" "image" {
 
     postcondition {
       condition     = self.output != null
-      error_message = "No image ${join(" ", compact([each.value.wish.name, each.value.wish.operating_system != null ? "of" : null, each.value.wish.operating_system, each.value.wish.version]))} is offered for shape ${each.value.shape} (${each.key}). Name another image, operating system or version, or give the OCID of a custom image."
+      error_message = "No image ${join(" ", compact([each.value.spec.name, each.value.spec.operating_system != null ? "of" : null, each.value.spec.operating_system, each.value.spec.version]))} is offered for shape ${each.value.shape} (${each.key}). Name another image, operating system or version, or give the OCID of a custom image."
     }
   }
 }

@@ -1,21 +1,21 @@
-# Images of the marketplace: a listing has versions, whose terms must be agreed to and which must be subscribed to before an
-# instance can be launched. As with other images, the version is chosen once and kept.
+# Images of the marketplace: before an instance can be launched from a version of a listing, its terms must be agreed to and the
+# version subscribed to. As with other images, the version is selected once and kept.
 
 locals {
-  # One subscription serves all who wish the same version of the same listing.
+  # One subscription serves all images with the same version of the same listing.
   _listing_keys = {
-    for user, image in local._images : user => "${image.wish.listing} ${coalesce(image.wish.listing_version, "newest")}"
-    if image.wish.listing != null
+    for user, image in local._images : user => "${image.spec.listing} ${coalesce(image.spec.listing_version, "newest")}"
+    if image.spec.listing != null
   }
   _listings = {
-    for user, key in local._listing_keys : key => local._images[user].wish...
+    for user, key in local._listing_keys : key => local._images[user].spec...
   }
 
   _listing_ids = {
-    for key, wishes in local._listings : key => (
-      startswith(wishes[0].listing, "ocid1.")
-      ? wishes[0].listing
-      : try(data.oci_core_app_catalog_listings.named[wishes[0].listing].app_catalog_listings[0].listing_id, null)
+    for key, specs in local._listings : key => (
+      startswith(specs[0].listing, "ocid1.")
+      ? specs[0].listing
+      : try(data.oci_core_app_catalog_listings.named[specs[0].listing].app_catalog_listings[0].listing_id, null)
     )
   }
   _newest_versions = {
@@ -30,7 +30,7 @@ locals {
 }
 
 data "oci_core_app_catalog_listings" "named" {
-  for_each = toset([for wishes in values(local._listings) : wishes[0].listing if !startswith(wishes[0].listing, "ocid1.")])
+  for_each = toset([for specs in values(local._listings) : specs[0].listing if !startswith(specs[0].listing, "ocid1.")])
 
   display_name = each.key
 
@@ -96,7 +96,7 @@ resource "oci_core_app_catalog_subscription" "this" {
   time_retrieved           = each.value.time_retrieved
 
   lifecycle {
-    # The terms were agreed to when the subscription was made. That they read otherwise today does not end it.
+    # The terms were agreed to when the subscription was created. Later changes of the terms do not end it.
     ignore_changes = [eula_link, oracle_terms_of_use_link, signature, time_retrieved]
 
     precondition {
@@ -104,7 +104,7 @@ resource "oci_core_app_catalog_subscription" "this" {
         for chosen in values(terraform_data.listing_version) : chosen
         if chosen.input == terraform_data.listing_version[each.key].input
       ]) == 1
-      error_message = "Two images mean version ${each.value.listing_resource_version} of the listing ${each.value.listing_id} and write it in two ways. Write listing and listing_version the same in both."
+      error_message = "Two images use version ${each.value.listing_resource_version} of the listing ${each.value.listing_id} but specify it in two ways. Set listing and listing_version to the same values in both."
     }
   }
 }

@@ -1,4 +1,4 @@
-# Earlier releases always made the file storage.
+# Earlier releases always created the file storage.
 
 moved {
   from = module.home

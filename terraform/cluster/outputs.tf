@@ -1,5 +1,5 @@
 output "cluster" {
-  description = "What was built: the contract with the Python side. A change that breaks a reader raises contract_version. The members of a cluster network are not listed: their number may differ from what Terraform last saw, so they are asked for when they are needed."
+  description = "The created resources: the contract with the Python side. A change that breaks a reader raises contract_version. The members of a cluster network are not listed: their number may differ from Terraform's state, so they are queried when they are needed."
   value = {
     contract_version           = 1
     name                       = var.cluster_name
@@ -13,7 +13,7 @@ output "cluster" {
     private_subnet_id          = module.network.private_subnet_id
     private_subnet_domain_name = module.network.private_subnet_domain_name
     controller                 = module.controller.instance
-    # All null where there is no shared home.
+    # All null without a shared home.
     home = {
       file_system_id  = one(module.home[*].file_system_id)
       mount_target_ip = var.home.enabled && var.home.server != null ? var.home.server : one(module.home[*].mount_target_ip)

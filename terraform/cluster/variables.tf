@@ -1,11 +1,11 @@
 variable "availability_domain" {
-  description = "Availability domain of the controller, of the home file system and of every pool that names no other, by its full name. Null takes the first of the region."
+  description = "Availability domain of the controller, of the home file system and of every pool without its own, by its full name. Null selects the first of the region."
   type        = string
   default     = null
 }
 
 variable "cluster_name" {
-  description = "Name of the cluster: a DNS label of at most 15 characters. It begins the display name of everything that is created."
+  description = "Name of the cluster: a DNS label of at most 15 characters. The display names of all created resources begin with it."
   type        = string
   nullable    = false
 
@@ -27,7 +27,7 @@ variable "compartment_id" {
 }
 
 variable "controller" {
-  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB and its performance in VPUs per GB, image, and user_data, which cloud-init is told at the first boot, as plain text. The image is given by ocid, by listing of the marketplace (its display name or OCID, and listing_version, else the newest), by operating_system and version (the newest, or that of the display name name), or by name alone. make_compatible adds the shape to those that the image is offered for: for a custom image, given by ocid."
+  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB and its performance in VPUs per GB, image, and user_data for cloud-init at the first boot, as plain text. The image is given by ocid, by listing of the marketplace (its display name or OCID, and listing_version, else the newest), by operating_system and version (the newest, or that of the display name name), or by name alone. make_compatible adds the shape to the compatible shapes of a custom image, given by ocid."
   type = object({
     shape                   = string
     ocpus                   = optional(number)
@@ -68,7 +68,7 @@ variable "controller" {
   }
 
   validation {
-    # What may be given together.
+    # Attributes that may be combined.
     condition = contains(
       ["ocid", "listing", "listing,listing_version", "operating_system,version", "name,operating_system,version", "name", "name,operating_system"],
       join(",", [for key, value in var.controller.image : key if key != "make_compatible" && value != null])
@@ -83,26 +83,26 @@ variable "controller" {
 }
 
 variable "defined_tags" {
-  description = "Defined tags of everything that is created, by \"Namespace.Key\". Empty leaves them to the tenancy's tag defaults; so taking the last one away removes none from what exists."
+  description = "Defined tags of all created resources, by \"Namespace.Key\". An empty map leaves them to the tenancy's tag defaults, so removing the last one removes no tag from existing resources."
   type        = map(string)
   default     = {}
   nullable    = false
 
   validation {
     condition     = alltrue([for key in keys(var.defined_tags) : can(regex("^[^. ]+\\.[^. ]+$", key))])
-    error_message = "defined_tags: every key must be a namespace and a key with a dot between, such as Operations.CostCenter."
+    error_message = "defined_tags: every key must be a namespace, a dot and a key, such as Operations.CostCenter."
   }
 }
 
 variable "freeform_tags" {
-  description = "Free-form tags of everything that is created. The tag role is added everywhere (network, storage, bastion, controller, compute), and the tag pool to what belongs to a pool."
+  description = "Free-form tags of all created resources. The tag role is added to all of them (network, storage, bastion, controller, compute), and the tag pool to the resources of a pool."
   type        = map(string)
   default     = {}
   nullable    = false
 }
 
 variable "home" {
-  description = "The shared home file system. enabled = false: there is none, and nothing of storage is made. export_path is the NFS path that the mount target offers. file_system_id is the OCID of an existing file system, which gets a mount target and an export and stays when they go. server is the address of an existing NFS server: then nothing of storage is made. Without both a file system is created."
+  description = "The shared home file system. enabled = false: there is none, and no storage is created. export_path is the NFS path of the export. file_system_id is the OCID of an existing file system, which gets a mount target and an export and stays when they are destroyed. server is the address of an existing NFS server: then no storage is created. Without both a file system is created."
   type = object({
     enabled        = optional(bool, true)
     export_path    = string
@@ -144,7 +144,7 @@ variable "home_region" {
 }
 
 variable "iam" {
-  description = "The dynamic group of the controller and what it may do: name and description of the group, statements of the policy in the cluster's compartment and of the one in the tenancy. Null makes none."
+  description = "The dynamic group of the controller and its permissions: name and description of the group, statements of the policy in the cluster's compartment and of the one in the tenancy. Null creates none."
   type = object({
     dynamic_group          = string
     description            = string
@@ -155,7 +155,7 @@ variable "iam" {
 }
 
 variable "network" {
-  description = "The cloud network: CIDR blocks of the VCN and of its subnets, the CIDR blocks that may reach the cluster by SSH, and the DNS label of the VCN. access is public (the controller is in the public subnet) or bastion (it is in the private one, reached through the OCI Bastion service; there is no public subnet). vcn_id, private_subnet_id and public_subnet_id are the OCIDs of existing ones: then nothing of the network is made, its security lists are its owner's, and the CIDR blocks must be those that exist."
+  description = "The cloud network: CIDR blocks of the VCN and of its subnets, the CIDR blocks that may reach the cluster by SSH, and the DNS label of the VCN. access is public (the controller is in the public subnet) or bastion (it is in the private one, reached through the OCI Bastion service; there is no public subnet). vcn_id, private_subnet_id and public_subnet_id are the OCIDs of existing ones: then no network is created, the owner manages its security lists, and the CIDR blocks must match the existing ones."
   type = object({
     access              = optional(string, "public")
     vcn_cidr            = string
@@ -181,7 +181,7 @@ variable "network" {
 
   validation {
     condition     = var.network.access != "bastion" || length(compact([var.network.public_subnet_cidr, var.network.public_subnet_id])) == 0
-    error_message = "network: access bastion knows no public subnet: public_subnet_cidr and public_subnet_id must be left out."
+    error_message = "network: access bastion has no public subnet: public_subnet_cidr and public_subnet_id must be left out."
   }
 
   validation {
@@ -219,7 +219,7 @@ variable "network" {
   }
 
   validation {
-    # A block lies inside another when it is not larger and its address, cut to the other's prefix, is the other's address.
+    # A block is inside another if it is not larger and its address, truncated to the other's prefix, is the other's address.
     condition = alltrue([
       for cidr in [var.network.public_subnet_cidr, var.network.private_subnet_cidr] :
       try(
@@ -228,11 +228,11 @@ variable "network" {
         true,
       )
     ])
-    error_message = "network: public_subnet_cidr and private_subnet_cidr must lie inside vcn_cidr."
+    error_message = "network: public_subnet_cidr and private_subnet_cidr must be inside vcn_cidr."
   }
 
   validation {
-    # Two blocks overlap when both, cut to the shorter of their prefixes, have the same address.
+    # Two blocks overlap if both, truncated to the shorter of their prefixes, have the same address.
     condition = try(
       length(distinct([
         for cidr in [var.network.public_subnet_cidr, var.network.private_subnet_cidr] :
@@ -248,12 +248,12 @@ variable "network" {
 
   validation {
     condition     = length(var.network.ssh_allowed_cidrs) > 0
-    error_message = "network: ssh_allowed_cidrs must name at least one block, or nobody can log in. Name the addresses that you work from."
+    error_message = "network: ssh_allowed_cidrs must have at least one block, or nobody can log in. Add the addresses that you log in from."
   }
 
   validation {
     condition     = alltrue([for cidr in var.network.ssh_allowed_cidrs : !can(regex("/0+$", cidr))])
-    error_message = "network: ssh_allowed_cidrs must not contain a block that is the whole internet, such as 0.0.0.0/0 or ::/0. Name the addresses that you work from."
+    error_message = "network: ssh_allowed_cidrs must not contain a block that is the whole internet, such as 0.0.0.0/0 or ::/0. Use the addresses that you log in from."
   }
 
   validation {
@@ -268,7 +268,7 @@ variable "network" {
 }
 
 variable "pools" {
-  description = "Pools of compute nodes by name. kind says how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that come and go) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are made one by one; a cluster network names its members itself. rdma_plugins are the agent plugins that are switched on when rdma is true. availability_domain is that of the pool, null that of the cluster. baked_image_id is the OCID of the image that nodes which come and go are launched from, ready to join; null takes the image of the permanent ones. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. Boot volume, image and user_data are as for the controller."
+  description = "Pools of compute nodes by name. kind is how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that come and go) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are created individually; a cluster network names its members itself. rdma_plugins are the agent plugins that are enabled when rdma is true. availability_domain is that of the pool; null means that of the cluster. baked_image_id is the OCID of the image from which elastic nodes are launched, ready to join; null means the image of the permanent nodes. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. Boot volume, image and user_data are as for the controller."
   type = map(object({
     kind                    = string
     shape                   = string
@@ -324,12 +324,12 @@ variable "pools" {
   }
 
   validation {
-    # A count that is wrong in itself is another rule's.
+    # Another rule reports an invalid count.
     condition = alltrue([
       for name, pool in var.pools :
       pool.kind == "cluster_network" || !contains(range(pool.max_count + 1), pool.count) || length(pool.node_names) == pool.count
     ])
-    error_message = "pools: node_names must be as many as count says."
+    error_message = "pools: the number of node_names must be count."
   }
 
   validation {
@@ -342,7 +342,7 @@ variable "pools" {
 
   validation {
     condition     = alltrue([for name, pool in var.pools : pool.kind != "cluster_network" || (pool.count == pool.max_count && pool.count > 0)])
-    error_message = "pools: a cluster_network has permanent nodes only: count must be 1 or more, and max_count equal to it. Take kind compute_cluster for nodes that come and go."
+    error_message = "pools: a cluster_network has permanent nodes only: count must be 1 or more, and max_count equal to it. Use kind compute_cluster for nodes that come and go."
   }
 
   validation {
@@ -409,7 +409,7 @@ variable "pools" {
   }
 
   validation {
-    # The members of a cluster network stay, and are configured where they stand.
+    # The members of a cluster network are permanent, and are configured after their launch.
     condition     = alltrue([for name, pool in var.pools : pool.baked_image_id == null || pool.max_count > pool.count])
     error_message = "pools: baked_image_id is for pools whose max_count is greater than their count."
   }
@@ -427,7 +427,7 @@ variable "region" {
 }
 
 variable "ssh_authorized_keys" {
-  description = "Public keys that may log in as the default user of the image. They are read at the first boot; a later change reaches new instances only."
+  description = "Public keys that may log in as the default user of the image. They are read at the first boot; a later change affects new instances only."
   type        = list(string)
   nullable    = false
 
@@ -438,12 +438,12 @@ variable "ssh_authorized_keys" {
 
   validation {
     condition     = alltrue([for key in var.ssh_authorized_keys : can(regex("^[a-z0-9@.-]+ [A-Za-z0-9+/=]+( [^\\n]*)?$", key))])
-    error_message = "ssh_authorized_keys must be OpenSSH public keys, one a line, such as \"ssh-ed25519 AAAA... name\"."
+    error_message = "ssh_authorized_keys must be OpenSSH public keys, one per line, such as \"ssh-ed25519 AAAA... name\"."
   }
 }
 
 variable "tenancy_id" {
-  description = "OCID of the tenancy: availability domains are listed there."
+  description = "OCID of the tenancy, to list its availability domains."
   type        = string
   nullable    = false
 

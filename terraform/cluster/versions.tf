@@ -15,7 +15,7 @@ provider "oci" {
   ignore_defined_tags = local.automatic_tags
 }
 
-# Dynamic groups and policies are written in the tenancy's home region, and copied to the others from there.
+# Dynamic groups and policies are written in the tenancy's home region, which copies them to the other regions.
 provider "oci" {
   alias               = "home"
   region              = var.home_region
@@ -23,6 +23,6 @@ provider "oci" {
 }
 
 locals {
-  # A tenancy's tag defaults put these on everything; they are no difference to what is wished.
+  # A tenancy's tag defaults add these tags to everything; they are not a difference to the configuration.
   automatic_tags = ["Oracle-Tags.CreatedBy", "Oracle-Tags.CreatedOn"]
 }

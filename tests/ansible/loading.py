@@ -1,8 +1,7 @@
-"""The ansible folder's files as Python modules: they are no package, and the programs among them have no suffix."""
+"""The ansible folder's files as Python modules: they are no package."""
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -33,17 +32,6 @@ def load(path: str) -> ModuleType:
     with _no_bytecode():
         spec.loader.exec_module(module)
     return module
-
-
-def part(role: str, name: str) -> ModuleType:
-    """A module of a role's program, such as `directory.config`: no package of this project, for it runs on hosts."""
-    files = str(ANSIBLE / "roles" / role / "files")
-    sys.path.insert(0, files)
-    try:
-        with _no_bytecode():
-            return importlib.import_module(name)
-    finally:
-        sys.path.remove(files)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import pytest
 
 from tests.ansible.booted import ROOTFS, Booted, booted
 from tests.ansible.in_container import Played
-from tests.ansible.test_docker_host import WISH as DOCKER
+from tests.ansible.test_docker_host import VARIABLES as DOCKER
 from tests.ansible.test_docker_host import pairs
 from tests.doubles.nerdctl import OCI, bundle
 from tests.mirror import Mirror, Server
@@ -30,6 +30,7 @@ IMAGE = "registry.example/probe:1"
 BUNDLE = "/opt/gpucluster/nerdctl"
 TASKS: list[dict[str, Any]] = [
     {"import_role": {"name": "base", "tasks_from": "look"}},
+    {"gpucluster_service": {"files": "{{ agent_files }}"}},
     {"import_role": {"name": "containerd"}},
 ]
 
@@ -41,13 +42,13 @@ class Cluster:
         self.node, self.mirror, self.server = node, mirror, server
 
     def apply(self, *options: str, version: str = "2.2.0", check: bool = True, **changes: Any) -> Played:
-        wish = DOCKER | {
+        variables = DOCKER | {
             "containers_runtimes": ["containerd"],
             "docker_mesh": {"pairs": pairs()},
             "software_server": self.server.url,
             "software_files": [bundle(self.mirror, version)],
         }
-        return self.node.play(TASKS, wish | changes, *options, check=check)
+        return self.node.play(TASKS, variables | changes, *options, check=check)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +162,7 @@ def test_a_new_bundle_takes_the_place_of_the_old_one(cluster: Cluster) -> None:
 def test_it_goes_again_and_says_what_stays(cluster: Cluster) -> None:
     cluster.node.sh(f"nerdctl run {IMAGE} /bin/true", user="bob")
     played = cluster.apply(containers_runtimes=[])
-    assert f"are kept in {DATA}" in played.said
+    assert f"stay in {DATA}" in played.said
     sudo, mesh = "/etc/sudoers.d/50-gpucluster-nerdctl", "/etc/gpucluster/mesh"
     for path in ("/usr/local/bin/nerdctl", BUNDLE, sudo, mesh, REQUESTS):
         assert not cluster.node.exists(path), path

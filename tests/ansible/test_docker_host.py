@@ -28,7 +28,7 @@ TASKS: list[dict[str, Any]] = [
     {"import_role": {"name": "base", "tasks_from": "look"}},
     {"import_role": {"name": "docker"}},
 ]
-WISH = INVENTORY | {
+VARIABLES = INVENTORY | {
     "containers_runtimes": ["docker"],
     "containers_pull": [],
     "containers_storage": STORAGE,
@@ -42,7 +42,7 @@ WISH = INVENTORY | {
 def apply(node: Booted, *options: str, check: bool = True, **changes: Any) -> Played:
     # Its unit allows three starts a minute; a person does not change the settings that often.
     node.sh("systemctl reset-failed docker.socket docker.service", check=False)
-    return node.play(TASKS, WISH | {"docker_mesh": {"pairs": pairs()}} | changes, *options, check=check)
+    return node.play(TASKS, VARIABLES | {"docker_mesh": {"pairs": pairs()}} | changes, *options, check=check)
 
 
 @cache
@@ -86,7 +86,7 @@ def test_a_directory_that_somebody_else_has_made_is_not_used(node: Booted) -> No
     node.sh(f"mkdir -p {STORAGE} && chown 10002 {STORAGE}")
     played = apply(node, "--check", check=False)
     node.sh(f"rmdir {STORAGE}")
-    assert f"{STORAGE} must be root's alone" in played.said
+    assert f"{STORAGE} and its contents must belong to root only" in played.said
     assert "belongs to user 10002" in played.said
 
 
@@ -132,7 +132,7 @@ def test_the_socket_moves_to_another_group_and_containers_outlive_that(docker: B
 def test_an_image_that_is_nowhere_is_named_when_all_else_is_done(docker: Booted) -> None:
     played = apply(docker, containers_pull=["registry.example/missing:2"], check=False)
     assert "the image registry.example/missing:2 could not be pulled" in played.said
-    assert "whoever has its credentials" in played.said
+    assert "the users who have credentials" in played.said
     # The socket has come back from where the test before left it.
     assert docker.sh("stat -c %g /run/docker.sock").strip() == "9876"
 
@@ -155,11 +155,11 @@ def test_the_mesh_is_for_containers_alone_and_ssh_goes_through_it(docker: Booted
 def test_the_keys_of_the_mesh_are_made_once_and_told_to_nobody(docker: Booted) -> None:
     docker.sh(f"mv {MESH} {MESH}.kept")
     share = [{"import_role": {"name": "docker", "tasks_from": "share"}}]
-    made = docker.play(share, WISH, "-vvv")
+    made = docker.play(share, VARIABLES, "-vvv")
     # The service that makes nodes of instances sees a file system that can't be written to.
     docker.sh("mount --bind /etc /etc && mount -o remount,bind,ro /etc")
     assert "Read-only" in docker.sh("chmod 700 /etc/gpucluster/mesh", check=False)
-    again = docker.play(share, WISH)
+    again = docker.play(share, VARIABLES)
     docker.sh("umount /etc")
     assert (made.changed, again.changed) == (1, 0)
     assert "PRIVATE KEY" not in made.said
@@ -177,7 +177,7 @@ def test_it_goes_again_and_says_what_stays(docker: Booted) -> None:
     docker.sh(f"mv /root/kept {kept}")
     played = apply(docker, containers_runtimes=[])
     assert docker.sh("systemctl is-active containerd").strip() == "active"
-    assert f"are kept in {STORAGE}/docker" in played.said
+    assert f"stay in {STORAGE}/docker" in played.said
     assert docker.exists(f"{STORAGE}/docker")
     assert "sleep 4321" not in docker.sh("ps ax -o args | grep -v grep")
     for path in ("/usr/sbin/dockerd", "/run/docker.sock", "/etc/docker/daemon.json", MESH):

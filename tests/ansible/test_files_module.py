@@ -18,11 +18,11 @@ gpucluster_files = load("module_utils/gpucluster_files.py")
 BLOCK = "# BEGIN gpucluster\n{}\n# END gpucluster\n"
 
 
-def run(path: Path, *, check_mode: bool = False, **wish: Any) -> Any:
+def run(path: Path, *, check_mode: bool = False, **options: Any) -> Any:
     """Work on one entry as AnsibleModule would hand it over."""
     item = {name: option.get("default") for name, option in gpucluster_files.FILE_SPEC.items()}
     work = gpucluster_files.Files(FakeModule(check_mode=check_mode))
-    work.one(item | {"path": str(path)} | wish)
+    work.one(item | {"path": str(path)} | options)
     return work
 
 
@@ -113,10 +113,10 @@ def test_a_block_leaves_the_rest_alone(tmp_path: Path, before: str, at: str, aft
 def test_a_file_can_be_edited(tmp_path: Path) -> None:
     file = tmp_path / "nsswitch.conf"
     file.write_text("passwd: files\ngroup: files sss\nhosts: files dns\n")
-    wish = {"regexp": r"^((?:passwd|group):(?!.*\bsss\b).*?)[ \t]*$", "with": r"\1 sss"}
-    run(file, replace=wish)
+    options = {"regexp": r"^((?:passwd|group):(?!.*\bsss\b).*?)[ \t]*$", "with": r"\1 sss"}
+    run(file, replace=options)
     assert file.read_text() == "passwd: files sss\ngroup: files sss\nhosts: files dns\n"
-    assert run(file, replace=wish).paths == []
+    assert run(file, replace=options).paths == []
 
 
 def test_where_there_is_no_file_nothing_is_replaced(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_trusted_directory_is_roots_alone(tmp_path: Path) -> None:
         assert run(place, directory=True, trusted=True).paths == []
 
         place.chmod(0o775)
-        with pytest.raises(ModuleFailed, match=r"others than root write to .*containers \(mode 0775\)"):
+        with pytest.raises(ModuleFailed, match=r"other users than root can write to .*containers \(mode 0775\)"):
             run(place, directory=True, trusted=True)
         place.chmod(0o755)
         os.chown(place, 10001, 0)
@@ -166,7 +166,7 @@ def test_a_trusted_directory_is_roots_alone(tmp_path: Path) -> None:
             run(place, directory=True, trusted=True)
         place.unlink()
         disk.chmod(0o777)
-        with pytest.raises(ModuleFailed, match="others than root write to"):
+        with pytest.raises(ModuleFailed, match="other users than root can write to"):
             run(place, directory=True, trusted=True)
         assert not place.exists()
     finally:
@@ -174,7 +174,7 @@ def test_a_trusted_directory_is_roots_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "word"),
+    ("options", "word"),
     [
         ({}, "exactly one"),
         ({"content": "a", "block": "b"}, "exactly one"),
@@ -182,16 +182,16 @@ def test_a_trusted_directory_is_roots_alone(tmp_path: Path) -> None:
         ({"content_base64": "?"}, "content_base64"),
     ],
 )
-def test_what_can_not_be_done_is_said(tmp_path: Path, wish: dict[str, Any], word: str) -> None:
+def test_what_can_not_be_done_is_said(tmp_path: Path, options: dict[str, Any], word: str) -> None:
     with pytest.raises(ModuleFailed, match=word):
-        run(tmp_path / "file", **wish)
+        run(tmp_path / "file", **options)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_in_the_way_of_a_directory_is_not_removed(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
-    with pytest.raises(ModuleFailed, match="in the way"):
+    with pytest.raises(ModuleFailed, match="is not a directory"):
         run(file, directory=True)
 
 
@@ -199,10 +199,10 @@ def test_what_a_file_of_the_image_allows_everybody_is_taken_from_it(tmp_path: Pa
     path = tmp_path / "sssd.conf"
     path.write_text("the image's")
     path.chmod(0o644)
-    wish: dict[str, Any] = {"content": "ours", "new_mode": "0600", "widest_mode": "0640"}
-    assert run(path, **wish).paths == [str(path)]
+    options: dict[str, Any] = {"content": "ours", "new_mode": "0600", "widest_mode": "0640"}
+    assert run(path, **options).paths == [str(path)]
     assert mode(path) == 0o640
     # What its program makes of it within that stays.
     path.chmod(0o600)
-    assert run(path, **wish).paths == []
+    assert run(path, **options).paths == []
     assert mode(path) == 0o600

@@ -90,7 +90,7 @@ def test_keys_come_from_the_directory_by_somebody_without_rights() -> None:
 
 def test_the_password_of_the_lookup_is_in_no_log() -> None:
     # As `content` it would stand in the journal of every host.
-    (file,) = [item for item in read("roles/ldap/vars/main.yml")["ldap_lookup_files"] if "sssd.conf" in item["path"]]
+    (file,) = [item for item in read("roles/ldap/vars/main.yml")["ldap_sssd_files"] if "sssd.conf" in item["path"]]
     assert "content_base64" in file
     assert "content" not in file
     assert (file["new_mode"], file["widest_mode"]) == ("0600", "0640")

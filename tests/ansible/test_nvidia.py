@@ -37,9 +37,9 @@ def tree(root: Path, devices: dict[str, tuple[str, str]], *, driver: str = "", r
     return root
 
 
-def wish(**changes: Any) -> Any:
+def desired(**changes: Any) -> Any:
     asked = {"install": False, "branch": "580", "replace": False, "dcgm": False, "fabric": False, "packages": PACKAGES}
-    return gpus.Wish(**(asked | changes))
+    return gpus.Desired(**(asked | changes))
 
 
 def host(**changes: Any) -> Any:
@@ -76,8 +76,8 @@ def test_a_driver_that_is_not_loaded_yet_counts(tmp_path: Path) -> None:
 
 
 def test_a_host_without_sys_has_no_gpu(tmp_path: Path) -> None:
-    made = gpus.plan(gpus.survey(tmp_path / "nowhere", "6.8.0", {}), wish(install=True, dcgm=True, fabric=True))
-    assert made.say == ["no NVIDIA GPU on this host: nothing to do"]
+    made = gpus.plan(gpus.survey(tmp_path / "nowhere", "6.8.0", {}), desired(install=True, dcgm=True, fabric=True))
+    assert made.messages == ["no NVIDIA GPU on this host: nothing to do"]
     assert [made.driver, made.units, made.modules, made.optional, made.same_version, made.fault] == [[]] * 5 + [""]
 
 
@@ -85,7 +85,7 @@ def test_a_host_without_sys_has_no_gpu(tmp_path: Path) -> None:
     ("there", "asked", "installed", "removed", "words"),
     [
         ({"driver": "550.90.07"}, {}, [], [], "of the image"),
-        ({"driver": "550.90.07"}, {"install": True}, [], [], "replace_driver: true replaces it"),
+        ({"driver": "550.90.07"}, {"install": True}, [], [], "replace_driver: true to replace it"),
         ({"driver": "580.95.05"}, {"install": True, "replace": True}, [], [], "580.95.05 stays"),
         ({}, {"install": True}, ["nvidia-driver-580-server-open"], [], "installing branch 580"),
         (
@@ -100,16 +100,16 @@ def test_a_host_without_sys_has_no_gpu(tmp_path: Path) -> None:
             {"install": True, "replace": True},
             ["nvidia-driver-580-server-open"],
             ["nvidia-driver-550-server"],
-            "reboot this host then",
+            "reboot this host afterwards",
         ),
     ],
 )
 def test_a_driver_is_kept_installed_or_replaced(
     there: dict[str, Any], asked: dict[str, Any], installed: list[str], removed: list[str], words: str
 ) -> None:
-    made = gpus.plan(host(**there), wish(**asked))
+    made = gpus.plan(host(**there), desired(**asked))
     assert (made.driver, made.removed, made.fault) == (installed, removed, "")
-    assert words in " ".join(made.say)
+    assert words in " ".join(made.messages)
     assert "nvidia-persistenced" in made.units
 
 
@@ -117,21 +117,21 @@ def test_a_driver_is_kept_installed_or_replaced(
     ("there", "asked", "words"),
     [
         ({}, {}, "set nvidia.driver to `install`"),
-        ({"driver": "550.90.07"}, {"install": True, "replace": True}, "did not come from packages"),
+        ({"driver": "550.90.07"}, {"install": True, "replace": True}, "was not installed from packages"),
     ],
 )
 def test_what_cant_be_done_is_said_and_not_done(there: dict[str, Any], asked: dict[str, Any], words: str) -> None:
-    made = gpus.plan(host(**there), wish(**asked, dcgm=True, fabric=True))
+    made = gpus.plan(host(**there), desired(**asked, dcgm=True, fabric=True))
     assert words in made.fault
     assert [made.units, made.modules, made.optional, made.same_version] == [[]] * 4
 
 
 def test_the_fabric_manager_follows_the_driver_that_is_there_and_not_the_one_that_is_asked_for() -> None:
-    made = gpus.plan(host(driver="550.90.07", switches=("0000:c4:00.0",)), wish(install=True))
+    made = gpus.plan(host(driver="550.90.07", switches=("0000:c4:00.0",)), desired(install=True))
     assert made.same_version == ["nvidia-fabricmanager-550"]
     assert "nvidia-fabricmanager" in made.units
-    assert gpus.plan(host(driver="580.1.2"), wish()).same_version == []
-    assert gpus.plan(host(driver="580.1.2"), wish(fabric=True)).same_version == ["nvidia-fabricmanager-580"]
+    assert gpus.plan(host(driver="580.1.2"), desired()).same_version == []
+    assert gpus.plan(host(driver="580.1.2"), desired(fabric=True)).same_version == ["nvidia-fabricmanager-580"]
 
 
 @pytest.mark.parametrize(
@@ -148,12 +148,12 @@ def test_the_fabric_manager_follows_the_driver_that_is_there_and_not_the_one_tha
 def test_rdma_reaches_gpus_through_the_kernel_or_through_a_module(
     kernel: str, open_modules: bool, rdma: tuple[str, ...], modules: list[str]
 ) -> None:
-    made = gpus.plan(host(driver="580.1.2", kernel=kernel, open_modules=open_modules, rdma=rdma), wish())
+    made = gpus.plan(host(driver="580.1.2", kernel=kernel, open_modules=open_modules, rdma=rdma), desired())
     assert made.modules == modules
 
 
 def test_a_driver_that_will_be_installed_makes_no_old_kernel_newer() -> None:
-    made = gpus.plan(host(kernel="4.18.0-553.el8_10", rdma=("mlx5_0",)), wish(install=True))
+    made = gpus.plan(host(kernel="4.18.0-553.el8_10", rdma=("mlx5_0",)), desired(install=True))
     assert made.driver
     assert made.modules == ["nvidia_peermem"]
 
@@ -179,7 +179,7 @@ def test_a_module_is_found_wherever_it_lies_and_for_its_kernel_alone(tmp_path: P
 def test_without_the_word_no_driver_is_ever_replaced(
     driver: str, packages: dict[str, str], install: bool, branch: str, fabric: bool
 ) -> None:
-    made = gpus.plan(host(driver=driver, packages=packages), wish(install=install, branch=branch, fabric=fabric))
+    made = gpus.plan(host(driver=driver, packages=packages), desired(install=install, branch=branch, fabric=fabric))
     assert made.removed == []
     assert not (driver and made.driver)
     assert install or not made.driver

@@ -31,7 +31,7 @@ ROOT = "/srv/host"
 GPU = {"0000:0f:00.0": ("0x10de", "0x030200")}
 SWITCHES = {"0000:c4:00.0": ("0x10de", "0x068000")}
 LOADED = {"nvidia-open-580=580.95.05-1", "datacenter-gpu-manager-4-core=1:4.6.0"}
-WISH = INVENTORY | {
+VARIABLES = INVENTORY | {
     "slurm_pools": [GPU_POOL | {"shape": "BM.GPU4.8"}],
     "containers_runtimes": [],
     "software_files": [],
@@ -83,7 +83,7 @@ class Gpus:
 
     def apply(self, *options: str, check: bool = True, **changes: Any) -> Played:
         # Over the role's own: no setting of a cluster.
-        return self.node.play(TASKS, WISH | changes, f"--extra-vars=nvidia_root={ROOT}", *options, check=check)
+        return self.node.play(TASKS, VARIABLES | changes, f"--extra-vars=nvidia_root={ROOT}", *options, check=check)
 
     def installed(self) -> set[str]:
         said = self.node.run("dpkg-query", "-W", "-f", "${Package}=${Version} ${db:Status-Status}\\n")
@@ -98,7 +98,7 @@ def gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpus]:
 
 
 def test_a_host_without_a_gpu_is_left_alone_and_it_is_said(gpus: Gpus) -> None:
-    played = gpus.node.play(TASKS, WISH | {"slurm_hardware_emulated": True, "nvidia_driver": "install"})
+    played = gpus.node.play(TASKS, VARIABLES | {"slurm_hardware_emulated": True, "nvidia_driver": "install"})
     assert played.changed == 0
     assert "no NVIDIA GPU on this host" in played.said
     assert gpus.installed() == set()
@@ -107,7 +107,7 @@ def test_a_host_without_a_gpu_is_left_alone_and_it_is_said(gpus: Gpus) -> None:
 def test_a_gpu_without_a_driver_fails_unless_one_may_be_installed(gpus: Gpus) -> None:
     gpus.machine("bare", GPU)
     played = gpus.apply(check=False)
-    assert "1 NVIDIA GPU and no driver: choose an image that brings one" in played.said
+    assert "1 NVIDIA GPU and no driver: choose an image that has one" in played.said
     assert gpus.installed() == set()
     assert gpus.apply("--check", nvidia_driver="install").changed == 1
     assert gpus.installed() == set()
@@ -137,7 +137,7 @@ def test_another_driver_is_replaced_only_on_the_word(gpus: Gpus) -> None:
     gpus.machine("older", GPU, driver=CLOSED)
     played = gpus.apply(nvidia_driver="install")
     assert played.changed == 0
-    assert "driver 550.90.07 stays although branch 580 is asked for" in played.said
+    assert "driver 550.90.07 of the image stays although branch 580 is requested" in played.said
     played = gpus.apply(nvidia_driver="install", nvidia_replace_driver=True)
     assert "reboot this host" in played.said
     assert gpus.installed() == {"nvidia-open-580=580.95.05-1"}
@@ -148,4 +148,4 @@ def test_what_no_repository_has_is_left_out_where_it_is_not_needed(gpus: Gpus) -
     gpus.node.run("sh", "-c", "sed -i 's/datacenter-gpu-manager/other/' /srv/repository/Packages && apt-get update")
     played = gpus.apply(nvidia_dcgm=True)
     assert played.changed == 0
-    assert "no repository has datacenter-gpu-manager-4-core: left out" in played.said
+    assert "no repository has datacenter-gpu-manager-4-core: skipped" in played.said

@@ -16,7 +16,7 @@ import pytest
 from tests.ansible.booted import Booted, booted
 from tests.ansible.in_container import Played
 from tests.ansible.test_nvidia import OPEN, tree
-from tests.ansible.test_nvidia_host import GPU, ROOT, TASKS, WISH
+from tests.ansible.test_nvidia_host import GPU, ROOT, TASKS, VARIABLES
 from tests.mirror import Mirror, Server
 
 pytestmark = pytest.mark.containers
@@ -54,12 +54,12 @@ class Gpu:
         subprocess.run(["podman", "cp", f"{source}/.", f"{node.name}:{ROOT}"], check=True, capture_output=True)
 
     def apply(self, tasks: list[dict[str, Any]], runtimes: list[str], version: str) -> Played:
-        wish = WISH | {
+        variables = VARIABLES | {
             "containers_runtimes": runtimes,
             "software_server": self.server.url,
             "software_files": [self.releases[version]],
         }
-        return self.node.play(tasks, wish, f"--extra-vars=nvidia_root={ROOT}")
+        return self.node.play(tasks, variables, f"--extra-vars=nvidia_root={ROOT}")
 
 
 @pytest.fixture(scope="module")

@@ -318,10 +318,10 @@ def test_the_prolog_reaches_nodes_with_the_configuration() -> None:
 def test_the_check_s_image_has_a_shell_that_runs_and_no_devices(tmp_path: Path) -> None:
     gpucluster_container_steps.build_root(tmp_path / "root", "word")
     assert not list((tmp_path / "root/dev").iterdir())
-    (tmp_path / "root/run.sh").write_text(gpucluster_container_steps.LOOK)
+    (tmp_path / "root/run.sh").write_text(gpucluster_container_steps.STEP_SCRIPT)
     argv = ["unshare", "--map-root-user", "chroot", str(tmp_path / "root"), "/bin/sh", "-c"]
     done = subprocess.run(
-        [*argv, gpucluster_container_steps.LOOK],
+        [*argv, gpucluster_container_steps.STEP_SCRIPT],
         capture_output=True,
         text=True,
         check=False,
@@ -341,7 +341,7 @@ def test_only_nodes_that_saw_the_marker_count() -> None:
     [
         ("srun: job 7 queued and waiting for resources\nsrun: error: boom\n", "srun: error: boom"),
         ("srun: job 7 queued and waiting for resources\n", "srun: job 7 queued and waiting for resources"),
-        ("", "no word within 60 seconds"),
+        ("", "no response within 60 seconds"),
     ],
 )
 def test_what_a_failed_step_said_is_one_line(said: str, words: str) -> None:

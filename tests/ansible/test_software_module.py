@@ -25,6 +25,7 @@ from gpucluster import process
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.podman.host import settings
 from gpucluster.paths import local_cloud_home
+from tests.agent.zipapp import install
 from tests.ansible.loading import ANSIBLE, ModuleFailed
 from tests.mirror import Mirror
 
@@ -49,11 +50,11 @@ class Host:
 
     def module(self, *, check: bool = False, **arguments: Any) -> dict[str, Any]:
         """Call it as Ansible would, with its answer."""
-        wish = {"ANSIBLE_MODULE_ARGS": {"_ansible_check_mode": check, "_ansible_tmpdir": "/tmp", **arguments}}
+        request = {"ANSIBLE_MODULE_ARGS": {"_ansible_check_mode": check, "_ansible_tmpdir": "/tmp", **arguments}}
         done = process.run(
             ["podman", "exec", "--interactive", "--env=PYTHONPATH=/lib-of-test", "--env=PYTHONDONTWRITEBYTECODE=1",
              self.name, "python3", "/library/gpucluster_software.py"],
-            input=json.dumps(wish), check=False, timeout=120,
+            input=json.dumps(request), check=False, timeout=120,
         )  # fmt: skip
         try:
             answer: dict[str, Any] = json.loads(done.stdout)
@@ -109,9 +110,8 @@ def container(folder: Path) -> Iterator[Host]:
     argv += [f"--name={name}", "--label=gpucluster.test=software", *settings().run_options()]
     argv += [f"--volume={lib}:/lib-of-test:ro", f"--volume={ANSIBLE / 'library'}:/library:ro"]
     argv += [f"--volume={host.mirror.folder}:/served:ro", f"--volume={host.distribution.folder}:/distribution:ro"]
-    program = ANSIBLE / "roles/software/files/gpucluster-software-server"
-    argv += [f"--volume={program}:/server:ro", "--entrypoint=/usr/bin/python3"]
-    process.run([*argv, image, "/server", "127.0.0.1", str(PORT), "/served"], timeout=120)
+    argv += [f"--volume={install(folder)}:/agent:ro", "--entrypoint=/agent"]
+    process.run([*argv, image, "release-server", "127.0.0.1", str(PORT), "/served"], timeout=120)
     try:
         host.sh("rm -rf /etc/apt/sources.list* /var/lib/apt/lists/*; mkdir -p /etc/apt/sources.list.d")
         host.sh("echo 'deb [trusted=yes] file:/distribution ./' > /etc/apt/sources.list.d/test.list")
@@ -201,7 +201,7 @@ def test_packages_in_an_archive(host: Host, tmp_path: Path) -> None:
     assert host.install(file, packages=["kit", "kit-base"])["changed"]
     assert host.versions("kit", "kit-base", "kit-dev") == {"kit": "2", "kit-base": "2"}
     assert not host.install(file, packages=["kit", "kit-base"])["changed"]
-    with pytest.raises(ModuleFailed, match=r"kit_deb\.tar\.gz do not hold the package absentee"):
+    with pytest.raises(ModuleFailed, match=r"kit_deb\.tar\.gz do not contain the package absentee"):
         host.install(file, packages=["absentee"])
     assert host.module(absent=["kit", "kit-base"])["removed"] == ["kit", "kit-base"]
 
@@ -210,7 +210,7 @@ def test_packages_in_an_archive(host: Host, tmp_path: Path) -> None:
 def test_what_is_wrong_is_refused_and_changes_nothing(host: Host) -> None:
     wrong = host.box("3.0-1")
     other = {**wrong[0], "sha256": "0" * 64}
-    with pytest.raises(ModuleFailed, match=rf"has the checksum {wrong[0]['sha256']}, and it should have 0000"):
+    with pytest.raises(ModuleFailed, match=rf"has the checksum {wrong[0]['sha256']} instead of 0000"):
         host.install(other, wrong[1], packages=["box"])
 
     foreign = "arm64" if ARCHITECTURE == "amd64" else "amd64"
@@ -219,9 +219,9 @@ def test_what_is_wrong_is_refused_and_changes_nothing(host: Host) -> None:
         host.install(host.file(path.name, component="strange"), packages=["strange"])
     with pytest.raises(ModuleFailed, match=r"no release file is for this host \(deb"):
         host.install(host.file(path.name, format="rpm"), packages=["strange"])
-    with pytest.raises(ModuleFailed, match="is not there; run apply again"):
+    with pytest.raises(ModuleFailed, match="does not exist; run apply again"):
         host.install({**wrong[0], "file": "missing.deb"}, packages=["box"])
-    with pytest.raises(ModuleFailed, match=r"can't be fetched: .*refused"):
+    with pytest.raises(ModuleFailed, match=r"can't be downloaded: .*refused"):
         host.module(server="http://127.0.0.1:9", files=[wrong[0]], packages=["box"], timeout=0)
     assert host.versions("box", "strange") == {}
     assert not [name for name in host.sh("ls -A /var/cache/gpucluster/software").split() if "part" in name]
@@ -242,17 +242,17 @@ def test_an_installation_that_was_killed_is_finished(host: Host) -> None:
 @pytest.mark.containers
 def test_an_archive_is_unpacked_whole_and_replaced_whole(host: Host) -> None:
     host.mirror.tar("tree.tar.gz", {"bin/run": "#!/bin/sh\necho one\n", "share/old": "x"})
-    wish: dict[str, Any] = {"server": f"http://127.0.0.1:{PORT}", "unpack": "/opt/tree"}
+    options: dict[str, Any] = {"server": f"http://127.0.0.1:{PORT}", "unpack": "/opt/tree"}
     files = [host.file("tree.tar.gz", format="any")]
-    assert host.module(files=files, check=True, **wish)["unpacked"]
+    assert host.module(files=files, check=True, **options)["unpacked"]
     assert host.sh("test -e /opt/tree || echo none") == "none"
-    assert host.module(files=files, **wish)["unpacked"]
+    assert host.module(files=files, **options)["unpacked"]
     assert host.sh("/opt/tree/bin/run; stat -c '%U %a' /opt/tree /opt/tree/bin/run") == "one\nroot 755\nroot 755"
-    assert not host.module(files=files, **wish)["changed"]
+    assert not host.module(files=files, **options)["changed"]
 
     host.mirror.tar("tree.tar.gz", {"bin/run": "#!/bin/sh\necho two\n"})
     files = [host.file("tree.tar.gz", format="any")]
-    assert host.module(files=files, **wish)["unpacked"]
+    assert host.module(files=files, **options)["unpacked"]
     assert host.sh("/opt/tree/bin/run; ls /opt/tree; ls -A /opt | grep tree") == "two\nbin\ntree"
 
     escape = io.BytesIO()
@@ -260,8 +260,8 @@ def test_an_archive_is_unpacked_whole_and_replaced_whole(host: Host) -> None:
         entry = tarfile.TarInfo("../escaped")
         archive.addfile(entry, io.BytesIO())
     host.mirror.file("tree.tar.gz", escape.getvalue())
-    with pytest.raises(ModuleFailed, match="escaped lies outside"):
-        host.module(files=[host.file("tree.tar.gz", format="any")], **wish)
+    with pytest.raises(ModuleFailed, match="escaped is outside of the directory"):
+        host.module(files=[host.file("tree.tar.gz", format="any")], **options)
     assert host.sh("/opt/tree/bin/run; ls -A /opt | grep -e tree -e escaped") == "two\ntree", "what was there is gone"
     assert "tree.tar.gz" in host.module(forget=["box"])["forgotten"]
     assert host.sh("ls /var/cache/gpucluster/software | grep tree || echo none") == "none"

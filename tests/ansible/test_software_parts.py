@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from ansible import module_utils
+from gpucluster.agent import release_server as server_program
 from tests.ansible.loading import ANSIBLE, FakeModule, ModuleFailed, load
 from tests.mirror import Mirror
 
 archives = load("module_utils/gpucluster_archives.py")
 releases = load("module_utils/gpucluster_releases.py")
 package_files = load("module_utils/gpucluster_package_files.py")
-server_program = load("roles/software/files/gpucluster-software-server")
 with pytest.MonkeyPatch.context() as patch:
     # Where Ansible would put our part of it.
     patch.setattr(module_utils, "__path__", [*module_utils.__path__, str(ANSIBLE / "module_utils")])
@@ -80,9 +80,9 @@ def test_a_file_does_not_go_through_a_link(tmp_path: Path) -> None:
     """Not even through one that was there before."""
     (tmp_path / "inside").mkdir()
     (tmp_path / "outside").mkdir()
-    (tmp_path / "inside" / "door").symlink_to(tmp_path / "outside")
+    (tmp_path / "inside" / "link").symlink_to(tmp_path / "outside")
     with pytest.raises(archives.UnsafeArchive):
-        archives.unpack(packed(tmp_path, entry("door/evil", size=1)), tmp_path / "inside")
+        archives.unpack(packed(tmp_path, entry("link/evil", size=1)), tmp_path / "inside")
     assert list((tmp_path / "outside").iterdir()) == []
 
 
@@ -200,7 +200,7 @@ def test_a_busy_controller_is_asked_again(tmp_path: Path, monkeypatch: pytest.Mo
         assert len(waited) >= 2
         assert waited[0] < waited[1], "it does not wait longer each time"
         monkeypatch.setattr(server_program, "PLACES_EACH", 0)
-        with pytest.raises(releases.Refused, match=r"answered 503|reset"):
+        with pytest.raises(releases.Refused, match=r"returned 503|reset"):
             releases.fetch(url, "file", "0" * 64, tmp_path / "other", 0)
     assert not [path for path in tmp_path.iterdir() if "part" in path.name]
 
@@ -263,7 +263,7 @@ class Called:
 
         monkeypatch.setattr(software, "take", taken)
 
-    def call(self, *, check: bool = False, **wish: Any) -> dict[str, Any]:
+    def call(self, *, check: bool = False, **options: Any) -> dict[str, Any]:
         module = FakeModule(check_mode=check)
         empty: dict[str, Any] = {
             "server": None,
@@ -274,7 +274,7 @@ class Called:
             "forget": [],
             "timeout": 0,
         }
-        module.params = {**empty, "cache": str(self.folder), **wish}
+        module.params = {**empty, "cache": str(self.folder), **options}
         manage = Debs(module)
         manage.there = self.there
         manage.remove = lambda names: [self.there.pop(name) for name in names]
@@ -294,26 +294,26 @@ def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Called:
 
 def test_an_archive_of_packages_is_read_once(called: Called) -> None:
     """Also when the call has packages of other files, as Enroot's on nodes with GPUs."""
-    wish: dict[str, Any] = {"files": called.files[:2], "packages": ["box", "kit", "kit-base"]}
-    assert not called.call(**wish)["changed"]
+    options: dict[str, Any] = {"files": called.files[:2], "packages": ["box", "kit", "kit-base"]}
+    assert not called.call(**options)["changed"]
     assert (len(called.read), (called.folder / "kit.tar.gz.d/kit-base_2_amd64.deb").exists()) == (1, True)
-    assert not called.call(**wish)["changed"]
+    assert not called.call(**options)["changed"]
     assert not called.call(files=called.files[:1], packages=["kit", "kit-base"])["changed"]
     assert len(called.read) == 1, "it was read again"
     with pytest.raises(ModuleFailed, match="left something else than was asked for: kit-dev"):
         called.call(files=called.files[:1], packages=["kit-dev"])
     assert len(called.read) == 2, "a package that was not looked for is not known"
     (called.folder / "kit.tar.gz.d/kit_2_amd64.deb").unlink()
-    called.call(**wish)
+    called.call(**options)
     assert len(called.read) == 3, "what was taken out is gone, and nobody takes it out again"
 
 
 def test_to_look_writes_nothing(called: Called) -> None:
     before = called.content()
-    wish: dict[str, Any] = {"files": called.files[:2], "packages": ["box", "kit", "kit-base"]}
-    assert not called.call(check=True, **wish)["changed"]
+    options: dict[str, Any] = {"files": called.files[:2], "packages": ["box", "kit", "kit-base"]}
+    assert not called.call(check=True, **options)["changed"]
     del called.there["kit"]
-    assert called.call(check=True, **wish)["installed"] == ["kit=2"]
+    assert called.call(check=True, **options)["installed"] == ["kit=2"]
     assert called.content() == before
     assert len(called.read) == 2
 
@@ -322,19 +322,19 @@ def test_components_are_forgotten_with_what_was_taken_out(called: Called) -> Non
     called.call(files=called.files[:2], packages=["box", "kit", "kit-base"])
     called.call(files=called.files[2:])
     (called.folder / "killed.tar.gz").write_text("nobody noted it")
-    wish: dict[str, Any] = {"absent": ["kit-base", "kit"], "forget": ["kit", "tree"]}
+    options: dict[str, Any] = {"absent": ["kit-base", "kit"], "forget": ["kit", "tree"]}
     names = ["kit.tar.gz", "tree.tar.gz", "killed.tar.gz"]
 
     before = called.content()
-    seen = called.call(check=True, **wish)
+    seen = called.call(check=True, **options)
     assert (seen["changed"], seen["removed"], seen["forgotten"]) == (True, ["kit", "kit-base"], names)
     assert called.content() == before
     assert "kit" in called.there
 
-    done = called.call(**wish)
+    done = called.call(**options)
     assert (done["changed"], done["forgotten"], called.there) == (True, names, {"box": "1"})
     assert sorted(path.name for path in called.folder.iterdir()) == [".known.json", "box_1_amd64.deb"]
-    assert not called.call(**wish)["changed"]
+    assert not called.call(**options)["changed"]
     assert called.call(forget=["box"])["forgotten"] == ["box_1_amd64.deb"]
     assert called.there == {"box": "1"}, "a package goes only if it is named"
 

@@ -33,10 +33,12 @@ for path in sys.argv[2:]:
 def host() -> Iterator[Booted]:
     with booted() as node:
         node.put("/root/ask.py", ASK)
+        assert node.play([AGENT], {}).changed == 1
+        assert node.play([AGENT], {}).changed == 0
         yield node
 
 
-def wish(mirror: Mirror, *names: str) -> dict[str, Any]:
+def software(mirror: Mirror, *names: str) -> dict[str, Any]:
     files = [{"file": name, "sha256": mirror.sha256(name), "component": "box"} for name in names]
     return {
         "gpucluster_hosts": [{"name": "compute-1", "address": "127.0.0.1"}],
@@ -49,6 +51,7 @@ def wish(mirror: Mirror, *names: str) -> dict[str, Any]:
 LOOK = {
     "gpucluster_host": {"user": "root", "key": "x", "packages": read("vars/packages.yml")["packages"], "purposes": []}
 }
+AGENT = {"gpucluster_service": {"files": "{{ agent_files }}"}}
 ROLE = [LOOK, {"ansible.builtin.include_role": {"name": "software"}}]
 
 
@@ -61,7 +64,7 @@ def test_the_role(host: Booted, tmp_path: Path) -> None:
     mirror = Mirror(tmp_path / "mirror")
     mirror.file("box+caps_1_all.deb", "x" * 4567)
     mirror.file("tree.tar.gz", "one")
-    first = wish(mirror, "box+caps_1_all.deb", "tree.tar.gz")
+    first = software(mirror, "box+caps_1_all.deb", "tree.tar.gz")
 
     assert host.play(ROLE, first, "--check").changed > 0
     assert not host.exists(FOLDER)
@@ -85,26 +88,26 @@ def test_the_role(host: Booted, tmp_path: Path) -> None:
     # Of the next set only what is new is sent; what is damaged is sent again; what is not wanted goes.
     mirror.file("box+caps_2_all.deb", "y" * 100)
     host.sh(f"echo two > {FOLDER}/tree.tar.gz")
-    second = wish(mirror, "box+caps_2_all.deb", "tree.tar.gz")
+    second = software(mirror, "box+caps_2_all.deb", "tree.tar.gz")
     assert host.play(ROLE, second).changed == 1
     assert host.sh(f"ls {FOLDER}; cat {FOLDER}/tree.tar.gz").split() == ["box+caps_2_all.deb", "tree.tar.gz", "one"]
 
-    host.play(ROLE, wish(mirror))
+    host.play(ROLE, software(mirror))
     for place in (
         FOLDER,
         "/etc/systemd/system/gpucluster-software.service",
         "/usr/local/lib/gpucluster/software-server",
     ):
         assert not host.exists(place), place
-    assert host.play(ROLE, wish(mirror)).changed == 0
+    assert host.play(ROLE, software(mirror)).changed == 0
 
 
 def test_a_file_that_changed_on_this_machine_is_not_taken(host: Booted, tmp_path: Path) -> None:
     mirror = Mirror(tmp_path / "mirror")
     mirror.file("tree.tar.gz", "one")
-    told = wish(mirror, "tree.tar.gz")
+    given = software(mirror, "tree.tar.gz")
     mirror.file("tree.tar.gz", "other")
-    done = host.play(ROLE, told, check=False)
+    done = host.play(ROLE, given, check=False)
     assert "did not arrive as sent" in done.said
     assert host.sh(f"ls -A {FOLDER}").strip() == ""
 

@@ -31,9 +31,9 @@ def inventory() -> dict[str, Any]:
     }
 
 
-def validate(tmp_path: Path, wish: dict[str, Any]) -> tuple[int, str]:
+def validate(tmp_path: Path, content: dict[str, Any]) -> tuple[int, str]:
     file = tmp_path / "inventory.yml"
-    file.write_text(yaml.safe_dump(wish))
+    file.write_text(yaml.safe_dump(content))
     done = subprocess.run(
         [Path(sys.executable).with_name("ansible-playbook"), "-i", file, ANSIBLE / "validate.yml"],
         env={
@@ -56,59 +56,59 @@ def test_a_good_inventory_passes(tmp_path: Path) -> None:
 
 
 def test_an_inventory_with_elastic_pools_passes(tmp_path: Path) -> None:
-    wish = inventory()
-    wish["all"]["vars"] |= ELASTIC
-    status, said = validate(tmp_path, wish)
+    content = inventory()
+    content["all"]["vars"] |= ELASTIC
+    status, said = validate(tmp_path, content)
     assert status == 0, said
 
 
-def without_controller(wish: dict[str, Any]) -> None:
-    wish["all"]["children"]["controller"]["hosts"] = {}
+def without_controller(content: dict[str, Any]) -> None:
+    content["all"]["children"]["controller"]["hosts"] = {}
 
 
-def with_text_for_a_number(wish: dict[str, Any]) -> None:
-    wish["all"]["vars"]["users_gid"] = "many"
+def with_text_for_a_number(content: dict[str, Any]) -> None:
+    content["all"]["vars"]["users_gid"] = "many"
 
 
-def with_one_address_twice(wish: dict[str, Any]) -> None:
-    wish["all"]["vars"]["gpucluster_hosts"][2]["address"] = "10.0.1.2"
+def with_one_address_twice(content: dict[str, Any]) -> None:
+    content["all"]["vars"]["gpucluster_hosts"][2]["address"] = "10.0.1.2"
 
 
-def with_a_node_in_no_pool(wish: dict[str, Any]) -> None:
-    wish["all"]["vars"]["slurm_pools"][0]["nodes"] = ["compute-1"]
+def with_a_node_in_no_pool(content: dict[str, Any]) -> None:
+    content["all"]["vars"]["slurm_pools"][0]["nodes"] = ["compute-1"]
 
 
-def with_two_defaults(wish: dict[str, Any]) -> None:
-    wish["all"]["vars"]["slurm_partitions"][1]["default"] = True
+def with_two_defaults(content: dict[str, Any]) -> None:
+    content["all"]["vars"]["slurm_partitions"][1]["default"] = True
 
 
-def with_a_pool_in_no_partition(wish: dict[str, Any]) -> None:
-    wish["all"]["vars"]["slurm_partitions"][1]["pools"] = []
+def with_a_pool_in_no_partition(content: dict[str, Any]) -> None:
+    content["all"]["vars"]["slurm_partitions"][1]["pools"] = []
 
 
-def with_an_elastic_pool_and_no_autoscaler(wish: dict[str, Any]) -> None:
-    wish["all"]["vars"] |= ELASTIC | {"autoscaler_policy": None}
+def with_an_elastic_pool_and_no_autoscaler(content: dict[str, Any]) -> None:
+    content["all"]["vars"] |= ELASTIC | {"autoscaler_policy": None}
 
 
-def with_an_autoscaler_for_nothing(wish: dict[str, Any]) -> None:
-    wish["all"]["vars"]["slurm_power"] = ELASTIC["slurm_power"]
+def with_an_autoscaler_for_nothing(content: dict[str, Any]) -> None:
+    content["all"]["vars"]["slurm_power"] = ELASTIC["slurm_power"]
 
 
-def with_an_elastic_pool_and_no_accounting(wish: dict[str, Any]) -> None:
-    wish["all"]["vars"] |= ELASTIC | {"slurm_accounting": False}
+def with_an_elastic_pool_and_no_accounting(content: dict[str, Any]) -> None:
+    content["all"]["vars"] |= ELASTIC | {"slurm_accounting": False}
 
 
-def with_an_elastic_partition_without_a_time(wish: dict[str, Any]) -> None:
-    wish["all"]["vars"] |= copy.deepcopy(ELASTIC)
-    wish["all"]["vars"]["slurm_partitions"][0]["idle_timeout"] = None
+def with_an_elastic_partition_without_a_time(content: dict[str, Any]) -> None:
+    content["all"]["vars"] |= copy.deepcopy(ELASTIC)
+    content["all"]["vars"]["slurm_partitions"][0]["idle_timeout"] = None
 
 
-def with_a_gpu_too_few(wish: dict[str, Any]) -> None:
-    wish["all"]["vars"]["slurm_pools"][0]["gpu_device_files"].pop()
+def with_a_gpu_too_few(content: dict[str, Any]) -> None:
+    content["all"]["vars"]["slurm_pools"][0]["gpu_device_files"].pop()
 
 
-def with_a_relative_share(wish: dict[str, Any]) -> None:
-    wish["all"]["vars"]["home_mount_path"] = "mnt/../home"
+def with_a_relative_share(content: dict[str, Any]) -> None:
+    content["all"]["vars"]["home_mount_path"] = "mnt/../home"
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def with_a_relative_share(wish: dict[str, Any]) -> None:
     ],
 )
 def test_a_fault_is_named(tmp_path: Path, fault: Callable[[dict[str, Any]], None], word: str) -> None:
-    wish = inventory()
-    fault(wish)
-    status, said = validate(tmp_path, wish)
+    content = inventory()
+    fault(content)
+    status, said = validate(tmp_path, content)
     assert status != 0
     assert word in said

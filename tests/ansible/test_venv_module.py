@@ -39,8 +39,8 @@ def wheels(folder: Path, says: str) -> Path:
 
 def environment(tmp_path: Path, **differs: str) -> Any:
     module = Module()
-    wish = {"path": str(tmp_path / "venv"), "interpreter": sys.executable, "version": VERSION, "hash": "first"}
-    module.params = wish | {"compile_except": "", "wheels": None} | differs
+    arguments = {"path": str(tmp_path / "venv"), "interpreter": sys.executable, "version": VERSION, "hash": "first"}
+    module.params = arguments | {"compile_except": "", "wheels": None} | differs
     return load("library/gpucluster_venv.py").Environment(module)
 
 

@@ -20,7 +20,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from gpucluster import process
-from gpucluster.artifacts import wheels
+from gpucluster.artifacts import agent_archive, wheels
 from gpucluster.errors import EnvironmentFault
 from gpucluster.events import Event, ignore
 
@@ -128,6 +128,20 @@ def test_our_own_wheel_is_whole_and_pip_takes_it(packages: Path, tmp_path: Path)
         cwd=tmp_path,
     )
     assert done.stdout.strip() == str(target / "gpucluster" / "_data" / "ansible")
+
+
+def test_the_controller_builds_the_same_agent_for_nodes(packages: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(_own(_ensure(packages))) as archive:
+        archive.extractall(tmp_path / "installed")
+    assert (tmp_path / "installed/gpucluster/_data/ansible/lookup_plugins/gpucluster_agent.py").is_file()
+    code = "from gpucluster.artifacts import agent_archive; sys.stdout.buffer.write(agent_archive.build())"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(tmp_path / 'installed')!r}); {code}"],
+        check=True,
+        capture_output=True,
+        cwd=tmp_path,
+    )
+    assert done.stdout == agent_archive.build()
 
 
 def test_another_file_is_another_wheel_and_the_same_files_are_the_same(

@@ -5,7 +5,6 @@ The controller is `directory_double.py`. What the real program does is tested in
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 import stat
@@ -18,6 +17,7 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpucluster.agent.users import desired, values
 from gpucluster.cli import cli
 from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
@@ -27,7 +27,6 @@ from tests.spec.spec_texts import KEY, LOCAL, public_key
 
 OTHER_KEY = public_key("ssh-ed25519", bytes(range(1, 33)), comment="carol@desk")
 SECRET = "correct horse; $(rm -rf /) 'battery'"
-PROGRAM = Path(__file__).parents[2] / "ansible" / "roles" / "people" / "files"
 NASTY = "x'; reboot #\x1b[2J\n\u202e"
 
 
@@ -152,23 +151,21 @@ def test_a_bad_answer_is_an_error_with_a_way_on(
     assert says in str(raised.value)
 
 
-def test_the_real_program_takes_what_is_sent(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(PROGRAM))
-    names, wishes = (importlib.import_module(f"directory.{name}") for name in ("names", "wishes"))
-    here = names.Surroundings(users={}, groups={}, logins=set(), shells={"/bin/sh"})
+def test_the_real_program_takes_what_is_sent(controller: Controller) -> None:
+    local = values.LocalAccounts(users={}, groups={}, logins=set(), shells={"/bin/sh"})
     every: dict[str, Any] = {"full_name": "C. Example", "groups": ["lab"], "ssh_keys": [KEY], "password": SECRET}
     every |= {"shell": "/bin/sh", "slurm_account": "research"}
     users = controller.cluster.users
     users.add("carol", uid=10500, gid=9876, **every)
     users.edit("carol", group="people", **every)
     users.edit("carol", add_groups=["a"], remove_groups=["b"], add_ssh_keys=[OTHER_KEY])
-    for (operation, asked), allowed in zip(controller.asked, (wishes.ADD, wishes.EDIT, wishes.EDIT), strict=True):
-        wish = wishes.wish(asked, here, allowed)
-        assert wish.name == "carol", operation
+    for (operation, asked), allowed in zip(controller.asked, (desired.ADD, desired.EDIT, desired.EDIT), strict=True):
+        user = desired.desired_user(asked, local, allowed)
+        assert user.name == "carol", operation
         for key in asked.keys() - {"gid"}:
-            assert json.loads(json.dumps(getattr(wish, key))) == asked[key]
+            assert json.loads(json.dumps(getattr(user, key))) == asked[key]
     with pytest.raises(Exception, match="can not be the name"):
-        wishes.wish({"name": NASTY}, here)
+        desired.desired_user({"name": NASTY}, local)
 
 
 def test_two_answers_to_one_question_are_refused_without_a_call(controller: Controller) -> None:

@@ -343,7 +343,7 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
         "image",
         "accepts the terms",
     ),
-    "stand-in": ((), _image(stand_in="Debian 13"), "note", "image", "emulated here"),
+    "stand-in": ((), _image(stand_in="Debian 13"), "note", "image", "stand-in here"),
     # networks
     "no VCN": (EXISTING, {"vcn": refused("network")}, "error", "network", "does not exist"),
     "VCN unknown": (

@@ -312,7 +312,7 @@ def test_findings_are_for_machines_too() -> None:
         "hint": "",
     }
     assert str(caught.value) == (
-        'a/cluster.yml: 1 fault\n  a/cluster.yml:21:12: pools.compute.count: must be a whole number; got "two"'
+        'a/cluster.yml: 1 error\n  a/cluster.yml:21:12: pools.compute.count: must be a whole number; got "two"'
     )
 
 

@@ -96,7 +96,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "elastic node": (POOL, pool("removed_nodes: [compute-1, §compute-e1]"), "pools.compute.removed_nodes[1]", "The pool has compute-2, compute-3"),
     "node 0": (POOL, pool("removed_nodes: [§compute-0]"), "pools.compute.removed_nodes[0]", "is not a permanent node"),
     "node with a zero in front": (POOL, pool("removed_nodes: [§compute-01]"), "pools.compute.removed_nodes[0]", "is not a permanent node"),
-    "node twice": (POOL, pool("removed_nodes: [compute-2, §compute-2]"), "pools.compute.removed_nodes[1]", "appears twice: \"compute-2\". Keep one"),
+    "node twice": (POOL, pool("removed_nodes: [compute-2, §compute-2]"), "pools.compute.removed_nodes[1]", "occurs twice: \"compute-2\". Keep one"),
     "node of a pool on demand": ("    max_count: 4", "    max_count: 4\n    removed_nodes: [§compute-1]", "pools.cpu.removed_nodes[0]", "Their names are cpu-1, cpu-2 and so on"),
     "number for a node": (POOL, pool("removed_nodes: [§2]"), "pools.compute.removed_nodes[0]", "must be text; got 2"),
     # --- images

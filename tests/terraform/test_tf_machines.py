@@ -151,7 +151,7 @@ def test_an_image_of_the_marketplace_is_subscribed_to_once_and_kept(workspace: W
 
     # The same version, written in two ways, would be subscribed to twice and cancelled once too often.
     workspace.pool("b", image={"listing": LISTING, "listing_version": subscription["listingResourceVersion"]})
-    assert "write it in two ways" in workspace.plan(check=False).errors.replace("\n", " ")
+    assert "specify it in two ways" in workspace.plan(check=False).errors.replace("\n", " ")
     workspace.pool("b", image={"name": "Debian-13-local"})
     (named,) = [address for address, action in workspace.plan().changes if address == 'terraform_data.image["pool/b"]']
     assert named

@@ -192,7 +192,7 @@ def _image(machine: MachineGroup, found: FoundImage, facts: Facts) -> Iterator[F
         reason = f"apply accepts the terms of {found.name}, version {found.listing_version}"
         yield Finding("note", "image", reason, f"Read them first: {' '.join(found.terms)}")
     if found.stand_in:
-        yield Finding("note", "image", f"{name} is emulated here: it contains {found.stand_in}")
+        yield Finding("note", "image", f"{name} is a stand-in here: it contains {found.stand_in}")
 
 
 def _no_image(machine: MachineGroup, found: FoundImage) -> Finding:

@@ -11,6 +11,7 @@ from gpucluster.preflight import requirements
 from gpucluster.preflight.facts import Created, Facts, IngressRule, Instance, Subnet, Unknown, Vcn
 from gpucluster.spec import ClusterSpec
 from gpucluster.spec.rules.network import BASTION_ADDRESSES, MOUNT_TARGET_ADDRESSES, RESERVED_ADDRESSES
+from gpucluster.text import count
 
 #: Ranges of slirp4netns (rootless containers) and of Docker's bridge. Containers can't reach hosts in these ranges.
 _CONTAINERS = {
@@ -37,7 +38,7 @@ def overlap(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
     for cidr, whose in _CONTAINERS.items():
         met = [f"network.{key} {subnet}" for key, subnet in subnets.items() if subnet and _overlaps(subnet, cidr)]
         if met:
-            reason = f"{' and '.join(met)} overlap{'' if met[1:] else 's'} {cidr}, {whose}"
+            reason = f"{cidr}, {whose}, overlaps {' and '.join(met)}"
             action = "Such containers can't reach hosts in that range: use another range"
             yield Finding("warning", "overlap", reason, action)
 
@@ -198,7 +199,8 @@ def addresses(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
         free = subnet.num_addresses - RESERVED_ADDRESSES - len(used)
         if free < needed:
             in_use = f", {len(used)} are in use" if used else ""
-            reason = f"the {name} subnet {cidr} has {free} free addresses{in_use}, and {needed} more are needed at most"
+            available = count(free, "free address", "free addresses")
+            reason = f"the {name} subnet {cidr} has {available}{in_use}, and {needed} more are needed at most"
             yield Finding("error", "addresses", reason, "Use a larger subnet, or lower max_count")
 
 

@@ -1,7 +1,7 @@
 """Rules between the keys of a cluster.yml: one module for each part of the file.
 
-A rule sees valid values only, so that one fault is reported once and hides no other. Each module has `check`, which
-adds the faults that it finds, and `RULES`, the same rules as text for the reference page. images.py and nodes.py belong
+A rule sees valid values only, so that one error is reported once and hides no other. Each module has `check`, which
+adds the errors that it finds, and `RULES`, the same rules as text for the reference page. images.py and nodes.py belong
 to machines.py and pools.py: the rules of images and of single nodes. Imports: `spec.messages`, `spec.model` and what is
 below them, `shapes`.
 """
@@ -56,7 +56,7 @@ _MODULES: tuple[_Rules, ...] = (
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault; afterwards `context` has the content of the files that cluster.yml names."""
+    """Add every error; afterwards `context` has the content of the files that cluster.yml names."""
     for module in _MODULES:
         module.check(context)
 

@@ -9,7 +9,7 @@ RULES = ("Provider `oci` needs `cloud.region`, `cloud.compartment_id`, `ssh.publ
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault of `cloud`."""
+    """Add every error of `cloud`."""
     cloud, provider = context.section("cloud"), context.provider
     if provider is None:
         return
@@ -19,10 +19,10 @@ def check(context: RuleContext) -> None:
     for key, example in needed.items():
         if cloud.get(key) in ("", None) and key in cloud:
             message = f"is missing: provider {context.provider_name} needs it"
-            context.fault(("cloud", key), message, f"Add `{key}: {example}`")
+            context.error(("cloud", key), message, f"Add `{key}: {example}`")
     if not provider.uses_profile and context.written(("cloud", "profile")) and cloud.get("profile") is not None:
         message = f"has no meaning with provider {context.provider_name}"
-        context.fault(("cloud", "profile"), message, "Delete the line", key=True)
+        context.error(("cloud", "profile"), message, "Delete the line", key=True)
     if provider.only_region and cloud.get("region") not in (None, provider.only_region):
         message = f"provider {context.provider_name} has one region; got {shown(cloud['region'])}"
-        context.fault(("cloud", "region"), message, f"Delete the line, or write {provider.only_region}")
+        context.error(("cloud", "region"), message, f"Delete the line, or write {provider.only_region}")

@@ -19,18 +19,18 @@ RULES = (
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault of `containers`."""
+    """Add every error of `containers`."""
     runtimes = context.section("containers").get("runtimes") or ()
     for index, runtime in enumerate(runtimes):
         if runtime is not None and runtime in runtimes[:index]:
-            context.fault((*_RUNTIMES, index), f"{runtime} appears twice", "Delete one")
+            context.error((*_RUNTIMES, index), f"{runtime} occurs twice", "Delete one")
     if context.section("slurm").get("enabled") is False and "enroot" in runtimes:
         message = "enroot runs the containers of Slurm jobs, and slurm.enabled is false"
-        context.fault((*_RUNTIMES, runtimes.index("enroot")), message, "Use docker or containerd")
+        context.error((*_RUNTIMES, runtimes.index("enroot")), message, "Use docker or containerd")
     if context.section("containers").get("pull") and not {"docker", "containerd"} & set(runtimes):
         message = "needs docker or containerd among the runtimes"
         hint = "With Enroot, import an image once for all jobs: gpucluster image import URI"
-        context.fault(("containers", "pull"), message, hint, key=True)
+        context.error(("containers", "pull"), message, hint, key=True)
     if {"docker", "containerd"} & set(runtimes):
         _check_networks_apart(context)
 
@@ -45,5 +45,5 @@ def _check_networks_apart(context: RuleContext) -> None:
             continue  # it is reported by the rules of the network
         if network is not None and network.overlaps(CONTAINER_NETWORKS):
             message = f"overlaps {CONTAINER_NETWORKS}, the range of the container networks"
-            context.fault(("network", key), message, "Use a private network, such as 10.0.0.0/16")
+            context.error(("network", key), message, "Use a private network, such as 10.0.0.0/16")
             return

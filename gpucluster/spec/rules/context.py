@@ -1,4 +1,4 @@
-"""RuleContext: the data that the rules check, and where they report faults."""
+"""RuleContext: the data that the rules check, and where they report errors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class RuleContext:
     """The data of a file with defaults filled in and invalid values left out.
 
     Args:
-        document: the file; faults are added to it.
-        invalid: paths whose values already have a fault.
+        document: the file; errors are added to it.
+        invalid: paths whose values already have an error.
         directory: file names in the file are relative to it.
 
     `public_keys` and `prices` collect the content of the files that cluster.yml names.
@@ -54,9 +54,9 @@ class RuleContext:
         """Whether the file itself has the key at `path`."""
         return path in self.document.keys
 
-    def fault(self, path: Path, message: str, hint: str = "", *, key: bool = False) -> None:
-        """Add a fault of the value (or the key) at `path`."""
-        self.document.fault(path, message, hint, key=key)
+    def error(self, path: Path, message: str, hint: str = "", *, key: bool = False) -> None:
+        """Add an error of the value (or the key) at `path`."""
+        self.document.error(path, message, hint, key=key)
 
     def line(self, path: Path) -> int:
         """The line of the value at `path`."""

@@ -1,4 +1,4 @@
-"""Rules of elastic pools and of `autoscaler`: accounting, idle times, timings, cost limit and price file."""
+"""Rules of elastic pools and of `autoscaler`: accounting, idle times, times, cost limit and price file."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ RULES = (
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault of elastic pools and of `autoscaler`; the price file is read."""
+    """Add every error of elastic pools and of `autoscaler`; the price file is read."""
     elastic = {name: pool for name, pool in context.section("pools").items() if is_elastic(pool)}
     if elastic and context.section("slurm").get("accounting") is False:
         first = next(iter(elastic))
         message = f"the elastic pool {first} needs it: accounting gives the autoscaler its permissions in Slurm"
-        context.fault(("slurm", "accounting"), message, "Write true, or set max_count of every pool to its count")
+        context.error(("slurm", "accounting"), message, "Write true, or set max_count of every pool to its count")
     _check_idle_times(context, elastic)
     _check_times(context)
     _check_prices(context, elastic)
@@ -48,14 +48,14 @@ def _check_idle_times(context: RuleContext, elastic: Mapping[str, Any]) -> None:
         if seconds != theirs:
             message = f"is {seconds}, but {theirs} in pool {other}: both are in the partition {partition}"
             hint = "Write the same value in both, or use two partitions"
-            context.fault(("pools", name, "idle_timeout"), message, hint)
+            context.error(("pools", name, "idle_timeout"), message, hint)
 
 
 def _check_times(context: RuleContext) -> None:
     for name in context.section("autoscaler", "times"):
         if name not in slurm.TIME_NAMES:
             hint = did_you_mean(str(name), slurm.TIME_NAMES) or f"Known: {', '.join(sorted(slurm.TIME_NAMES))}"
-            context.fault(("autoscaler", "times", name), "unknown timing", hint, key=True)
+            context.error(("autoscaler", "times", name), "unknown time", hint, key=True)
 
 
 def _check_prices(context: RuleContext, elastic: Mapping[str, Any]) -> None:
@@ -65,7 +65,7 @@ def _check_prices(context: RuleContext, elastic: Mapping[str, Any]) -> None:
     name, cap = section["prices_file"], section.get("max_cost_per_hour")
     if name is None:
         if cap is not None:
-            context.fault(_CAP, "needs the prices of the shapes", "Add `prices_file: prices.yml`", key=True)
+            context.error(_CAP, "needs the prices of the shapes", "Add `prices_file: prices.yml`", key=True)
         return
     prices = _read_prices(context, name)
     if prices is None:
@@ -77,7 +77,7 @@ def _check_prices(context: RuleContext, elastic: Mapping[str, Any]) -> None:
         shape = pool.get("shape")
         if isinstance(shape, str) and shape in shapes.catalogue() and shape not in prices:
             message = f"has no price for {shape}, the shape of the elastic pool {name}"
-            context.fault(_PRICES, message, "max_cost_per_hour needs a price for every shape")
+            context.error(_PRICES, message, "max_cost_per_hour needs a price for every shape")
 
 
 def _read_prices(context: RuleContext, name: str) -> dict[str, float] | None:
@@ -86,28 +86,28 @@ def _read_prices(context: RuleContext, name: str) -> dict[str, float] | None:
         with file.open("rb") as stream:
             raw = stream.read(document.MAX_BYTES + 1)
     except RuntimeError:
-        context.fault(_PRICES, f"there is no user with the home directory in {shown(name)}")
+        context.error(_PRICES, f"there is no user with the home directory in {shown(name)}")
         return None
     except FileNotFoundError:
-        context.fault(_PRICES, f"there is no file {name}", _EXAMPLE)
+        context.error(_PRICES, f"there is no file {name}", _EXAMPLE)
         return None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        context.fault(_PRICES, f"{name} can't be read: {reason}")
+        context.error(_PRICES, f"{name} can't be read: {reason}")
         return None
     return _checked_prices(context, file, raw)
 
 
 def _checked_prices(context: RuleContext, file: FilePath, raw: bytes) -> dict[str, float] | None:
-    """The prices in a file; its faults have their line and column in that file."""
+    """The prices in a file; its errors have their line and column in that file."""
     read = document.read(raw, str(file))
     entries = read.data if isinstance(read.data, dict) else {}
     for shape, price in entries.items():
         if (shape,) in read.invalid:
             continue
         if shape not in shapes.catalogue():
-            read.fault((shape,), f"unknown shape {shown(shape)}", shapes.hint_for_unknown(shape), key=True)
+            read.error((shape,), f"unknown shape {shown(shape)}", shapes.hint_for_unknown(shape), key=True)
         elif isinstance(price, bool) or not isinstance(price, (int, float)) or not price > 0:
-            read.fault((shape,), f"must be the price per hour, above 0; got {shown(price)}", _EXAMPLE)
+            read.error((shape,), f"must be the price per hour, above 0; got {shown(price)}", _EXAMPLE)
     context.document.findings.extend(read.findings)
     return None if read.findings else {shape: float(price) for shape, price in entries.items()}

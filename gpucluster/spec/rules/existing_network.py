@@ -15,27 +15,27 @@ _EXAMPLE = "ocid1.subnet.oc1.iad.exampleuniqueid"
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault of `network.vcn_id` and of the ids of subnets."""
+    """Add every error of `network.vcn_id` and of the ids of subnets."""
     network = context.section("network")
     if not {"vcn_id", *_SUBNETS} <= network.keys():
         return  # one of them is invalid, and reported
     if network.get("access") == "bastion" and network["public_subnet_id"] is not None:
         message = "has no meaning with access bastion: the controller is in the private subnet"
-        context.fault(("network", "public_subnet_id"), message, "Delete the line", key=True)
+        context.error(("network", "public_subnet_id"), message, "Delete the line", key=True)
         return
     given = [key for key in _SUBNETS if network[key] is not None]
     if network["vcn_id"] is None:
         if given:
             hint = f"Add `vcn_id: ocid1.vcn.oc1.iad.exampleuniqueid`, or delete {' and '.join(given)}"
-            context.fault(("network", given[0]), "needs vcn_id, the network that contains it", hint, key=True)
+            context.error(("network", given[0]), "needs vcn_id, the network that contains it", hint, key=True)
         return
     for key in _used(network):
         if key not in given:
             message = "is missing: with an existing network, its subnets must be named, too"
-            context.fault(("network", key), message, f"Add `{key}: {_EXAMPLE}`")
+            context.error(("network", key), message, f"Add `{key}: {_EXAMPLE}`")
     if len(given) == len(_SUBNETS) and network[given[0]] == network[given[1]]:
         message = "is the same as public_subnet_id; nodes have no public addresses"
-        context.fault(("network", "private_subnet_id"), message, "Name another subnet, or write `access: bastion`")
+        context.error(("network", "private_subnet_id"), message, "Name another subnet, or write `access: bastion`")
 
 
 def _used(network: dict[str, Any]) -> tuple[str, ...]:

@@ -21,11 +21,11 @@ _WAYS = (
 
 
 def check_image(context: RuleContext, path: Path, machine: Mapping[str, Any]) -> None:
-    """Add every fault of the image at `path`."""
+    """Add every error of the image at `path`."""
     image, provider = machine.get("image", {}), context.provider
     if image is None and provider is not None and provider.default_image is None:
         hint = 'Add `image: {operating_system: Canonical Ubuntu, version: "24.04"}`'
-        context.fault(path, f"is missing: provider {context.provider_name} needs it", hint)
+        context.error(path, f"is missing: provider {context.provider_name} needs it", hint)
     if not isinstance(image, dict):
         return
     _check_dependent_keys(context, path, image)
@@ -35,7 +35,7 @@ def check_image(context: RuleContext, path: Path, machine: Mapping[str, Any]) ->
         return
     if image["login_user"] == "":
         hint = f"Add `login_user:`; it has a default if operating_system is {_or(LOGIN_USERS)}"
-        context.fault((*path, "login_user"), "is missing: as which user does ssh log in to this image?", hint)
+        context.error((*path, "login_user"), "is missing: as which user does ssh log in to this image?", hint)
 
 
 def _is_named_once(context: RuleContext, path: Path, image: Mapping[str, Any]) -> bool:
@@ -43,7 +43,7 @@ def _is_named_once(context: RuleContext, path: Path, image: Mapping[str, Any]) -
     for alone in ("ocid", "listing"):
         others = [key for key in given if key != alone]
         if alone in given and others:
-            context.fault((*path, alone), f"conflicts with {others[0]}", "Keep one of the two", key=True)
+            context.error((*path, alone), f"conflicts with {others[0]}", "Keep one of the two", key=True)
             return False
         if alone in given:
             return True
@@ -52,22 +52,22 @@ def _is_named_once(context: RuleContext, path: Path, image: Mapping[str, Any]) -
         # The name includes the version; the operating system is needed for the login user only.
         missing = ["operating_system"] if "version" in given and "operating_system" in missing else []
     if missing:
-        context.fault(path, f"lacks {' and '.join(missing)}", _WAYS)
+        context.error(path, f"lacks {' and '.join(missing)}", _WAYS)
     return not missing
 
 
 def _check_dependent_keys(context: RuleContext, path: Path, image: Mapping[str, Any]) -> None:
     """Keys that are allowed together with one other key only."""
     if image.get("listing_version") is not None and image.get("listing", "") is None:
-        context.fault((*path, "listing_version"), "has no meaning without listing", "Delete the line", key=True)
+        context.error((*path, "listing_version"), "has no meaning without listing", "Delete the line", key=True)
     if image.get("make_compatible") is True and image.get("ocid", "") is None:
         message = "has no meaning without ocid: only custom images can be made compatible with a shape"
-        context.fault((*path, "make_compatible"), message, "Delete the line", key=True)
+        context.error((*path, "make_compatible"), message, "Delete the line", key=True)
     listing = image.get("listing")
     if isinstance(listing, str) and listing.startswith("ocid1.") and not re.fullmatch(fields.LISTING_PATTERN, listing):
         message = f"is an OCID, but not the OCID of a listing: {shown(listing)}"
         hint = "That of a listing begins with ocid1.appcataloglisting.; for the OCID of an image use `ocid`"
-        context.fault((*path, "listing"), message, hint)
+        context.error((*path, "listing"), message, hint)
 
 
 def _or(words: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
 from gpucluster.spec.rules.context import RuleContext
 from gpucluster.spec.rules.images import check_image
+from gpucluster.text import count
 
 RULES = (
     "A flexible shape (`...Flex`) needs `ocpus` and `memory_gb`, any other refuses them.",
@@ -19,24 +20,24 @@ RULES = (
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault of `controller`."""
+    """Add every error of `controller`."""
     check_machine(context, ("controller",), context.section("controller"))
 
 
 def check_machine(context: RuleContext, path: Path, machine: Mapping[str, Any]) -> None:
-    """Add every fault of shape, size and image of the controller or a pool."""
+    """Add every error of shape, size and image of the controller or a pool."""
     check_image(context, (*path, "image"), machine)
     name = machine.get("shape")
     if not isinstance(name, str):
         return
     shape = shapes.catalogue().get(name)
     if shape is None:
-        context.fault((*path, "shape"), f"unknown shape {shown(name)}", shapes.hint_for_unknown(name))
+        context.error((*path, "shape"), f"unknown shape {shown(name)}", shapes.hint_for_unknown(name))
     elif shape.flex_limits is None:
         for key in ("ocpus", "memory_gb"):
             if machine.get(key) is not None:
                 message = f"{name} has a fixed size; only flexible shapes have {key}"
-                context.fault((*path, key), message, "Delete the line", key=True)
+                context.error((*path, key), message, "Delete the line", key=True)
     else:
         _check_size(context, path, machine, name, shape.flex_limits)
 
@@ -45,11 +46,11 @@ def _check_size(context: RuleContext, path: Path, machine: Mapping[str, Any], na
     ocpus, memory = machine.get("ocpus"), machine.get("memory_gb")
     for key, example in (("ocpus", 4), ("memory_gb", 32)):
         if key in machine and machine[key] is None:
-            context.fault((*path, key), f"is missing: {name} is a flexible shape", f"Add `{key}: {example}`")
+            context.error((*path, key), f"is missing: {name} is a flexible shape", f"Add `{key}: {example}`")
     if isinstance(ocpus, int) and ocpus > limits.ocpus_max:
-        context.fault((*path, "ocpus"), f"{name} has at most {limits.ocpus_max} OCPUs; got {ocpus}")
+        context.error((*path, "ocpus"), f"{name} has at most {count(limits.ocpus_max, 'OCPU')}; got {ocpus}")
     elif isinstance(ocpus, int) and isinstance(memory, int):
         most = min(limits.memory_gb_max, ocpus * limits.memory_gb_per_ocpu_max)
         if not ocpus <= memory <= most:
-            message = f"{name} with {ocpus} OCPUs has {ocpus} to {most} GB; got {memory}"
-            context.fault((*path, "memory_gb"), message)
+            message = f"{name} with {count(ocpus, 'OCPU')} has {ocpus} to {most} GB; got {memory}"
+            context.error((*path, "memory_gb"), message)

@@ -30,7 +30,7 @@ RULES = (
     f"Both subnets are inside `vcn_cidr` and do not overlap; all three are between /{LARGEST_PREFIX} and "
     f"/{SMALLEST_PREFIX}.",
     "`private_subnet_cidr` has an address for every node at the pools' `max_count`, one for the controller, "
-    f"{MOUNT_TARGET_ADDRESSES} for the mount target of the shared home (none with `storage.home.server`), "
+    f"{MOUNT_TARGET_ADDRESSES} for the mount target of the home share (none with `storage.home.server`), "
     f"{BASTION_ADDRESSES} with access bastion, {BUILDERS} to bake images where a pool is elastic, and "
     f"{RESERVED_ADDRESSES} that the cloud reserves.",
     f"`ssh_allowed_cidrs` contains no network larger than /{LARGEST_SSH_PREFIX}, and no IPv6.",
@@ -49,7 +49,7 @@ _UNUSABLE = {
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault of `network`."""
+    """Add every error of `network`."""
     section = context.section("network")
     names = ("vcn_cidr", "public_subnet_cidr", "private_subnet_cidr")
     found = {name: _network_of(context, ("network", name), section.get(name)) for name in names}
@@ -57,16 +57,16 @@ def check(context: RuleContext) -> None:
         if network and not LARGEST_PREFIX <= network.prefixlen <= SMALLEST_PREFIX:
             what = "a VCN" if name == "vcn_cidr" else "a subnet"
             message = f"{what} must be between /{LARGEST_PREFIX} and /{SMALLEST_PREFIX}; got /{network.prefixlen}"
-            context.fault(("network", name), message)
+            context.error(("network", name), message)
     vcn, public, private = (found[name] for name in names)
     if vcn:
         _check_usable(context, ("network", "vcn_cidr"), vcn, "Use a part of 10.0.0.0/8")
         for name, subnet in (("public_subnet_cidr", public), ("private_subnet_cidr", private)):
             if subnet and not subnet.subnet_of(vcn):
-                context.fault(("network", name), f"{subnet} is outside of vcn_cidr {vcn}", f"Use a part of {vcn}")
+                context.error(("network", name), f"{subnet} is outside of vcn_cidr {vcn}", f"Use a part of {vcn}")
     if public and private and public.overlaps(private):
         message = f"overlaps public_subnet_cidr {public}"
-        context.fault(("network", "private_subnet_cidr"), message, "Use another part of vcn_cidr")
+        context.error(("network", "private_subnet_cidr"), message, "Use another part of vcn_cidr")
     if private:
         _check_room(context, private)
     _check_access(context, section)
@@ -95,19 +95,19 @@ def _network_of(context: RuleContext, path: Path, text: Any) -> IPv4Network | No
     if not isinstance(text, str):
         return None
     if ":" in text:
-        context.fault(path, f"must be an IPv4 network; got {shown(text)}", "IPv6 is not supported")
+        context.error(path, f"must be an IPv4 network; got {shown(text)}", "IPv6 is not supported")
         return None
     if not re.fullmatch(r"[0-9.]+/[0-9]{1,2}", text):
         hint = f"Write {text}/32 for this one address" if re.fullmatch(r"[0-9]+(\.[0-9]+){3}", text) else ""
-        context.fault(path, f"must be a network with its prefix, such as 10.0.0.0/16; got {shown(text)}", hint)
+        context.error(path, f"must be a network with its prefix, such as 10.0.0.0/16; got {shown(text)}", hint)
         return None
     try:
         network = IPv4Network(text, strict=False)
     except (AddressValueError, NetmaskValueError):
-        context.fault(path, f"is not a network: {shown(text)}", "Four numbers up to 255, a slash, a prefix up to 32")
+        context.error(path, f"is not a network: {shown(text)}", "Four numbers up to 255, a slash, a prefix up to 32")
         return None
     if str(network.network_address) != text.partition("/")[0]:
-        context.fault(path, f"is an address inside a network, not a network: {shown(text)}", f"Write {network}")
+        context.error(path, f"is an address inside a network, not a network: {shown(text)}", f"Write {network}")
         return None
     return network
 
@@ -115,7 +115,7 @@ def _network_of(context: RuleContext, path: Path, text: Any) -> IPv4Network | No
 def _check_usable(context: RuleContext, path: Path, network: IPv4Network, hint: str) -> None:
     for cidr, what in _UNUSABLE.items():
         if network.overlaps(IPv4Network(cidr)):
-            context.fault(path, f"overlaps {cidr} ({what})", hint)
+            context.error(path, f"overlaps {cidr} ({what})", hint)
             return
 
 
@@ -124,10 +124,10 @@ def _check_access(context: RuleContext, section: dict[str, Any]) -> None:
     access, cidr = section.get("access"), section.get("public_subnet_cidr")
     if access == "public" and "public_subnet_cidr" in section and cidr is None:
         hint = "Add it, such as `public_subnet_cidr: 10.0.0.0/24`, or write `access: bastion`"
-        context.fault(path, "is missing: with access public it is the subnet of the controller", hint)
+        context.error(path, "is missing: with access public it is the subnet of the controller", hint)
     elif access == "bastion" and cidr is not None:
         message = "has no meaning with access bastion: the controller is in the private subnet"
-        context.fault(path, message, "Delete the line, or write `access: public`", key=True)
+        context.error(path, message, "Delete the line, or write `access: public`", key=True)
 
 
 def _check_rdma(
@@ -144,7 +144,7 @@ def _check_rdma(
     _check_usable(context, path, rdma, "Use a part of 192.168.0.0/16 or 172.16.0.0/12")
     if vcn and rdma.overlaps(vcn):
         hint = "Use another range for one of the two, such as `rdma_cidr: 192.168.0.0/16` with a VCN of 10.0.0.0/8"
-        context.fault(path, f"{rdma} overlaps vcn_cidr {vcn}", hint)
+        context.error(path, f"{rdma} overlaps vcn_cidr {vcn}", hint)
     if private:
         _check_room_for_rdma(context, rdma, private, pools)
 
@@ -156,11 +156,12 @@ def _check_room_for_rdma(context: RuleContext, rdma: IPv4Network, private: IPv4N
         needed = blocks * private.num_addresses
         if pool.get("rdma_addressing") == "cloud-init" and needed > rdma.num_addresses:
             message = (
-                f"{rdma} has {rdma.num_addresses} addresses, {needed} are needed: pool {name} has {blocks} RDMA "
-                f"interfaces, and each needs as many as private_subnet_cidr has ({private.num_addresses})"
+                f"{rdma} has {rdma.num_addresses} addresses, {needed} are needed: pool {name} has "
+                f"{count(blocks, 'RDMA interface')}, and each needs as many as private_subnet_cidr has "
+                f"({private.num_addresses})"
             )
             prefix = 32 - (needed - 1).bit_length()
-            context.fault(("network", "rdma_cidr"), message, f"Use a /{prefix} or larger, or a smaller private subnet")
+            context.error(("network", "rdma_cidr"), message, f"Use a /{prefix} or larger, or a smaller private subnet")
             return
 
 
@@ -177,7 +178,7 @@ def _check_room(context: RuleContext, private: IPv4Network) -> None:
         hint = f"Use a /{prefix} or larger, or lower max_count"
         if prefix < LARGEST_PREFIX:
             hint = "Lower max_count: no subnet is large enough"
-        context.fault(
+        context.error(
             ("network", "private_subnet_cidr"),
             f"{private} has {private.num_addresses} addresses, {needed} are needed: {count(nodes, 'node')}, "
             f"1 controller, "
@@ -193,11 +194,11 @@ def _check_ssh_allowed(context: RuleContext, cidrs: Any) -> None:
         path: Path = ("network", "ssh_allowed_cidrs", index)
         hint = "Write the networks that you log in from, such as 203.0.113.0/24"
         if text in ("0.0.0.0/0", "::/0") or (isinstance(text, str) and _is_all_of_ipv6(text)):
-            context.fault(path, f"{text} is the whole internet", hint)
+            context.error(path, f"{text} is the whole internet", hint)
             continue
         network = _network_of(context, path, text)
         if network and network.prefixlen < LARGEST_SSH_PREFIX:
-            context.fault(path, f"{network} is too large: at most a /{LARGEST_SSH_PREFIX} is allowed", hint)
+            context.error(path, f"{network} is too large: at most a /{LARGEST_SSH_PREFIX} is allowed", hint)
 
 
 def _is_all_of_ipv6(text: str) -> bool:

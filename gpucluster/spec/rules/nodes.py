@@ -18,7 +18,7 @@ _NAMES_SHOWN = 4
 
 
 def check_nodes(context: RuleContext, name: str, pool: Mapping[str, Any]) -> None:
-    """Add every fault of the nodes of the pool `name`."""
+    """Add every error of the nodes of the pool `name`."""
     path: Path = ("pools", name)
     _check_counts(context, path, pool)
     _check_removed_nodes(context, name, pool)
@@ -49,9 +49,9 @@ def _check_counts(context: RuleContext, path: Path, pool: Mapping[str, Any]) -> 
     if not isinstance(count, int) or not isinstance(most, int):
         return
     if most < count:
-        context.fault((*path, "max_count"), f"is below count: {most} < {count}", f"Write at least {count}")
+        context.error((*path, "max_count"), f"is below count: {most} < {count}", f"Write at least {count}")
     elif most == 0:
-        context.fault((*path, "count"), "the pool has no nodes", "Set count, or max_count for elastic nodes")
+        context.error((*path, "count"), "the pool has no nodes", "Set count, or max_count for elastic nodes")
 
 
 def _check_removed_nodes(context: RuleContext, name: str, pool: Mapping[str, Any]) -> None:
@@ -65,9 +65,9 @@ def _check_removed_nodes(context: RuleContext, name: str, pool: Mapping[str, Any
             continue
         if not re.fullmatch(rf"{re.escape(name)}-[1-9][0-9]{{0,5}}", node):
             message = f"is not a permanent node of the pool {name}: {shown(node)}"
-            context.fault(path, message, _names_hint(name, pool, removed))
+            context.error(path, message, _names_hint(name, pool, removed))
         elif node in first:
-            context.fault(path, f"appears twice: {shown(node)}", "Keep one")
+            context.error(path, f"occurs twice: {shown(node)}", "Keep one")
         first.setdefault(node, index)
 
 
@@ -84,15 +84,15 @@ def _names_hint(name: str, pool: Mapping[str, Any], removed: tuple[Any, ...]) ->
 def _check_rdma(context: RuleContext, path: Path, pool: Mapping[str, Any], shape: shapes.Shape) -> None:
     desired, addressing = pool.get("rdma"), (*path, "rdma_addressing")
     if desired is True and not shape.rdma:
-        context.fault((*path, "rdma"), f"{shape.name} has no RDMA", "Delete the line, or use a shape with RDMA")
+        context.error((*path, "rdma"), f"{shape.name} has no RDMA", "Delete the line, or use a shape with RDMA")
     if pool.get("rdma_addressing") != "cloud-init":
         return
     if not shape.rdma or desired is False:
         why = "with rdma false" if shape.rdma else f"for {shape.name}, which has no RDMA"
-        context.fault(addressing, f"has no meaning {why}", "Delete the line", key=True)
+        context.error(addressing, f"has no meaning {why}", "Delete the line", key=True)
     elif not rdma_interfaces(shape.name):
         message = f"the names of the RDMA interfaces of {shape.name} are not known"
-        context.fault(addressing, message, "Write plugin, and use an image with the Oracle Cloud Agent")
+        context.error(addressing, message, "Write plugin, and use an image with the Oracle Cloud Agent")
 
 
 def _check_platform(context: RuleContext, path: Path, platform: Any, shape: shapes.Shape) -> None:
@@ -101,6 +101,6 @@ def _check_platform(context: RuleContext, path: Path, platform: Any, shape: shap
     given = [key for key, value in platform.items() if value is not None]
     if given and shape.platform_config_type is None:
         message = f"{shape.name} has no firmware settings; only bare metal has"
-        context.fault((*path, given[0]), message, "Delete the line", key=True)
+        context.error((*path, given[0]), message, "Delete the line", key=True)
     elif platform.get("smt") is True and shape.threads_per_core == 1:
-        context.fault((*path, "smt"), f"{shape.name} has one thread per core", "Delete the line")
+        context.error((*path, "smt"), f"{shape.name} has one thread per core", "Delete the line")

@@ -25,25 +25,25 @@ RULES = (
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault of `pools`."""
+    """Add every error of `pools`."""
     first_default: Path | None = None
     for name, pool in context.section("pools").items():
         path: Path = ("pools", name)
         if not re.fullmatch(fields.POOL_NAME_PATTERN, name):
             message = f"the name of a pool has at most 20 lower-case letters, digits and -; got {shown(name)}"
-            context.fault(path, message, "It becomes part of host names", key=True)
+            context.error(path, message, "It becomes part of host names", key=True)
         elif name in RESERVED_POOL_NAMES:
-            context.fault(path, f"the name {name} is reserved", "Choose another, such as compute", key=True)
+            context.error(path, f"the name {name} is reserved", "Choose another, such as compute", key=True)
         if not isinstance(pool, dict):
             continue
         check_machine(context, path, pool)
         check_nodes(context, name, pool)
         if pool.get("partition") in RESERVED_POOL_NAMES and context.written((*path, "partition")):
             message = f"the name {pool['partition']} is reserved"
-            context.fault((*path, "partition"), message, "Choose another, such as gpu")
+            context.error((*path, "partition"), message, "Choose another, such as gpu")
         if pool.get("default") is True and context.written((*path, "default")):
             if first_default:
                 message = f"a second default pool; the first is in line {context.line(first_default)}"
-                context.fault((*path, "default"), message, "Keep one")
+                context.error((*path, "default"), message, "Keep one")
             else:
                 first_default = (*path, "default")

@@ -21,16 +21,16 @@ RULES = (
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault of `slurm`, and of a cluster without a scheduler."""
+    """Add every error of `slurm`, and of a cluster without a scheduler."""
     slurm = context.section("slurm")
     if slurm.get("enabled") is True and context.section("storage", "home").get("enabled") is False:
         message = "Slurm jobs need it: they expect their files on every node"
-        context.fault(("storage", "home", "enabled"), message, "Write true, or set slurm.enabled to false")
+        context.error(("storage", "home", "enabled"), message, "Write true, or set slurm.enabled to false")
     if slurm.get("enabled") is False:
         for name, pool in context.section("pools").items():
             if is_elastic(pool):
                 message = "elastic nodes need Slurm, whose jobs request them"
-                context.fault(("pools", name, "max_count"), message, "Set max_count to count, or enable slurm")
+                context.error(("pools", name, "max_count"), message, "Set max_count to count, or enable slurm")
     _check_default_partition(context, slurm.get("default_partition"))
     for key, value in (slurm.get("extra_config") or {}).items():
         _check_extra_config(context, key, value)
@@ -47,22 +47,22 @@ def _check_default_partition(context: RuleContext, name: Any) -> None:
         hint = did_you_mean(name, partitions) or f"Partitions: {', '.join(partitions)}"
         if name in pools:
             hint = f"The pool of that name is in the partition {pools[name].get('partition')}"
-        context.fault(path, f"there is no partition {shown(name)}", hint)
+        context.error(path, f"there is no partition {shown(name)}", hint)
     elif others and name not in [pools[other].get("partition") for other in others]:
-        context.fault(path, f"the pool {others[0]} is already the default", "Set it in one place")
+        context.error(path, f"the pool {others[0]} is already the default", "Set it in one place")
 
 
 def _check_extra_config(context: RuleContext, key: str, value: Any) -> None:
     path: Path = ("slurm", "extra_config", key)
     owned = {own.casefold(): own for own in OWNED_SLURM_KEYS}
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", key):
-        context.fault(path, f"is not a key of slurm.conf: {shown(key)}", key=True)
+        context.error(path, f"is not a key of slurm.conf: {shown(key)}", key=True)
     elif key.casefold() in owned:
         message = f"{owned[key.casefold()]} is set by gpucluster itself"
-        context.fault(path, message, "Delete the line; most of it follows from other keys of this file", key=True)
+        context.error(path, message, "Delete the line; most of it follows from other keys of this file", key=True)
     elif isinstance(value, bool) or not isinstance(value, (str, int)):
         message = f"must be text or a whole number; got {shown(value)}"
-        context.fault(path, message, 'Write it in quotes, such as "YES"')
+        context.error(path, message, 'Write it in quotes, such as "YES"')
     elif isinstance(value, str) and (not value.strip() or re.search(r"[\n#\\]", value)):
         message = f"is not a valid value in slurm.conf: {shown(value)}"
-        context.fault(path, message, "Write one line, without # and backslash")
+        context.error(path, message, "Write one line, without # and backslash")

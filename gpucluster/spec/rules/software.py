@@ -20,30 +20,30 @@ _FILE = r"[A-Za-z0-9][A-Za-z0-9._+~-]*"
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault of `software`."""
+    """Add every error of `software`."""
     section = context.section("software")
     for key, pattern, what in (("versions", _COMPONENT, "release"), ("checksums", _FILE, "file")):
         for name in section.get(key) or {}:
             if not re.fullmatch(pattern, name):
-                context.fault(("software", key, name), f"is not the name of a {what}: {shown(name)}", key=True)
+                context.error(("software", key, name), f"is not the name of a {what}: {shown(name)}", key=True)
     if isinstance(section.get("mirror"), str):
         _check_mirror(context, section["mirror"])
     if isinstance(section.get("timezone"), str) and section["timezone"]:
         _check_timezone(context, section["timezone"])
     if isinstance(section.get("wheels"), str) and not _is_directory(context, section["wheels"]):
         hint = "docs/how-to/elastic-nodes.md lists what it must contain"
-        context.fault(("software", "wheels"), f"there is no directory {section['wheels']}", hint)
+        context.error(("software", "wheels"), f"there is no directory {section['wheels']}", hint)
 
 
 def _check_mirror(context: RuleContext, name: str) -> None:
     if name.startswith(software.REMOTE):
         if not _is_url(name):
-            context.fault(_MIRROR, f"is not a URL: {shown(name)}", "Such as https://mirror.example/gpucluster")
+            context.error(_MIRROR, f"is not a URL: {shown(name)}", "Such as https://mirror.example/gpucluster")
         elif "@" in urlsplit(name).netloc:
-            context.fault(_MIRROR, "must not contain a password: this file is kept in Git", "Use a mirror without one")
+            context.error(_MIRROR, "must not contain a password: this file is kept in Git", "Use a mirror without one")
     elif not _is_directory(context, name):
         hint = "Create and fill it: gpucluster software fetch DIR; or write a URL that begins with http:// or https://"
-        context.fault(_MIRROR, f"there is no directory {shown(name)}", hint)
+        context.error(_MIRROR, f"there is no directory {shown(name)}", hint)
 
 
 def _is_directory(context: RuleContext, name: str) -> bool:
@@ -70,4 +70,4 @@ def _check_timezone(context: RuleContext, name: str) -> None:
         # A machine without a time zone database has no names to compare with.
         if known and name not in known:
             hint = did_you_mean(name, known) or "Such as UTC or Europe/Berlin"
-            context.fault(("software", "timezone"), f"unknown time zone {shown(name)}", hint)
+            context.error(("software", "timezone"), f"unknown time zone {shown(name)}", hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpucluster.agent.rules.ssh_keys import BadKey
 from gpucluster.spec import keys
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
@@ -15,7 +16,7 @@ RULES = (
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault of `ssh`; the public key file is read."""
+    """Add every error of `ssh`; the public key file is read."""
     ssh, provider = context.section("ssh"), context.provider
     public, private = ssh.get("public_key_file"), ssh.get("private_key_file")
     path: Path = ("ssh", "public_key_file")
@@ -24,31 +25,31 @@ def check(context: RuleContext) -> None:
     if public is None:
         if provider is not None and not provider.generates_keys:
             hint = "Add `public_key_file: ~/.ssh/id_ed25519.pub` under `ssh:`"
-            context.fault(path, f"is missing: provider {context.provider_name} needs it", hint)
+            context.error(path, f"is missing: provider {context.provider_name} needs it", hint)
         if private is not None:
             hint = "Name the public key, too, or delete the line; then gpucluster generates a key pair"
-            context.fault(("ssh", "private_key_file"), "a private key without a public one", hint)
+            context.error(("ssh", "private_key_file"), "a private key without a public one", hint)
         return
     found = read_key_file(context, path, public)
     if len(found) > 1:
         message = f"{public} contains {count(len(found), 'key')}; the operator has one"
-        context.fault(path, message, "Name the .pub file of one key pair")
+        context.error(path, message, "Name the .pub file of one key pair")
     if found and private is None and not public.endswith(".pub"):
         hint = "Add `private_key_file:` under `ssh:`"
-        context.fault(path, f"the name of the private key does not follow from {shown(public)}", hint)
+        context.error(path, f"the name of the private key does not follow from {shown(public)}", hint)
     if private is not None:
         _check_private_key(context, private)
 
 
 def read_key_file(context: RuleContext, path: Path, name: str) -> tuple[str, ...]:
-    """The public keys in the file `name`, which the value at `path` names; empty, with a fault, if it is wrong."""
+    """The public keys in the file `name`, which the value at `path` names; empty, with an error, if it is wrong."""
     try:
         found = keys.read(fields.located(name, context.directory))
-    except keys.BadKey as bad:
-        context.fault(path, bad.message, bad.hint)
+    except BadKey as bad:
+        context.error(path, bad.message, bad.hint)
         return ()
     except RuntimeError:
-        context.fault(path, f"there is no user with the home directory in {shown(name)}")
+        context.error(path, f"there is no user with the home directory in {shown(name)}")
         return ()
     context.public_keys[name] = found
     return found
@@ -62,4 +63,4 @@ def _check_private_key(context: RuleContext, name: str) -> None:
     except (RuntimeError, OSError):
         is_file = False
     if not is_file:
-        context.fault(path, f"there is no file {name}", "Create a key pair: ssh-keygen -t ed25519")
+        context.error(path, f"there is no file {name}", "Create a key pair: ssh-keygen -t ed25519")

@@ -104,7 +104,7 @@ _ADDRESSES = frozenset({"address", "lock_address", "unlock_address"})
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault of `state`."""
+    """Add every error of `state`."""
     state = context.section("state")
     name, config = state.get("backend"), state.get("config")
     backend = BACKENDS.get(name) if isinstance(name, str) else None
@@ -115,7 +115,7 @@ def check(context: RuleContext) -> None:
     for key, example in backend.required.items():
         if config.get(key) in (None, "") and not _is_invalid(context, key):
             hint = f"Add `config: {{{key}: {example}}}`"
-            context.fault(("state", "config", key), f"is missing: the backend {name} needs it", hint)
+            context.error(("state", "config", key), f"is missing: the backend {name} needs it", hint)
     if name == "http":
         _check_locks(context, config)
 
@@ -127,22 +127,22 @@ def _is_invalid(context: RuleContext, key: str) -> bool:
 def _check_setting(context: RuleContext, name: str, backend: Backend, key: str, value: Any) -> None:
     path: Path = ("state", "config", key)
     if key in backend.secrets:
-        context.fault(path, "is a secret, which this file must not contain", backend.secrets[key], key=True)
+        context.error(path, "is a secret, which this file must not contain", backend.secrets[key], key=True)
     elif key not in backend.settings:
         known = f"Known: {', '.join(sorted(backend.settings))}" if backend.settings else "It has no settings"
         hint = did_you_mean(key, backend.settings) or known
-        context.fault(path, f"unknown setting of the backend {name}", hint, key=True)
+        context.error(path, f"unknown setting of the backend {name}", hint, key=True)
     elif not isinstance(value, (str, int)):
-        context.fault(path, f"must be text, a whole number, true or false; got {shown(value)}")
+        context.error(path, f"must be text, a whole number, true or false; got {shown(value)}")
     elif isinstance(value, str) and _PRE_AUTHENTICATED.search(value):
         hint = f"{_environment('TF_HTTP_ADDRESS')}. Such a state has no lock; the backends oci and s3 have one"
-        context.fault(path, "is a pre-authenticated request, a secret, which this file must not contain", hint)
+        context.error(path, "is a pre-authenticated request, a secret, which this file must not contain", hint)
     elif isinstance(value, str) and _has_password(value):
         # The value itself is not shown: it is the secret.
         hint = "Write it without `user:password@`, and set the environment variable of the backend for it"
-        context.fault(path, "contains a user's password, which this file must not contain", hint)
+        context.error(path, "contains a user's password, which this file must not contain", hint)
     elif key in _ADDRESSES and not re.match(r"https?://[^/\s]", str(value)):
-        context.fault(path, f"must be a URL; got {shown(value)}", "It begins with https:// or http://")
+        context.error(path, f"must be a URL; got {shown(value)}", "It begins with https:// or http://")
 
 
 def _has_password(text: str) -> bool:
@@ -154,4 +154,4 @@ def _check_locks(context: RuleContext, config: Mapping[str, Any]) -> None:
     unlock, lock = config.get("unlock_address"), config.get("lock_address")
     if unlock is not None and lock is None and not _is_invalid(context, "lock_address"):
         message, hint = "has no meaning without lock_address", "Add lock_address, or delete the line"
-        context.fault(("state", "config", "unlock_address"), message, hint, key=True)
+        context.error(("state", "config", "unlock_address"), message, hint, key=True)

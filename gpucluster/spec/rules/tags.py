@@ -21,16 +21,16 @@ RULES = (
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault of `cloud.freeform_tags` and `cloud.defined_tags`."""
+    """Add every error of `cloud.freeform_tags` and `cloud.defined_tags`."""
     for key in context.section("cloud", "freeform_tags"):
         path: Path = ("cloud", "freeform_tags", key)
         if not re.fullmatch(_KEY, key):
-            context.fault(path, f"is not a valid key of a tag: {shown(key)}", _CHARACTERS, key=True)
+            context.error(path, f"is not a valid key of a tag: {shown(key)}", _CHARACTERS, key=True)
         elif key.casefold() in OWN_TAGS:
             message = f"the tag {key} is set by gpucluster itself"
-            context.fault(path, message, f"Choose another key; reserved are {', '.join(OWN_TAGS)}", key=True)
+            context.error(path, message, f"Choose another key; reserved are {', '.join(OWN_TAGS)}", key=True)
     for key in context.section("cloud", "defined_tags"):
         if not re.fullmatch(rf"{_KEY}\.{_KEY}", key):
             message = f"must be a namespace and a key with a period between them; got {shown(key)}"
             hint = f"Such as `Operations.CostCenter`. {_CHARACTERS} in each"
-            context.fault(("cloud", "defined_tags", key), message, hint, key=True)
+            context.error(("cloud", "defined_tags", key), message, hint, key=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster.spec import keys
+from gpucluster.agent.rules import names as name_rules
+from gpucluster.agent.rules import ssh_keys
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
-from gpucluster.spec.reserved import RESERVED_IDS, SYSTEM_NAMES
 from gpucluster.spec.rules.context import RuleContext
 from gpucluster.spec.rules.ssh import read_key_file
 from gpucluster.text import count
@@ -18,23 +17,23 @@ RULES = (
     "Names and uids of users are unique, none belongs to the system, and every user has a public key (with provider "
     "local `generate_key: true` is enough).",
     "`users.group` and `users.privilege_group` are different groups; the `group` of a user is one of them.",
-    "Without a shared home every user has a `uid`.",
+    "Without a home share every user has a `uid`.",
 )
 
-_OUTSIDE = "Use one outside of " + " and of ".join(f"{part.start} to {part.stop - 1}" for part in RESERVED_IDS)
+_OUTSIDE = f"Use one outside of {name_rules.free_ranges()}"
 
 
 def check(context: RuleContext) -> None:
-    """Add every fault of `users`; the key files that it names are read."""
+    """Add every error of `users`; the key files that it names are read."""
     users = context.section("users")
     first_uid = users.get("first_uid")
     for key in ("group", "privilege_group"):
-        if users.get(key) in SYSTEM_NAMES:
-            context.fault(("users", key), f"the group {users[key]} belongs to the system", "Choose another name")
+        if _is_reserved_name(users.get(key)):
+            context.error(("users", key), f"the group {users[key]} belongs to the system", "Choose another name")
     _check_two_groups(context, users)
     for key in ("gid", "privilege_gid", "first_uid"):
         if _is_reserved(users.get(key)):
-            context.fault(("users", key), f"{users[key]} belongs to the system", _OUTSIDE)
+            context.error(("users", key), f"{users[key]} belongs to the system", _OUTSIDE)
     names: dict[Any, Path] = {}
     logins = _login_users(context)
     uids: dict[Any, Path] = {}
@@ -49,9 +48,13 @@ def check(context: RuleContext) -> None:
             _check_keys(context, path, person)
 
 
+def _is_reserved_name(name: Any) -> bool:
+    return isinstance(name, str) and name_rules.is_reserved_name(name)
+
+
 def _is_reserved(number: Any) -> bool:
     # A value of another type is reported elsewhere; `in` would search a range for it number by number.
-    return type(number) is int and any(number in part for part in RESERVED_IDS)
+    return type(number) is int and name_rules.is_reserved_id(number)
 
 
 def _check_two_groups(context: RuleContext, users: Mapping[str, Any]) -> None:
@@ -60,21 +63,21 @@ def _check_two_groups(context: RuleContext, users: Mapping[str, Any]) -> None:
     if group is not None and group == users.get("privilege_group"):
         message = f"{group} is the group with root privileges in containers, which not every user may have"
         hint = f"Choose another name here, and write `groups: [{group}]` for each user who needs them"
-        context.fault(("users", "group"), message, hint)
+        context.error(("users", "group"), message, hint)
     elif gid is not None and gid == users.get("privilege_gid"):
-        context.fault(("users", "gid"), f"{gid} is the id of {users.get('privilege_group')}", "Choose another")
+        context.error(("users", "gid"), f"{gid} is the id of {users.get('privilege_group')}", "Choose another")
 
 
 def _check_groups(context: RuleContext, path: Path, person: Mapping[str, Any], users: Mapping[str, Any]) -> None:
     known = [name for name in (users.get("group"), users.get("privilege_group")) if name]
     primary = person.get("group")
     if primary and primary not in known and context.written((*path, "group")):
-        context.fault((*path, "group"), f"can't be {shown(primary)}", f"One of: {', '.join(known)}")
+        context.error((*path, "group"), f"can't be {shown(primary)}", f"One of: {', '.join(known)}")
     seen: dict[Any, Path] = {}
     for index, name in enumerate(person.get("groups") or ()):
         where: Path = (*path, "groups", index)
-        if name in SYSTEM_NAMES:
-            context.fault(where, f"the group {name} belongs to the system", "Choose another name")
+        if _is_reserved_name(name):
+            context.error(where, f"the group {name} belongs to the system", "Choose another name")
         elif name is not None:
             _check_unique(context, seen, name, where)
 
@@ -82,11 +85,11 @@ def _check_groups(context: RuleContext, path: Path, person: Mapping[str, Any], u
 def _check_without_directory(context: RuleContext, path: Path, person: Mapping[str, Any]) -> None:
     """Without a directory nothing stores the ids, so the file must have them."""
     if context.section("slurm").get("enabled") is True:
-        return  # Slurm needs the shared home; that it is missing is reported there
+        return  # Slurm needs the home share; that it is missing is reported there
     if context.section("storage", "home").get("enabled") is False and "uid" in person and person["uid"] is None:
         who = person.get("name") or "this user"
-        message = f"{who} needs a uid: without a shared home there is no directory that stores one"
-        context.fault(path, message, "Add `uid: 10001`, and do not change it later")
+        message = f"{who} needs a uid: without a home share there is no directory that stores one"
+        context.error(path, message, "Add `uid: 10001`, and do not change it later")
 
 
 def _login_users(context: RuleContext) -> set[Any]:
@@ -98,38 +101,33 @@ def _login_users(context: RuleContext) -> set[Any]:
 
 def _check_name(context: RuleContext, path: Path, name: Any, seen: dict[Any, Path], logins: set[Any]) -> None:
     if isinstance(name, str):
-        if name in SYSTEM_NAMES or name in logins or name.startswith("systemd-"):
-            context.fault(path, f"the user {name} belongs to the system", "Choose another name")
+        if _is_reserved_name(name) or name in logins:
+            context.error(path, f"the user {name} belongs to the system", "Choose another name")
         _check_unique(context, seen, name, path)
 
 
 def _check_uid(context: RuleContext, path: Path, uid: Any, first_uid: Any, seen: dict[Any, Path]) -> None:
     if isinstance(uid, int):
         if isinstance(first_uid, int) and uid < first_uid:
-            context.fault(path, f"is below first_uid: {uid} < {first_uid}", "Raise it, or lower first_uid")
+            context.error(path, f"is below first_uid: {uid} < {first_uid}", "Raise it, or lower first_uid")
         elif _is_reserved(uid):
-            context.fault(path, f"{uid} belongs to the system", _OUTSIDE)
+            context.error(path, f"{uid} belongs to the system", _OUTSIDE)
         _check_unique(context, seen, uid, path)
 
 
 def _check_full_name(context: RuleContext, path: Path, full_name: Any) -> None:
     if not isinstance(full_name, str) or not full_name:
         return
-    if not any(unicodedata.category(char).startswith("L") for char in full_name):
-        context.fault(path, f"contains no letter: {shown(full_name)}", "Such as: Ada Lovelace")
-    elif any(char in ":," or not _is_allowed(char) for char in full_name.strip()):
-        context.fault(path, "must not contain a colon, a comma, a line end or invisible characters")
-
-
-def _is_allowed(char: str) -> bool:
-    """Whether a full name may contain it. Some languages need the two zero-width joiners."""
-    return char in " \u200c\u200d" or unicodedata.category(char)[0] not in "CZ"
+    if not name_rules.has_letter(full_name):
+        context.error(path, f"contains no letter: {shown(full_name)}", "Such as: Ada Lovelace")
+    elif not name_rules.is_full_name_text(full_name.strip()):
+        context.error(path, "must not contain a colon, a comma, a line end or invisible characters")
 
 
 def _check_unique(context: RuleContext, seen: dict[Any, Path], value: Any, path: Path) -> None:
     if value in seen:
-        message = f"{value} appears twice, first in line {context.line(seen[value])}"
-        context.fault(path, message, "Each may appear once")
+        message = f"{value} occurs twice, first in line {context.line(seen[value])}"
+        context.error(path, message, "Each may occur once")
     else:
         seen[value] = path
 
@@ -139,15 +137,15 @@ def _check_keys(context: RuleContext, path: Path, person: Mapping[str, Any]) -> 
     for index, text in enumerate(texts or ()):
         if isinstance(text, str):
             try:
-                keys.check(text)
-            except keys.BadKey as bad:
-                context.fault((*path, "ssh_public_keys", index), f"the key is {bad.message}", bad.hint)
+                ssh_keys.check(text)
+            except ssh_keys.BadKey as bad:
+                context.error((*path, "ssh_public_keys", index), f"the key is {bad.message}", bad.hint)
     for index, name in enumerate(files or ()):
         if isinstance(name, str):
             read_key_file(context, (*path, "ssh_public_key_files", index), name)
     found = [*(texts or ()), *(key for name in files or () for key in context.public_keys.get(name, ()))]
-    if len(found) > keys.MAX_KEYS:
-        context.fault(path, f"has {count(len(found), 'ssh key')}", f"At most {keys.MAX_KEYS}")
+    if len(found) > ssh_keys.MAX_KEYS:
+        context.error(path, f"has {count(len(found), 'ssh key')}", f"At most {ssh_keys.MAX_KEYS}")
     if texts is not None and files is not None:
         _check_has_key(context, path, person, has_own=bool(texts or files))
 
@@ -157,10 +155,10 @@ def _check_has_key(context: RuleContext, path: Path, person: Mapping[str, Any], 
     who = person.get("name") or "this user"
     if generate and provider is not None and not provider.generates_keys:
         message = "is for provider local only: users create their private keys themselves"
-        context.fault((*path, "generate_key"), message, "Ask the user for a public key, and add it to ssh_public_keys")
+        context.error((*path, "generate_key"), message, "Ask the user for a public key, and add it to ssh_public_keys")
     elif generate and has_own:
-        context.fault((*path, "generate_key"), f"{who} has a key already", "Delete the line")
+        context.error((*path, "generate_key"), f"{who} has a key already", "Delete the line")
     elif generate is False and not has_own:
         generated = ", or generate_key: true" if provider is not None and provider.generates_keys else ""
         hint = f"Add ssh_public_keys or ssh_public_key_files{generated}"
-        context.fault(path, f"{who} has no ssh key and could not log in", hint)
+        context.error(path, f"{who} has no ssh key and could not log in", hint)

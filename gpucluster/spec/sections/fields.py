@@ -9,9 +9,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gpucluster.agent.rules import names as name_rules
+
 NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,13}[a-z0-9])?$"
 POOL_NAME_PATTERN = r"^[a-z]([a-z0-9-]{0,18}[a-z0-9])?$"
-USER_NAME_PATTERN = r"^[a-z_][a-z0-9_-]{0,31}$"
+USER_NAME_PATTERN = rf"^{name_rules.NAME_PATTERN}$"
 PATH_PATTERN = r"^(/[A-Za-z0-9._-]+)+$"
 REGION_PATTERN = r"^[a-z]+(-[a-z0-9]+)*-[0-9]+$"
 _OCID_REST = r"\.[a-z0-9-]+\.[a-z0-9_-]*\.[A-Za-z0-9]+$"
@@ -50,8 +52,8 @@ VolumeUnits = Annotated[int, Field(ge=10, le=120)]
 Number = Annotated[int, Field(ge=1, le=1_000_000)]
 Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
 Price = Annotated[float, Field(gt=0, le=1_000_000_000)]
-# Lower ids belong to accounts of the system, of its packages, and to the login user of the image.
-Id = Annotated[int, Field(ge=2000, le=2_000_000_000)]
+# Below are accounts of the system, of its packages, and the login user of the image.
+Id = Annotated[int, Field(ge=name_rules.FIRST_ID, le=name_rules.LAST_ID)]
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class Network(Part):
         examples=["10.0.0.0/24"],
     )
     private_subnet_cidr: Cidr = Field(
-        description="Subnet of the nodes and the shared home, inside `vcn_cidr`. It must hold every pool at its "
+        description="Subnet of the nodes and the home share, inside `vcn_cidr`. It must hold every pool at its "
         "maximum.",
         examples=["10.0.1.0/24"],
     )

@@ -46,7 +46,7 @@ class Slurm(Part):
     enabled: bool = Field(
         default=True,
         description="Whether Slurm is installed. `false`: nodes with a container runtime, a list of hosts and ssh "
-        "between them; no accounting, and no shared home or directory (LDAP) unless `storage.home.enabled` is true.",
+        "between them; no accounting, and no home share or directory (LDAP) unless `storage.home.enabled` is true.",
     )
     cluster_name: str = Field(
         default="", pattern=SLURM_CLUSTER_PATTERN, description="Name of the cluster in Slurm. Default: `name`."
@@ -65,7 +65,7 @@ class Slurm(Part):
 
 
 class Autoscaler(Part):
-    """Limits of elastic nodes over all pools, and timings of the autoscaler."""
+    """Limits of elastic nodes over all pools, and times of the autoscaler."""
 
     max_nodes: Number | None = Field(
         default=None,
@@ -74,7 +74,7 @@ class Autoscaler(Part):
     )
     max_launches_per_hour: Number = Field(
         default=500,
-        description="Highest number of launches per hour; further ones wait. It limits the cost of a fault.",
+        description="Highest number of launches per hour; further ones wait. It limits the cost of an error.",
     )
     max_cost_per_hour: Price | None = Field(
         default=None,
@@ -88,7 +88,7 @@ class Autoscaler(Part):
     )
     times: dict[str, Seconds] = Field(
         default_factory=dict,
-        description="Timings in seconds, for experts: " + ", ".join(f"`{name}`" for name in sorted(TIME_NAMES)) + ".",
+        description="Times in seconds, for experts: " + ", ".join(f"`{name}`" for name in sorted(TIME_NAMES)) + ".",
         examples=[{"cool_down": 120}],
     )
     _prices: Mapping[str, float] = PrivateAttr(default_factory=dict)

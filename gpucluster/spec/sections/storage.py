@@ -12,7 +12,7 @@ class Home(Part):
 
     enabled: bool = Field(
         default=True,
-        description="Whether there is a shared home. Without it there is no directory (LDAP) either: users are "
+        description="Whether there is a home share. Without it there is no directory (LDAP) either: users are "
         "accounts of each host. Default: `slurm.enabled`.",
     )
     mount_path: AbsolutePath = Field(
@@ -46,5 +46,5 @@ class LocalDisk(Part):
 class Storage(Part):
     """File systems."""
 
-    home: Home = Field(default_factory=Home, description="The shared home.")
+    home: Home = Field(default_factory=Home, description="The home share.")
     local_disk: LocalDisk = Field(default_factory=LocalDisk, description="The nodes' own NVMe drives.")

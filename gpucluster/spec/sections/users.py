@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr
 
+from gpucluster.agent.rules.names import FULL_NAME_CHARACTERS
 from gpucluster.spec.sections.fields import (
     SLURM_CLUSTER_PATTERN,
     AbsolutePath,
@@ -22,11 +23,14 @@ class Person(Part):
 
     name: UserName = Field(description="Login name.", examples=["alice"])
     full_name: str = Field(
-        default="", max_length=100, description="Full name. Default: the login name.", examples=["Alice Example"]
+        default="",
+        max_length=FULL_NAME_CHARACTERS,
+        description="Full name. Default: the login name.",
+        examples=["Alice Example"],
     )
     uid: Id | None = Field(
         default=None,
-        description="User id. `null`: the next free one from `first_uid`. Required where there is no shared home.",
+        description="User id. `null`: the next free one from `first_uid`. Required where there is no home share.",
     )
     group: UserName = Field(default="", description="Primary group: `users.group` or `users.privilege_group`.")
     groups: tuple[UserName, ...] = Field(
@@ -66,7 +70,7 @@ class Person(Part):
 
 
 class Users(Part):
-    """Who may log in. Accounts are in LDAP on the controller; without a shared home, on each host."""
+    """Who may log in. Accounts are in LDAP on the controller; without a home share, on each host."""
 
     group: UserName = Field(default="people", description="Primary group of every user that names no other.")
     gid: Id = Field(default=9999, description="Id of that group.")

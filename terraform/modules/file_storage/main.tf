@@ -26,7 +26,7 @@ resource "oci_file_storage_export" "this" {
   file_system_id = local.file_system_id
   path           = var.export_path
 
-  # No squash: root of the controller makes the home directories. The privileged port keeps other users from speaking NFS as root.
+  # No squash: root of the controller creates the home directories. The privileged port prevents other users from using NFS as root.
   export_options {
     source                         = var.allowed_cidr
     access                         = "READ_WRITE"

@@ -4,7 +4,7 @@ output "file_system_id" {
 }
 
 output "mount_target_ip" {
-  description = "Address to mount from, once the export stands."
+  description = "Address to mount from, after the export is created."
   value       = oci_file_storage_mount_target.this.ip_address
   depends_on  = [oci_file_storage_export.this]
 }

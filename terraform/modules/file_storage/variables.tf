@@ -23,13 +23,13 @@ variable "defined_tags" {
 }
 
 variable "export_path" {
-  description = "NFS path that the mount target offers."
+  description = "NFS path of the export."
   type        = string
   nullable    = false
 }
 
 variable "file_system_id" {
-  description = "OCID of an existing file system of the same availability domain, which stays when the rest goes. Null creates one."
+  description = "OCID of an existing file system of the same availability domain, which stays when the other resources are destroyed. Null creates one."
   type        = string
   default     = null
 }

@@ -1,4 +1,4 @@
-# The controller alone: a group of the whole compartment would give its rights to whoever is root on a compute node.
+# The controller only: a group of the whole compartment would give its permissions to root of every compute node.
 resource "oci_identity_dynamic_group" "this" {
   provider = oci.home
 
@@ -20,7 +20,7 @@ resource "oci_identity_policy" "compartment" {
   name           = var.dynamic_group
   statements     = var.compartment_statements
 
-  # Statements name the group, which must be there first.
+  # Statements name the group, which must exist first.
   depends_on = [oci_identity_dynamic_group.this]
 }
 

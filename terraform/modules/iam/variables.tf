@@ -11,13 +11,13 @@ variable "compartment_statements" {
 }
 
 variable "defined_tags" {
-  description = "Defined tags, by `Namespace.Key`; null says nothing of them."
+  description = "Defined tags, by `Namespace.Key`; null leaves them to the tenancy's tag defaults."
   type        = map(string)
   default     = null
 }
 
 variable "description" {
-  description = "Description of the group and its policies: OCI wants one of each."
+  description = "Description of the group and its policies: OCI requires one for each."
   type        = string
   nullable    = false
 }

@@ -67,14 +67,14 @@ resource "oci_core_instance" "this" {
   }
 
   timeouts {
-    # A bare metal GPU host is up after 10 to 30 minutes, and later if its firmware is given other settings.
+    # A bare metal GPU host boots in 10 to 30 minutes, and takes longer if its firmware gets other settings.
     create = "90m"
     update = "90m"
     delete = "90m"
   }
 
   lifecycle {
-    # Keys and user data are read at the first boot, and a change would replace the instance.
+    # Keys and user data are read at the first boot only, and a change would replace the instance.
     ignore_changes = [metadata]
   }
 }

@@ -1,5 +1,5 @@
 variable "agent_plugins" {
-  description = "Plugins of the Oracle Cloud Agent that are switched on."
+  description = "Plugins of the Oracle Cloud Agent that are enabled."
   type        = list(string)
   default     = []
   nullable    = false
@@ -92,7 +92,7 @@ variable "ocpus" {
 }
 
 variable "platform" {
-  description = "Firmware settings of a bare metal host: the type that the shape needs, NUMA nodes per socket, and whether simultaneous multi-threading is on. Null takes what the shape comes with."
+  description = "Firmware settings of a bare metal host: the type that the shape needs, NUMA nodes per socket, and whether simultaneous multi-threading is on. Null keeps the settings of the shape."
   type = object({
     type                  = string
     numa_nodes_per_socket = optional(string)
@@ -120,7 +120,7 @@ variable "subnet_id" {
 }
 
 variable "user_data" {
-  description = "What cloud-init is told at the first boot, as plain text. Null tells it nothing."
+  description = "User data for cloud-init at the first boot, as plain text. Null means none."
   type        = string
   default     = null
 }

@@ -6,7 +6,7 @@ data "oci_core_vcn" "existing" {
   lifecycle {
     postcondition {
       condition     = contains(coalesce(self.cidr_blocks, []), var.network.vcn_cidr)
-      error_message = "The VCN ${self.display_name} (${self.vcn_id}) has the CIDR blocks ${join(", ", coalesce(self.cidr_blocks, []))}, not ${var.network.vcn_cidr}. Write one of its blocks as network.vcn_cidr."
+      error_message = "The VCN ${self.display_name} (${self.vcn_id}) has the CIDR blocks ${join(", ", coalesce(self.cidr_blocks, []))}, not ${var.network.vcn_cidr}. Set network.vcn_cidr to one of its blocks."
     }
   }
 }
@@ -22,18 +22,18 @@ data "oci_core_subnet" "existing" {
   lifecycle {
     postcondition {
       condition     = self.vcn_id == var.network.vcn_id
-      error_message = "The subnet ${self.display_name} (${self.subnet_id}) is in the VCN ${self.vcn_id}, not in ${var.network.vcn_id}. Name a subnet of that VCN as network.${each.key}_subnet_id."
+      error_message = "The subnet ${self.display_name} (${self.subnet_id}) is in the VCN ${self.vcn_id}, not in ${var.network.vcn_id}. Set network.${each.key}_subnet_id to a subnet of that VCN."
     }
 
     postcondition {
       condition     = self.cidr_block == each.value.cidr
-      error_message = "The subnet ${self.display_name} (${self.subnet_id}) has the CIDR block ${self.cidr_block}, not ${each.value.cidr}. Write its block as network.${each.key}_subnet_cidr."
+      error_message = "The subnet ${self.display_name} (${self.subnet_id}) has the CIDR block ${self.cidr_block}, not ${each.value.cidr}. Set network.${each.key}_subnet_cidr to its block."
     }
 
     postcondition {
       # Nodes must not be reachable from the internet, and the controller must.
       condition     = self.prohibit_public_ip_on_vnic == (each.key == "private")
-      error_message = "The subnet ${self.display_name} (${self.subnet_id}) ${self.prohibit_public_ip_on_vnic ? "prohibits" : "allows"} public addresses: it can't be the ${each.key} one. Name another subnet as network.${each.key}_subnet_id${each.key == "public" ? ", or reach the cluster through a bastion (network.access)" : ""}."
+      error_message = "The subnet ${self.display_name} (${self.subnet_id}) ${self.prohibit_public_ip_on_vnic ? "prohibits" : "allows"} public addresses: it can't be the ${each.key} one. Set network.${each.key}_subnet_id to another subnet${each.key == "public" ? ", or reach the cluster through a bastion (network.access)" : ""}."
     }
   }
 }

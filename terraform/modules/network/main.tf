@@ -1,4 +1,4 @@
-# An existing VCN keeps its subnets, gateways, routes and security lists: they are their owner's, and only looked at.
+# An existing VCN keeps its subnets, gateways, routes and security lists: they belong to their owner, and are only read.
 
 locals {
   creates    = var.network.vcn_id == null

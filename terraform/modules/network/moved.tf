@@ -1,4 +1,4 @@
-# Earlier releases created the network of every cluster, and always with a public subnet.
+# Earlier releases created the network of every cluster, always with a public subnet.
 
 moved {
   from = oci_core_vcn.this

@@ -12,12 +12,12 @@ output "private_subnet_domain_name" {
 }
 
 output "private_subnet_id" {
-  description = "OCID of the private subnet, once its routes to the NAT and service gateways stand."
+  description = "OCID of the private subnet, after its routes to the NAT and service gateways are created."
   value       = local.private_subnet_id
 }
 
 output "public_subnet_id" {
-  description = "OCID of the public subnet, once its route to the internet gateway stands; null without one."
+  description = "OCID of the public subnet, after its route to the internet gateway is created; null without one."
   value       = local.has_public ? local.public_subnet_id : null
 }
 

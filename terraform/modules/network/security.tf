@@ -1,6 +1,6 @@
-# From outside: SSH to the public subnet from the named blocks, and the ICMP message without which path MTU discovery fails.
-# Inside the VCN everything may talk to everything: MPI, NCCL, NFS and Slurm use ports of their own choice.
-# Both subnets have a list of their own, so that the VCN's default list (which opens SSH to everyone) is attached to nothing.
+# From outside: SSH to the public subnet from the allowed blocks, and the ICMP message that path MTU discovery needs.
+# Inside the VCN all traffic is allowed: MPI, NCCL, NFS and Slurm select ports at run time.
+# Both subnets have their own list, so that the VCN's default list (which opens SSH to everyone) is attached to nothing.
 
 resource "oci_core_security_list" "public" {
   count = local.creates && local.has_public ? 1 : 0

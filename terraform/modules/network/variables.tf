@@ -5,26 +5,26 @@ variable "compartment_id" {
 }
 
 variable "defined_tags" {
-  description = "Defined tags of everything in the network, by \"Namespace.Key\". Null leaves them to the tenancy's tag defaults."
+  description = "Defined tags of all network resources, by \"Namespace.Key\". Null leaves them to the tenancy's tag defaults."
   type        = map(string)
   default     = null
 }
 
 variable "freeform_tags" {
-  description = "Free-form tags of everything in the network."
+  description = "Free-form tags of all network resources."
   type        = map(string)
   default     = {}
   nullable    = false
 }
 
 variable "name" {
-  description = "Display name of the VCN; it begins the names of the rest."
+  description = "Display name of the VCN; the names of the other resources begin with it."
   type        = string
   nullable    = false
 }
 
 variable "network" {
-  description = "How the cluster is reached, CIDR blocks of the VCN, of its subnets and of the SSH clients, the DNS label of the VCN, and the OCIDs of what exists already; see the variable network of the cluster."
+  description = "How the cluster is reached, CIDR blocks of the VCN, of its subnets and of the SSH clients, the DNS label of the VCN, and the OCIDs of existing resources; see the variable network of the cluster."
   type = object({
     access              = string
     vcn_cidr            = string

@@ -1,5 +1,5 @@
 # Permanent RDMA nodes. Members are named by OCI, "inst-<random>-<name of the pool>":
-# neither the API nor the provider takes a pattern for their names when a cluster network is made.
+# neither the API nor the provider accepts a pattern for their names when a cluster network is created.
 resource "oci_core_cluster_network" "this" {
   count = local.has_cluster_network ? 1 : 0
 
@@ -21,7 +21,7 @@ resource "oci_core_cluster_network" "this" {
     primary_subnet_id   = var.subnet_id
   }
 
-  # Bare metal GPU hosts of a large pool come up far later than the provider's 20 minutes.
+  # Bare metal GPU hosts of a large pool need far longer than the provider's default of 20 minutes.
   timeouts {
     create = "90m"
     update = "90m"

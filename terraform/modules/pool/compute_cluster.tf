@@ -1,4 +1,4 @@
-# The RDMA network that nodes can join and leave one by one.
+# The RDMA network that nodes can join and leave individually.
 resource "oci_core_compute_cluster" "this" {
   count = local.has_compute_cluster ? 1 : 0
 
@@ -8,7 +8,7 @@ resource "oci_core_compute_cluster" "this" {
   display_name        = local.display_name
   freeform_tags       = var.freeform_tags
 
-  # It can't be deleted while a host of it still shuts down, and bare metal takes its time.
+  # It can't be deleted while one of its hosts shuts down, and bare metal shuts down slowly.
   timeouts {
     delete = "60m"
   }

@@ -1,4 +1,4 @@
-# How a node is launched that Terraform does not make itself: by the cluster network, or later by the autoscaler.
+# Launch details of nodes that Terraform does not create itself: the cluster network does, or later the autoscaler.
 resource "oci_core_instance_configuration" "this" {
   count = local.has_instance_configuration ? 1 : 0
 
@@ -37,7 +37,7 @@ resource "oci_core_instance_configuration" "this" {
         source_type             = "image"
         image_id                = var.baked_image_id != null ? var.baked_image_id : var.image_id
         boot_volume_size_in_gbs = var.pool.boot_volume_gb
-        # OCI's own level is not sent: configurations of earlier releases did not name it, and need not be made anew.
+        # OCI's default level is not sent: configurations of earlier releases do not contain it, and need not be replaced.
         boot_volume_vpus_per_gb = var.pool.boot_volume_vpus_per_gb == 10 ? null : var.pool.boot_volume_vpus_per_gb
       }
 
@@ -78,13 +78,13 @@ resource "oci_core_instance_configuration" "this" {
   }
 
   lifecycle {
-    # Nothing of a configuration can be changed, and one that a pool uses cannot be deleted.
+    # A configuration can't be changed, and can't be deleted while a pool uses it.
     create_before_destroy = true
     replace_triggered_by  = [terraform_data.launch]
   }
 }
 
-# The provider keeps the last value of an argument that is taken away, so what may be taken away is remembered here as well.
+# The provider keeps the last value of an argument that is removed, so optional arguments are stored here as well.
 resource "terraform_data" "launch" {
   count = local.has_instance_configuration ? 1 : 0
 
@@ -92,7 +92,7 @@ resource "terraform_data" "launch" {
     boot_volume_vpus_per_gb = var.pool.boot_volume_vpus_per_gb
     capacity_reservation_id = var.pool.capacity_reservation_id
     defined_tags            = var.defined_tags
-    kind                    = var.pool.kind # with it the compute cluster comes and goes
+    kind                    = var.pool.kind # the compute cluster exists only for one of the kinds
     platform                = local.platform
   }
 }

@@ -7,9 +7,9 @@ locals {
   has_compute_cluster        = var.pool.kind == "compute_cluster"
   has_instance_configuration = local.has_cluster_network || var.pool.max_count > var.pool.count
 
-  # Permanent nodes that Terraform makes one by one, so that each can go without the others. A cluster network makes its own.
+  # Permanent nodes that Terraform creates individually, so that each can be removed alone. A cluster network creates its own.
   instance_names = local.has_cluster_network ? [] : var.pool.node_names
 
-  # Without a wish nothing is said of the firmware, and the host comes as it is.
+  # Without settings the platform is not sent, and the host keeps its firmware settings.
   platform = try(coalesce(var.pool.platform.numa_nodes_per_socket, var.pool.platform.smt), null) == null ? null : var.pool.platform
 }

@@ -14,7 +14,7 @@ output "instance_configuration_id" {
 }
 
 output "instances" {
-  description = "The nodes that Terraform made, in the order of their names in the pool: id, name, private_ip. Empty for a cluster network."
+  description = "The nodes that Terraform created, in the order of their names in the pool: id, name, private_ip. Empty for a cluster network."
   value = [
     for name in local.instance_names : {
       id         = module.instance[name].instance.id

@@ -5,13 +5,13 @@ variable "availability_domain" {
 }
 
 variable "baked_image_id" {
-  description = "OCID of the image that the instance configuration launches from. Null takes image_id."
+  description = "OCID of the image that the instance configuration launches from. Null means image_id."
   type        = string
   default     = null
 }
 
 variable "cluster_name" {
-  description = "Name of the cluster; it begins the display names of the pool's own resources."
+  description = "Name of the cluster; the display names of the pool's own resources begin with it."
   type        = string
   nullable    = false
 }
@@ -36,18 +36,18 @@ variable "freeform_tags" {
 }
 
 variable "hostname_prefix" {
-  description = "What begins the nodes' host names in the subnet's DNS domain. Null for a subnet without one."
+  description = "Prefix of the nodes' host names in the subnet's DNS domain. Null for a subnet without one."
   type        = string
   default     = ""
 }
 
 variable "image_id" {
-  description = "OCID of the image of the nodes that Terraform makes, and of the others where there is no baked one."
+  description = "OCID of the image of the nodes that Terraform creates, and of the others if there is no baked one."
   type        = string
 }
 
 variable "name" {
-  description = "Name of the pool; it begins the names of the nodes."
+  description = "Name of the pool; the names of the nodes begin with it."
   type        = string
   nullable    = false
 }

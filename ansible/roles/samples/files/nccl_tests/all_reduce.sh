@@ -14,7 +14,7 @@ set -euo pipefail
 
 image=${1:-${IMAGE:-}}
 arguments=${NCCL_TESTS_ARGUMENTS:--b 10G -e 10G -f 2}
-# Images of 2022 and before know only the older way in which ranks find each other: MPI_TYPE=pmi2
+# Images of 2022 and before know only the older protocol by which ranks find each other: MPI_TYPE=pmi2
 mpi=${MPI_TYPE:-pmix}
 here=${SLURM_SUBMIT_DIR:?this is a job: sbatch -N 2 all_reduce.sh IMAGE}
 gpus=${SLURM_GPUS_ON_NODE:?say how many GPUs a node has: sbatch --gpus-per-node=4 ...}
@@ -26,16 +26,16 @@ fail() {
 }
 
 [ -n "$image" ] || fail "name an image: sbatch -N 2 all_reduce.sh IMAGE"
-[ -r "$here/judge.py" ] || fail "judge.py is not in $here; copy the whole folder, and submit from there"
+[ -r "$here/build.sh" ] || fail "build.sh is not in $here; copy the whole folder, and submit from there"
 
-# MPI only brings the ranks together, and what is measured is NCCL's: plain TCP serves every shape.
+# MPI only starts the ranks, and NCCL is what is measured: plain TCP works with every shape.
 export OMPI_MCA_pml=${OMPI_MCA_pml:-ob1} OMPI_MCA_coll_hcoll_enable=${OMPI_MCA_coll_hcoll_enable:-0}
-# NCCL's own settings are /etc/nccl.conf of the node, made for its shape; Enroot mounts it into every container. What
-# is exported here or before sbatch goes over it.
+# NCCL's own settings are in /etc/nccl.conf of the node, made for its shape; Enroot mounts it into every container.
+# What is exported here or before sbatch overrides it.
 
 container=(--container-image="$image" --container-mounts="$here:$here" --container-workdir="$here")
 
-# Once, on the first node, for all: the folder is on the share.
+# Once, on the first node, for all nodes: the folder is on the share.
 program=$(srun --nodes=1 --ntasks=1 --mpi=none "${container[@]}" "$here/build.sh") \
     || fail "there is no all_reduce_perf, and it could not be built; README.md says what is needed"
 
@@ -44,4 +44,4 @@ result=$here/nccl_tests-$SLURM_JOB_ID.result
 # shellcheck disable=SC2086  # the arguments are words
 srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$ranks" --ntasks-per-node="$gpus" --gpu-bind=none --mpi="$mpi" \
     "${container[@]}" "$program" $arguments -g 1 | tee "$result"
-python3 "$here/judge.py" --ranks="$ranks" --expect="${EXPECT_BUSBW:-0}" "$result"
+gpucluster-agent nccl-tests --ranks="$ranks" --expect="${EXPECT_BUSBW:-0}" "$result"

@@ -1,0 +1,47 @@
+"""The agent as one file, in base64: built from the gpucluster that runs Ansible."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.plugins.lookup import LookupBase
+
+DOCUMENTATION = """
+name: gpucluster_agent
+short_description: The program gpucluster-agent for hosts, in base64
+description:
+  - A zipapp of the Python package C(gpucluster.agent). The operator's machine and the controller have the package
+    beside their Ansible. The same version gives the same bytes on both.
+options: {}
+author: gpucluster
+"""
+
+EXAMPLES = """
+- name: Install the agent
+  gpucluster_service:
+    files:
+      - path: /usr/local/bin/gpucluster-agent
+        content_base64: "{{ lookup('gpucluster_agent') }}"
+        mode: "0755"
+"""
+
+RETURN = """
+_raw: {description: The file in base64., type: list, elements: str}
+"""
+
+
+class LookupModule(LookupBase):  # type: ignore[misc]
+    """Builds the archive."""
+
+    def run(self, terms: list[Any], variables: dict[str, Any] | None = None, **kwargs: Any) -> list[str]:
+        """Called by Ansible."""
+        try:
+            from gpucluster.artifacts import agent_archive
+        except ImportError as error:
+            raise AnsibleError(
+                f"the Python that runs Ansible has no package gpucluster ({error}); run `gpucluster apply`, or install "
+                "gpucluster beside ansible-core"
+            ) from error
+        return [base64.b64encode(agent_archive.build()).decode()]

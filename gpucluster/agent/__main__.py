@@ -1,0 +1,60 @@
+"""Entry point of `gpucluster-agent`: chooses the command by its first argument, or by the name it is called by.
+
+The links `cluster`, `gpucluster-backup` and `gpucluster-image` on a controller lead to the same file. A command's
+module is imported when it is chosen, because the zipapp holds no compiled files and each import costs time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpucluster.agent import version
+
+#: Command -> the module whose `main` runs it, and what `--help` says of it.
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "users": ("users.__main__", "users and groups of the cluster (the program `cluster`)"),
+    "backup": ("backup.__main__", "back up and restore directory and accounting (`gpucluster-backup`)"),
+    "images": ("images.__main__", "container images that all jobs share (`gpucluster-image`)"),
+    "ca": ("ca", "the cluster's certificate authority"),
+    "release-server": ("release_server", "serve release files to the cluster's hosts"),
+    "rootless": ("rootless_containers", "prepare a user's rootless containers"),
+    "seal": ("seal", "remove the identity of a host before its disk becomes an image"),
+    "nccl-tests": ("nccl_tests", "evaluate the output of nccl-tests"),
+}
+#: Name of a link -> the command that it stands for.
+LINKS: Mapping[str, str] = {"cluster": "users", "gpucluster-backup": "backup", "gpucluster-image": "images"}
+
+
+def main(argv: Sequence[str] | None = None, called_as: str | None = None) -> int:
+    """Run one command and return its exit status.
+
+    Args:
+        argv: the arguments without the program's name; those of this process by default.
+        called_as: the program's path; that of this process by default.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = LINKS.get(Path(sys.argv[0] if called_as is None else called_as).name)
+    if command is None:
+        if words == ["--version"]:
+            sys.stdout.write(f"gpucluster-agent {version.package_version()} (sha256 {version.checksum()})\n")
+            return 0
+        if not words or words[0] not in COMMANDS:
+            asked = bool(words) and words[0] in ("-h", "--help")
+            (sys.stdout if asked else sys.stderr).write(_usage())
+            return 0 if asked else 2
+        command, words = words[0], words[1:]
+    module = importlib.import_module(f"gpucluster.agent.{COMMANDS[command][0]}")
+    status: int = module.main(words)
+    return status
+
+
+def _usage() -> str:
+    rows = "".join(f"  {name:<15} {text}\n" for name, (_module, text) in COMMANDS.items())
+    return f"usage: gpucluster-agent [--version] COMMAND ...\n\n{rows}\ngpucluster-agent COMMAND --help says more\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""The backup file: how it is written, and how it is checked when it is read."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tarfile
+import time
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+from gpucluster.agent.backup.entries import count_entries
+from gpucluster.agent.backup.site import Site
+from gpucluster.agent.backup.work import CHUNK, digest
+from gpucluster.agent.errors import Failed, Refused
+
+VERSION = 1
+MANIFEST, DIRECTORY, ACCOUNTING = "manifest.json", "directory.ldif", "accounting.sql"
+# A manifest has some hundred bytes.
+LARGEST_MANIFEST = 1 << 16
+
+
+def write_backup(site: Site, work: Path, out: IO[bytes]) -> None:
+    """Write a backup of the present directory and accounting."""
+    site.directory.dump(work / DIRECTORY)
+    names = [DIRECTORY]
+    counts: dict[str, int | None] = {**count_entries(work / DIRECTORY, site.directory.suffix), "accounting_jobs": None}
+    if site.accounting:
+        books = site.accounting
+        before = books.jobs(books.database, books.cluster)
+        books.dump(work / ACCOUNTING)
+        # Jobs start while it is written, and old ones are purged: it holds at least this many.
+        counts["accounting_jobs"] = min(before, books.jobs(books.database, books.cluster))
+        names.append(ACCOUNTING)
+    manifest = {
+        "version": VERSION,
+        "cluster": site.cluster,
+        "suffix": site.directory.suffix,
+        "slurm_cluster": site.accounting.cluster if site.accounting else None,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "counts": counts,
+        "sha256": {name: digest(work / name) for name in names},
+    }
+    (work / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    with tarfile.open(fileobj=out, mode="w|gz") as archive:
+        for name in (MANIFEST, *names):
+            archive.add(work / name, arcname=name, filter=plain)
+
+
+def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """A member without the owner and the mode that the file has here."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = "root"
+    member.mode = 0o600
+    return member
+
+
+def read_backup(work: Path, stream: IO[bytes]) -> dict[str, Any]:
+    """Unpack a backup and check all of it.
+
+    Returns:
+        Its manifest.
+
+    Raises:
+        Refused: it is no backup, or not complete.
+    """
+    try:
+        with tarfile.open(fileobj=stream, mode="r|gz") as archive:
+            for member in archive:
+                known = member.name in (MANIFEST, DIRECTORY, ACCOUNTING) and not (work / member.name).exists()
+                content = archive.extractfile(member) if known and member.isreg() else None
+                if content is None or (member.name == MANIFEST and member.size > LARGEST_MANIFEST):
+                    message = f"this is no backup: {member.name[:60]!r} does not belong in one"
+                    raise Refused(message, "Choose another file")
+                with (work / member.name).open("xb") as file:
+                    shutil.copyfileobj(content, file, CHUNK)
+        manifest: dict[str, Any] = json.loads((work / MANIFEST).read_text(encoding="utf-8"))
+        version, wanted, counts = manifest["version"], dict(manifest["sha256"]), dict(manifest["counts"])
+        complete = {"people", "groups", "accounting_jobs"} <= set(counts) and isinstance(manifest["cluster"], str)
+        complete = complete and bool(re.fullmatch(r"dc=[A-Za-z0-9-]+(,dc=[A-Za-z0-9-]+)*", manifest["suffix"]))
+        complete = complete and bool(re.fullmatch(r"[A-Za-z0-9_-]*", manifest["slurm_cluster"] or ""))
+    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, OSError) and error.errno and not isinstance(error, FileNotFoundError):
+            message = f"the backup can't be unpacked on the controller: {error.strerror}"
+            raise Failed(message, "Is its disk full?") from error
+        raise Refused(f"this is no backup, or only a part of one: {error}", "Choose another file") from error
+    if version != VERSION:
+        raise Refused(
+            f"the backup is of version {version!r}, and this program reads {VERSION}", "Run `gpucluster apply`"
+        )
+    if not complete:
+        raise Refused("the backup's manifest is not complete", "Choose another file")
+    present = {name: digest(work / name) for name in (DIRECTORY, ACCOUNTING) if (work / name).exists()}
+    if present != wanted or DIRECTORY not in present:
+        bad = sorted({name for name, _ in present.items() ^ wanted.items()} or {DIRECTORY})
+        raise Refused(f"the backup was damaged: {', '.join(bad)} is not what was written", "Choose another file")
+    return manifest

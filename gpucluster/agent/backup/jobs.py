@@ -1,0 +1,118 @@
+"""What slurmctld must know of the jobs in a restored accounting: the last job id, and that running jobs have ended."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from gpucluster.agent.backup.accounting import START_SECONDS, Accounting
+from gpucluster.agent.errors import AgentError, Failed
+from gpucluster.agent.programs import call_with_data, daemon, last_words, run
+
+# Slurm's default, which is also the highest value that it accepts.
+LARGEST_MAX_JOB_ID = 67043328
+# slurmctld is ended after this time, also where the restore that started it was killed. It needs one second.
+_BRIEFLY = 90.0
+
+
+def limit(config: Path) -> int:
+    """MaxJobId: job ids stay below it, and start again at 1."""
+    found = re.findall(r"^\s*MaxJobId\s*=\s*(\d+)", config.read_text(encoding="utf-8"), re.MULTILINE | re.IGNORECASE)
+    return int(found[-1]) if found else LARGEST_MAX_JOB_ID
+
+
+def next_number() -> int:
+    """The job id that slurmctld would give next.
+
+    Raises:
+        Failed: it does not answer.
+    """
+    found = re.search(r"^NEXT_JOB_ID\s*=\s*(\d+)", run("scontrol", "show", "config"), re.MULTILINE)
+    if not found:
+        raise Failed("slurmctld does not say NEXT_JOB_ID")
+    return int(found.group(1))
+
+
+def to_pass(books: Accounting, database: str, cluster: str, *, running: bool) -> int:
+    """The job id after which slurmctld has to continue before users submit jobs; 0 if it is past it already.
+
+    Jobs write to `slurm-ID.out`, and homes outlive a controller: a repeated id would overwrite old output.
+
+    Args:
+        running: whether slurmctld can be asked.
+    """
+    most = limit(books.config)
+    last = books.last_job(database, cluster, most)
+    if last + 1 >= most:
+        return 0
+    try:
+        return 0 if running and next_number() > last else last
+    except AgentError:
+        return last
+
+
+def get_past(books: Accounting, last: int) -> None:
+    """Let slurmctld, which must not run, continue after a job id. slurmdbd must run.
+
+    slurmctld is started with FirstJobId in a copy of its configuration and stopped again; it saves the id in its state.
+
+    Raises:
+        Failed: it does not start, or does not stop.
+    """
+    # Without a saved state of jobs the first run creates one, and only a saved id is compared with FirstJobId.
+    runs = 1 if (books.state / "job_state").exists() else 2
+    # In the same folder, where slurmctld looks for its other files. Of two equal settings the last one counts.
+    copy = books.config.with_name("slurm-restore.conf")
+    copy.write_text(f"{books.config.read_text(encoding='utf-8')}\nFirstJobId={last + 1}\n", encoding="utf-8")
+    try:
+        copy.chmod(0o644)
+        for _ in range(runs):
+            _run_briefly(books, copy)
+    finally:
+        copy.unlink(missing_ok=True)
+
+
+def _run_briefly(books: Accounting, config: Path) -> None:
+    """Start slurmctld, and stop it when it answers."""
+    words = ("slurmctld", "-D", "-f", str(config))
+    with daemon(*words, user=books.setting("SlurmUser"), seconds=_BRIEFLY) as started:
+        until = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                next_number()
+                break
+            except AgentError as error:
+                if started.poll() is not None or time.monotonic() > until:
+                    raise Failed(f"slurmctld does not start: {error.message}", "Look at its log") from None
+                time.sleep(0.05)
+
+
+def id_warnings(last: int) -> list[str]:
+    """A warning if slurmctld does not continue after this job id."""
+    try:
+        number = next_number()
+    except AgentError as error:
+        return [f"numbers of jobs: {error.message}"]
+    if number > last:
+        return []
+    return [
+        f"the next job has the number {number}, and the accounting knows {last}: output of old jobs may be overwritten."
+        f" Put `FirstJobId: {last + 1}` into slurm.extra_config, and run `gpucluster apply`"
+    ]
+
+
+def end_lost(cluster: str) -> tuple[int, list[str]]:
+    """End jobs that run according to the accounting and that slurmctld does not know; returns how many, and errors.
+
+    Slurm finds them itself, and leaves alone the jobs that slurmctld knows.
+    """
+    # Without --immediate it asks, and waits for ever at the end of its input.
+    words = ("--immediate", "--noheader", "--parsable2", "show", "runawayjobs", f"cluster={cluster}", "format=id")
+    try:
+        done = call_with_data("sacctmgr", *words)
+    except AgentError as error:
+        return 0, [f"jobs that the accounting takes for running: {error.message}"]
+    if done.returncode != 0:
+        return 0, [f"jobs that the accounting takes for running: {last_words(done)}"]
+    return len(re.findall(rb"^\d+$", done.stdout, re.MULTILINE)), []

@@ -1,0 +1,38 @@
+"""What ends a command of the agent: a message for the user, what to do next, and the exit status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class AgentError(Exception):
+    """A message, and what to do next.
+
+    Args:
+        message: what is wrong, and where.
+        hint: what to do about it; may be empty.
+        done: what was done all the same, as the command's answer would show it.
+    """
+
+    #: The exit status of the command.
+    status = 1
+
+    def __init__(self, message: str, hint: str = "", done: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.done = message, hint, done
+
+
+class Failed(AgentError):
+    """Something did not work. The same request may work later."""
+
+
+class Refused(AgentError):
+    """The request is not possible. Nothing was changed."""
+
+    status = 2
+
+
+def of_system(error: OSError, what: str = "") -> Failed:
+    """An error of the operating system as ours; `what` names the object that it is about."""
+    parts = (what, error.filename, error.strerror or error)
+    return Failed(": ".join(str(part) for part in parts if part), "Put that right and try again")

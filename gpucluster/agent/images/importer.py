@@ -1,0 +1,126 @@
+"""The operations: import, list and remove images."""
+
+from __future__ import annotations
+
+import contextlib
+import pwd
+import re
+from pathlib import Path
+from typing import Any
+
+from gpucluster.agent.errors import Failed, Refused
+from gpucluster.agent.images.job import Job, Pool
+from gpucluster.agent.images.references import SUFFIX, Reference, checked_name, reference, shown
+from gpucluster.agent.images.requester import report
+from gpucluster.agent.images.store import Store
+
+#: Messages of Enroot and Slurm, as regular expressions, and what helps.
+HINTS = (
+    (r"\b40[13]\b|[Uu]nauthorized|denied: ",
+     "The registry wants credentials: a line `machine HOST login NAME password SECRET` in "
+     "{home}/.config/enroot/.credentials, which only {user} may read"),
+    (r"\b404\b|manifest unknown", "Look at the name and the tag; some registries want NAME/NAME"),
+    (r"[Cc]ould not resolve|[Ff]ailed to connect|[Cc]onnection (?:refused|timed out|reset)|SSL|certificate",
+     "Look from the node: it must reach the registry, and trust its certificate"),
+    (r"No space left|[Dd]isk quota",
+     "Make room on the share or on the node's disk; see: gpucluster ssh -- df -h {directory}"),
+    (r"oom_kill|[Oo]ut of memory|OUT_OF_MEMORY",
+     "Packing took more memory than the job has: take a pool with more for each processor"),
+    (r"failed to set capabilities", "The node lacks the package enroot+caps. Run: gpucluster apply"),
+    (r"execve\(\).*enroot|enroot: (?:command )?not found", "The node has no Enroot yet. Run: gpucluster apply"),
+    (r"[Ii]nvalid account|association", "The person has no account in Slurm; see: gpucluster user show {user}"),
+    (r"revoked|[Nn]ode failure|NODE_FAIL", "Its node went away. Run the same again"),
+)  # fmt: skip
+
+
+class Importer:
+    """Carries out the operations."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._pools = {name: Pool(**pool) for name, pool in config["pools"].items()}
+        self._default = str(config["default_pool"])
+        self._store = Store(Path(config["share"]), Path(config["directory"]), Path(config["locks"]))
+
+    def do(self, operation: Any, given: Any) -> dict[str, Any]:
+        """Carry out one operation."""
+        ways = {"image.import": self._import, "image.list": self._list, "image.remove": self._remove}
+        if operation not in ways:
+            raise Refused(f"there is no operation {shown(operation)}", f"One of: {', '.join(ways)}")
+        if not isinstance(given, dict):
+            raise Refused("the arguments are no object", 'Write {"name": ...}')
+        return ways[operation](given)
+
+    def _list(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"images": self._store.images()}
+
+    def _remove(self, given: dict[str, Any]) -> dict[str, Any]:
+        name = checked_name(given.get("name"))
+        with self._store.locked(name, wait=False):
+            if self._store.image(name) is None:
+                raise Refused(f"there is no image {name}", "Look: gpucluster image list")
+            self._store.remove(name)
+        return {"name": name}
+
+    def _import(self, given: dict[str, Any]) -> dict[str, Any]:
+        wanted = reference(given.get("uri"), given.get("name"))
+        owner = self._owner(given.get("user"))
+        pool = self._pool(given.get("pool", self._default))
+        self._store.prepare()
+        with self._store.locked(wanted.name, wait=True):
+            present = self._store.image(wanted.name)
+            if present and given.get("force") is not True:
+                if present["uri"] != wanted.uri:
+                    origin = f"from {present['uri']}" if present["uri"] else "of unknown origin"
+                    raise Refused(
+                        f"there is an image {wanted.name} already, {origin}",
+                        "Choose a name with --name, or take its place with --force",
+                    )
+                return {"image": present, "changed": False}
+            self._fetch(wanted, owner, pool)
+            return {"image": self._store.image(wanted.name), "changed": True}
+
+    def _fetch(self, wanted: Reference, owner: pwd.struct_passwd, pool: Pool) -> None:
+        self._clean_up(wanted.name)
+        place = self._store.begin(wanted.name, owner)
+        try:
+            made = place / f"image{SUFFIX}"
+            report(f"importing {wanted.uri} as {wanted.name}: a job of {owner.pw_name} in partition {pool.partition}")
+            status, words = Job(owner, wanted.name).run(pool, ["enroot", "import", "--output", str(made), wanted.uri])
+            if status != 0:
+                raise self._failure(status, words, owner)
+            self._store.publish(wanted.name, made, {"uri": wanted.uri, "user": owner.pw_name})
+        finally:
+            self._store.clear(wanted.name)
+
+    def _clean_up(self, name: str) -> None:
+        """Cancel the job of an import that was killed, and delete what it left."""
+        place = self._store.workplace(name)
+        try:
+            uid = place.lstat().st_uid
+        except FileNotFoundError:
+            return
+        report(f"an earlier import of {name} was killed; removing what it left")
+        with contextlib.suppress(KeyError):
+            Job(pwd.getpwuid(uid), name).cancel()
+        self._store.clear(name)
+
+    def _failure(self, status: int, words: list[str], owner: pwd.struct_passwd) -> Failed:
+        text = "; ".join(words)
+        room = {"user": owner.pw_name, "home": owner.pw_dir, "directory": self._store.directory}
+        hint = next((help_.format(**room) for pattern, help_ in HINTS if re.search(pattern, text)), "")
+        return Failed(f"the import failed with status {status}: {text or 'it said nothing'}", hint)
+
+    def _pool(self, name: Any) -> Pool:
+        if name not in self._pools:
+            raise Refused(f"there is no pool {shown(name)}", f"The pools are {', '.join(self._pools)}")
+        return self._pools[name]
+
+    @staticmethod
+    def _owner(name: Any) -> pwd.struct_passwd:
+        try:
+            owner = pwd.getpwnam(name)
+        except (KeyError, TypeError, ValueError):
+            raise Refused(f"there is no user {shown(name)}", "Look: gpucluster user list") from None
+        if owner.pw_uid == 0:
+            raise Refused("root imports no images", "Name a person: what an image holds is unpacked with their rights")
+        return owner

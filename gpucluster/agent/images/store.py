@@ -1,0 +1,197 @@
+"""The images on the share, and the working files of imports. Files that a job has written are not trusted."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import pwd
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from gpucluster.agent.errors import Failed
+from gpucluster.agent.images.references import SUFFIX
+from gpucluster.agent.images.requester import Gone, is_waiting, report
+
+#: How often it is checked whether another import has ended, in seconds.
+TICK = 1.0
+#: The first bytes of squashfs files.
+MAGIC = b"hsqs"
+
+
+class Store:
+    """The directory with the images, `NAME.sqsh`, each with a `NAME.json` that says where it comes from.
+
+    Names that begin with a dot are working files.
+    """
+
+    def __init__(self, share: Path, directory: Path, locks: Path) -> None:
+        self._share = share
+        self.directory = directory
+        self._locks = locks
+
+    def prepare(self) -> None:
+        """Create the directory and its parent on the share, as root's own.
+
+        Raises:
+            Failed: the share is not mounted, or others can write there.
+        """
+        if not self._share.is_mount():
+            raise Failed(f"{self._share} is not mounted here", "Run: gpucluster apply")
+        for folder in (self.directory.parent, self.directory):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o755)
+                folder.chmod(0o755)
+            found = folder.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                raise Failed(
+                    f"{folder} is not a directory that only root can write to", "Move it away, and run it again"
+                )
+
+    @contextlib.contextmanager
+    def locked(self, name: str, *, wait: bool) -> Iterator[None]:
+        """Hold the lock of an image's name. A progress line says that another import is waited for.
+
+        Raises:
+            Failed: another import holds it, and `wait` is false.
+            Gone: the requester went away.
+        """
+        self._locks.mkdir(mode=0o700, exist_ok=True)
+        with (self._locks / name).open("w") as file:
+            if not _take(file):
+                if not wait:
+                    raise Failed(f"{name} is being imported", "Wait for that, or cancel it")
+                report(f"another import of {name} is at work; waiting for it")
+                while not _take(file):
+                    if not is_waiting():
+                        raise Gone
+                    time.sleep(TICK)
+            yield
+
+    def file(self, name: str) -> Path:
+        """The path of an image."""
+        return self.directory / f"{name}{SUFFIX}"
+
+    def workplace(self, name: str) -> Path:
+        """The working directory of an import."""
+        return self.directory / f".import-{name}"
+
+    def image(self, name: str) -> dict[str, Any] | None:
+        """An image as answers show it; None if there is none."""
+        file = self.file(name)
+        try:
+            found = file.lstat()
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        try:
+            note = json.loads(self._note(name).read_text())
+        except (OSError, ValueError):
+            note = {}
+        made = datetime.datetime.fromtimestamp(found.st_mtime, datetime.timezone.utc)
+        return {
+            "name": name,
+            "path": str(file),
+            "size": found.st_size,
+            "created_at": made.isoformat(timespec="seconds"),
+            "uri": str(note.get("uri", "")),
+            "user": str(note.get("user", "")),
+        }
+
+    def images(self) -> list[dict[str, Any]]:
+        """Every image, by name."""
+        try:
+            names = sorted(file.name[: -len(SUFFIX)] for file in self.directory.glob(f"[!.]*{SUFFIX}"))
+        except OSError:
+            names = []
+        return [image for image in map(self.image, names) if image]
+
+    def remove(self, name: str) -> None:
+        """Delete an image and its note."""
+        self.file(name).unlink()
+        self._note(name).unlink(missing_ok=True)
+
+    def begin(self, name: str, owner: pwd.struct_passwd) -> Path:
+        """Make an empty working directory that belongs to the user."""
+        place = self.workplace(name)
+        place.mkdir(mode=0o700)
+        os.chown(place, owner.pw_uid, owner.pw_gid)
+        return place
+
+    def clear(self, name: str) -> None:
+        """Delete the working directory of an import; links in it are not followed."""
+        place = self.workplace(name)
+        if place.is_symlink() or not place.is_dir():
+            place.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(place)
+
+    def publish(self, name: str, made: Path, note: dict[str, str]) -> None:
+        """Put a finished file in its place. The user's job could change it until now, so nothing in it is trusted.
+
+        Raises:
+            Failed: it is no squashfs file.
+        """
+        # Out of the user's directory first: from now on the user can't replace it.
+        taken = self.directory / f".taken-{name}"
+        if taken.is_dir() and not taken.is_symlink():
+            shutil.rmtree(taken)
+        try:
+            made.rename(taken)
+        except FileNotFoundError:
+            raise Failed("Enroot ended well and left no image", "Run it again") from None
+        try:
+            _claim(taken)
+            self._note(name).unlink(missing_ok=True)
+            taken.rename(self.file(name))
+        except BaseException:
+            if taken.is_dir() and not taken.is_symlink():
+                shutil.rmtree(taken)
+            taken.unlink(missing_ok=True)
+            raise
+        new = self.directory / f".note-{name}"
+        new.write_text(json.dumps(note) + "\n")
+        new.chmod(0o644)
+        new.rename(self._note(name))
+
+    def _note(self, name: str) -> Path:
+        return self.directory / f"{name}.json"
+
+
+def _take(lock: IO[str]) -> bool:
+    """Lock a file; returns whether it was free."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _claim(file: Path) -> None:
+    """Make a file root's own and readable by all, and write it to disk.
+
+    Raises:
+        Failed: it is no squashfs file.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        raise Failed("what the import made is no file", "Run it again") from None
+    try:
+        found = os.fstat(descriptor)
+        # Through a second name the user could still reach the file.
+        good = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and os.read(descriptor, len(MAGIC)) == MAGIC
+        if not good:
+            raise Failed("what the import made is no squashfs image", "Run it again")
+        os.fchmod(descriptor, 0o644)
+        os.fchown(descriptor, os.geteuid(), os.getegid())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,70 @@
+"""What every operation uses: the directory, the homes, and Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpucluster.agent.errors import AgentError, Failed
+from gpucluster.agent.users import nss
+from gpucluster.agent.users.config import Config
+from gpucluster.agent.users.homes import Homes
+from gpucluster.agent.users.ldap import Ldap
+from gpucluster.agent.users.outcome import Outcome
+from gpucluster.agent.users.plan import Plan
+from gpucluster.agent.users.slurm import Slurm, Wanted
+from gpucluster.agent.users.state import ATTRIBUTES, State
+from gpucluster.agent.users.values import LocalAccounts
+
+
+class Controller:
+    """What is on this cluster's controller.
+
+    Args:
+        wait: seconds to wait for a server that is still starting.
+    """
+
+    def __init__(self, config: Config, local: LocalAccounts, wait: float = 30) -> None:
+        self.config, self.local = config, local
+        self.ldap = Ldap(config.uri)
+        self.homes = Homes(config.home_base, config.name)
+        self.slurm = Slurm(config.slurm) if config.slurm else None
+        self._wait = wait
+
+    def state(self) -> State:
+        """The state of the whole directory."""
+        self.ldap.wait(self._wait)
+        return State.read(self.config, self.ldap.search(self.config.suffix, "sub", ATTRIBUTES))
+
+    def plan(
+        self, state: State, homes: Mapping[str, int] | None = None, reserved: frozenset[int] = frozenset()
+    ) -> Plan:
+        """An empty plan. Without `homes`, the owners of the existing homes are read."""
+        return Plan(self.config, state, self.local, self.homes.owners() if homes is None else homes, reserved)
+
+    def apply(self, plan: Plan) -> bool:
+        """Apply a plan to the directory; returns whether there was anything to do."""
+        records = plan.records
+        self.ldap.apply(records)
+        if records:
+            nss.expire_cache()
+        return bool(records)
+
+    def accounts(self) -> Mapping[str, str]:
+        """User -> account in Slurm; empty where accounting does not answer."""
+        try:
+            return self.slurm.accounts() if self.slurm else {}
+        except Failed:
+            return {}
+
+    def associate(self, wanted: Mapping[str, Wanted], outcome: Outcome) -> bool:
+        """Make Slurm associations as wanted and note the outcome; returns whether that worked."""
+        if self.slurm is None or not wanted:
+            return True
+        try:
+            for name in self.slurm.associate(wanted, nss.await_names):
+                outcome.changed[name] = True
+        except AgentError as error:
+            for name in wanted:
+                outcome.note(name, error)
+            return False
+        return True

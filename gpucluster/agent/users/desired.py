@@ -1,0 +1,148 @@
+"""The desired state of users, as a request gives it, checked as far as possible without reading the directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpucluster.agent.errors import Refused
+from gpucluster.agent.users import values
+from gpucluster.agent.users.values import LocalAccounts
+
+
+@dataclass(frozen=True)
+class DesiredUser:
+    """What one user shall be. None: not given.
+
+    Args:
+        group: the primary group, by name or gid.
+        groups: all other groups; `add_groups` and `remove_groups` change single ones.
+        ssh_keys: all keys; `add_ssh_keys` adds to those that are there.
+    """
+
+    name: str
+    full_name: str | None = None
+    uid: int | None = None
+    group: str | int | None = None
+    groups: tuple[str, ...] | None = None
+    add_groups: tuple[str, ...] = ()
+    remove_groups: tuple[str, ...] = ()
+    ssh_keys: tuple[str, ...] | None = None
+    add_ssh_keys: tuple[str, ...] = ()
+    password: str | None = None
+    shell: str | None = None
+    slurm_account: str | None = None
+
+
+ADD = frozenset(
+    {"name", "full_name", "uid", "gid", "group", "groups", "ssh_keys", "password", "shell", "slurm_account"}
+)
+#: No password comes from a file: it would stay there.
+IMPORT = ADD - {"password"}
+EDIT = (ADD - {"uid"}) | {"add_groups", "remove_groups", "add_ssh_keys"}
+
+
+def arguments(given: Any, allowed: frozenset[str], required: frozenset[str] = frozenset()) -> Mapping[str, Any]:
+    """The arguments of an operation; those that are null count as not given.
+
+    Raises:
+        Refused: they are no object, one is unknown, or one is missing.
+    """
+    if not isinstance(given, dict):
+        raise Refused("the arguments are no object", 'Write {"name": ...}')
+    unknown = sorted(str(key) for key in given if key not in allowed)
+    if "password" in unknown:
+        raise Refused("a password must not lie in a file", "Give one later: cluster user edit NAME --password-stdin")
+    if unknown:
+        raise Refused(f"there is no argument {values.shown(unknown[0])}", f"There are: {', '.join(sorted(allowed))}")
+    present = {key: value for key, value in given.items() if value is not None}
+    missing = sorted(required - set(present))
+    if missing:
+        raise Refused(f"{missing[0]} is missing", f"Give {', '.join(missing)}")
+    return present
+
+
+def desired_user(given: Any, local: LocalAccounts, allowed: frozenset[str] = ADD) -> DesiredUser:
+    """What a request asks for one user.
+
+    Raises:
+        Refused: no directory could have such a user.
+    """
+    present = arguments(given, allowed, frozenset({"name"}))
+    name = values.user_name(present["name"], local)
+    try:
+        return DesiredUser(
+            name=name,
+            full_name=values.full_name(present["full_name"]) if "full_name" in present else None,
+            uid=_free_uid(present["uid"], local) if "uid" in present else None,
+            group=_group(present),
+            groups=_group_names(present["groups"]) if "groups" in present else None,
+            add_groups=_group_names(present.get("add_groups", [])),
+            remove_groups=_group_names(present.get("remove_groups", [])),
+            ssh_keys=values.public_keys(present["ssh_keys"]) if "ssh_keys" in present else None,
+            add_ssh_keys=values.public_keys(present.get("add_ssh_keys", [])),
+            password=values.password(present["password"]) if "password" in present else None,
+            shell=values.shell(present["shell"], local) if "shell" in present else None,
+            slurm_account=values.slurm_account(present["slurm_account"]) if "slurm_account" in present else None,
+        )
+    except Refused as refused:
+        raise Refused(f"{name}: {refused.message}", refused.hint) from refused
+
+
+def desired_users(given: Any, local: LocalAccounts) -> list[DesiredUser]:
+    """Every user of a list, each name and each uid once.
+
+    Raises:
+        Refused: one of them is not possible.
+    """
+    if not isinstance(given, list):
+        raise Refused("the users come as a list", 'Write [{"name": ...}, ...]')
+    found, seen = [desired_user(one, local) for one in given], Seen()
+    for one in found:
+        seen.add(one)
+    return found
+
+
+class Seen:
+    """The users of one request so far: two of them can't have the same name or uid."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._uids: dict[int, str] = {}
+
+    def add(self, one: DesiredUser) -> None:
+        """One more.
+
+        Raises:
+            Refused: another one has the same name or the same uid.
+        """
+        if one.name in self._names:
+            raise Refused(f"{one.name} is mentioned twice", "Each may stand once")
+        if one.uid is not None:
+            other = self._uids.setdefault(one.uid, one.name)
+            if other != one.name:
+                raise Refused(f"uid {one.uid} is asked for by {other} and by {one.name}", "Each may stand once")
+        self._names.add(one.name)
+
+
+def _free_uid(value: Any, local: LocalAccounts) -> int:
+    uid = values.number(value, "uid")
+    holder = next((name for name, number in local.users.items() if number == uid), None)
+    if holder:
+        raise Refused(f"uid {uid} belongs to {holder}, an account of this host", "Choose another, or leave it out")
+    return uid
+
+
+def _group(present: Mapping[str, Any]) -> str | int | None:
+    if "gid" in present and "group" in present:
+        raise Refused("gid and group are both given", "Give one of them")
+    if "gid" in present:
+        return values.number(present["gid"], "gid")
+    return values.known_name(present["group"], "group") if "group" in present else None
+
+
+def _group_names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise Refused("groups come as a list of names", 'Write ["name", ...]')
+    return tuple(dict.fromkeys(values.known_name(name, "group") for name in value))

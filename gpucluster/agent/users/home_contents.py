@@ -1,0 +1,260 @@
+"""Changes inside a home directory. They run as its owner, who may have put anything there: links, pipes, mounts."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import signal
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from gpucluster.agent import programs
+from gpucluster.agent.errors import AgentError, Failed
+from gpucluster.agent.users.errors import InHome
+from gpucluster.agent.users.state import User
+
+SKELETON = Path("/etc/skel")
+KEYS_BEGIN = "# BEGIN gpucluster: these keys come from the cluster's description"
+KEYS_END = "# END gpucluster: add your own keys below"
+PAIR = "id_ed25519"
+#: sshd reads both files.
+_KEY_FILES = ("authorized_keys", "authorized_keys2")
+_ASIDE = ".disabled"
+#: Suffix of files that are being written.
+_FRESH = ".gpucluster"
+#: Larger than any file with keys.
+LARGEST_BYTES = 1 << 20
+#: All other changes wait for this: the lock is held.
+_SECONDS = 30.0
+_REAP_SECONDS = 5.0
+_SAID_BYTES = 4000
+
+
+def with_keys(text: str, keys: Sequence[str]) -> str:
+    """An authorized_keys with our block of keys in it; the user's own lines stay."""
+    block = "\n".join([KEYS_BEGIN, *keys, KEYS_END, ""]) if keys else ""
+    found = re.search(rf"^{re.escape(KEYS_BEGIN)}$.*?^{re.escape(KEYS_END)}$\n?", text, re.MULTILINE | re.DOTALL)
+    if found:
+        return text[: found.start()] + block + text[found.end() :]
+    if text and not text.endswith("\n"):
+        text += "\n"
+    return block + text
+
+
+def new_pair(comment: str) -> tuple[str, str]:
+    """A private key and its public half.
+
+    ssh-keygen fails for a user whom the host can't resolve yet. So root makes the pair, where only root can read it.
+
+    Raises:
+        Failed: it could not be made.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpucluster-") as folder:
+        file = Path(folder) / PAIR
+        done = programs.call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(file)])
+        if done.returncode != 0:
+            raise Failed(f"ssh-keygen made no key pair: {done.stderr.strip()}", "Install openssh-client")
+        return file.read_text(encoding="utf-8"), file.with_suffix(".pub").read_text(encoding="utf-8")
+
+
+def fill(home: Path, user: User, pair: tuple[str, str] | None, skeleton: Path = SKELETON) -> bool:
+    """Fill a new home from the skeleton; write the keys and, if it is missing, the pair for ssh between hosts.
+
+    Returns:
+        Whether anything changed.
+    """
+    ssh = home / ".ssh"
+    changed = not ssh.exists() and _copy_skeleton(skeleton, home)
+    if not ssh.is_dir():
+        ssh.mkdir(mode=0o700)
+        changed = True
+    changed = move_keys(ssh, enabled=user.enabled) or changed
+    changed = _write_pair(ssh, pair) or changed
+    file = ssh / (_KEY_FILES[0] + ("" if user.enabled else _ASIDE))
+    old = read(file)
+    new = with_keys(old, [*user.ssh_keys, *_public_half(ssh)])
+    if new != old:
+        _write(file, new, 0o600)
+        changed = True
+    return changed
+
+
+def _copy_skeleton(skeleton: Path, home: Path) -> bool:
+    """Fill a home that holds nothing else yet; one that was only partly filled is completed."""
+    there = {name for name in os.listdir(home) if not name.endswith(_FRESH)}
+    if not skeleton.is_dir() or not there <= set(os.listdir(skeleton)):
+        return False
+
+    def copy(source: str, target: str) -> None:
+        if not os.path.lexists(target):
+            shutil.copy2(source, target + _FRESH, follow_symlinks=False)
+            Path(target + _FRESH).replace(target)
+
+    def links(folder: str, names: list[str]) -> list[str]:
+        inside = home / Path(folder).relative_to(skeleton)
+        return [name for name in names if (inside / name).is_symlink()]
+
+    mode = home.stat().st_mode
+    shutil.copytree(skeleton, home, symlinks=True, dirs_exist_ok=True, copy_function=copy, ignore=links)
+    # copytree sets the mode of the skeleton.
+    home.chmod(mode)
+    return True
+
+
+def _write_pair(ssh: Path, pair: tuple[str, str] | None) -> bool:
+    file = ssh / PAIR
+    if pair is None or file.exists() or file.is_symlink():
+        return False
+    # The private half is last: where it exists, the pair is complete.
+    private, public = pair
+    _write(file.with_suffix(".pub"), public, 0o644)
+    _write(file, private, 0o600)
+    return True
+
+
+def read(file: Path) -> str:
+    """A file's text, empty where there is none. Bytes that are no UTF-8 are kept when the text is written again.
+
+    Raises:
+        InHome: it is no plain file, or too large to hold keys.
+    """
+    try:
+        # A pipe must not block. A link leads only where its owner may read.
+        handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise InHome(f"{file} is in the way: it is no plain file")
+        content = b""
+        while part := os.read(handle, LARGEST_BYTES + 1 - len(content)):
+            content += part
+    finally:
+        os.close(handle)
+    if len(content) > LARGEST_BYTES:
+        raise InHome(f"{file} is larger than {LARGEST_BYTES} bytes")
+    return content.decode(errors="surrogateescape")
+
+
+def _write(target: Path, text: str, mode: int) -> None:
+    """Write a file as a whole or not at all."""
+    fresh = target.with_name(f".{target.name}{_FRESH}")
+    with suppress(FileNotFoundError):
+        fresh.unlink()
+    fresh.write_bytes(text.encode(errors="surrogateescape"))
+    fresh.chmod(mode)
+    fresh.replace(target)
+
+
+def _public_half(ssh: Path) -> list[str]:
+    text = read(ssh / f"{PAIR}.pub").strip()
+    return [text] if text.startswith("ssh-ed25519 ") and "\n" not in text else []
+
+
+def move_keys(ssh: Path, *, enabled: bool) -> bool:
+    """Set the files with keys aside, or put them back; returns whether one was moved."""
+    changed = False
+    for name in _KEY_FILES:
+        here, aside = ssh / name, ssh / (name + _ASIDE)
+        source, target = (aside, here) if enabled else (here, aside)
+        if source.is_symlink() or source.is_file():
+            # Of two files, the one in place is newer.
+            if enabled and target.exists():
+                source.unlink()
+            else:
+                source.replace(target)
+            changed = True
+    return changed
+
+
+def delete_keys(ssh: Path) -> int:
+    """Delete the files with keys, set aside or not; returns how many keys were in them."""
+    found: set[str] = set()
+    for name in _KEY_FILES:
+        for file in (ssh / name, ssh / (name + _ASIDE)):
+            if file.is_symlink() or file.is_file():
+                with suppress(InHome, OSError):
+                    found |= {line for line in read(file).splitlines() if line.strip() and not line.startswith("#")}
+                file.unlink()
+    return len(found)
+
+
+def as_user(user: User, work: Callable[[], int], seconds: float = _SECONDS) -> int:
+    """The result of a function that runs in a child process as the user.
+
+    Raises:
+        InHome: it failed there, or did not end in time.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _become(user, work, writing)
+    os.close(writing)
+    try:
+        said = _read_all(reading, time.monotonic() + seconds)
+    finally:
+        os.close(reading)
+    # Users can stop processes of their own, and keep them from ending.
+    ended = said is not None and _reaped(child)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        _reaped(child)
+    verdict, _, rest = (said or "").partition(" ")
+    if verdict == "done" and rest.isdigit():
+        return int(rest)
+    reason = rest or ("nothing answered there" if said is None else "it could not be written")
+    raise InHome(f"the home of {user.name}: {reason}", "Put that right and try again")
+
+
+def _become(user: User, work: Callable[[], int], writing: int) -> NoReturn:
+    said = "failed"
+    try:
+        os.setgroups([user.gid])
+        os.setgid(user.gid)
+        os.setuid(user.uid)
+        os.umask(0o077)
+        os.chdir("/")
+        said = f"done {int(work())}"
+    except AgentError as error:
+        said = f"failed {error.message}"
+    except OSError as error:
+        said = f"failed {error.filename}: {error.strerror}"
+    except (UnicodeError, shutil.Error) as error:
+        said = f"failed {error}"
+    finally:
+        os.write(writing, said.encode(errors="replace")[:_SAID_BYTES])
+        os._exit(0)
+
+
+def _read_all(pipe: int, until: float) -> str | None:
+    """All that comes out of a pipe; None if its end does not come in time."""
+    said = b""
+    waiting = select.poll()
+    waiting.register(pipe, select.POLLIN)
+    while len(said) <= _SAID_BYTES:
+        left = until - time.monotonic()
+        if left <= 0 or not waiting.poll(left * 1000):
+            return None
+        part = os.read(pipe, _SAID_BYTES)
+        if not part:
+            break
+        said += part
+    return said.decode(errors="replace")
+
+
+def _reaped(child: int) -> bool:
+    """Whether a child has ended; the wait is limited."""
+    until = time.monotonic() + _REAP_SECONDS
+    while os.waitpid(child, os.WNOHANG)[0] == 0:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.001)
+    return True

@@ -1,0 +1,249 @@
+"""Carries out operations: reads the directory, plans, applies the plan, then updates homes and Slurm associations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+from gpucluster.agent.errors import AgentError, Failed, Refused
+from gpucluster.agent.users import base_tree, lock, passwords, values
+from gpucluster.agent.users.access import Access
+from gpucluster.agent.users.config import Config
+from gpucluster.agent.users.controller import Controller
+from gpucluster.agent.users.desired import DesiredUser
+from gpucluster.agent.users.errors import InHome
+from gpucluster.agent.users.outcome import Outcome, partly
+from gpucluster.agent.users.plan import Plan
+from gpucluster.agent.users.slurm import Wanted
+from gpucluster.agent.users.state import State, described
+from gpucluster.agent.users.values import LocalAccounts
+
+
+class Service:
+    """The users of this cluster.
+
+    Args:
+        wait: seconds to wait for a server that is still starting.
+    """
+
+    def __init__(self, config: Config, local: LocalAccounts, wait: float = 30) -> None:
+        self.config, self.local = config, local
+        self._controller = Controller(config, local, wait)
+        self._homes = self._controller.homes
+        self._slurm = self._controller.slurm
+        self._state, self._plan = self._controller.state, self._controller.plan
+        self.access = Access(self._controller)
+
+    # ---- reading
+
+    def users(self, state: State | None = None) -> list[dict[str, object]]:
+        """All users, by uid. Where accounting does not answer, their accounts are not known."""
+        state = state or self._state()
+        accounts = self._controller.accounts()
+        users = sorted(state.users.values(), key=lambda user: user.uid)
+        return [described(state, self.config, user, accounts) for user in users]
+
+    def user(self, name: str) -> dict[str, object]:
+        """One user.
+
+        Raises:
+            Refused: there is none with this name.
+        """
+        state = self._state()
+        user = self._plan(state).user(name)
+        return described(state, self.config, user, self._controller.accounts())
+
+    def groups(self) -> list[dict[str, object]]:
+        """All groups, by gid."""
+        state = self._state()
+        return [_group(state, name) for name in sorted(state.groups, key=lambda name: state.groups[name].gid)]
+
+    # ---- users
+
+    def base_tree(self, *, lock_held: bool = False) -> bool:
+        """Create the base tree, with the entry that hosts bind with; returns whether anything changed.
+
+        Args:
+            lock_held: the caller holds the lock already, as the restore of a backup does.
+        """
+        with nullcontext() if lock_held else lock.held():
+            return base_tree.make(self._controller)
+
+    def add(self, desired: DesiredUser) -> dict[str, object]:
+        """Create a user. An existing user who is as requested is completed.
+
+        Raises:
+            Refused: the user exists and differs, or the request is not possible.
+            Failed: a part did not work; the next run does it.
+        """
+        return self._one(desired, new=True)
+
+    def edit(self, desired: DesiredUser) -> dict[str, object]:
+        """Change a user.
+
+        Raises:
+            Refused: there is no such user, or the request is not possible.
+            Failed: a part did not work.
+        """
+        return self._one(desired, new=False)
+
+    def _one(self, desired: DesiredUser, *, new: bool) -> dict[str, object]:
+        self._homes.check()
+        with lock.held():
+            self._check_accounts([desired])
+            state = self._state()
+            plan = self._plan(state)
+            if not new:
+                plan.user(desired.name)
+            present = desired.name in state.users
+            before = len(plan.records)
+            plan.put_user(desired)
+            if new and present and (len(plan.records) > before or self._other_password(plan, desired)):
+                raise Refused(
+                    f"there is a user {desired.name} already", f"Change them: cluster user edit {desired.name}"
+                )
+            outcome = self._carry_out(plan, [desired])
+            if desired.name in outcome.problems:
+                raise partly(outcome.problems[desired.name], f"{desired.name} is in the directory, but")
+            user = described(plan.state, self.config, plan.user(desired.name), self._controller.accounts())
+            return {"user": user, "changed": outcome.any_change}
+
+    def _other_password(self, plan: Plan, desired: DesiredUser) -> bool:
+        return plan.user(desired.name).has_password and self._password_differs(plan, desired)
+
+    def add_many(self, users: Sequence[DesiredUser]) -> tuple[Outcome, State, set[str]]:
+        """Create or change many users, each independently of the others.
+
+        Returns:
+            The outcome, the new state, and the names of the users who existed before.
+        """
+        self._homes.check()
+        with lock.held():
+            state = self._state()
+            before = set(state.users)
+            outcome, plan = Outcome(), self._plan(state, reserved=_uids(users))
+            able = []
+            for desired in _numbered_first(users):
+                try:
+                    self._check_accounts([desired])
+                    outcome.changed[desired.name] = plan.put_user(desired)
+                    able.append(desired)
+                except AgentError as error:
+                    outcome.problems[desired.name] = error
+            self._carry_out(plan, able, outcome)
+            return outcome, plan.state, before
+
+    def converge(self, users: Sequence[DesiredUser], absent: Sequence[str]) -> tuple[Outcome, State, list[str]]:
+        """Bring users to the desired state, all or none of them. Users who are not mentioned stay unchanged.
+
+        Returns:
+            The outcome (with the errors inside of homes), the new state, and the names of the removed users.
+
+        Raises:
+            Refused: one of them is not possible; nothing was changed.
+            Failed: a part did not work; all others did.
+        """
+        self._homes.check()
+        with lock.held():
+            self._check_accounts(users)
+            plan = self._plan(self._state(), reserved=_uids(users))
+            outcome = Outcome()
+            # cluster.yml names groups only at users: a group that is missing is created.
+            for group in sorted({group for one in users for group in one.groups or ()} - set(plan.state.groups)):
+                plan.add_group(values.group_name(group, self.local), None)
+            for desired in _numbered_first(users):
+                outcome.changed[desired.name] = plan.put_user(desired)
+            gone = [name for name in absent if name in plan.state.users]
+            self._carry_out(plan, users, outcome)
+        for name in gone:
+            self.access.remove(name, archive=False)
+        for problem in outcome.problems.values():
+            # What one user has in the home must not keep the others from being handled.
+            if not isinstance(problem, InHome):
+                raise problem
+        outcome.general = outcome.general or bool(gone)
+        state = self._state() if gone else plan.state
+        return outcome, state, gone
+
+    def _carry_out(self, plan: Plan, users: Sequence[DesiredUser], outcome: Outcome | None = None) -> Outcome:
+        """Apply a plan, then update homes and associations."""
+        outcome = outcome or Outcome()
+        for one in users:
+            outcome.attempt(one.name, lambda one=one: self._set_password(plan, one))  # type: ignore[misc]
+        outcome.general = self._controller.apply(plan) or outcome.general
+        for one in users:
+            user = plan.user(one.name)
+            outcome.attempt(one.name, lambda user=user: self._homes.make(user))  # type: ignore[misc]
+        self._controller.associate({one.name: _wanted(plan, one) for one in users}, outcome)
+        return outcome
+
+    def _set_password(self, plan: Plan, desired: DesiredUser) -> bool:
+        if desired.password is None or not self._password_differs(plan, desired):
+            return False
+        known = plan.state.service_scheme
+        plan.password(desired.name, passwords.hashed(desired.password, (known,) if known else passwords.SCHEMES))
+        return True
+
+    def _password_differs(self, plan: Plan, desired: DesiredUser) -> bool:
+        user = plan.user(desired.name)
+        if desired.password is None or not user.has_password:
+            return desired.password is not None
+        with passwords.in_a_file(desired.password) as file:
+            return not self._controller.ldap.accepts(user.dn, file)
+
+    def _check_accounts(self, users: Sequence[DesiredUser]) -> None:
+        asked = {one.slurm_account for one in users if one.slurm_account}
+        if not asked:
+            return
+        if self._slurm is None:
+            raise Refused("this cluster has no accounts of Slurm", "Leave slurm_account out")
+        try:
+            self._slurm.check_accounts(asked)
+        except Failed:
+            # The directory's part is done all the same; the error is reported when associations are made.
+            return
+
+    # ---- groups
+
+    def add_group(self, name: str, gid: int | None) -> dict[str, object]:
+        """Create a group."""
+        return self._group_change(name, lambda plan: plan.add_group(name, gid))
+
+    def set_member(self, group: str, user: str, *, wanted: bool) -> dict[str, object]:
+        """Add a user to a group, or remove them."""
+        return self._group_change(group, lambda plan: plan.set_member(group, user, wanted=wanted))
+
+    def remove_group(self, name: str) -> dict[str, object]:
+        """Remove a group."""
+        with lock.held():
+            plan = self._plan(self._state(), {})
+            plan.remove_group(name)
+            self._controller.apply(plan)
+        return {"name": name, "changed": True}
+
+    def _group_change(self, name: str, change: Callable[[Plan], bool]) -> dict[str, object]:
+        with lock.held():
+            plan = self._plan(self._state(), {})
+            changed = change(plan)
+            self._controller.apply(plan)
+        return {"group": _group(plan.state, name), "changed": changed}
+
+
+def _numbered_first(users: Sequence[DesiredUser]) -> list[DesiredUser]:
+    """Users with a requested uid first, so that no other user gets it."""
+    return sorted(users, key=lambda one: one.uid is None)
+
+
+def _uids(users: Sequence[DesiredUser]) -> frozenset[int]:
+    return frozenset(one.uid for one in users if one.uid is not None)
+
+
+def _wanted(plan: Plan, desired: DesiredUser) -> Wanted:
+    """Of enabled users, only a newcomer's limit is lifted: an administrator may have set those of the others."""
+    enabled = plan.state.users[desired.name].enabled
+    return Wanted(desired.slurm_account, None if enabled and desired.name not in plan.newcomers else enabled)
+
+
+def _group(state: State, name: str) -> dict[str, object]:
+    group = state.groups[name]
+    return {"name": group.name, "gid": group.gid, "members": state.members_of(group)}

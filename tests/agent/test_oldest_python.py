@@ -1,0 +1,107 @@
+"""The agent and the Ansible modules on the oldest Python of hosts, and what a tool says of the versions that they need.
+
+The agent's tests run on a real CPython 3.9, the one of Debian 11 (Oracle Linux 9 has the same). Its packages are
+unpacked into the cache, not installed. Not proved here: the libraries around it, such as an older openssl.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpucluster.errors import GpuClusterError
+from gpucluster.localcloud.image import debian_mirror
+from gpucluster.paths import ansible_dir, cache_dir, local_cloud_home
+
+HERE = Path(__file__).resolve()
+CHECKOUT = HERE.parents[2]
+AGENT = CHECKOUT / "gpucluster" / "agent"
+#: These run on hosts; action and lookup plugins run beside gpucluster itself.
+MODULES = (ansible_dir() / "library", ansible_dir() / "module_utils")
+SUITE = "bullseye"
+# pip judges conditions such as `python_version < "3.11"` by its own Python: what they name is written out.
+# It does not compare a package's own bound with this version, either.
+REQUIREMENTS = [
+    *("exceptiongroup", "hypothesis<6.142", "iniconfig<2.2", "pytest<8.5", "pytest-timeout", "tomli"),
+    "typing-extensions",
+]
+
+
+@pytest.mark.parametrize(
+    ("target", "folders"),
+    # The older one is the oldest that our ansible-core supports on hosts.
+    [("3.9-", (AGENT,)), ("3.8-", MODULES)],
+    ids=["agent", "modules"],
+)
+def test_no_newer_feature_is_used(target: str, folders: tuple[Path, ...]) -> None:
+    vermin = [sys.executable, "-c", "from vermin.main import main; main()"]
+    argv = [*vermin, f"--target={target}", "--no-tips", "--violations", *map(str, folders)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def python() -> list[str]:
+    """The old Python with pytest, as the start of a command."""
+    place = cache_dir() / "tests" / f"python-{SUITE}"
+    if not (place / "complete").exists():
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        _unpack_interpreter(place / "root")
+        _install_packages(place / "packages")
+        (place / "complete").touch()
+    return ["env", f"PYTHONPATH={place / 'packages'}:{CHECKOUT}", str(place / "root" / "usr" / "bin" / "python3.9")]
+
+
+def _unpack_interpreter(root: Path) -> None:
+    if shutil.which("mmdebstrap") is None:
+        pytest.skip("mmdebstrap is not installed")
+    try:
+        mirror = debian_mirror.find(local_cloud_home() / "images" / "debian.sources")
+    except GpuClusterError as error:
+        pytest.skip(str(error))
+    options = [f"--aptopt={option}" for option in mirror.apt_options]
+    options += [f"--keyring={mirror.keyring}"] if mirror.keyring else []
+    argv = ["mmdebstrap", "--variant=extract", "--include=python3.9", *options, SUITE, str(root)]
+    done = subprocess.run(
+        [*argv, f"deb {mirror.uri} {SUITE} main"], capture_output=True, text=True, timeout=300, check=False
+    )
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.startswith(("E:", "Err:"))]
+        pytest.skip(f"{mirror.uri} does not give Debian's {SUITE}: {' '.join(said)[-300:]}")
+
+
+def _install_packages(target: Path) -> None:
+    argv = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"--target={target}"]
+    argv += ["--python-version=3.9", "--implementation=cp", "--only-binary=:all:"]
+    done = subprocess.run([*argv, *REQUIREMENTS], capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"no package index has pytest for Python 3.9: {done.stderr.strip()[-300:]}")
+
+
+@pytest.mark.containers
+def test_the_agent_s_tests_pass(python: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(*python, "-B", "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'base'}"),
+            *("-m", "not containers and not slurm", f"--ignore={HERE}", str(HERE.parent)),
+        ],
+        cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=False,
+        env={name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON"))},
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    assert " passed" in done.stdout or "[100%]" in done.stdout
+
+
+@pytest.mark.containers
+def test_the_modules_can_be_compiled(python: list[str]) -> None:
+    files = [str(file) for folder in MODULES for file in sorted(folder.glob("*.py"))]
+    compile_all = "import sys; [compile(open(file).read(), file, 'exec') for file in sys.argv[1:]]; print(sys.version)"
+    done = subprocess.run([*python, "-c", compile_all, *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("3.9.")
