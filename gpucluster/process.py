@@ -21,7 +21,7 @@ from gpucluster.waiting import wait_until
 _TAIL = 2000
 _POLL = 0.1
 _CREDENTIALS = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
-# `--debug` shows it. Never an environment and never an input: secrets travel there, and only there.
+# Shown by `--debug`. It must not contain an environment or an input, which may hold secrets.
 _log = logging.getLogger(__name__)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 

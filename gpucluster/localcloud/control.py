@@ -25,6 +25,7 @@ from gpucluster import process
 from gpucluster.errors import DataGuardError, EnvironmentFault, LockedError
 from gpucluster.events import Event, Sink, ignore
 from gpucluster.paths import write_private
+from gpucluster.waiting import wait_until
 
 _START_DEADLINE = 90.0  # seconds; a recovery may remove many containers first
 _STOP_DEADLINE = 60.0  # seconds; the server first finishes the launches in progress
@@ -199,12 +200,7 @@ def _record(home: Path) -> _ServerRecord | None:
 
 
 def _ended_within(record: _ServerRecord, seconds: float) -> bool:
-    until = time.monotonic() + seconds
-    while record.alive:
-        if time.monotonic() > until:
-            return False
-        time.sleep(_POLL)
-    return True
+    return wait_until(lambda: not record.alive, seconds, _POLL)
 
 
 @contextmanager
@@ -246,15 +242,19 @@ def _spawn(home: Path, engine: str) -> None:
 
 def _await_answer(home: Path, pid: int) -> _ServerRecord:
     """Wait until the server with this pid has written its endpoint and answers there."""
-    until = time.monotonic() + _START_DEADLINE
-    while time.monotonic() < until:
+
+    def answering() -> _ServerRecord | None:
         record = _record(home)
         if record is not None and record.pid == pid and _answers(record.endpoint):
             return record
         if process.identity(pid) is None:
             raise _start_failure(home, "the server of the local cloud ended at once")
-        time.sleep(_POLL)
-    raise _start_failure(home, f"the server of the local cloud did not answer within {_START_DEADLINE:.0f} s")
+        return None
+
+    record = wait_until(answering, _START_DEADLINE, _POLL)
+    if record is None:
+        raise _start_failure(home, f"the server of the local cloud did not answer within {_START_DEADLINE:.0f} s")
+    return record
 
 
 def _answers(endpoint: str) -> bool:

@@ -19,7 +19,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from gpucluster import process
 from gpucluster.errors import CloudError, GpuClusterError, InputError
 from gpucluster.localcloud.engine.null_engine import NullEngine
 from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest, RunState
+from gpucluster.waiting import wait_until
 
 CONFIG = "process-engine.json"
 _HOME_MARKER, _NAME_MARKER = "GPUCLUSTER_PROCESS_HOME", "GPUCLUSTER_PROCESS_NAME"
@@ -130,11 +130,8 @@ class ProcessEngine(NullEngine):
             # The pid is also the id of the process group, so the kernel does not reuse it while the group exists.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
-            until = time.monotonic() + _KILL_DEADLINE
-            while self._pid(record) is not None:
-                if time.monotonic() > until:
-                    raise CloudError(f"the process {pid} of {name} does not end", where=str(self._path(name)))
-                time.sleep(_POLL)
+            if not wait_until(lambda: self._pid(record) is None, _KILL_DEADLINE, _POLL):
+                raise CloudError(f"the process {pid} of {name} does not end", where=str(self._path(name)))
         if record.get("pid"):
             _reap(int(record["pid"]))
 
