@@ -1,4 +1,4 @@
-"""The ansible folder's files as Python modules: they are no package, and the programs among them have no suffix."""
+"""Files of the ansible folder as Python modules: they are not a package, and programs have no suffix."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def part(role: str, name: str) -> ModuleType:
 
 @contextmanager
 def _no_bytecode() -> Iterator[None]:
-    """Nothing is left beside the files that are read, which go to hosts as they lie there."""
+    """Write no bytecode beside the files, because roles copy their folders to hosts."""
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
@@ -76,7 +76,7 @@ class ModuleFailed(Exception):
 
 
 class FakeModule:
-    """What our code uses of AnsibleModule."""
+    """The part of AnsibleModule that our code uses."""
 
     def __init__(self, *, check_mode: bool = False, answers: dict[str, tuple[int, str, str]] | None = None) -> None:
         self.check_mode = check_mode

@@ -1,4 +1,4 @@
-"""What holds for the whole ansible folder, read as files: no host is needed."""
+"""Rules for the whole ansible folder, read as files: no host is needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 from tests.ansible.loading import ANSIBLE, PLAYBOOKS, ROLES, load, read, tasks_of
 from tests.ansible.render import INVENTORY
 
-#: The last two are those of instances that are made into nodes beside the operator's inventory.
+#: The last two are the groups of new instances, which are not in the operator's inventory.
 KNOWN_GROUPS = {"all", "controller", "compute", "localhost", "joining", "builder"}
 TASK_FILES = sorted(ANSIBLE.glob("roles/*/tasks/*.yml")) + sorted(ANSIBLE.glob("roles/*/handlers/*.yml"))
 ALL_TASKS = [(file, task) for file in TASK_FILES for task in tasks_of(read(file))] + [
@@ -90,7 +90,7 @@ def test_no_failure_is_ignored_and_no_shell_is_used() -> None:
 
 
 def test_only_verify_looks_away_from_a_status() -> None:
-    # It collects facts; whether they are good is judged elsewhere.
+    # It collects facts; gpucluster/configuration/verify.py evaluates them.
     assert {file.name for file, task in ALL_TASKS if task.get("failed_when") is False} <= {"verify.yml"}
 
 

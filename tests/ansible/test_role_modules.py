@@ -1,4 +1,4 @@
-"""Modules of single roles with made-up answers: what a run that was broken off, or may not write, leaves and finds."""
+"""Modules of single roles with scripted commands: interrupted runs, and runs without write access."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible import module_utils
 from tests.ansible.loading import ANSIBLE, FakeModule, ModuleFailed, load
 
 with pytest.MonkeyPatch.context() as patch:
-    # Where Ansible puts ours beside its own.
+    # Ansible puts our module_utils beside its own.
     patch.setattr(module_utils, "__path__", [*module_utils.__path__, str(ANSIBLE / "module_utils")])
     packages = load("library/gpucluster_role_packages.py")
     nvidia = load("library/gpucluster_nvidia.py")
@@ -46,7 +46,7 @@ def test_a_policy_that_a_killed_run_has_left_is_known_and_one_of_the_hosts_stays
 
 def test_keys_that_can_not_be_made_here_are_said_and_those_that_are_there_are_not_touched(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ModuleFailed, match="keys are missing in .* and can't be created"):
+    with pytest.raises(ModuleFailed, match=r"keys are missing in .* and can't be created"):
         mesh.complete(FakeModule(), tmp_path / "file" / "mesh", ["id_ed25519"])
     tmp_path.chmod(0o700)
     before = tmp_path.stat().st_ctime_ns

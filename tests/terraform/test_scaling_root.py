@@ -1,4 +1,4 @@
-"""Permanent nodes come and go by changing cluster.yml: the real Terraform, root and SDK with the stand-in provider.
+"""Permanent nodes are added and removed by cluster.yml: the real Terraform, root and SDK, the stand-in provider.
 
 No host is there: that jobs are waited for is proved in tests/autoscaler/test_draining.py and in tests/e2e.
 """
@@ -55,7 +55,7 @@ def node(pool: str, number: int) -> str:
 
 @dataclass
 class Tools:
-    """Stands for `Toolbox`: what scaling takes out of it, on the tests' cloud."""
+    """A double of `Toolbox`: the part that scaling uses, on the tests' cloud."""
 
     spec: ClusterSpec
     kept: Kept
@@ -91,7 +91,7 @@ class Cluster:
         self.terraform.init()
         self.events: list[Event] = []
 
-    def wish(self, **pools: str) -> Plan:
+    def plan(self, **pools: str) -> Plan:
         """Write the file, and plan."""
         text = "\n  ".join(f"{name}: {{{keys}}}" for name, keys in pools.items())
         self.spec = loads(CLUSTER_YML.format(pools=text), str(self._paths.root.parent / "cluster.yml"))
@@ -108,7 +108,7 @@ class Cluster:
         return self.terraform.plan()
 
     def scaling(self, *, silent_controller: bool = False) -> Scaling:
-        """Scaling, before any host was reached, or with a controller that gives no answer."""
+        """Scaling, before any host was reached, or with a controller that does not respond."""
         kept = Kept(self._paths)
         kept.keep_hosts([Host("resize-controller", "", "", "")] if silent_controller else [], set())
         silent = SimpleNamespace(ssh_argv=lambda *_: ["false"])
@@ -124,8 +124,8 @@ class Cluster:
         return ready.changes
 
     def begin(self, **pools: str) -> dict[str, str]:
-        """Have exactly these pools, whatever stood there before. Returns their nodes: OCID by name."""
-        self.apply(self.wish(**pools), replace_nodes=True)
+        """Create exactly these pools, whatever existed before. Returns their nodes: OCID by name."""
+        self.apply(self.plan(**pools), replace_nodes=True)
         self.events.clear()
         return self.members()
 
@@ -159,7 +159,7 @@ def cluster(
     terraform: str,
     terraform_environment: Mapping[str, str],
 ) -> Iterator[Cluster]:
-    """One cluster for all tests; each begins with a wish of its own."""
+    """One cluster for all tests; each begins with a spec of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gpucluster.cloud.members._POLL", 0.1)
         patch.setattr("gpucluster.cloud.members._SETTLED", 0.5)
@@ -183,8 +183,8 @@ def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_made_anew(cluster
     assert before == cluster.standing()
     assert len(before) == 8
 
-    # One of each goes, and it is the first.
-    plan = cluster.wish(
+    # The first node of each pool is removed.
+    plan = cluster.plan(
         compute=f"{RDMA}, count: 2, removed_nodes: [compute-1]",
         cpu=f"{CPU}, count: 2, removed_nodes: [cpu-2]",
         burst=f"{RDMA}, count: 1, max_count: 5, removed_nodes: [burst-1]",
@@ -200,7 +200,7 @@ def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_made_anew(cluster
     assert cluster.terraform.plan().changes == ()
 
     # Up again, beyond the gap; and what was removed comes back under its name where the file says so.
-    plan = cluster.wish(
+    plan = cluster.plan(
         compute=f"{RDMA}, count: 3, removed_nodes: [compute-1]",
         cpu=f"{CPU}, count: 3",
         burst=f"{RDMA}, count: 0, max_count: 5",
@@ -215,7 +215,7 @@ def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_made_anew(cluster
     assert all(after[name] == before[name] for name in ("compute-2", "compute-3", "cpu-1", "cpu-3"))
 
     # One node for another while the count stays: Terraform has nothing to do.
-    plan = cluster.wish(compute=f"{RDMA}, count: 3, removed_nodes: [compute-1, compute-3]", cpu=f"{CPU}, count: 3")
+    plan = cluster.plan(compute=f"{RDMA}, count: 3, removed_nodes: [compute-1, compute-3]", cpu=f"{CPU}, count: 3")
     changed = cluster.apply(plan)
     assert [change for change in changed if "burst" not in change.address] == []
     assert set(cluster.standing()) >= {"compute-2", "compute-4", "compute-5"}
@@ -225,7 +225,7 @@ def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_made_anew(cluster
 def test_what_would_make_nodes_anew_is_refused_before_anything_is_touched(cluster: Cluster) -> None:
     before = cluster.begin(compute=f"{RDMA}, count: 2", cpu=f"{CPU}, count: 1")
 
-    plan = cluster.wish(compute=f"{RDMA}, count: 2, max_count: 4", cpu=f"{CPU}, count: 1")
+    plan = cluster.plan(compute=f"{RDMA}, count: 2, max_count: 4", cpu=f"{CPU}, count: 1")
     with pytest.raises(ReplacementError) as caught:
         cluster.scaling().make_way(cluster.terraform, plan)
     words = str(caught.value)
@@ -235,17 +235,17 @@ def test_what_would_make_nodes_anew_is_refused_before_anything_is_touched(cluste
     assert caught.value.exit_code == 7
 
     other = f"{CPU}, count: 1, availability_domain: {AVAILABILITY_DOMAINS[1]!r}"
-    plan = cluster.wish(compute=f"{RDMA}, count: 1", cpu=other)
+    plan = cluster.plan(compute=f"{RDMA}, count: 1", cpu=other)
     found = cluster.scaling().replacements(cluster.terraform, plan)
     assert [str(one) for one in found] == [
         f"node cpu-1: availability_domain {AVAILABILITY_DOMAINS[0]} would become {AVAILABILITY_DOMAINS[1]}"
     ]
     with pytest.raises(ReplacementError):
         cluster.scaling().make_way(cluster.terraform, plan)
-    # Not even the node that may go has gone.
+    # Not even the node that may be removed was removed.
     assert cluster.standing() == before
 
-    changes = cluster.apply(cluster.wish(compute=f"{RDMA}, count: 1", cpu=other), replace_nodes=True)
+    changes = cluster.apply(cluster.plan(compute=f"{RDMA}, count: 1", cpu=other), replace_nodes=True)
     assert (node("cpu", 1), "replace") in actions(changes)
     after = cluster.standing()
     assert set(after) == {"compute-1", "cpu-1"}
@@ -255,7 +255,7 @@ def test_what_would_make_nodes_anew_is_refused_before_anything_is_touched(cluste
 
 def test_a_pool_may_change_its_kind_when_all_its_nodes_go(cluster: Cluster) -> None:
     cluster.begin(gpu=f"{RDMA}, count: 1")
-    changes = cluster.apply(cluster.wish(gpu=f"{RDMA}, count: 0, max_count: 2"))
+    changes = cluster.apply(cluster.plan(gpu=f"{RDMA}, count: 0, max_count: 2"))
     assert (NETWORK.replace("compute", "gpu"), "delete") in actions(changes)
     assert cluster.standing() == {}
 
@@ -263,23 +263,23 @@ def test_a_pool_may_change_its_kind_when_all_its_nodes_go(cluster: Cluster) -> N
 def test_members_that_did_not_come_are_asked_for_again_by_the_next_apply(cluster: Cluster, cloud: LocalCloud) -> None:
     cluster.begin(compute=f"{RDMA}, count: 1")
     cloud.faults({"operation": "BootInstance", "message": "Out of host capacity.", "times": 1})
-    plan = cluster.wish(compute=f"{RDMA}, count: 2")
+    plan = cluster.plan(compute=f"{RDMA}, count: 2")
     cluster.terraform.apply(cluster.scaling().make_way(cluster.terraform, plan))
     with pytest.raises(CloudError, match=r"only 1 of 2 members run, and no more come: .*Out of host capacity"):
         cluster.members()
-    assert cluster.apply(cluster.wish(compute=f"{RDMA}, count: 2")) == ()
+    assert cluster.apply(cluster.plan(compute=f"{RDMA}, count: 2")) == ()
     assert set(cluster.standing()) == {"compute-1", "compute-2"}
 
 
 def test_no_node_goes_unasked_and_a_run_that_was_killed_half_way_is_taken_up(cluster: Cluster) -> None:
     cluster.begin(compute=f"{RDMA}, count: 2")
     smaller = f"{RDMA}, count: 1, removed_nodes: [compute-1]"
-    plan = cluster.wish(compute=smaller)
-    # Who can't be asked about jobs loses no node.
+    plan = cluster.plan(compute=smaller)
+    # A controller that can't be asked about jobs loses no node.
     with pytest.raises(ToolError, match="Slurm on the controller gives no answer"):
         cluster.scaling(silent_controller=True).make_way(cluster.terraform, plan)
     assert set(cluster.standing()) == {"compute-1", "compute-2"}
     cluster.scaling(silent_controller=True).make_way(cluster.terraform, plan, drain_timeout=0)
     assert set(cluster.standing()) == {"compute-2"}  # here it was killed
-    assert cluster.apply(cluster.wish(compute=smaller)) == ()
+    assert cluster.apply(cluster.plan(compute=smaller)) == ()
     assert set(cluster.standing()) == {"compute-2"}
