@@ -370,7 +370,7 @@ def test_the_prolog_costs_a_job_next_to_nothing(prolog: Prolog) -> None:
 
 @pytest.mark.parametrize("uid", ["", "root", "-1", "1;reboot", "$(id)", "../x"])
 def test_the_prolog_takes_only_numbers(prolog: Prolog, uid: str) -> None:
-    assert "which is no user" in prolog.run(uid)
+    assert "which is not a uid" in prolog.run(uid)
     assert not prolog.runtime.exists()
 
 
@@ -434,7 +434,7 @@ def test_a_parent_that_is_another_s_is_refused(prolog: Prolog, tmp_path: Path, w
 def test_a_disk_that_others_may_write_to_is_not_trusted(prolog: Prolog) -> None:
     prolog.base.mkdir()
     prolog.base.chmod(0o1777)
-    assert "can be written to by others than root" in prolog.run()
+    assert "other users than root can write to" in prolog.run()
     assert not prolog.storage.exists()
     assert prolog.runtime.is_dir()
     prolog.base.chmod(0o711)
