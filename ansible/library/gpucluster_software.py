@@ -121,7 +121,7 @@ class Task:
             missing = [file for file in files if not self.store.has(file)]
             if not self.check:
                 for file in missing:
-                    self.bring(file)
+                    self.download(file)
             self.result["changed"] = bool(missing)
             self.result["paths"] = {file["file"]: str(self.store.folder / file["file"]) for file in files}
             if params["packages"]:
@@ -145,7 +145,7 @@ class Task:
             )
         return fit
 
-    def bring(self, file: dict[str, Any]) -> None:
+    def download(self, file: dict[str, Any]) -> None:
         """Download from the controller into the store."""
         self.store.folder.mkdir(parents=True, exist_ok=True)
         target = self.store.folder / file["file"]
@@ -159,7 +159,7 @@ class Task:
     # --- packages -----
 
     def install(self, names: list[str], files: list[dict[str, Any]], certain: bool) -> None:
-        """Bring the packages to the versions of the files. All of them at once: some change files of others."""
+        """Install the packages at the versions of the files, in one call: some change files of others."""
         there = self.manage.installed(names)
         if not certain and self.check:
             self.result["installed"] = sorted(names)
@@ -175,12 +175,12 @@ class Task:
             older = any(name in there and self.manage.is_older(versions[name], there[name]) for name in differing)
             self.manage.install([held[name][1] for name in names], older)
             now = self.manage.installed(names)
-            wrong = [f"{name} is {now.get(name, 'not there')}" for name in names if now.get(name) != versions[name]]
+            wrong = [f"{name} is {now.get(name, 'missing')}" for name in names if now.get(name) != versions[name]]
             if wrong:
-                self.fail(f"the installation left something else than was asked for: {', '.join(wrong)}")
+                self.fail(f"the installation resulted in other versions than requested: {', '.join(wrong)}")
 
     def held(self, names: list[str], files: list[dict[str, Any]]) -> dict[str, list[str]]:
-        """For each package its version in the files, and the path of the one that holds it."""
+        """For each package its version in the files, and the path of its file."""
         held: dict[str, list[str]] = {}
         for file in files:
             known = self.store.known[file["file"]]

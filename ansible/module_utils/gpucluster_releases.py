@@ -62,7 +62,7 @@ class Store:
         """Record a file that was checked, and its packages.
 
         Args:
-            packages: by name: the version, and where the package lies.
+            packages: by name: the version, and the path of the package.
             sought: the names of those that were looked for.
         """
         state = (self.folder / file["file"]).stat()

@@ -102,7 +102,7 @@ def test_a_range_by_name_counts_as_well(files: tuple[Path, Path]) -> None:
 
 
 def test_many_who_log_in_at_once_do_not_collide(files: tuple[Path, Path]) -> None:
-    # Processes, as on a host: a lock of a file is a process's.
+    # Processes, as on a host: a file lock belongs to a process.
     script = (
         "import sys; sys.dont_write_bytecode = True\n"
         "from pathlib import Path\n"
@@ -111,7 +111,7 @@ def test_many_who_log_in_at_once_do_not_collide(files: tuple[Path, Path]) -> Non
         f"rootless.LOCK = Path({str(files[0].with_name('lock'))!r})\n"
         "for uid in range(int(sys.argv[1]), int(sys.argv[1]) + 5): rootless.give_ranges(uid, 'u')\n"
     )
-    # All of one slot, so that each must see what the others took.
+    # All of them start in the same slot, so that each must see the ranges of the others.
     argv = ["python3", "-c", script]
     runs = [subprocess.Popen([*argv, str(10000 + n * rootless.SLOTS)], cwd=Path(__file__).parents[2]) for n in range(4)]
     assert [run.wait(timeout=60) for run in runs] == [0, 0, 0, 0]

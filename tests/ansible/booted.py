@@ -17,7 +17,7 @@ from tests.ansible.in_container import Host
 from tests.containers import base_image
 
 _BOOT_SECONDS = 40.0
-#: A container's whole file system: programs of the host that is booted, with their libraries. For `sh`, as root.
+#: Builds the root file system of a container: programs of the booted host with their libraries. For `sh`, as root.
 ROOTFS = """
 set -e
 mkdir -p /root/rootfs && cd /root/rootfs
@@ -39,7 +39,7 @@ class Booted(Host):
         """A shell's command, as root or in a new session of a person, which PAM makes as it does for ssh."""
         program = ["sh", "-c", script]
         if user:
-            # A service with PAMName gets what a login gets: groups, a runtime directory, the person's own systemd.
+            # A service with PAMName is like a login: it gets groups, a runtime directory, the person's own systemd.
             program = [
                 *("systemd-run", "--quiet", "--wait", "--pipe", "--collect", f"--uid={user}"),
                 *("--property=PAMName=login", "--property=WorkingDirectory=/tmp", *program),
@@ -53,7 +53,7 @@ class Booted(Host):
         return said
 
     def put(self, path: str, text: str, mode: int = 0o644) -> None:
-        """A file in it."""
+        """Write a file in the container."""
         self.sh(f"mkdir -p $(dirname {path})")
         source = self.folder / f"put-{secrets.token_hex(4)}"
         source.write_text(text)
@@ -82,7 +82,7 @@ def booted(*options: str) -> Iterator[Booted]:
             ).stdout
             node = Booted(name, int(pid), Path(folder))
             until = time.monotonic() + _BOOT_SECONDS
-            # "degraded" is as good: nobody gave cloud-init an instance to configure.
+            # "degraded" is fine, too: cloud-init has no instance to configure.
             while node.sh("systemctl is-system-running", check=False).split()[:1] not in (["running"], ["degraded"]):
                 assert time.monotonic() < until, node.sh("systemctl list-jobs", check=False)
                 time.sleep(0.2)

@@ -22,7 +22,7 @@ from typing import Any
 from tests.ansible.loading import ANSIBLE
 from tests.containers import base_image
 
-# The first process: it collects what it inherits, and ends when whoever started it is gone.
+# The first process: it reaps orphans, and exits when its parent is gone.
 _INIT = """
 import os, signal
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -30,14 +30,14 @@ os.write(1, b"up")
 while os.read(0, 4096): pass
 """
 _SSH = """#!/bin/bash
-# Ansible's idea of ssh: options, a name, and the command last.
+# Ansible calls ssh with options, a name, and the command last.
 exec nsenter --target={pid} --mount --pid --uts --ipc --wdns=/root -- env HOME=/root USER=root /bin/sh -c "${{@: -1}}"
 """
 
 
 @dataclass(frozen=True)
 class Played:
-    """What a run of ansible-playbook came to: the tasks that changed something, and all that was said."""
+    """The result of a run of ansible-playbook: the number of changed tasks, and the whole output."""
 
     changed: int
     said: str
@@ -55,7 +55,7 @@ class Host:
         (folder / "vars").symlink_to(ANSIBLE / "vars")
 
     def run(self, *argv: str, check: bool = True, uid: int = 0, environment: Mapping[str, str] | None = None) -> str:
-        """A command in the container; what it said on both outputs."""
+        """Run a command in the container; returns both outputs."""
         words = [f"{name}={value}" for name, value in (environment or {}).items()]
         who = [f"--setuid={uid}", f"--setgid={uid}"] if uid else []
         done = subprocess.run(
@@ -79,13 +79,13 @@ class Host:
         return self.run("sh", "-c", f"[ -e '{path}' ] || [ -L '{path}' ] && echo yes || echo no").strip() == "yes"
 
     def state(self, path: str) -> str:
-        """Owner's number and mode."""
+        """The uid of the owner and the mode."""
         return self.run("stat", "-c", "%u %a", path).strip()
 
     def play(
         self, tasks: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], *options: str, check: bool = True
     ) -> Played:
-        """Run tasks on the host, which is `compute-1` of pool `compute`; the controller is out of reach."""
+        """Run tasks on the host, which is `compute-1` of pool `compute`; the controller can't be reached."""
         playbook = [
             {"hosts": "compute-1", "vars_files": ["vars/packages.yml", "vars/cluster.yml"], "tasks": list(tasks)}
         ]

@@ -36,7 +36,7 @@ def load(path: str) -> ModuleType:
 
 @contextmanager
 def _no_bytecode() -> Iterator[None]:
-    """Nothing is left beside the files that are read, which go to hosts as they lie there."""
+    """Write no bytecode beside the files, because roles copy their folders to hosts."""
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
@@ -64,7 +64,7 @@ class ModuleFailed(Exception):
 
 
 class FakeModule:
-    """What our code uses of AnsibleModule."""
+    """The part of AnsibleModule that our code uses."""
 
     def __init__(self, *, check_mode: bool = False, answers: dict[str, tuple[int, str, str]] | None = None) -> None:
         self.check_mode = check_mode

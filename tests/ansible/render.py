@@ -1,4 +1,4 @@
-"""The roles' own templates, filled in the way Ansible does it, without a host and without a playbook."""
+"""The templates of the roles, evaluated as Ansible does it, without a host and without a playbook."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ ELASTIC: dict[str, Any] = {
 
 
 def host_facts(*, cgroups: bool = False, slurm: str = "24.11.5") -> dict[str, Any]:
-    """What gpucluster_host says of a host, as far as templates ask."""
+    """The facts of gpucluster_host that templates use."""
     return {
         "system": "Debian-13",
         "kernel": "6.12.57+deb13-amd64",
@@ -103,7 +103,7 @@ def variables(
     facts: Mapping[str, Any] | None = None,
     system: str = "Debian-13",
 ) -> dict[str, Any]:
-    """Everything that a template of the role sees: inventory, defaults, facts, the system's data."""
+    """All variables of a template of the role: inventory, defaults, facts, the data of the system."""
     known: dict[str, Any] = {}
     files = (
         f"roles/{role}/defaults/main.yml",
@@ -140,7 +140,7 @@ def trusted(value: Any) -> Any:
 
 
 def evaluate(template: Any, known: Mapping[str, Any]) -> Any:
-    """What Ansible makes of a value with templates in it."""
+    """Evaluate the templates in a value as Ansible does."""
     return Templar(loader=DataLoader(), variables=trusted(known)).template(trusted(template))
 
 

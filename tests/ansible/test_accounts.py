@@ -1,4 +1,4 @@
-"""People as accounts of a host: made, changed, kept apart from what they themselves put into their homes."""
+"""Local accounts of people: created and changed, without touching the files that people write into their homes."""
 
 from __future__ import annotations
 

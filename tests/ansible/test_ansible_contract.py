@@ -1,4 +1,4 @@
-"""What holds for the whole ansible folder, read as files: no host is needed."""
+"""Rules for the whole ansible folder, read as files: no host is needed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_no_failure_is_ignored_and_no_shell_is_used() -> None:
 
 
 def test_only_verify_looks_away_from_a_status() -> None:
-    # It collects facts; whether they are good is judged elsewhere.
+    # It collects facts; gpucluster/configuration/verify.py evaluates them.
     assert {file.name for file, task in ALL_TASKS if task.get("failed_when") is False} <= {"verify.yml"}
 
 

@@ -57,7 +57,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with mirror.serve() as server, booted() as node:
         node.sh("groupadd -g 9999 people; groupadd -g 9876 privilege")
         node.sh("useradd -u 10001 -g people -G privilege -m alice; useradd -u 10002 -g people -m bob", check=False)
-        # As people of a directory are: useradd has given them no ranges.
+        # Like people of the directory: useradd has given them no ranges.
         node.sh(": > /etc/subuid; : > /etc/subgid")
         node.sh(f"sh -s <<'END'\n{ROOTFS}\nEND")
         node.put("/root/image.py", OCI)
@@ -76,7 +76,7 @@ def test_a_person_without_rights_runs_containers_without_any_preparation(cluster
     assert f"XDG_DATA_HOME={DATA}/user-10002" in said
     assert "CONTAINERD_SNAPSHOTTER=native" in said
     assert cluster.node.sh(f"stat -c '%u %a' {DATA}/user-10002 {DATA}").split() == ["10002", "700", "0", "711"]
-    # Nothing of it lies in the home, which may be a share: not the networks, which are this host's, either.
+    # Nothing is in the home, which may be a share: the networks belong to this host and are not there either.
     left = cluster.node.sh("find /home/bob -name '*containerd*' -o -name cni -o -name nerdctl")
     assert left.strip() == ""
     assert cluster.node.exists(f"{DATA}/user-10002/config/cni/net.d/nerdctl-bridge.conflist")
@@ -88,7 +88,7 @@ def test_containers_outlive_the_session(cluster: Cluster) -> None:
     while "Linger=yes" not in cluster.node.sh("loginctl show-user bob -p Linger", check=False):
         assert time.monotonic() < until, cluster.node.sh("systemctl status gpucluster-linger", check=False)
         time.sleep(0.1)
-    # Whoever asks for somebody else is not heard.
+    # A request for another person is ignored.
     cluster.node.sh(f"touch {REQUESTS}/10001; mkdir {REQUESTS}/x", user="bob")
     while cluster.node.sh(f"ls {REQUESTS}").strip():
         assert time.monotonic() < until

@@ -47,7 +47,7 @@ def apply(node: Booted, *options: str, check: bool = True, **changes: Any) -> Pl
 
 @cache
 def pairs() -> dict[str, dict[str, str]]:
-    """What the controller has made."""
+    """The key pairs that the controller has created."""
     made = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in ("id_ed25519", "ssh_host_ed25519_key"):
@@ -68,7 +68,7 @@ def node() -> Iterator[Booted]:
 
 @pytest.fixture(scope="module")
 def docker(node: Booted) -> Booted:
-    # As on an image that runs something else with it.
+    # As on an image on which another program uses containerd.
     node.sh("systemctl start containerd")
     assert apply(node, "--check").changed > 0
     assert not node.exists("/etc/docker/daemon.json")
@@ -133,7 +133,7 @@ def test_an_image_that_is_nowhere_is_named_when_all_else_is_done(docker: Booted)
     played = apply(docker, containers_pull=["registry.example/missing:2"], check=False)
     assert "the image registry.example/missing:2 could not be pulled" in played.said
     assert "the users who have credentials" in played.said
-    # The socket has come back from where the test before left it.
+    # The socket is restored after the previous test.
     assert docker.sh("stat -c %g /run/docker.sock").strip() == "9876"
 
 
@@ -156,7 +156,7 @@ def test_the_keys_of_the_mesh_are_made_once_and_told_to_nobody(docker: Booted) -
     docker.sh(f"mv {MESH} {MESH}.kept")
     share = [{"import_role": {"name": "docker", "tasks_from": "share"}}]
     made = docker.play(share, VARIABLES, "-vvv")
-    # The service that makes nodes of instances sees a file system that can't be written to.
+    # The service gpucluster-join has a read-only file system.
     docker.sh("mount --bind /etc /etc && mount -o remount,bind,ro /etc")
     assert "Read-only" in docker.sh("chmod 700 /etc/gpucluster/mesh", check=False)
     again = docker.play(share, VARIABLES)

@@ -205,7 +205,7 @@ def test_nodes_that_are_not_there_are_powered_down(slurm: dict[str, Any]) -> Non
 @pytest.mark.slurm
 @pytest.mark.containers
 def test_no_job_spans_two_pools_with_rdma(slurm: dict[str, Any]) -> None:
-    # The fourth job would need one node of each: it has none.
+    # The fourth job would need one node of each pool: it gets none.
     assert len(slurm["jobs"]) == 3
     assert [len(nodes) for nodes in slurm["jobs"].values()] == [2, 2, 2]
     assert all(len({pool_of(node) for node in nodes}) == 1 for nodes in slurm["jobs"].values())
@@ -262,5 +262,5 @@ def test_a_shell_s_squeue_says_when_and_why(slurm: dict[str, Any]) -> None:
     assert head.split()[:2] == ["JOBID", "PARTITION"]
     assert "START_TIME" in head
     assert line.rstrip().endswith("gpucluster: no capacity, next try at 15:42")
-    # Who has chosen columns keeps them.
+    # Columns that a user has chosen stay.
     assert len(slurm["own_format"]) == len(slurm["format_option"]) == 1

@@ -1,4 +1,4 @@
-"""The role enroot without a host: its files for made-up nodes, what it decides by, and its prolog, run as root."""
+"""The role enroot without a host: its files for fictitious nodes, its conditions, and its prolog, run as root."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpucluster import shapes
 from tests.ansible.loading import ANSIBLE, load, read
 from tests.ansible.render import EMPTY_POOL, GPU_POOL, evaluate, host_facts, render, variables
 
-# Without it there is no lookup of templates.
+# The template lookup needs it.
 init_plugin_loader()
 gpucluster_host = load("library/gpucluster_host.py")
 ROLE = ANSIBLE / "roles" / "enroot"
@@ -45,13 +45,13 @@ def known(
 
 
 def task_of(module: str) -> dict[str, Any]:
-    """The task of the role that calls a module; of gpucluster_service, the one that configures."""
+    """The task of the role that calls a module; for gpucluster_service, the configuring one."""
     *_marks, found = (task for task in read(ROLE / "tasks" / "present.yml") if module in task)
     return dict(found)
 
 
 def files(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the task that writes files is given, by path."""
+    """The files of the task that writes them, by path."""
     task = task_of("gpucluster_service")
     listed = evaluate(task["gpucluster_service"]["files"], {**given, **task["vars"]})
     return {str(item["path"]): item for item in listed}
@@ -77,7 +77,7 @@ def units(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 def test_the_configuration_can_be_read_by_a_shell(compression: str, options: str, tmp_path: Path) -> None:
     file = tmp_path / "enroot.conf"
     file.write_text(render("enroot", "enroot.conf", known(containers_compression=compression)))
-    # Enroot refuses a file that bash can't parse, and takes each value as bash's echo gives it.
+    # Enroot refuses a file that bash can't parse, and expands each value with bash's echo.
     subprocess.run(["bash", "-n", file], check=True)
     lines = [line.split(" ", 1) for line in file.read_text().splitlines() if line and not line.startswith("#")]
     names = [name for name, _ in lines]
@@ -90,7 +90,7 @@ def test_the_configuration_can_be_read_by_a_shell(compression: str, options: str
     for kind in ("CACHE", "DATA", "TEMP"):
         place = f"/mnt/localdisk/containers/enroot/{kind.lower()}/user-{os.getuid()}"
         assert settings[f"ENROOT_{kind}_PATH"] == place
-    # It switches every registry to HTTP; and credentials are looked for where people have them, in their home.
+    # Never set: the first switches every registry to HTTP; credentials must be read from the homes of people.
     assert not {"ENROOT_ALLOW_HTTP", "ENROOT_CONFIG_PATH"} & set(settings)
 
 
@@ -121,7 +121,7 @@ def test_the_settings_of_a_shape_are_in_nccl_conf(shape: str) -> None:
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
         assert dict(line.split("=", 1) for line in lines) == wanted
         assert text.endswith("\n")
-    # AMD's library reads a file of another name.
+    # AMD's library reads another file.
     assert ("/etc/rccl.conf" in found) is ("MI3" in shape)
     assert ("/etc/rccl.conf" in str(found["/etc/enroot/mounts.d/50-gpucluster.fstab"]["content"])) is ("MI3" in shape)
 
@@ -282,7 +282,7 @@ def test_what_the_role_can_not_change_is_said(change: dict[str, Any], container:
     assert not evaluate(condition, given)
     assert words in evaluate(task["fail_msg"], given)
     assert evaluate(condition, known())
-    # A container whose kernel has all that is needed is as good as any host.
+    # A container whose kernel has everything works like any host.
     assert evaluate(condition, known(container=container))
 
 
@@ -299,7 +299,7 @@ def test_boot_options_of_the_kernel_are_seen(tmp_path: Path, monkeypatch: pytest
 
 
 class Prolog:
-    """The program with places below a directory of this test, and what it wrote into the journal."""
+    """The program with paths below a directory of this test, and its journal."""
 
     def __init__(self, folder: Path) -> None:
         self.base, self.runtime = folder / "disk" / "containers", folder / "run"
@@ -318,7 +318,7 @@ class Prolog:
         self._program.chmod(0o755)
 
     def run(self, uid: str = "4711", gid: str | None = "4712") -> str:
-        """Run it for a job; what it said in the journal. It never fails, and says nothing elsewhere."""
+        """Run it for a job; returns its journal. It never fails, and has no other output."""
         self._journal.unlink(missing_ok=True)
         names = {"SLURM_JOB_UID": uid} | ({"SLURM_JOB_GID": gid} if gid else {})
         done = subprocess.run([self._program], env=names, capture_output=True, text=True, timeout=10, check=False)
@@ -370,7 +370,7 @@ def test_the_prolog_costs_a_job_next_to_nothing(prolog: Prolog) -> None:
 
 @pytest.mark.parametrize("uid", ["", "root", "-1", "1;reboot", "$(id)", "../x"])
 def test_the_prolog_takes_only_numbers(prolog: Prolog, uid: str) -> None:
-    assert "which is no user" in prolog.run(uid)
+    assert "which is not a uid" in prolog.run(uid)
     assert not prolog.runtime.exists()
 
 
@@ -434,7 +434,7 @@ def test_a_parent_that_is_another_s_is_refused(prolog: Prolog, tmp_path: Path, w
 def test_a_disk_that_others_may_write_to_is_not_trusted(prolog: Prolog) -> None:
     prolog.base.mkdir()
     prolog.base.chmod(0o1777)
-    assert "can be written to by others than root" in prolog.run()
+    assert "other users than root can write to" in prolog.run()
     assert not prolog.storage.exists()
     assert prolog.runtime.is_dir()
     prolog.base.chmod(0o711)

@@ -24,7 +24,7 @@ STORAGE = "/var/lib/gpucluster/containers/enroot"
 MARKER = "/etc/gpucluster/runtimes/enroot"
 PROLOG = "/usr/local/lib/gpucluster/prolog-enroot"
 USER = 10001
-# One task that looks, and the role.
+# One task that gathers facts, and the role.
 TASKS: list[dict[str, Any]] = [
     {"import_role": {"name": "base", "tasks_from": "look"}},
     {"import_role": {"name": "enroot"}},
@@ -39,7 +39,7 @@ class Cluster:
         self.node, self.mirror, self.server = node, mirror, server
 
     def apply(self, version: str | None, *options: str, **changes: Any) -> Played:
-        """Run the role with a version of Enroot; None: it is not wanted."""
+        """Run the role with a version of Enroot; None removes it."""
         files = [
             {
                 "component": "enroot",
@@ -104,13 +104,13 @@ def test_it_is_installed_once(cluster: Cluster) -> None:
     for name in ("50-slurm-pmi.sh", "50-slurm-pytorch.sh"):
         assert node.read(f"{packages.HOOKS}/{name}") == node.read(f"{packages.EXTRA_HOOKS}/{name}")
         assert node.state(f"{packages.HOOKS}/{name}") == "0 755"
-    # Emulated GPUs: there is nothing that the hooks for devices could give.
+    # Emulated GPUs: the hooks for devices would find none.
     assert node.state(f"{packages.HOOKS}/98-nvidia.sh") == "0 644"
     assert node.read("/etc/enroot/environ.d/50-gpucluster.env") == ""
     # Where the host's own cgroups are version 2, the container has some of its own.
     own = node.exists("/sys/fs/cgroup/cgroup.controllers")
     assert node.state(f"{packages.HOOKS}/10-cgroups.sh") == ("0 755" if own else "0 644")
-    # This machine's kernel is not the container's to change.
+    # A container does not change the kernel of this machine.
     assert not node.exists("/etc/sysctl.d/60-gpucluster-enroot.conf")
 
 
@@ -186,7 +186,7 @@ def test_what_an_image_brought_stays_and_a_removal_that_was_broken_off_is_finish
     node = cluster.node
     node.run("sh", "-c", "echo '#!/bin/sh' > /usr/bin/enroot && mkdir /etc/enroot")
     assert cluster.apply(None).changed == 0
-    # The package had gone, and the settings had not.
+    # The package was removed already, the settings were not.
     node.run("sh", "-c", f"rm /usr/bin/enroot && touch {MARKER}")
     assert cluster.apply(None).changed == 1
     assert not node.exists("/etc/enroot")

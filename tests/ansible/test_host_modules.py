@@ -1,4 +1,4 @@
-"""The small modules: what a host is, what is mounted, whose files there are."""
+"""The small modules: facts of a host, mounts, owners of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The module gpucluster_images with made-up answers of a runtime."""
+"""The module gpucluster_images with a scripted runtime."""
 
 from __future__ import annotations
 

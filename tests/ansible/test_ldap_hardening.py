@@ -1,4 +1,4 @@
-"""What the directory lets in and what it tells whom, as its configuration says it; the real thing is in tests/e2e."""
+"""Access rules of the directory, from its configuration; tests/e2e tests the real server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_passwords_are_hashed_strongly(system: str) -> None:
     lines = slapd(system).splitlines()
     (scheme,) = [line.split()[1] for line in lines if line.startswith("password-hash")]
     assert scheme in ("{ARGON2}", "{CRYPT}")
-    # What the module does not know, slapd does not start with.
+    # slapd does not start with an unknown option of a module.
     loaded = [line.split()[1] for line in lines if line.startswith("moduleload")]
     assert ("argon2" in loaded) == (scheme == "{ARGON2}")
     assert [name.split()[0] for name in facts["modules"]["names"]] == loaded
@@ -75,7 +75,7 @@ def test_an_account_that_expired_is_refused_whatever_it_logs_in_with() -> None:
     found = sssd()
     assert found["access_provider"] == "ldap"
     assert (found["ldap_access_order"], found["ldap_account_expire_policy"]) == ("expire", "shadow")
-    # A cache must not let anybody in who was refused a moment ago.
+    # A cache must not admit a user who was just disabled.
     assert found["pam_initgroups_scheme"] == "always"
     assert int(found["pam_id_timeout"]) <= 1
     assert "UsePAM yes" in render("ldap", "sshd.conf", variables(role="ldap"))

@@ -1,4 +1,4 @@
-"""What a host's GPUs need: looked at in made-up trees of /sys and /proc, decided by a pure function."""
+"""Software of a host's GPUs: detected in fictitious trees of /sys and /proc, planned by a pure function."""
 
 from __future__ import annotations
 

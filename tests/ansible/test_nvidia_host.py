@@ -44,7 +44,7 @@ VARIABLES = INVENTORY | {
 
 
 class Gpus:
-    """A node whose /sys and /proc a test makes, and whose only repository holds doubles."""
+    """A node whose /sys and /proc a test creates, and whose only repository has doubles."""
 
     def __init__(self, node: Host, folder: Path) -> None:
         self.node, self.folder = node, folder
@@ -82,7 +82,7 @@ class Gpus:
         self._copy(tree(self.folder / name, devices, **more), ROOT)
 
     def apply(self, *options: str, check: bool = True, **changes: Any) -> Played:
-        # Over the role's own: no setting of a cluster.
+        # Overrides a variable of the role that is not a setting of a cluster.
         return self.node.play(TASKS, VARIABLES | changes, f"--extra-vars=nvidia_root={ROOT}", *options, check=check)
 
     def installed(self) -> set[str]:

@@ -26,7 +26,7 @@ ABSENT = [*TASKS, {"import_role": {"name": "nvidia", "tasks_from": "absent"}}]
 
 
 def toolkit(mirror: Mirror, version: str) -> dict[str, Any]:
-    """A release, as an archive of packages; what the inventory says of it."""
+    """A release as an archive of packages; returns its entry in the inventory."""
     program = f"#!/bin/sh\nmkdir -p /run/cdi\necho {version} > /run/cdi/nvidia.yaml\n"
     files = {"/usr/bin/nvidia-ctk": program, "/usr/bin/nvidia-container-runtime": "#!/bin/sh\n"}
     made = [mirror.deb(name, f"{version}-1", {f"/usr/share/doubles/{name}": version}) for name in PACKAGES]
@@ -75,7 +75,7 @@ def test_gpus_are_described_anew_after_an_upgrade_and_no_more_without_runtimes(g
     assert node.read("/run/cdi/nvidia.yaml") == "1.17.0\n"
     gpu.apply(TASKS, ["docker"], "1.18.0")
     assert node.read("/run/cdi/nvidia.yaml") == "1.18.0\n"
-    # The whole second run, with what takes the toolkit away again.
+    # The whole second run, including the tasks that remove the toolkit.
     again = gpu.apply(ABSENT, ["docker"], "1.18.0")
     assert again.changed == 0, again.said
 

@@ -1,4 +1,4 @@
-"""The container plugin: when it is built, when it is taken from elsewhere, and what Slurm is told of it."""
+"""The container plugin: when it is built, when it is copied, and Slurm's configuration for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import yaml
 from tests.ansible.loading import ANSIBLE, FakeModule, ModuleFailed, load, read
 from tests.ansible.render import ELASTIC, evaluate, host_facts, render, render_file, variables
 
-# On a host Ansible puts it there.
+# Ansible puts it there on a host.
 sys.modules["ansible.module_utils.gpucluster_archives"] = load("module_utils/gpucluster_archives.py")
 gpucluster_pyxis = load("library/gpucluster_pyxis.py")
 gpucluster_host = load("library/gpucluster_host.py")
@@ -27,7 +27,7 @@ SOURCE, HEADERS = "a" * 64, "#define SLURM_VERSION_NUMBER 0x180b05\n"
 
 
 class Host(FakeModule):
-    """A host with a Slurm, whose compiler writes down what it was asked."""
+    """A host with Slurm, whose compiler records its calls."""
 
     def __init__(self, folder: Path, *, slurm: str = "24.11.5", make: int = 0, check_mode: bool = False) -> None:
         super().__init__(check_mode=check_mode)
@@ -51,7 +51,7 @@ class Host(FakeModule):
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for a host's files; programs and headers are those of a made-up host."""
+    """A folder for the files of a host; programs and headers are fictitious."""
     monkeypatch.setattr(gpucluster_pyxis.shutil, "which", lambda name: f"/usr/sbin/{name}")
     monkeypatch.setattr(gpucluster_pyxis, "HEADERS", tmp_path / "slurm_version.h")
     (tmp_path / "slurm_version.h").write_text(HEADERS)
@@ -110,7 +110,7 @@ def test_it_is_built_anew_when_something_is_not_as_it_was(place: Path, change: s
         file.with_suffix(".json").unlink()
     found = present(host, archive=None)
     assert found["must_build"]
-    # A file that is broken is made again as it was: nobody has another one.
+    # A damaged file is built again with the same content, so no host differs.
     assert found["differs"] is (change != "file")
     build(host, place)
     assert host.built == 2
@@ -184,7 +184,7 @@ WANTED: dict[str, Any] = {
 def plugstack(
     version: str = "0.24.0", *, fuse: bool = True, before: str = "", unseen: Sequence[str] = (), **changes: Any
 ) -> list[str]:
-    """What it says; `before` is the line that it had, `unseen` are nodes that do not answer."""
+    """Its line; `before` is the previous line, `unseen` are nodes that do not respond."""
     files = [WANTED["software_files"][0] | {"version": version}]
     facts = host_facts() | {"fuse": fuse, "container_demand": before}
     known = variables(WANTED | {"software_files": files} | changes, role="slurm", facts=facts)

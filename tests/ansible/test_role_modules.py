@@ -1,4 +1,4 @@
-"""Modules of single roles with made-up answers: what a run that was broken off, or may not write, leaves and finds."""
+"""Modules of single roles with scripted commands: interrupted runs, and runs without write access."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible import module_utils
 from tests.ansible.loading import ANSIBLE, FakeModule, ModuleFailed, load
 
 with pytest.MonkeyPatch.context() as patch:
-    # Where Ansible puts ours beside its own.
+    # Ansible puts our module_utils beside its own.
     patch.setattr(module_utils, "__path__", [*module_utils.__path__, str(ANSIBLE / "module_utils")])
     packages = load("library/gpucluster_role_packages.py")
     nvidia = load("library/gpucluster_nvidia.py")

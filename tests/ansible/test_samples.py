@@ -57,7 +57,7 @@ def workers(names: list[str]) -> list[str]:
 
 
 def start(folder: Path, names: list[str], me: str, *, port: int = 23456) -> subprocess.CompletedProcess[str]:
-    """start.sh, with a double of Python that only tells what it was told."""
+    """start.sh, with a double of Python that only prints its arguments."""
     shutil.copy(MNIST / "start.sh", folder)
     double(folder, "python3", 'printf "%s\\n" "$TF_CONFIG"\n')
     return subprocess.run(

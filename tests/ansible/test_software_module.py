@@ -89,7 +89,7 @@ class Host:
 
 
 def library(folder: Path) -> Path:
-    """What a module imports, as Ansible would send it along."""
+    """The module_utils that a module imports, as Ansible would send them."""
     target = folder / "ansible"
     source = Path(ansible.__file__).parent
     shutil.copytree(source / "module_utils", target / "module_utils", ignore=shutil.ignore_patterns("__pycache__"))
@@ -146,7 +146,7 @@ def test_packages_come_go_up_go_down_and_go(host: Host) -> None:
     again = host.module(server="http://127.0.0.1:9", files=first, packages=names, timeout=0)
     assert (again["changed"], again["installed"]) == (False, [])
 
-    # One was taken away by hand: both are installed, since one changes files of the other.
+    # One was removed by hand: both are installed, because one changes files of the other.
     host.sh("dpkg --purge box+caps; rm -f /run/caps-configured")
     assert host.install(*first, packages=names)["installed"] == ["box+caps=1.0-1"]
     host.sh("test -e /run/caps-configured")

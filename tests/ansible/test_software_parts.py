@@ -25,7 +25,7 @@ archives = load("module_utils/gpucluster_archives.py")
 releases = load("module_utils/gpucluster_releases.py")
 package_files = load("module_utils/gpucluster_package_files.py")
 with pytest.MonkeyPatch.context() as patch:
-    # Where Ansible would put our part of it.
+    # Ansible puts our module_utils there.
     patch.setattr(module_utils, "__path__", [*module_utils.__path__, str(ANSIBLE / "module_utils")])
     software = load("library/gpucluster_software.py")
 
@@ -121,7 +121,7 @@ def connected(listener: Any, source: str = "127.0.0.1") -> socket.socket:
 
 
 def until_it_ends(client: socket.socket, drip: bytes = b"") -> bytes:
-    """What comes until the server hangs up; meanwhile `drip` is sent bit by bit."""
+    """The response until the server closes the connection; meanwhile `drip` is sent byte by byte."""
     client.settimeout(0.02)
     said, until = b"", time.monotonic() + 10
     while time.monotonic() < until:
@@ -224,7 +224,7 @@ TOOLKIT = {
 
 
 class Debs(package_files.Debian):  # type: ignore[misc, name-defined]
-    """A host that has `there`; a package's file holds what its name says."""
+    """A host that has `there`; the name of a package file describes its content."""
 
     there: dict[str, str]
 
@@ -300,7 +300,7 @@ def test_an_archive_of_packages_is_read_once(called: Called) -> None:
     assert not called.call(**options)["changed"]
     assert not called.call(files=called.files[:1], packages=["kit", "kit-base"])["changed"]
     assert len(called.read) == 1, "it was read again"
-    with pytest.raises(ModuleFailed, match="left something else than was asked for: kit-dev"):
+    with pytest.raises(ModuleFailed, match="resulted in other versions than requested: kit-dev"):
         called.call(files=called.files[:1], packages=["kit-dev"])
     assert len(called.read) == 2, "a package that was not looked for is not known"
     (called.folder / "kit.tar.gz.d/kit_2_amd64.deb").unlink()
@@ -360,7 +360,7 @@ def test_dnf_is_told_whether_it_goes_up_or_down(tmp_path: Path) -> None:
 
 
 def test_it_runs_on_the_oldest_python_of_a_host() -> None:
-    """By its grammar alone: nothing here needs more than 3.9."""
+    """Checks the grammar only: nothing here needs more than 3.9."""
     import ast
 
     assert sys.version_info >= (3, 9)

@@ -1,4 +1,4 @@
-"""The role `software` on a host that has booted: files arrive, are served to read, and go."""
+"""The role `software` on a booted host: files are copied, served read-only, and removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.mirror import Mirror
 pytestmark = pytest.mark.containers
 
 FOLDER = "/var/lib/gpucluster-software"
-#: Files go over in parts of this size here, so that a small one has several.
+#: Files are sent in parts of this size here, so that a small file has several.
 PART = 1000
 ASK = """
 import sys, urllib.request, urllib.error
@@ -77,7 +77,7 @@ def test_the_role(host: Booted, tmp_path: Path) -> None:
     assert host.play(ROLE, first).changed == 0
     assert host.sh(f"stat -c '%U %a' {FOLDER} {FOLDER}/tree.tar.gz").split() == ["root", "755", "root", "644"]
 
-    # To read, this folder alone, without a list, by a user who is not root.
+    # Read-only, only this folder, without a listing, by a user who is not root.
     host.sh(f"ln -s /etc/shadow {FOLDER}/shadow; mkdir {FOLDER}/below; echo x > {FOLDER}/below/x")
     outside = ["/", "/shadow", "/below/x", "/below", "/../../../etc/shadow", "/%2e%2e/x", "/.known.json", "/none"]
     assert ask(host, *outside) == ["404"] * len(outside)
@@ -85,7 +85,7 @@ def test_the_role(host: Booted, tmp_path: Path) -> None:
     assert host.sh("ss -Hltn sport = :8471").split()[3] == "127.0.0.1:8471"
     host.sh(f"rm -r {FOLDER}/shadow {FOLDER}/below")
 
-    # Of the next set only what is new is sent; what is damaged is sent again; what is not wanted goes.
+    # Of the next set only new files are sent; damaged ones are sent again; unlisted ones are removed.
     mirror.file("box+caps_2_all.deb", "y" * 100)
     host.sh(f"echo two > {FOLDER}/tree.tar.gz")
     second = software(mirror, "box+caps_2_all.deb", "tree.tar.gz")

@@ -1,4 +1,4 @@
-"""The files that the roles write, for made-up clusters."""
+"""The files that the roles write, for fictitious clusters."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ DOMAIN = "private.demo.oraclevcn.com"
     [
         (DOMAIN, "compute-e1", f"compute-e1.{DOMAIN}", False),
         (DOMAIN, f"compute-e1.{DOMAIN}", f"compute-e1.{DOMAIN}", False),
-        # It is in no DNS: another way may know the name.
+        # It is in no DNS: the name may resolve by other means.
         (DOMAIN, "compute-e2", "compute-e2", False),
         (DOMAIN, "compute-1", "compute-1", True),
         ("", "compute-e1", "compute-e1", False),
@@ -146,7 +146,7 @@ def test_ssh_finds_elastic_nodes_in_the_domain_of_their_subnet(
 ) -> None:
     known = variables(ELASTIC | {"private_subnet_domain_name": domain}, role="base")
     (tmp_path / "config").write_text(f"Host compute-e1\n    User me\n{render('base', 'ssh_elastic', known)}")
-    # The dot at the end is how ssh asks; DNS takes it away, a file of hosts does not.
+    # ssh asks with a dot at the end; DNS removes it, a hosts file does not.
     names = [f"{name}.{DOMAIN}." for name in ("compute-e1", "compute-1")]
     (tmp_path / "hosts").write_text(f"127.0.0.9 {' '.join(names)}\n")
     script = 'mount --bind "$1/hosts" /etc/hosts && exec ssh -F "$1/config" -G -- "$2"'
@@ -154,7 +154,7 @@ def test_ssh_finds_elastic_nodes_in_the_domain_of_their_subnet(
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     found = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
     assert found["hostname"] == reached
-    # What was said for the name as it was typed still holds for the longer one.
+    # Settings for the name as typed also hold for the longer one.
     assert (found["user"] == "me") is (host == "compute-e1")
     assert (found["stricthostkeychecking"] != "false") is checked
     assert (found["userknownhostsfile"] != "/dev/null") is checked

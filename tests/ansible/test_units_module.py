@@ -1,4 +1,4 @@
-"""module_utils/gpucluster_units.py against made-up answers of systemctl."""
+"""module_utils/gpucluster_units.py with a scripted systemctl."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shown(
 def run(
     *answers: str, follows: list[str] | None = None, state: str = "started", check_mode: bool = False
 ) -> tuple[Any, list[str]]:
-    """Bring munge into shape; each `systemctl show` gets the next of the answers, the last one again and again."""
+    """Run the module for munge; each `systemctl show` returns the next of the answers, the last one repeatedly."""
     left = list(answers)
 
     class Module(FakeModule):

@@ -1,4 +1,4 @@
-"""validate.yml against inventories that are not what it takes: each fault must be named."""
+"""validate.yml with invalid inventories: each fault must be named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gpucluster_venv with a wheel that is made here: what is unpacked, runs, is replaced, and when nothing is done."""
+"""gpucluster_venv with a wheel that is built here: unpacked, run, replaced, and left as it is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VERSION = "{}.{}".format(*sys.version_info)
 
 
 class Module(FakeModule):
-    """Runs the interpreter in earnest, and nothing else."""
+    """Really runs the interpreter, and nothing else."""
 
     def run_command(self, argv: list[str], **_options: Any) -> tuple[int, str, str]:
         self.calls.append(" ".join(argv))
@@ -61,7 +61,7 @@ def test_programs_run_from_the_link_and_the_next_set_takes_its_place(tmp_path: P
     assert not second.is_installed()
     second.install(wheels(tmp_path / "two", "two"))
     assert said(tmp_path, "hello") == "two"
-    # A program that still runs from it has its files for a while.
+    # A program that still runs from it keeps its files for a while.
     assert sorted(folder.name for folder in (tmp_path / "venvs").iterdir()) == ["first", "second"]
     environment(tmp_path, hash="third").install(wheels(tmp_path / "three", "three"))
     assert sorted(folder.name for folder in (tmp_path / "venvs").iterdir()) == ["second", "third"]

@@ -13,7 +13,7 @@ ROOT = "cluster"
 
 
 def with_tables(page: str, folder: Path) -> str:
-    """The page with the tables between its marks `<!-- tables: <name> -->` and `<!-- end -->` made anew.
+    """The page with the tables between its marks `<!-- tables: <name> -->` and `<!-- end -->` written again.
 
     Args:
         folder: `terraform/`, with the root and `modules/`.

@@ -59,7 +59,7 @@ class Site:
         self.paths.create()
         self.environment = {**environment, **cloud.environment, **runs.mark(self.paths)}
         self.events: list[Event] = []
-        self.desired = Workspace(folder, {}, cluster_variables(cloud, name))
+        self.workspace = Workspace(folder, {}, cluster_variables(cloud, name))
 
     def terraform(self, environment: Mapping[str, str] | None = None) -> Terraform:
         program = Path(shutil.which("terraform") or "")
@@ -71,7 +71,7 @@ class Site:
         terraform = self.terraform()
         if not (self.paths.terraform / "cluster" / ".terraform").exists():
             terraform.init()
-        terraform.set_variables(self.desired.variables)
+        terraform.set_variables(self.workspace.variables)
         return terraform, terraform.plan(destroy=destroy)
 
     def apply(self) -> int:
@@ -153,7 +153,7 @@ REFUSALS: tuple[tuple[Mapping[str, Any], tuple[str, ...]], ...] = (
 
 
 def test_a_launch_is_refused_for_one_reason_after_the_other(site: Site) -> None:
-    site.desired.pool("cpu", **CPU)
+    site.workspace.pool("cpu", **CPU)
     terraform, plan = site.plan()
     for fault, words in REFUSALS:
         site.cloud.faults({"operation": "LaunchInstance", **fault})
@@ -170,7 +170,7 @@ def test_a_launch_is_refused_for_one_reason_after_the_other(site: Site) -> None:
 
 
 def test_a_429_storm_passes_by_itself(site: Site) -> None:
-    site.desired.pool("storm", **CPU)
+    site.workspace.pool("storm", **CPU)
     site.cloud.faults({"operation": "*", "rate": 15})
     assert site.apply() > 0
     site.cloud.faults()
@@ -179,7 +179,7 @@ def test_a_429_storm_passes_by_itself(site: Site) -> None:
 
 
 def test_a_token_expires_in_the_middle(site: Site) -> None:
-    site.desired.pool("late", **ELASTIC)
+    site.workspace.pool("late", **ELASTIC)
     terraform, plan = site.plan()
     site.cloud.faults({"operation": "*", "after": 4, "status": 401})
     with told("does not accept the credentials", "401 NotAuthenticated", "oci session refresh") as caught:
@@ -189,7 +189,7 @@ def test_a_token_expires_in_the_middle(site: Site) -> None:
 
 
 def test_a_configuration_that_is_in_use_stays_until_its_user_goes(site: Site) -> None:
-    site.desired.pool("gpu", **ELASTIC)
+    site.workspace.pool("gpu", **ELASTIC)
     site.apply()
     cluster = site.terraform().outputs()["cluster"]
     configuration = cluster["pools"]["gpu"]["instance_configuration_id"]
@@ -201,7 +201,7 @@ def test_a_configuration_that_is_in_use_stays_until_its_user_goes(site: Site) ->
         "size": 0,
     }
     user = site.cloud.client.call("POST", "/20160918/instancePools", body=body).body["id"]
-    del site.desired.variables["pools"]["gpu"]
+    del site.workspace.variables["pools"]["gpu"]
     with told(
         'module.pool["gpu"].oci_core_instance_configuration', "still uses it", "DeleteInstanceConfiguration: 409"
     ):
@@ -211,8 +211,8 @@ def test_a_configuration_that_is_in_use_stays_until_its_user_goes(site: Site) ->
 
 
 def test_what_was_deleted_behind_our_back_is_made_again(site: Site) -> None:
-    site.desired.pool("gone", **CPU)
-    site.desired.pool("bare", **ELASTIC)
+    site.workspace.pool("gone", **CPU)
+    site.workspace.pool("bare", **ELASTIC)
     site.apply()
     (node,) = site.nodes("gone")
     configuration = site.terraform().outputs()["cluster"]["pools"]["bare"]["instance_configuration_id"]
@@ -230,9 +230,9 @@ def test_what_was_deleted_behind_our_back_is_made_again(site: Site) -> None:
 
 
 def test_what_is_deleted_between_plan_and_apply_is_named(site: Site) -> None:
-    site.desired.pool("short", **CPU)
+    site.workspace.pool("short", **CPU)
     site.apply()
-    site.desired.variables["freeform_tags"]["changed"] = "yes"
+    site.workspace.variables["freeform_tags"]["changed"] = "yes"
     terraform, plan = site.plan()
     site.cloud.faults({"operation": "UpdateInstance", "status": 404})
     with told("oci_core_instance", "outside of Terraform", "UpdateInstance: 404 NotAuthorizedOrNotFound"):
@@ -292,7 +292,7 @@ def _run(site: Site) -> subprocess.Popen[str]:
         "root": str(site.paths.root),
         "program": shutil.which("terraform"),
         "env": dict(site.environment),
-        "variables": site.desired.variables,
+        "variables": site.workspace.variables,
     }
     argv = [sys.executable, "-c", textwrap.dedent(RUN), json.dumps(asked)]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -355,7 +355,7 @@ def test_terraform_and_then_gpucluster_are_killed_half_way(
 
 def test_nothing_that_is_printed_holds_a_secret(site: Site) -> None:
     """Events and errors are all that the reporters print, but for outputs."""
-    site.desired.variables["freeform_tags"]["printed"] = "yes"
+    site.workspace.variables["freeform_tags"]["printed"] = "yes"
     terraform, plan = site.plan()
     site.cloud.faults({"operation": "Update*", "status": 400, "code": "InvalidParameter", "message": "No."})
     with told("refuses a setting") as caught:

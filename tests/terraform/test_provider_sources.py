@@ -232,8 +232,8 @@ def custom_image(cloud: LocalCloud) -> Iterator[Callable[[str], str]]:
         }
         instance = cloud.client.call("POST", "/20160918/instances", body=details).body["id"]
         cloud.wait("/20160918/instances", instance, "RUNNING")
-        wish = {"compartmentId": tenancy, "instanceId": instance}
-        made.append(cloud.client.call("POST", "/20160918/images", body=wish).body["id"])
+        request = {"compartmentId": tenancy, "instanceId": instance}
+        made.append(cloud.client.call("POST", "/20160918/images", body=request).body["id"])
         cloud.wait("/20160918/images", made[-1], "AVAILABLE")
         cloud.client.call("DELETE", f"/20160918/instances/{instance}")
         cloud.wait("/20160918/instances", instance, "TERMINATED")

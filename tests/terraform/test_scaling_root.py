@@ -1,4 +1,4 @@
-"""Permanent nodes come and go by changing cluster.yml: the real Terraform, root and SDK with the stand-in provider.
+"""Permanent nodes are added and removed by cluster.yml: the real Terraform, root and SDK, the stand-in provider.
 
 No host is there: that jobs are waited for is proved in tests/autoscaler/test_draining.py and in tests/e2e.
 """

@@ -1,4 +1,4 @@
-"""Elastic nodes, builders and images: what Terraform does not own, beside what it does, through the real SDK."""
+"""Elastic nodes, builders and images: resources that Terraform does not own, beside its own, through the real SDK."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _access(cloud: LocalCloud) -> Access:
 
 
 def _launch(access: Access, pool: dict[str, Any], name: str, tags: dict[str, str]) -> str:
-    """What the autoscaler does; a test's double of it."""
+    """A double of the autoscaler."""
     management = access.client("core", "ComputeManagementClient")
     details = model(
         "core",

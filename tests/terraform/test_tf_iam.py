@@ -1,4 +1,4 @@
-"""The controller's rights as Terraform makes them in the local cloud, from what Python hands over."""
+"""The controller's permissions as Terraform creates them in the local cloud, from Python's variables."""
 
 from __future__ import annotations
 

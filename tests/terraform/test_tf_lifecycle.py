@@ -90,7 +90,7 @@ def test_a_cluster_is_made_kept_scaled_and_removed(workspace: Workspace, cloud: 
         assert len(_names(cloud, "demo")) == 2 + 2 * size
         assert workspace.plan().changes == []
 
-    # Another operator's key reaches new nodes, and replaces none.
+    # The key of another operator affects new nodes, and replaces none.
     before = _names(cloud, "demo")
     workspace.variables["ssh_authorized_keys"] = ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5 successor"]
     assert workspace.apply().changes == [
@@ -128,7 +128,7 @@ def test_only_ssh_from_named_blocks_comes_in(workspace: Workspace, cloud: LocalC
         "demo-private": inside,
         "demo-public": [*inside, ("198.51.100.7/32", "6", ssh), ("203.0.113.0/24", "6", ssh)],
     }
-    # No subnet is left to the VCN's default list, which admits SSH from everywhere.
+    # No subnet uses the VCN's default list, which allows SSH from everywhere.
     ids = {item["id"] for item in lists.values()}
     subnets = cloud.standing("/20160918/subnets", "demo")
     assert len(subnets) == 2
@@ -176,7 +176,7 @@ def test_what_was_removed_behind_terraforms_back_is_made_again(workspace: Worksp
     fresh = workspace.output()["controller"]["id"]
     assert fresh != controller["id"]
 
-    # What exists can be imported; arguments that no API shows are all that an import can't know.
+    # Existing resources can be imported; an import lacks only arguments that no API returns.
     workspace.run("state", "rm", CONTROLLER)
     workspace.run("import", "-input=false", CONTROLLER, fresh)
     assert workspace.apply().changes == [(CONTROLLER, "update")]
@@ -230,7 +230,7 @@ def test_an_unknown_availability_domain_is_refused_with_those_that_exist(workspa
 
 
 def test_a_killed_apply_is_taken_up_by_the_next(workspace: Workspace, cloud: LocalCloud) -> None:
-    """What was being made when Terraform died is in no state; the next apply finds it by its retry token."""
+    """A resource that Terraform was creating when it died is in no state; the next apply finds it by retry token."""
     # The instance exists, but the provider can't see it and keeps asking.
     cloud.faults({"operation": "GetInstance", "status": 503, "code": "ServiceUnavailable", "message": "Later."})
     workspace.write()

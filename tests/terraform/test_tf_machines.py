@@ -1,4 +1,4 @@
-"""What is wished of machines reaches the API: firmware, boot volumes, reservations, user data, tags, images."""
+"""The settings of machines reach the API: firmware, boot volumes, reservations, user data, tags, images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LISTING = "Oracle Linux - GPU Cluster Networking Image"
 
 @pytest.fixture
 def reservation(cloud: LocalCloud) -> Iterator[str]:
-    """Hosts that are kept for somebody."""
+    """Reserved capacity."""
     body = {
         "compartmentId": cloud.credentials.tenancy,
         "availabilityDomain": AVAILABILITY_DOMAINS[0],
@@ -55,7 +55,7 @@ def _address(name: str) -> str:
 def test_every_wish_reaches_the_machines_and_every_resource_is_tagged(
     reservation: str, workspace: Workspace, cloud: LocalCloud
 ) -> None:
-    wishes: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "boot_volume_vpus_per_gb": 30,
         "platform": {"type": "AMD_ROME_BM_GPU", "numa_nodes_per_socket": "NPS4", "smt": False},
         "capacity_reservation_id": reservation,
@@ -63,8 +63,8 @@ def test_every_wish_reaches_the_machines_and_every_resource_is_tagged(
     }
     workspace.variables["defined_tags"] = TAGS
     workspace.variables["controller"] |= {"boot_volume_vpus_per_gb": 20, "user_data": "#cloud-config\ntimezone: UTC\n"}
-    workspace.pool("compute", **wishes)
-    workspace.pool("single", kind="instances", count=3, max_count=3, rdma=False, rdma_plugins=[], **wishes)
+    workspace.pool("compute", **settings)
+    workspace.pool("single", kind="instances", count=3, max_count=3, rdma=False, rdma_plugins=[], **settings)
     workspace.apply()
 
     details, node, controller = (
@@ -91,7 +91,7 @@ def test_every_wish_reaches_the_machines_and_every_resource_is_tagged(
     _check_tags(cloud)
     assert workspace.plan().changes == []
 
-    # A node that was removed by its name goes, and the others stay; user data is for nodes to come.
+    # A node that was removed by name is deleted, and the others stay; user data affects new nodes.
     workspace.pool("single", count=2, max_count=2, node_names=["single-1", "single-3"], user_data="#cloud-config\n#2\n")
     assert workspace.apply().changes == [(_address("single-2"), "delete")]
     assert [one["name"] for one in workspace.output()["pools"]["single"]["instances"]] == ["single-1", "single-3"]
@@ -99,7 +99,7 @@ def test_every_wish_reaches_the_machines_and_every_resource_is_tagged(
     assert workspace.plan().changes == [(_address("single-4"), "create")]
     workspace.pool("single", count=2, max_count=2, node_names=["single-1", "single-3"])
 
-    # What is taken away goes from the launch of nodes to come.
+    # A removed argument is also removed from the launch details of new nodes.
     workspace.pool("compute", platform=None, capacity_reservation_id=None, boot_volume_vpus_per_gb=10, user_data=None)
     assert [action for _, action in workspace.apply().changes] == ["update", "replace", "update"]
     details = _launch_details(cloud, "compute")
@@ -116,7 +116,7 @@ def _check_tags(cloud: LocalCloud) -> None:
         "/20160918/serviceGateways", "/20160918/routeTables", "/20160918/securityLists", INSTANCES, CONFIGURATIONS,
         "/20160918/clusterNetworks", "/20160918/instancePools", "/20171215/fileSystems", "/20171215/mountTargets",
     ):  # fmt: skip
-        # What a VCN brings along has no tags.
+        # The default resources of a VCN have no tags.
         items = [one for one in cloud.standing(collection) if not str(one["displayName"]).startswith("Default ")]
         assert items, collection
         for one in items:
@@ -149,7 +149,7 @@ def test_an_image_of_the_marketplace_is_subscribed_to_once_and_kept(workspace: W
     assert _launch_details(cloud, "a")["sourceDetails"]["imageId"] == subscription["listingResourceId"]
     assert workspace.plan().changes == []
 
-    # The same version, written in two ways, would be subscribed to twice and cancelled once too often.
+    # The same version, specified in two ways, would be subscribed to twice, and one would cancel the other.
     workspace.pool("b", image={"listing": LISTING, "listing_version": subscription["listingResourceVersion"]})
     assert "specify it in two ways" in workspace.plan(check=False).errors.replace("\n", " ")
     workspace.pool("b", image={"name": "Debian-13-local"})

@@ -1,4 +1,4 @@
-"""A network and homes that are there already, and a cluster without public addresses."""
+"""An existing network and existing homes, and a cluster without public addresses."""
 
 from __future__ import annotations
 

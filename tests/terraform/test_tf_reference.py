@@ -1,4 +1,4 @@
-"""The page about the HCL says what the HCL says."""
+"""The reference page of the HCL matches the HCL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_tables_are_those_of_the_hcl() -> None:
     made = with_tables(page, terraform_dir())
     if os.environ.get("UPDATE_GOLDEN"):
         PAGE.write_text(made)
-    assert made == PAGE.read_text(), "the HCL says something else: UPDATE_GOLDEN=1 makes the tables anew"
+    assert made == PAGE.read_text(), "the HCL says something else: UPDATE_GOLDEN=1 writes the tables again"
 
 
 def test_no_folder_is_left_out() -> None:

@@ -1,4 +1,4 @@
-"""The HCL itself: formatted, valid, documented, and made of nothing that the real provider lacks."""
+"""The HCL itself: formatted, valid, documented, and without anything that the real provider lacks."""
 
 from __future__ import annotations
 

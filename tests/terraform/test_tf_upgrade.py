@@ -1,4 +1,4 @@
-"""What an earlier release built is taken over as it stands."""
+"""Resources of an earlier release are taken over without changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud, Workspace
 
 EARLIER = Path(__file__).parent / "release_0_1"
-# What nodes, homes and the network are; the rest hangs on these.
+# The resources of nodes, homes and the network; all others depend on them.
 LASTING = (
     "/20160918/vcns",
     "/20160918/subnets",
@@ -49,7 +49,7 @@ def test_nothing_of_an_earlier_release_is_replaced(new_workspace: Callable[..., 
     assert {pool: made["image_id"] for pool, made in workspace.output()["pools"].items()} == images
     assert workspace.plan().changes == []
 
-    # User data comes with the first apply of the present gpucluster: for nodes to come, and nobody else.
+    # The first apply of the current gpucluster adds user data: for new nodes only.
     for pool in ("compute", "burst"):
         workspace.pool(pool, user_data="#cloud-config\n")
     changes = workspace.plan().changes

@@ -1,4 +1,4 @@
-"""Each wrong value of a variable is refused, in words that name the variable and the rule.
+"""Each invalid value of a variable is refused, with a message that names the variable and the rule.
 
 Only variables.tf is given to Terraform: no provider is started, so a case takes a tenth of a second.
 """
@@ -78,7 +78,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("ssh_authorized_keys", ["AAAA"], "must be OpenSSH public keys"),
     ("ssh_authorized_keys", ["ssh-ed25519 AAAA a\nssh-ed25519 AAAA b"], "must be OpenSSH public keys"),
     ("home_region", "home", "home_region must be the identifier"),
-    ("defined_tags", {"CostCenter": "42"}, "every key must be a namespace and a key"),
+    ("defined_tags", {"CostCenter": "42"}, "every key must be a namespace, a dot and a key"),
     ("network.access", "vpn", "access must be public or bastion"),
     ("network.access", "bastion", "access bastion has no public subnet"),
     ("network.public_subnet_cidr", None, "access public needs public_subnet_cidr"),
@@ -150,7 +150,7 @@ WRONG: list[tuple[str, Any, str]] = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root of nothing but the variables."""
+    """A root with only the variables."""
     folder = tmp_path_factory.mktemp("variables")
     shutil.copy(terraform_dir() / "cluster" / "variables.tf", folder)
     return folder
@@ -170,7 +170,7 @@ def _plan(terraform: str, environment: Mapping[str, str], folder: Path, values: 
     return done.returncode, words
 
 
-# Other good values of the variables; those above are as an older gpucluster gives them.
+# Other valid values of the variables; those above are as an older gpucluster sets them.
 RIGHT: list[Mapping[str, Any]] = [
     {},
     {"network": PRIVATE, "home": {**HOME, "server": "10.0.1.9"}, "defined_tags": {"Operations.CostCenter": "42"}},
@@ -209,5 +209,5 @@ def test_a_wrong_value_is_refused(
     code, words = _plan(terraform, terraform_environment, folder, values)
     assert code == 1
     assert message in words
-    # A wrong value breaks one rule, and the reader is told of that one.
+    # An invalid value breaks one rule, and the message names that rule.
     assert words.count("Error: ") == 1, words

@@ -1,7 +1,7 @@
 #!/bin/bash
-# On each node, in the container: tells TensorFlow who the workers are, and trains.
+# Runs in the container on each node: sets the list of workers for TensorFlow, and trains.
 #
-#   start.sh NAME=ADDRESS...     one for each worker; the first is number 0
+#   start.sh NAME=ADDRESS...     one per worker; the first is number 0
 set -euo pipefail
 
 port=${WORKER_PORT:-12345}
@@ -11,7 +11,7 @@ me=${SLURMD_NODENAME:?}
 tf_config() {
     local worker list='' rank='' count=0
     for worker in "$@"; do
-        # The whole name counts: node-1 is not node-10.
+        # Compares the whole name: node-1 is not node-10.
         [ "${worker%%=*}" != "$me" ] || rank=$count
         list+="${list:+, }\"${worker#*=}:$port\""
         count=$((count + 1))

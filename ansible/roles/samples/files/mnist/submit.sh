@@ -1,5 +1,5 @@
 #!/bin/bash
-# MNIST with TensorFlow's MultiWorkerMirroredStrategy, one worker for each node, any number of nodes. See README.md.
+# MNIST with TensorFlow's MultiWorkerMirroredStrategy, one worker per node, any number of nodes. See README.md.
 #
 #   sbatch -N 2 submit.sh IMAGE
 #
@@ -24,7 +24,7 @@ fail() {
 [ -n "$image" ] || fail "name an image: sbatch -N 2 submit.sh IMAGE"
 [ -r "$here/train.py" ] || fail "train.py is not in $here; copy the whole folder, and submit from there"
 
-# In the order in which Slurm counts them. They are dialled by address, for not every network knows every node's name.
+# In Slurm's order. Workers connect by address, because not every network resolves the names of all nodes.
 mapfile -t names < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 declare -A address
 while read -r name its_address; do
@@ -34,12 +34,12 @@ workers=()
 for name in "${names[@]}"; do
     workers+=("$name=${address[$name]:-$name}")
 done
-# Jobs that share a node must not share a port.
+# Jobs on the same node need different ports.
 export WORKER_PORT=${WORKER_PORT:-$((20000 + SLURM_JOB_ID % 10000))}
 
 mounts=$here:$here
 [ -z "${MNIST_DATA:-}" ] || mounts+=,$MNIST_DATA:$MNIST_DATA:ro
-# One .out and one .err for each node.
+# One .out and one .err file per node.
 srun --mpi=none --output="$here/%N.out" --error="$here/%N.err" --container-image="$image" --container-mounts="$mounts" \
     --container-workdir="$here" "$here/start.sh" "${workers[@]}"
 echo "done; the results are in $(printf '%s.out ' "${names[@]}")"

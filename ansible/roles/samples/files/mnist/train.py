@@ -30,7 +30,7 @@ def pictures(tf, file: str, worker: int):  # type: ignore[no-untyped-def]
         with numpy.load(file) as data:
             images, labels = data["x_train"], data["y_train"]
     else:
-        # The home is the same for all: they must not write into one file.
+        # All workers share the home: they must not write to the same file.
         (images, labels), _ = tf.keras.datasets.mnist.load_data(path=f"mnist-{worker}.npz")
     return (images / 255.0).astype("float32"), labels.astype("int64")
 
@@ -44,7 +44,7 @@ def main() -> int:
     options = parser.parse_args()
     worker, workers = task()
 
-    # TensorFlow 2.16 and later bring Keras 3, whose fit() fails with this strategy; Keras 2 is a package of its own.
+    # TensorFlow 2.16 and later include Keras 3, whose fit() fails with this strategy; Keras 2 is a separate package.
     if importlib.util.find_spec("tf_keras"):
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     import tensorflow as tf
@@ -52,14 +52,14 @@ def main() -> int:
     if getattr(tf.keras, "__version__", "2").startswith("3"):
         sys.stderr.write("this image has Keras 3 alone, which can't train on several workers: add tf-keras\n")
         return 1
-    # Before anything else of TensorFlow: it dials the others.
+    # Before any other call of TensorFlow: it connects to the other workers.
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     batch = BATCH_PER_GPU * strategy.num_replicas_in_sync
 
     images, labels = pictures(tf, options.data, worker)
     sharding = tf.data.Options()
     sharding.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    # One seed, so that all cut their shares from the same order.
+    # The same seed, so that all workers split the same order of data.
     dataset = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(images), seed=1).repeat().batch(batch)
 
     with strategy.scope():
