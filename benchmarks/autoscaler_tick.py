@@ -10,11 +10,11 @@ import statistics
 import time
 import tracemalloc
 
-from gpucluster.autoscaler import plan
+from gpucluster.autoscaler.decide import plan
+from gpucluster.autoscaler.decide.world import Instance, Job, Memory, Node, Observation, Slot
 from gpucluster.autoscaler.policy import Policy
-from gpucluster.autoscaler.simulate import simple_policy, simulate
+from gpucluster.autoscaler.simulation.simulator import simple_policy, simulate
 from gpucluster.autoscaler.simulation.traces import Trace, TraceJob
-from gpucluster.autoscaler.world import Instance, Job, Memory, Node, Observation, Slot
 
 NODES = JOBS = 10_000
 NOW = 1_000_000.0

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster import rights
-from gpucluster.rights import Right
+from gpucluster.oci import permissions
+from gpucluster.oci.permissions import Right
 from gpucluster.spec import ClusterSpec, Pool
 
 # What stands for things that are not known yet, or not ours to know.
@@ -91,7 +91,7 @@ def policies(
         controller_id: OCID of the controller's instance; None as long as it was not made.
         network_compartment_id: of the subnet of the nodes where that is an existing one; None: the cluster's own.
     """
-    name = rights.dynamic_group(spec.name)
+    name = permissions.dynamic_group(spec.name)
     domain = spec.iam.identity_domain or DEFAULT_DOMAIN
     subject = f"'{domain}'/'{name}'" if spec.iam.identity_domain else name
     here, network = _place(compartment_id), _place(network_compartment_id or compartment_id)
@@ -154,28 +154,28 @@ def _parted(found: Iterable[_Found], here: str) -> tuple[tuple[Statement, ...], 
 def _controller(spec: ClusterSpec, pools: tuple[Pool, ...], who: str, here: str, network: str) -> Iterator[_Found]:
     for feature, wanted in _for_nodes(pools):
         for right in wanted:
-            places = {rights.SUBNETS: [network], rights.VNICS: [here, network]}.get(right, [here])
+            places = {permissions.SUBNETS: [network], permissions.VNICS: [here, network]}.get(right, [here])
             for place in dict.fromkeys(places):
                 yield _allow(feature, who, right, place)
     if any(pool.image.listing for pool in pools):
-        yield _allow("images of a Marketplace listing", who, rights.LISTINGS, "in tenancy")
+        yield _allow("images of a Marketplace listing", who, permissions.LISTINGS, "in tenancy")
     if spec.cloud.defined_tags:
-        yield _allow("defined tags of new nodes", who, rights.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
+        yield _allow("defined tags of new nodes", who, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
 
 
 def _for_nodes(pools: tuple[Pool, ...]) -> Iterator[tuple[str, tuple[Right, ...]]]:
     yield (
         "elastic nodes: launch, look, end",
-        (rights.INSTANCES, rights.READ_CONFIGURATIONS, rights.LAUNCH_CONFIGURATIONS, rights.IMAGES),
+        (permissions.INSTANCES, permissions.READ_CONFIGURATIONS, permissions.LAUNCH_CONFIGURATIONS, permissions.IMAGES),
     )
-    yield "their network interfaces", (rights.VNICS, rights.VNIC_ATTACHMENTS, rights.SUBNETS)
-    yield "ending a node that has volumes", (rights.VOLUMES, rights.VOLUME_ATTACHMENTS)
-    yield "why a launch failed", (rights.WORK_REQUESTS,)
-    yield "the console of a node that does not join", (rights.CONSOLE,)
+    yield "their network interfaces", (permissions.VNICS, permissions.VNIC_ATTACHMENTS, permissions.SUBNETS)
+    yield "ending a node that has volumes", (permissions.VOLUMES, permissions.VOLUME_ATTACHMENTS)
+    yield "why a launch failed", (permissions.WORK_REQUESTS,)
+    yield "the console of a node that does not join", (permissions.CONSOLE,)
     if any(pool.kind == "compute_cluster" for pool in pools):
-        yield "elastic RDMA nodes", (rights.COMPUTE_CLUSTERS,)
+        yield "elastic RDMA nodes", (permissions.COMPUTE_CLUSTERS,)
     if any(pool.capacity_reservation_id for pool in pools):
-        yield "capacity reservations", (rights.CAPACITY_RESERVATIONS,)
+        yield "capacity reservations", (permissions.CAPACITY_RESERVATIONS,)
 
 
 def _of_tags(spec: ClusterSpec) -> str:
@@ -204,7 +204,7 @@ def _operator(spec: ClusterSpec, who: str, here: str, network: str) -> Iterator[
         for right in wanted:
             yield _allow(feature, who, right, place)
     if spec.cloud.defined_tags:
-        yield _allow("defined tags", who, rights.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
+        yield _allow("defined tags", who, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
     if spec.state.backend == "oci" and isinstance(bucket := spec.state.config.get("bucket"), str):
         mine = f"target.bucket.name = '{bucket}'"
         for right in (Right("read", "buckets"), Right("manage", "objects")):
@@ -212,7 +212,7 @@ def _operator(spec: ClusterSpec, who: str, here: str, network: str) -> Iterator[
     if any(pool.capacity_reservation_id and pool.kind == "cluster_network" for pool in spec.pools.values()):
         # docs: "Managing Cluster Networks with Instance Pools": the service launches, not who asked for the pool.
         feature = "capacity reservations of a cluster network"
-        yield _allow(feature, "service compute_management", rights.CAPACITY_RESERVATIONS, "in tenancy")
+        yield _allow(feature, "service compute_management", permissions.CAPACITY_RESERVATIONS, "in tenancy")
 
 
 _Wanted = tuple[str, tuple[Right, ...], str]
@@ -232,8 +232,8 @@ def _computes(spec: ClusterSpec, here: str) -> Iterator[_Wanted]:
     kinds = {pool.kind for pool in pools}
     machines = (spec.controller, *pools)
     yield "controller and nodes", (
-        Right("manage", "instances"), rights.VOLUMES, rights.VOLUME_ATTACHMENTS,
-        rights.WORK_REQUESTS,
+        Right("manage", "instances"), permissions.VOLUMES, permissions.VOLUME_ATTACHMENTS,
+        permissions.WORK_REQUESTS,
     ), here  # fmt: skip
     changes = spec.elastic_pools or any(machine.image.make_compatible for machine in machines)
     yield "images (baked ones are made and removed)" if changes else "images", (
@@ -248,7 +248,7 @@ def _computes(spec: ClusterSpec, here: str) -> Iterator[_Wanted]:
     if "compute_cluster" in kinds:
         yield "compute clusters", (Right("manage", "compute-clusters"),), here
     if any(pool.capacity_reservation_id for pool in pools):
-        yield "capacity reservations", (rights.CAPACITY_RESERVATIONS,), here
+        yield "capacity reservations", (permissions.CAPACITY_RESERVATIONS,), here
 
 
 def _networks(spec: ClusterSpec, here: str, network: str) -> Iterator[_Wanted]:
@@ -256,10 +256,14 @@ def _networks(spec: ClusterSpec, here: str, network: str) -> Iterator[_Wanted]:
         yield "network", tuple(Right("manage", kind) for kind in _MADE_NETWORK), here
     else:
         yield "existing network", (
-            *(Right("read", kind) for kind in _MADE_NETWORK if kind != "subnets"), rights.SUBNETS,
+            *(Right("read", kind) for kind in _MADE_NETWORK if kind != "subnets"), permissions.SUBNETS,
         ), network  # fmt: skip
     for place in dict.fromkeys((here, network)):
-        yield "network interfaces", (rights.VNICS, rights.VNIC_ATTACHMENTS, Right("use", "private-ips")), place
+        yield (
+            "network interfaces",
+            (permissions.VNICS, permissions.VNIC_ATTACHMENTS, Right("use", "private-ips")),
+            place,
+        )
     if spec.network.access == "bastion":
         yield "bastion", (Right("manage", "bastion"), Right("manage", "bastion-session")), here
 

@@ -21,9 +21,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpucluster.autoscaler import status
+from gpucluster.autoscaler.daemon import status
+from gpucluster.autoscaler.decide.world import Action, Memory, Observation, Plan
 from gpucluster.autoscaler.policy import CONFIG_FILE, POKE_SOCKET, SPOOL_DIRECTORY, STATE_DIRECTORY, Policy
-from gpucluster.autoscaler.world import Action, Memory, Observation, Plan
 from gpucluster.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -34,7 +34,7 @@ from gpucluster.errors import (
 )
 
 if TYPE_CHECKING:
-    from gpucluster.autoscaler.ledger import Event
+    from gpucluster.autoscaler.daemon.ledger import Event
 
 PUBLIC_KEY = "ssh/id_ed25519.pub"
 # systemd would wait 90 s; nothing that we do may not be broken off.
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("reason", nargs="*", default=[], metavar="REASON")
     add("resume", "Go on after a pause.", _resume)
 
-    from gpucluster.autoscaler import simulate
+    from gpucluster.autoscaler.simulation import command as simulate
 
     command = commands.add_parser("simulate", help="Run jobs of the past against a policy.")
     simulate.add_arguments(command)
@@ -100,15 +100,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from gpucluster.autoscaler import logs
-    from gpucluster.autoscaler.clock import SteadyClock
-    from gpucluster.autoscaler.ledger import Ledger
-    from gpucluster.autoscaler.loop import Autoscaler, Doorbell
-    from gpucluster.autoscaler.metrics import Metrics
-    from gpucluster.autoscaler.oci import Cloud
-    from gpucluster.autoscaler.presence import UP_DIRECTORY
-    from gpucluster.autoscaler.slurm import Slurm
-    from gpucluster.autoscaler.spool import Spool
+    from gpucluster.autoscaler.daemon import logs
+    from gpucluster.autoscaler.daemon.clock import SteadyClock
+    from gpucluster.autoscaler.daemon.ledger import Ledger
+    from gpucluster.autoscaler.daemon.loop import Autoscaler, Doorbell
+    from gpucluster.autoscaler.daemon.metrics import Metrics
+    from gpucluster.autoscaler.daemon.oci import Cloud
+    from gpucluster.autoscaler.daemon.prolog_markers import UP_DIRECTORY
+    from gpucluster.autoscaler.daemon.slurm import Slurm
+    from gpucluster.autoscaler.daemon.spool import Spool
 
     policy = Policy.load(arguments.config)
     logs.to_stream()
@@ -138,7 +138,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _join(arguments: argparse.Namespace) -> int:
-    from gpucluster.autoscaler import join, logs
+    from gpucluster.autoscaler.daemon import join, logs
 
     Policy.load(arguments.config)
     logs.to_stream()
@@ -189,8 +189,8 @@ def _public_key(policy: Policy, state: Path) -> str:
 
 
 def _export(metrics: Any, address: str) -> None:
-    from gpucluster.autoscaler.logs import Log
-    from gpucluster.autoscaler.metrics import Exporter
+    from gpucluster.autoscaler.daemon.logs import Log
+    from gpucluster.autoscaler.daemon.metrics import Exporter
 
     host, _, port = address.rpartition(":")
     if not port.isdecimal():
@@ -243,7 +243,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _remembered(state: Path, subject: str = "") -> tuple[Memory, tuple[Event, ...]]:
     """What the ledger holds, and its events of a subject; nothing before the daemon's first start."""
-    from gpucluster.autoscaler import ledger
+    from gpucluster.autoscaler.daemon import ledger
 
     if not (state / ledger.FILE).exists():
         return Memory(id=""), ()
@@ -253,10 +253,10 @@ def _remembered(state: Path, subject: str = "") -> tuple[Memory, tuple[Event, ..
 
 def _look(arguments: argparse.Namespace, policy: Policy) -> tuple[Observation, Memory]:
     """One look with the daemon's own hands, which changes nothing."""
-    from gpucluster.autoscaler import join
-    from gpucluster.autoscaler.oci import Cloud
-    from gpucluster.autoscaler.slurm import Slurm
-    from gpucluster.autoscaler.spool import Spool
+    from gpucluster.autoscaler.daemon import join
+    from gpucluster.autoscaler.daemon.oci import Cloud
+    from gpucluster.autoscaler.daemon.slurm import Slurm
+    from gpucluster.autoscaler.daemon.spool import Spool
 
     memory, _ = _remembered(arguments.state)
     slurm = Slurm(pool_of=policy.pool_of)
@@ -268,7 +268,7 @@ def _look(arguments: argparse.Namespace, policy: Policy) -> tuple[Observation, M
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from gpucluster.autoscaler.plan import decide
+    from gpucluster.autoscaler.decide.plan import decide
 
     _as_the_daemon(arguments.state)
     policy = Policy.load(arguments.config)
@@ -312,7 +312,7 @@ def _object(action: Action) -> str:
 
 
 def _explain(arguments: argparse.Namespace) -> int:
-    from gpucluster.autoscaler.explain import explain_job, explain_node
+    from gpucluster.autoscaler.decide.explain import explain_job, explain_node
 
     _as_the_daemon(arguments.state)
     policy = Policy.load(arguments.config)
@@ -345,8 +345,8 @@ def _resume(arguments: argparse.Namespace) -> int:
 
 
 def _set_pause(arguments: argparse.Namespace, reason: str, text: str) -> int:
-    from gpucluster.autoscaler.hooks import send
-    from gpucluster.autoscaler.ledger import Ledger
+    from gpucluster.autoscaler.daemon.hooks import send
+    from gpucluster.autoscaler.daemon.ledger import Ledger
 
     _as_the_daemon(arguments.state)
     with Ledger(arguments.state, exclusive=False) as ledger:

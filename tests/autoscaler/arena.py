@@ -7,8 +7,8 @@ configuration is in here.
 
 Slurm looks every 30 s, counted from the start of slurmctld, whether a batch job's nodes are all there: the job is
 CONFIGURING until then, or until the prolog ends: that waits where the daemon says in `run/up` which nodes are in
-service (gpucluster.autoscaler.presence), and not at all where no daemon does. An interactive job (`srun`) waits for
-neither.
+service (gpucluster.autoscaler.daemon.prolog_markers), and not at all where no daemon does. An interactive job (`srun`)
+waits for neither.
 
 The container has a network of its own (loopback only) and the local cloud's base image. Commands go straight into its
 namespaces (nsenter, 10 ms); it ends with the process that made it, and everything in it ends with the container.
@@ -33,6 +33,7 @@ import pytest
 
 from gpucluster import process
 from gpucluster.autoscaler import policy
+from gpucluster.autoscaler.daemon import hooks
 from tests.containers import base_image
 
 HOOKS = Path("/opt/gpucluster/bin")
@@ -332,7 +333,7 @@ class Arena:
         self.write(f"{_CONFIG}/slurm.conf", self._slurm_conf())
 
     def _install_hooks(self) -> None:
-        own = Path(policy.__file__).with_name("hooks.py")
+        own = Path(hooks.__file__)
         for kind in _HOOK_KINDS:
             target = self.folder / "bin" / kind
             source = own if self._hooks is None else self._hooks / kind

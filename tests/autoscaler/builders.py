@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from gpucluster.autoscaler.plan import decide
-from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy, Times
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.decide.plan import decide
+from gpucluster.autoscaler.decide.world import (
     Action,
     Fault,
     Gang,
@@ -23,6 +22,7 @@ from gpucluster.autoscaler.world import (
     Plan,
     Slot,
 )
+from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy, Times
 
 NOON = 1_790_000_000.0
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gpucluster.autoscaler.oci import Cloud
+from gpucluster.autoscaler.daemon.oci import Cloud
 from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy
 from tests.localcloud.api_harness import GPU_SHAPE, Api
 

@@ -20,13 +20,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpucluster.autoscaler import draft, logs
-from gpucluster.autoscaler.ledger import Ledger
-from gpucluster.autoscaler.loop import Autoscaler
-from gpucluster.autoscaler.oci import Cloud
+from gpucluster.autoscaler.daemon import logs
+from gpucluster.autoscaler.daemon.ledger import Ledger
+from gpucluster.autoscaler.daemon.loop import Autoscaler
+from gpucluster.autoscaler.daemon.oci import Cloud
+from gpucluster.autoscaler.daemon.spool import Spool
+from gpucluster.autoscaler.decide import plan_builder
+from gpucluster.autoscaler.decide.world import Launch, Memory, Plan, Terminate
 from gpucluster.autoscaler.policy import Policy
-from gpucluster.autoscaler.spool import Spool
-from gpucluster.autoscaler.world import Launch, Memory, Plan, Terminate
 from tests.autoscaler.slurm_double import SlurmDouble
 
 # How long after a request has left we die; the server needs longer than that for it (see the test).
@@ -82,7 +83,9 @@ def main(config: Path, state: Path, spool: Path, slurm: Path, point: str, second
     logs.to_stream(sys.stderr)
     policy = Policy.load(config)
     CrashingLedger.point = CrashingCloud.point = point
-    draft.ASK_AGAIN = 2.0  # a termination that was written down and never sent is asked for again after half a minute
+    plan_builder.ASK_AGAIN = (
+        2.0  # a termination that was written down and never sent is asked for again after half a minute
+    )
     with CrashingLedger(state) as ledger:
         cloud = CrashingCloud(policy)
         autoscaler = Autoscaler(

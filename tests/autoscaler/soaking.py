@@ -9,11 +9,11 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+from gpucluster.autoscaler.decide.world import Terminate
 from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy
 from gpucluster.autoscaler.simulation.cloud_model import CloudSettings, FaultRates, ModelInstance
 from gpucluster.autoscaler.simulation.engine import World
 from gpucluster.autoscaler.simulation.slurm_model import ModelJob, SlurmSettings
-from gpucluster.autoscaler.world import Terminate
 
 TWIN = "-twin"
 

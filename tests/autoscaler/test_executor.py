@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gpucluster.autoscaler.executor import Lane, Launcher, Sent
-from gpucluster.autoscaler.oci import Refusal
-from gpucluster.autoscaler.rate import Rate
-from gpucluster.autoscaler.world import Fault, Launch
+from gpucluster.autoscaler.daemon.executor import Lane, Launcher, Sent
+from gpucluster.autoscaler.daemon.oci import Refusal
+from gpucluster.autoscaler.decide.rate import Rate
+from gpucluster.autoscaler.decide.world import Fault, Launch
 
 
 def launch(number: int) -> Launch:

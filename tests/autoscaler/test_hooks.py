@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.autoscaler import hooks, policy
-from gpucluster.autoscaler.spool import KINDS, Spool
+from gpucluster.autoscaler import policy
+from gpucluster.autoscaler.daemon import hooks
+from gpucluster.autoscaler.daemon.spool import KINDS, Spool
 
 RESUME = {"all_nodes_resume": "gpu-e[1-2]", "jobs": [{"job_id": 7, "nodes_resume": "gpu-e[1-2]"}]}
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from gpucluster.autoscaler import join
-from gpucluster.autoscaler.join import Request, Requests, Result, Service, check, judge, new_hosts, parse
+from gpucluster.autoscaler.daemon import join
+from gpucluster.autoscaler.daemon.join import Request, Requests, Result, Service, check, judge, new_hosts, parse
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import InputError
 

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucluster.autoscaler import ledger as module
-from gpucluster.autoscaler.ledger import FILE, Event, Ledger, LedgerError
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.daemon import ledger as module
+from gpucluster.autoscaler.daemon.ledger import FILE, Event, Ledger, LedgerError
+from gpucluster.autoscaler.decide.world import (
     CoolDown,
     Delay,
     Gang,
@@ -164,7 +164,7 @@ def test_a_file_that_goes_under_a_running_daemon_is_written_anew(tmp_path: Path)
 def test_a_second_daemon_is_refused_until_the_first_is_dead(tmp_path: Path) -> None:
     script = """
 import sys, time
-from gpucluster.autoscaler.ledger import *
+from gpucluster.autoscaler.daemon.ledger import *
 held = Ledger(Path(sys.argv[1]))
 print("up", flush=True)
 time.sleep(60)
@@ -185,7 +185,7 @@ def test_a_process_that_is_killed_has_written_what_it_committed(tmp_path: Path) 
     script = """
 import sys
 from dataclasses import replace
-from gpucluster.autoscaler.ledger import *
+from gpucluster.autoscaler.daemon.ledger import *
 with Ledger(Path(sys.argv[1])) as ledger:
     memory = ledger.load()
     for n in range(100000):

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from gpucluster.autoscaler import hooks, plan
-from gpucluster.autoscaler.clock import SteadyClock
-from gpucluster.autoscaler.ledger import Ledger
-from gpucluster.autoscaler.loop import Autoscaler, Doorbell
-from gpucluster.autoscaler.oci import Refusal
-from gpucluster.autoscaler.policy import Policy
-from gpucluster.autoscaler.spool import Spool
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.daemon import hooks
+from gpucluster.autoscaler.daemon.clock import SteadyClock
+from gpucluster.autoscaler.daemon.ledger import Ledger
+from gpucluster.autoscaler.daemon.loop import Autoscaler, Doorbell
+from gpucluster.autoscaler.daemon.oci import Refusal
+from gpucluster.autoscaler.daemon.spool import Spool
+from gpucluster.autoscaler.decide import plan
+from gpucluster.autoscaler.decide.world import (
     Fault,
     Instance,
     Join,
@@ -31,6 +31,7 @@ from gpucluster.autoscaler.world import (
     Slot,
     Terminate,
 )
+from gpucluster.autoscaler.policy import Policy
 from tests.autoscaler.slurm_double import COMING, LEAVING, UP, SlurmDouble, SlurmFile, job
 
 POOL = {
@@ -342,7 +343,7 @@ def test_a_new_process_asks_again_for_configurations_that_nobody_works_on(tmp_pa
 
 
 def test_a_refused_command_of_slurm_is_no_end(tmp_path: Path) -> None:
-    from gpucluster.autoscaler.world import Tell
+    from gpucluster.autoscaler.decide.world import Tell
     from gpucluster.errors import ToolError
 
     class Refusing(SlurmDouble):
@@ -360,7 +361,7 @@ def test_a_refused_command_of_slurm_is_no_end(tmp_path: Path) -> None:
 def test_an_unwritable_status_file_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with rig(tmp_path) as one:
         one.tick()
-        monkeypatch.setattr("gpucluster.autoscaler.status.write", lambda *_: os.listdir(tmp_path / "nowhere"))
+        monkeypatch.setattr("gpucluster.autoscaler.daemon.status.write", lambda *_: os.listdir(tmp_path / "nowhere"))
         assert one.tick() is not None
 
 

@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from gpucluster.autoscaler.metrics import Exporter, Metrics
+from gpucluster.autoscaler.daemon.metrics import Exporter, Metrics
 
 NAMES = {
     "nodes": "gauge", "scaleup_seconds": "histogram", "gang_total": "counter", "oci_requests_total": "counter",

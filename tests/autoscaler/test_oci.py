@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpucluster.autoscaler.oci import Refusal, Trouble, classify
-from gpucluster.autoscaler.world import Fault
+from gpucluster.autoscaler.daemon.oci import Refusal, Trouble, classify
+from gpucluster.autoscaler.decide.world import Fault
 from gpucluster.errors import CloudError
 from tests.autoscaler.cloud_harness import Site
 from tests.localcloud.api_harness import Api, running
@@ -224,7 +224,7 @@ def test_a_refused_signature_is_answered_once_with_the_key_as_it_is_now(site: Si
 
 
 def test_all_pages_are_listed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpucluster.autoscaler.oci.PAGE", 2)
+    monkeypatch.setattr("gpucluster.autoscaler.daemon.oci.PAGE", 2)
     cloud = site.cloud()
     for number in range(1, 6):
         cloud.launch("compute", f"compute-e{number}", 1, f"token-page-{number}")

@@ -7,11 +7,10 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucluster.autoscaler.explain import explain_job, explain_node
-from gpucluster.autoscaler.phases import a_persons
-from gpucluster.autoscaler.plan import decide
-from gpucluster.autoscaler.policy import Limits
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.decide.explain import explain_job, explain_node
+from gpucluster.autoscaler.decide.phases import a_persons
+from gpucluster.autoscaler.decide.plan import decide
+from gpucluster.autoscaler.decide.world import (
     CoolDown,
     Fault,
     Gang,
@@ -28,6 +27,7 @@ from gpucluster.autoscaler.world import (
     Slot,
     Terminate,
 )
+from gpucluster.autoscaler.policy import Limits
 from tests.autoscaler.builders import COMING, DEAD, IDLE, LEAVING, LOST, NOON, OFF, WARMING, flags, policy, pool
 
 POLICY = policy(

@@ -17,10 +17,11 @@ import oci
 import pytest
 from oci.core import models
 
-from gpucluster import iam, rights
-from gpucluster.autoscaler.oci import Cloud, Refusal
+from gpucluster import iam
+from gpucluster.autoscaler.daemon.oci import Cloud, Refusal
+from gpucluster.autoscaler.decide.world import Fault
 from gpucluster.autoscaler.policy import Authentication
-from gpucluster.autoscaler.world import Fault
+from gpucluster.oci import permissions
 from gpucluster.spec import loads
 from tests.autoscaler.cloud_harness import CLUSTER, Site
 from tests.localcloud.api_harness import GPU_SHAPE, Api, refused, running
@@ -171,7 +172,7 @@ def test_the_autoscaler_works_with_exactly_these_rights(play: Play) -> None:
     assert tags == {"Finance": {"CostCenter": "gpu"}}
     assert cloud.terminate(made)
     # Nothing is asked that the table does not have, and the table has nothing that is not asked.
-    assert {operation for operation, _ in asked} == set(rights.NEEDED)
+    assert {operation for operation, _ in asked} == set(permissions.NEEDED)
 
 
 def test_each_statement_is_needed_and_its_absence_is_told(play: Play) -> None:
@@ -195,9 +196,9 @@ def test_a_permission_less_is_too_little_and_a_condition_lets_no_other_through(p
     assert narrowed
     for statement in narrowed:
         body, _, condition = statement.partition(" where ")
-        permissions = [part for part in condition.split("'") if part.isupper()]
-        for dropped in permissions if len(permissions) > 1 else ():
-            tests = ", ".join(f"request.permission = '{one}'" for one in permissions if one != dropped)
+        parts = [part for part in condition.split("'") if part.isupper()]
+        for dropped in parts if len(parts) > 1 else ():
+            tests = ", ".join(f"request.permission = '{one}'" for one in parts if one != dropped)
             rest = [one for one in play.statements if one != statement]
             play.controller.allow([*rest, f"{body} where any {{{tests}}}"])
             assert play.refusals(), f"nothing needs {dropped}"

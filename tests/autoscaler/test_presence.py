@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.autoscaler import presence
-from gpucluster.autoscaler.world import Job, Node
+from gpucluster.autoscaler.daemon import prolog_markers
+from gpucluster.autoscaler.decide.world import Job, Node
 
-PROLOG = Path(presence.__file__).with_name("prolog.sh")
+PROLOG = Path(prolog_markers.__file__).with_name("prolog.sh")
 
 
 def node(name: str, *flags: str) -> Node:
@@ -34,27 +34,31 @@ def start(tmp_path: Path, nodes: str, up: Path) -> subprocess.Popen[bytes]:
 
 def test_the_files_follow_slurm(tmp_path: Path) -> None:
     up = tmp_path / "up"
-    presence.publish(up, {"a-e1": node("a-e1", "IDLE", "CLOUD"), "a-e2": node("a-e2", "ALLOCATED", "POWERING_UP")}, {})
+    prolog_markers.publish(
+        up, {"a-e1": node("a-e1", "IDLE", "CLOUD"), "a-e2": node("a-e2", "ALLOCATED", "POWERING_UP")}, {}
+    )
     assert sorted(os.listdir(up)) == ["a-e1"]
-    presence.publish(up, {"a-e1": node("a-e1", "IDLE", "POWERING_DOWN"), "a-e2": node("a-e2", "MIXED", "CLOUD")}, {})
+    prolog_markers.publish(
+        up, {"a-e1": node("a-e1", "IDLE", "POWERING_DOWN"), "a-e2": node("a-e2", "MIXED", "CLOUD")}, {}
+    )
     assert sorted(os.listdir(up)) == ["a-e2"]
 
 
 @pytest.mark.parametrize("nodes", ["a-1,b-2", "a-e1", "a-1,a-e1", "", "pool-extra-1"])
 def test_what_is_there_is_not_waited_for(tmp_path: Path, nodes: str) -> None:
     up = tmp_path / "up"
-    presence.publish(up, {"a-e1": node("a-e1", "IDLE")}, {})
+    prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE")}, {})
     assert start(tmp_path, nodes, up).wait(timeout=5) == 0
 
 
 def test_it_waits_for_the_last_node(tmp_path: Path) -> None:
     up = tmp_path / "up"
-    presence.publish(up, {"a-e1": node("a-e1", "IDLE")}, {})
+    prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE")}, {})
     waiting = start(tmp_path, "a-e1,a-e12", up)
     try:
         time.sleep(0.6)
         assert waiting.poll() is None
-        presence.publish(up, {"a-e1": node("a-e1", "IDLE"), "a-e12": node("a-e12", "IDLE")}, {})
+        prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE"), "a-e12": node("a-e12", "IDLE")}, {})
         assert waiting.wait(timeout=5) == 0
     finally:
         waiting.kill()
@@ -64,14 +68,14 @@ def test_it_waits_for_the_last_node(tmp_path: Path) -> None:
 def test_it_does_not_hold_up_a_job_that_lost_its_nodes(tmp_path: Path, state: str, reason: str) -> None:
     up = tmp_path / "up"
     others = {number: Job(number, number, "CONFIGURING", "None", ("a",), ("a-e1",), 1) for number in ("7", "17")}
-    presence.publish(up, {}, others)
+    prolog_markers.publish(up, {}, others)
     waiting = start(tmp_path, "a-e1", up)
     try:
         time.sleep(0.6)
         assert waiting.poll() is None
-        presence.publish(up, {}, {**others, "7": Job("7", "7", state, reason, ("a",), (), 1)})
+        prolog_markers.publish(up, {}, {**others, "7": Job("7", "7", state, reason, ("a",), (), 1)})
         assert waiting.wait(timeout=5) == 0
-        presence.publish(up, {}, others)
+        prolog_markers.publish(up, {}, others)
         assert os.listdir(up) == []
     finally:
         waiting.kill()

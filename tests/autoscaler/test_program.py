@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.autoscaler import hooks
+from gpucluster.autoscaler.daemon import hooks
 from tests.autoscaler.cloud_harness import Site
 from tests.autoscaler.slurm_double import COMING, IDLE, LEAVING, UP, SlurmFile, commands, job
 from tests.localcloud.api_harness import Api, running
@@ -286,7 +286,8 @@ def test_while_slurm_is_away_nothing_is_destroyed_and_it_goes_on_afterwards(mach
 def test_the_program_needs_no_more_than_what_the_controller_has() -> None:
     """The controller's environment has ansible-core, oci and pyyaml; nothing else of our dependencies."""
     absent = ("click", "rich", "pydantic", "ansible_runner", "python_terraform", "starlette", "uvicorn", "grpc", "tf")
-    modules = ("__main__", "join", "ledger", "loop", "oci", "slurm", "spool", "simulate", "explain", "metrics", "logs")
+    modules = ("__main__", "daemon.join", "daemon.ledger", "daemon.loop", "daemon.oci", "daemon.slurm", "daemon.spool",
+               "daemon.metrics", "daemon.logs", "simulation.command", "decide.explain")  # fmt: skip
     lines = [f"import sys; sys.modules.update(dict.fromkeys({absent!r}))"]
     lines += [f"import gpucluster.autoscaler.{module}" for module in modules]
     lines += ["import gpucluster.autoscaler.__main__ as program", "program._parser()"]

@@ -6,7 +6,7 @@ import heapq
 
 import pytest
 
-from gpucluster.autoscaler.rate import Rate
+from gpucluster.autoscaler.decide.rate import Rate
 
 
 class Limiter:

@@ -12,9 +12,8 @@ import itertools
 
 import pytest
 
-from gpucluster.autoscaler.explain import explain_job
-from gpucluster.autoscaler.policy import MAX_ATTEMPTS
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.decide.explain import explain_job
+from gpucluster.autoscaler.decide.world import (
     Delay,
     Fault,
     Hold,
@@ -29,6 +28,7 @@ from gpucluster.autoscaler.world import (
     Tell,
     Terminate,
 )
+from gpucluster.autoscaler.policy import MAX_ATTEMPTS
 from tests.autoscaler.builders import (
     BUSY,
     COMING,

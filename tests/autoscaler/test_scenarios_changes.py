@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpucluster.autoscaler.explain import explain_node
-from gpucluster.autoscaler.policy import MAX_ORPHANS_PER_LOOK
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.decide.explain import explain_node
+from gpucluster.autoscaler.decide.world import (
     Delay,
     Fault,
     Intent,
@@ -18,6 +17,7 @@ from gpucluster.autoscaler.world import (
     Tell,
     Terminate,
 )
+from gpucluster.autoscaler.policy import MAX_ORPHANS_PER_LOOK
 from tests.autoscaler.builders import (
     BUSY,
     COMING,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpucluster.autoscaler.explain import explain_job, explain_node
-from gpucluster.autoscaler.nodes import MAX_HEALED_PER_LOOK
-from gpucluster.autoscaler.phases import a_persons, ours
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.decide.explain import explain_job, explain_node
+from gpucluster.autoscaler.decide.nodes import MAX_HEALED_PER_LOOK
+from gpucluster.autoscaler.decide.phases import a_persons, ours
+from gpucluster.autoscaler.decide.world import (
     CoolDown,
     Delay,
     Fault,

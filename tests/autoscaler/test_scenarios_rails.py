@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpucluster.autoscaler.explain import explain_job
-from gpucluster.autoscaler.plan import decide
-from gpucluster.autoscaler.policy import Limits
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.decide.explain import explain_job
+from gpucluster.autoscaler.decide.plan import decide
+from gpucluster.autoscaler.decide.world import (
     Delay,
     Drain,
     Fault,
@@ -23,6 +22,7 @@ from gpucluster.autoscaler.world import (
     Tell,
     Terminate,
 )
+from gpucluster.autoscaler.policy import Limits
 from tests.autoscaler.builders import (
     BUSY,
     COMING,

@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.autoscaler.simulate import add_arguments, run, simple_policy, simulate, with_nodes
+from gpucluster.autoscaler.decide.world import Intent
 from gpucluster.autoscaler.simulation.clock import Clock
 from gpucluster.autoscaler.simulation.cloud_model import CloudSettings, FaultRates
+from gpucluster.autoscaler.simulation.command import add_arguments, run
 from gpucluster.autoscaler.simulation.engine import World
 from gpucluster.autoscaler.simulation.report import Waiting, duration
+from gpucluster.autoscaler.simulation.simulator import simple_policy, simulate, with_nodes
 from gpucluster.autoscaler.simulation.slurm_model import ModelJob, SlurmModel, SlurmSettings
 from gpucluster.autoscaler.simulation.traces import Trace, TraceJob
-from gpucluster.autoscaler.world import Intent
 from gpucluster.errors import InputError
 
 TRACES = Path(__file__).parent / "traces"
@@ -330,5 +331,6 @@ def test_more_nodes_in_each_pool() -> None:
 
 
 def test_neither_oci_nor_a_cluster_is_needed() -> None:
-    words = "import sys; sys.modules['oci'] = None; sys.modules['click'] = None; import gpucluster.autoscaler.simulate"
+    blocked = "import sys; sys.modules['oci'] = None; sys.modules['click'] = None; "
+    words = blocked + "import gpucluster.autoscaler.simulation.command"
     subprocess.run([sys.executable, "-c", words], check=True)

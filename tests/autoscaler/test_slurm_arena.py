@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.autoscaler.hostlist import expand
-from gpucluster.autoscaler.slurm import Slurm, SlurmUnavailable
-from gpucluster.autoscaler.spool import Spool
-from gpucluster.autoscaler.world import Delay, Drain, Hold, Job, MarkDown, PowerDown, Tell
+from gpucluster.autoscaler.daemon.slurm import Slurm, SlurmUnavailable
+from gpucluster.autoscaler.daemon.spool import Spool
+from gpucluster.autoscaler.decide.world import Delay, Drain, Hold, Job, MarkDown, PowerDown, Tell
+from gpucluster.slurm.hostlists import expand
 from tests.autoscaler.arena import Arena, ArenaPool
 
 pytestmark = [pytest.mark.slurm, pytest.mark.containers]

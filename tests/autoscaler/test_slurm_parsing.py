@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucluster.autoscaler.slurm import BATCH, WORDS, Slurm, SlurmUnavailable, safe
-from gpucluster.autoscaler.world import Delay, Drain, Hold, Launch, MarkDown, Node, PowerDown, Tell
+from gpucluster.autoscaler.daemon.slurm import BATCH, WORDS, Slurm, SlurmUnavailable, safe
+from gpucluster.autoscaler.decide.world import Delay, Drain, Hold, Launch, MarkDown, Node, PowerDown, Tell
 
 NODE = (
     "NodeName={name} Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUEfctv=4 CPUTot=4 CPULoad=0.00"

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucluster.autoscaler import spool as module
-from gpucluster.autoscaler.hostlist import MOST, HostlistError, expand
-from gpucluster.autoscaler.spool import Spool, SpoolError, parse
-from gpucluster.autoscaler.world import Intent
+from gpucluster.autoscaler.daemon import spool as module
+from gpucluster.autoscaler.daemon.spool import Spool, SpoolError, parse
+from gpucluster.autoscaler.decide.world import Intent
+from gpucluster.slurm.hostlists import MOST, HostlistError, expand
 
 RECORD = {"version": 1, "kind": "resume", "at": 5.5, "nodes": "gpu-e[1-2]", "resume": None}
 NEW_RESUME = {

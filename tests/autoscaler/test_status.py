@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpucluster.autoscaler import status
+from gpucluster.autoscaler.daemon import status
+from gpucluster.autoscaler.daemon.timeline import slurm_state
+from gpucluster.autoscaler.decide.world import CoolDown, Gang, Instance, Memory, Node, Observation
 from gpucluster.autoscaler.policy import Authentication, Policy, PoolPolicy
-from gpucluster.autoscaler.timeline import slurm_state
-from gpucluster.autoscaler.world import CoolDown, Gang, Instance, Memory, Node, Observation
 
 NOW = 1_800_000_000.0
 POOL = PoolPolicy("gpu", "gpu", "gpu-e", 6, 2, "BM.GPU4.8", "AD-1", "ocid1.ic", baked=True)

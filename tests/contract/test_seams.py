@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from gpucluster import handover
-from gpucluster.autoscaler import join, policy
+from gpucluster.autoscaler import policy
+from gpucluster.autoscaler.daemon import join
 from gpucluster.autoscaler.policy import Policy, Times
 from gpucluster.paths import ansible_dir, terraform_dir
 from gpucluster.spec import TIME_NAMES, load

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpucluster import iam, rights
+from gpucluster import iam
 from gpucluster.iam import Policies
 from gpucluster.localcloud.policies import matching_rule, statement, tables
+from gpucluster.oci import permissions
 from gpucluster.spec import ClusterSpec, loads
 
 HERE = "ocid1.compartment.oc1..hpc"
@@ -215,7 +216,7 @@ def test_all_statements_are_of_the_language_and_none_is_broad(spec: ClusterSpec)
 
 def test_every_narrowed_permission_is_one_that_its_verb_gives() -> None:
     known = tables().types
-    for right in {right for needed in rights.NEEDED.values() for right in needed}:
+    for right in {right for needed in permissions.NEEDED.values() for right in needed}:
         assert set(right.permissions) <= known[right.resource][right.verb], right
 
 
@@ -270,9 +271,9 @@ Allow dynamic-group gpucluster-demo to manage console-histories in compartment i
 
 
 def test_the_autoscaler_says_what_it_lacks() -> None:
-    said = rights.advice("launch_instance_configuration", "demo")
+    said = permissions.advice("launch_instance_configuration", "demo")
     assert "`use subnets`" in said
     assert "where a pool has such, `use compute-clusters`" in said
     assert said.endswith("gpucluster policies")
-    assert "`manage instances` for the dynamic group gpucluster-demo" in rights.advice("list_instances", "demo")
-    assert rights.advice("sign_in", "demo") == ""
+    assert "`manage instances` for the dynamic group gpucluster-demo" in permissions.advice("list_instances", "demo")
+    assert permissions.advice("sign_in", "demo") == ""

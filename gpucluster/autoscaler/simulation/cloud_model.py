@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
+from gpucluster.autoscaler.decide.world import Fault, Instance, Launch
 from gpucluster.autoscaler.simulation.clock import Clock
-from gpucluster.autoscaler.world import Fault, Instance, Launch
 
 _NO_HOST = "500 InternalError: Out of host capacity"
 # What may be the answer instead of an instance.

@@ -11,14 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from gpucluster.autoscaler import plan
-from gpucluster.autoscaler.phases import wanted
-from gpucluster.autoscaler.policy import Policy
-from gpucluster.autoscaler.simulation.clock import Clock
-from gpucluster.autoscaler.simulation.cloud_model import CloudModel, CloudSettings, FaultRates, ModelInstance
-from gpucluster.autoscaler.simulation.executor_model import ExecutorModel
-from gpucluster.autoscaler.simulation.slurm_model import ModelNode, SlurmModel, SlurmSettings
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.decide import plan
+from gpucluster.autoscaler.decide.phases import wanted
+from gpucluster.autoscaler.decide.world import (
     Action,
     Delay,
     Drain,
@@ -37,6 +32,11 @@ from gpucluster.autoscaler.world import (
     Tell,
     Terminate,
 )
+from gpucluster.autoscaler.policy import Policy
+from gpucluster.autoscaler.simulation.clock import Clock
+from gpucluster.autoscaler.simulation.cloud_model import CloudModel, CloudSettings, FaultRates, ModelInstance
+from gpucluster.autoscaler.simulation.executor_model import ExecutorModel
+from gpucluster.autoscaler.simulation.slurm_model import ModelNode, SlurmModel, SlurmSettings
 
 
 @dataclass(slots=True)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from gpucluster.autoscaler.rate import Rate
+from gpucluster.autoscaler.decide.rate import Rate
+from gpucluster.autoscaler.decide.world import Fault, Launch, Outcome
 from gpucluster.autoscaler.simulation.clock import Clock
 from gpucluster.autoscaler.simulation.cloud_model import Answer, CloudModel
-from gpucluster.autoscaler.world import Fault, Launch, Outcome
 
 _NO_CONNECTION = Answer(fault=Fault.TRANSIENT, message="no connection")
 _REFUSAL_SECONDS = 0.2

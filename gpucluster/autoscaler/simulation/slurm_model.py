@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+from gpucluster.autoscaler.decide.world import Intent, Job, Node
 from gpucluster.autoscaler.simulation.clock import Clock
-from gpucluster.autoscaler.world import Intent, Job, Node
 
 
 @dataclass(frozen=True, slots=True)

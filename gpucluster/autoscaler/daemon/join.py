@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster import process
-from gpucluster.autoscaler.logs import Log
-from gpucluster.autoscaler.notify import notify
+from gpucluster.autoscaler.daemon.logs import Log
+from gpucluster.autoscaler.daemon.notify import notify
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import GpuClusterError, InputError
 from gpucluster.paths import ansible_dir, write_private

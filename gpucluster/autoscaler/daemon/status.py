@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gpucluster.autoscaler.daemon.timeline import cost_per_hour, slurm_state
+from gpucluster.autoscaler.decide.world import Instance, Memory, Node, Observation
 from gpucluster.autoscaler.policy import Policy
-from gpucluster.autoscaler.timeline import cost_per_hour, slurm_state
-from gpucluster.autoscaler.world import Instance, Memory, Node, Observation
 
 FILE = "status.json"
 VERSION = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from gpucluster.autoscaler.world import Fault
+from gpucluster.autoscaler.decide.world import Fault
 
 # Stands between the cloud's words and what an administrator can do. The latter is for the log and the status; users,
 # who can do nothing about it, are not told.

@@ -6,20 +6,20 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpucluster.autoscaler import gates, pools
-from gpucluster.autoscaler.draft import Draft
-from gpucluster.autoscaler.nodes import NOT_REQUEUED
-from gpucluster.autoscaler.phases import OURS
+from gpucluster.autoscaler.decide import admission, pools
+from gpucluster.autoscaler.decide.grouping import Team
+from gpucluster.autoscaler.decide.nodes import NOT_REQUEUED
+from gpucluster.autoscaler.decide.phases import OURS
+from gpucluster.autoscaler.decide.plan_builder import Draft
+from gpucluster.autoscaler.decide.words import clock, fault
+from gpucluster.autoscaler.decide.world import Delay, Fault, Gang, Hold, Job, Node, PowerDown, Slot, Tell
 from gpucluster.autoscaler.policy import MAX_ATTEMPTS
-from gpucluster.autoscaler.teams import Team
-from gpucluster.autoscaler.words import clock, fault
-from gpucluster.autoscaler.world import Delay, Fault, Gang, Hold, Job, Node, PowerDown, Slot, Tell
 
 # In this time after a job was put off its start time is put right if it did not take, so often at most.
 _INSIST, _AGAIN = 60.0, 5.0
 
 
-def refuse(draft: Draft, team: Team, refusal: gates.Refusal) -> None:
+def refuse(draft: Draft, team: Team, refusal: admission.Refusal) -> None:
     """Put off a gang that may not pass the gates now."""
     known = draft.gangs.get(team.id) or Gang(team.id)
     if refusal.never and refusal.here and _fits_elsewhere(draft, team):
@@ -146,11 +146,13 @@ def _registered(draft: Draft, team: Team) -> list[Node]:
 
 
 def _fits_elsewhere(draft: Draft, team: Team) -> bool:
-    return bool(team.jobs) and all(gates.fits_elsewhere(draft, job.partitions, job.node_count) for job in team.jobs)
+    return bool(team.jobs) and all(admission.fits_elsewhere(draft, job.partitions, job.node_count) for job in team.jobs)
 
 
 def _elsewhere(draft: Draft, team: Team, without: frozenset[str]) -> bool:
-    return bool(team.jobs) and all(gates.elsewhere(draft, job.partitions, job.node_count, without) for job in team.jobs)
+    return bool(team.jobs) and all(
+        admission.elsewhere(draft, job.partitions, job.node_count, without) for job in team.jobs
+    )
 
 
 def _wait(draft: Draft, team: Team, before: int) -> float:

@@ -19,17 +19,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from gpucluster.autoscaler import join, plan, presence, status
-from gpucluster.autoscaler.clock import SteadyClock
-from gpucluster.autoscaler.executor import Lane, Launcher, Sent
-from gpucluster.autoscaler.logs import Log
-from gpucluster.autoscaler.metrics import Metrics
-from gpucluster.autoscaler.notify import notify
-from gpucluster.autoscaler.phases import wanted
-from gpucluster.autoscaler.policy import Policy
-from gpucluster.autoscaler.rate import Rate
-from gpucluster.autoscaler.timeline import Timeline
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.daemon import join, prolog_markers, status
+from gpucluster.autoscaler.daemon.clock import SteadyClock
+from gpucluster.autoscaler.daemon.executor import Lane, Launcher, Sent
+from gpucluster.autoscaler.daemon.logs import Log
+from gpucluster.autoscaler.daemon.metrics import Metrics
+from gpucluster.autoscaler.daemon.notify import notify
+from gpucluster.autoscaler.daemon.timeline import Timeline
+from gpucluster.autoscaler.decide import plan
+from gpucluster.autoscaler.decide.phases import wanted
+from gpucluster.autoscaler.decide.rate import Rate
+from gpucluster.autoscaler.decide.world import (
     Action,
     Delay,
     Drain,
@@ -52,6 +52,7 @@ from gpucluster.autoscaler.world import (
     Tell,
     Terminate,
 )
+from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import GpuClusterError
 from gpucluster.paths import write_private
 
@@ -274,7 +275,7 @@ class Autoscaler:
         nodes, jobs = self._look_at_slurm()
         with self._part("presence"):
             if self._up is not None and nodes is not None and jobs is not None:
-                presence.publish(self._up, nodes, jobs)
+                prolog_markers.publish(self._up, nodes, jobs)
         sent, in_flight = self._launcher.collect()
         instances = self._look_at_cloud(memory)
         joined = self._requests.results()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpucluster.autoscaler.world import Job, Node
+from gpucluster.autoscaler.decide.world import Job, Node
 
 UP_DIRECTORY = Path("/run/gpucluster-autoscaler/up")
 # Slurm runs a job that it has taken back only after its prolog has ended, which it does not end itself (measured).

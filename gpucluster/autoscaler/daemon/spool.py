@@ -16,10 +16,10 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpucluster.autoscaler.hostlist import HostlistError, expand
-from gpucluster.autoscaler.logs import Log
-from gpucluster.autoscaler.world import Intent
+from gpucluster.autoscaler.daemon.logs import Log
+from gpucluster.autoscaler.decide.world import Intent
 from gpucluster.errors import ToolError
+from gpucluster.slurm.hostlists import HostlistError, expand
 
 KINDS = frozenset({"resume", "suspend", "resume_fail"})
 _NAME = re.compile(r"([0-9]{1,20})-([0-9]{1,10})-(resume|suspend|resume_fail)\.json")

@@ -12,9 +12,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from gpucluster.autoscaler.phases import Phase, phase
-from gpucluster.autoscaler.policy import Policy
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.decide.phases import Phase, phase
+from gpucluster.autoscaler.decide.world import (
     Action,
     CoolDown,
     Delay,
@@ -38,6 +37,7 @@ from gpucluster.autoscaler.world import (
     Tell,
     Terminate,
 )
+from gpucluster.autoscaler.policy import Policy
 
 # The order in which the actions of one plan are carried out: words before a job loses its nodes, nodes of a pool that
 # is not to be asked marked before Slurm looks for others, a job's new start time after it was requeued.

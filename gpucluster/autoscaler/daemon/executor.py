@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from gpucluster.autoscaler.oci import Refusal, Trouble
-from gpucluster.autoscaler.rate import Rate
-from gpucluster.autoscaler.world import Fault, Launch, Outcome
+from gpucluster.autoscaler.daemon.oci import Refusal, Trouble
+from gpucluster.autoscaler.decide.rate import Rate
+from gpucluster.autoscaler.decide.world import Fault, Launch, Outcome
 
 WORKERS = 32
 Job = TypeVar("Job")

@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from gpucluster import process
-from gpucluster.autoscaler.hostlist import HostlistError, expand
-from gpucluster.autoscaler.world import Action, Delay, Drain, Hold, Job, MarkDown, Node, PowerDown, Tell
+from gpucluster.autoscaler.decide.world import Action, Delay, Drain, Hold, Job, MarkDown, Node, PowerDown, Tell
 from gpucluster.errors import GpuClusterError, ToolError
+from gpucluster.slurm.hostlists import HostlistError, expand
 
 # slurmctld holds its lock while it works through one command: 10,000 nodes at once take 3 s, 500 take 0.1 s.
 BATCH = 500

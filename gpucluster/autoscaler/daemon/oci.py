@@ -18,11 +18,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from gpucluster import rights
+from gpucluster.autoscaler.decide.words import ADVICE
+from gpucluster.autoscaler.decide.world import Fault, Instance
 from gpucluster.autoscaler.policy import Policy, PoolPolicy
-from gpucluster.autoscaler.words import ADVICE
-from gpucluster.autoscaler.world import Fault, Instance
 from gpucluster.errors import CloudError, InputError
+from gpucluster.oci import permissions
 
 TAG_CLUSTER, TAG_NODE, TAG_POOL, TAG_GENERATION = "gpucluster", "node", "pool", "generation"
 KEYS = "ssh_authorized_keys"
@@ -99,7 +99,7 @@ def _advice(operation: str, status: int, policy: Policy) -> str:
         return "The controller's key is not believed. Run gpucluster apply: it brings the right one"
     if status == _UNAUTHORIZED:
         return "The controller is not believed. Look at its clock: it may be off by 5 minutes at most"
-    return rights.advice(operation, policy.cluster) if status == _NOT_FOUND else ""
+    return permissions.advice(operation, policy.cluster) if status == _NOT_FOUND else ""
 
 
 OnRequest = Callable[[str, str], None]

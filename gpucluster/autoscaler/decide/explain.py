@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpucluster.autoscaler.phases import a_persons, ours, phase
-from gpucluster.autoscaler.plan import decide
+from gpucluster.autoscaler.decide.phases import a_persons, ours, phase
+from gpucluster.autoscaler.decide.plan import decide
+from gpucluster.autoscaler.decide.words import clock, count, fault
+from gpucluster.autoscaler.decide.world import Action, Instance, Job, Memory, Node, Observation, Slot
 from gpucluster.autoscaler.policy import MAX_ATTEMPTS, Policy
-from gpucluster.autoscaler.words import clock, count, fault
-from gpucluster.autoscaler.world import Action, Instance, Job, Memory, Node, Observation, Slot
 
 _PHASES = {
     "OFF": "is powered down: it costs nothing, and Slurm powers it up for a job that needs it",

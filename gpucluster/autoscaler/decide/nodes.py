@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpucluster.autoscaler import pools
-from gpucluster.autoscaler.draft import Draft
-from gpucluster.autoscaler.phases import OURS, Phase, a_persons, ours, phase, wanted
+from gpucluster.autoscaler.decide import pools
+from gpucluster.autoscaler.decide.phases import OURS, Phase, a_persons, ours, phase, wanted
+from gpucluster.autoscaler.decide.plan_builder import Draft
+from gpucluster.autoscaler.decide.words import clock, count
+from gpucluster.autoscaler.decide.world import Drain, Fault, Instance, Join, Node, SaveConsole, Slot, Tell
 from gpucluster.autoscaler.policy import MAX_ORPHANS_PER_LOOK, STRIKES
-from gpucluster.autoscaler.words import clock, count
-from gpucluster.autoscaler.world import Drain, Fault, Instance, Join, Node, SaveConsole, Slot, Tell
 
 # A node that is powered down without our having seen it leave gets this long to come back before its instance is ended.
 SETTLE = 30.0

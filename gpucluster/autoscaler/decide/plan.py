@@ -12,10 +12,10 @@ the simulation. How it is divided:
 
 from __future__ import annotations
 
-from gpucluster.autoscaler import gangs, nodes, pools
-from gpucluster.autoscaler.draft import Draft
+from gpucluster.autoscaler.decide import gangs, nodes, pools
+from gpucluster.autoscaler.decide.plan_builder import Draft
+from gpucluster.autoscaler.decide.world import Fault, Memory, Observation, Outcome, Plan
 from gpucluster.autoscaler.policy import Policy
-from gpucluster.autoscaler.world import Fault, Memory, Observation, Outcome, Plan
 
 # What notes about everything are filed under.
 EVERYTHING = "autoscaler"

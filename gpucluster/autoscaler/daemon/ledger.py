@@ -26,8 +26,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from gpucluster.autoscaler.logs import Log
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.daemon.logs import Log
+from gpucluster.autoscaler.decide.world import (
     Action,
     Delay,
     Drain,

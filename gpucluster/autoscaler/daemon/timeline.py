@@ -9,10 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gpucluster.autoscaler.executor import Sent
-from gpucluster.autoscaler.metrics import Metrics
-from gpucluster.autoscaler.policy import Policy
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.daemon.executor import Sent
+from gpucluster.autoscaler.daemon.metrics import Metrics
+from gpucluster.autoscaler.decide.world import (
     Action,
     Delay,
     Fault,
@@ -23,6 +22,7 @@ from gpucluster.autoscaler.world import (
     Observation,
     Outcome,
 )
+from gpucluster.autoscaler.policy import Policy
 
 
 @dataclass

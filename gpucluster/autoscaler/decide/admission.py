@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpucluster.autoscaler import pools
-from gpucluster.autoscaler.draft import HOUR, Draft
-from gpucluster.autoscaler.words import count, fault
+from gpucluster.autoscaler.decide import pools
+from gpucluster.autoscaler.decide.plan_builder import HOUR, Draft
+from gpucluster.autoscaler.decide.words import count, fault
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpucluster.autoscaler.draft import ASK_AGAIN, Draft
-from gpucluster.autoscaler.phases import OURS, Phase, phase, wanted
+from gpucluster.autoscaler.decide.phases import OURS, Phase, phase, wanted
+from gpucluster.autoscaler.decide.plan_builder import ASK_AGAIN, Draft
+from gpucluster.autoscaler.decide.words import clock, count, fault
+from gpucluster.autoscaler.decide.world import CoolDown, Fault, Instance, Terminate
 from gpucluster.autoscaler.policy import MAX_BOOT_FAILURES, MAX_ORPHANS_PER_LOOK
-from gpucluster.autoscaler.words import clock, count, fault
-from gpucluster.autoscaler.world import CoolDown, Fault, Instance, Terminate
 
 # States of a slot that show that the pool gives nodes again, by what was wrong with it. A host that is promised may
 # still not be there; a limit speaks at once; a boot that fails fails late.

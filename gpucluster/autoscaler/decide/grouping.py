@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gpucluster.autoscaler.draft import Draft
-from gpucluster.autoscaler.nodes import ACCEPTED
-from gpucluster.autoscaler.phases import OURS
-from gpucluster.autoscaler.world import Job, Node, Slot
+from gpucluster.autoscaler.decide.nodes import ACCEPTED
+from gpucluster.autoscaler.decide.phases import OURS
+from gpucluster.autoscaler.decide.plan_builder import Draft
+from gpucluster.autoscaler.decide.world import Job, Node, Slot
 
 # Slurm was told to give nodes up: this long it may take to show.
 TOLD = 15.0

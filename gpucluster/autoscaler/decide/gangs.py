@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpucluster.autoscaler import gates, pools, setbacks
-from gpucluster.autoscaler.draft import Draft
-from gpucluster.autoscaler.phases import Phase, wanted
-from gpucluster.autoscaler.teams import TOLD, Team, teams
-from gpucluster.autoscaler.words import count, fault, some
-from gpucluster.autoscaler.world import Fault, Gang, Node, Slot
+from gpucluster.autoscaler.decide import admission, pools, rollback
+from gpucluster.autoscaler.decide.grouping import TOLD, Team, teams
+from gpucluster.autoscaler.decide.phases import Phase, wanted
+from gpucluster.autoscaler.decide.plan_builder import Draft
+from gpucluster.autoscaler.decide.words import count, fault, some
+from gpucluster.autoscaler.decide.world import Fault, Gang, Node, Slot
 
 # An instance that was replaced so often for one gang is not replaced again.
 _MAX_TRIES = 3
@@ -28,7 +28,7 @@ def look(draft: Draft) -> None:
         for team in teams(draft):
             draft.coming_for.add(team.id)
             _decide(draft, team)
-    setbacks.tend(draft)
+    rollback.tend(draft)
 
 
 def _decide(draft: Draft, team: Team) -> None:
@@ -38,7 +38,7 @@ def _decide(draft: Draft, team: Team) -> None:
         return
     by = next((draft.dropped[node.name] for node in team.nodes if node.name in draft.dropped), None)
     if by is not None:
-        setbacks.roll_back(
+        rollback.roll_back(
             draft, team, Fault.CAPACITY, f"it shares nodes with job {by}, which could not be started", frozenset()
         )
         return
@@ -55,7 +55,7 @@ def _give_up(draft: Draft, team: Team, failed: list[Slot]) -> bool:
     for kind in (Fault.CONFIGURATION, Fault.LIMIT):
         one = next((slot for slot in failed if slot.fault == kind), None)
         if one:
-            setbacks.roll_back(draft, team, kind, one.message, _pools_of(failed))
+            rollback.roll_back(draft, team, kind, one.message, _pools_of(failed))
             return True
     known = draft.gangs.get(team.id) or Gang(team.id, seen_at=draft.now)
     first = known.first_failure
@@ -71,7 +71,7 @@ def _give_up(draft: Draft, team: Team, failed: list[Slot]) -> bool:
     words = (
         f"{len(failed)} of {count(len(team.nodes), 'node')}, {some([slot.node for slot in failed])}: {worst.message}"
     )
-    setbacks.roll_back(
+    rollback.roll_back(
         draft, team, kind, words, _pools_of(failed) if kind is not Fault.LOST else frozenset(), worst.message
     )
     return True
@@ -82,7 +82,7 @@ def _protected(draft: Draft, team: Team) -> bool:
     for node in team.nodes:
         slot, closed = draft.slots.get(node.name), pools.closed(draft, node.pool)
         if slot and slot.state == "ending" and slot.fault == Fault.BOOT and closed and closed.fault == Fault.BOOT:
-            setbacks.roll_back(draft, team, Fault.BOOT, closed.message, frozenset({node.pool}))
+            rollback.roll_back(draft, team, Fault.BOOT, closed.message, frozenset({node.pool}))
             return True
     return False
 
@@ -100,9 +100,9 @@ def _launch_missing(draft: Draft, team: Team, failed: list[Slot]) -> None:
             draft.note(team.id, f"{team.called} waits until Slurm powers up {some(absent)} as well")
             return
         lacking = [node for node in team.nodes if _lacks(draft, node)]
-        refusal = gates.refusal(draft, Counter(node.pool for node in lacking))
+        refusal = admission.refusal(draft, Counter(node.pool for node in lacking))
         if refusal:
-            setbacks.refuse(draft, team, refusal)
+            rollback.refuse(draft, team, refusal)
             return
         _admit(draft, team, lacking)
     for node in missing:
