@@ -29,7 +29,13 @@ from gpucluster.events import Event, Sink
 from gpucluster.paths import ansible_dir, cache_dir
 
 # What the autoscaler and join.yml import. Ranges, so that what a mirror offers will do.
-REQUIREMENTS = ("ansible-core>=2.18,<2.19", "oci>=2.150", "pyyaml>=6.0")
+REQUIREMENTS = (
+    "ansible-core>=2.18,<2.19",
+    "ClusterShell>=1.9",
+    "oci>=2.150",
+    "prometheus-client>=0.20",
+    "pyyaml>=6.0",
+)
 # The Python of a controller by its operating system: the system's own where it is new enough, else the newest that the
 # system's repositories offer.
 _PYTHONS: Mapping[tuple[str, str], str] = {

@@ -1,4 +1,4 @@
-"""A policy, and a `Cloud`, for a really started local cloud with the null engine."""
+"""A policy, and an `OciCloud`, for a real server of the local cloud with the null engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gpucluster.autoscaler.daemon.oci import Cloud
+from gpucluster.autoscaler.daemon.oci import OciCloud
 from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy
 from tests.localcloud.api_harness import GPU_SHAPE, Api
 
@@ -74,8 +74,8 @@ class Site:
             prices={GPU_SHAPE: 10.0},
         )
 
-    def cloud(self, **options: Any) -> Cloud:
-        return Cloud(self.policy, **options)
+    def cloud(self, **options: Any) -> OciCloud:
+        return OciCloud(self.policy, **options)
 
     def faults(self, *faults: dict[str, Any]) -> None:
         part = self.api.home / "faults.part"

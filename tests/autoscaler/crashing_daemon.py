@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from gpucluster.autoscaler.daemon import logs
 from gpucluster.autoscaler.daemon.ledger import Ledger
 from gpucluster.autoscaler.daemon.loop import Autoscaler
-from gpucluster.autoscaler.daemon.oci import Cloud
+from gpucluster.autoscaler.daemon.oci import OciCloud
 from gpucluster.autoscaler.daemon.spool import Spool
 from gpucluster.autoscaler.decide import plan_builder
 from gpucluster.autoscaler.decide.world import Launch, Memory, Plan, Terminate
@@ -50,7 +50,7 @@ class CrashingLedger(Ledger):
 
     def commit(self, memory: Memory, decided: Plan | None = None, now: float | None = None) -> None:
         deeds = any(isinstance(action, (Launch, Terminate)) for action in (decided.actions if decided else ()))
-        learnt = any(slot.instance_id for slot in memory.slots.values())
+        learnt = any(claim.instance_id for claim in memory.claims.values())
         if self.point == "decided" and learnt:
             die()
         super().commit(memory, decided, now)
@@ -58,7 +58,7 @@ class CrashingLedger(Ledger):
             die()
 
 
-class CrashingCloud(Cloud):
+class CrashingCloud(OciCloud):
     """Dies while it waits for an answer, or with the answer in its hand."""
 
     point = ""
@@ -93,8 +93,8 @@ def main(config: Path, state: Path, spool: Path, slurm: Path, point: str, second
         )
         until, quiet = time.monotonic() + seconds, 0
         while time.monotonic() < until and quiet < QUIET:
-            autoscaler.tick()
-            moving = any(slot.state == "intended" for slot in ledger.load().slots.values())
+            autoscaler.reconcile()
+            moving = any(claim.state == "intended" for claim in ledger.load().claims.values())
             settled = not point and not moving and len(cloud.instances()) == goal
             quiet = quiet + 1 if settled else 0
             time.sleep(0.05)

@@ -1,7 +1,8 @@
-"""A double of Slurm: nodes and jobs stand in a JSON file that the test writes, and what is asked of it goes into a log.
+"""A double of Slurm: a test writes nodes and jobs into a JSON file, and the double logs the commands that it gets.
 
-It does nothing by itself: no job is requeued, no node powers down. `arena.py` has the real one. There are two of it: an
-object for loops in the test's own process, and the commands `scontrol` and `squeue` for the real program.
+It does nothing by itself: no job is requeued, no node powers down. `slurm_harness.py` has the real Slurm. The double
+has two forms: an object for loops in the test's own process, and the commands `scontrol` and `squeue` for the real
+program.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class SlurmFile:
 
 
 class SlurmDouble:
-    """Looks like `slurm.Slurm`."""
+    """Looks like `daemon.slurm.SlurmClient`."""
 
     def __init__(self, file: Path, pool: str = "compute") -> None:
         self._file, self._pool = file, pool

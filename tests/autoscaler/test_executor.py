@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gpucluster.autoscaler.daemon.executor import Lane, Launcher, Sent
-from gpucluster.autoscaler.daemon.oci import Refusal
+from gpucluster.autoscaler.daemon.executor import Launcher, Sent, WorkQueue
+from gpucluster.autoscaler.daemon.oci import RequestFailed
 from gpucluster.autoscaler.decide.rate import Rate
 from gpucluster.autoscaler.decide.world import Fault, Launch
 
@@ -103,7 +103,7 @@ def test_a_storm_of_429_fails_nothing_and_asks_little_more_than_once_a_node() ->
             left, at = min(20.0, left + (now - at) * 20.0), now
             if left < 1:
                 refused += 1
-                raise Refusal("launch", 429, "TooManyRequests", "Too many requests for the user")
+                raise RequestFailed("launch", 429, "TooManyRequests", "Too many requests for the user")
             left -= 1
         time.sleep(0.05)
         return one.node, ""
@@ -129,7 +129,7 @@ def test_a_throttled_launch_that_is_cancelled_meanwhile_is_not_sent_again() -> N
     def send(one: Launch) -> tuple[str, str]:
         calls.append(one.node)
         wanted.clear()
-        raise Refusal("launch", 429, "TooManyRequests", "slow down")
+        raise RequestFailed("launch", 429, "TooManyRequests", "slow down")
 
     with launcher(send, wanted=lambda one: one.node in wanted) as made:
         made.submit(launch(1))
@@ -139,11 +139,11 @@ def test_a_throttled_launch_that_is_cancelled_meanwhile_is_not_sent_again() -> N
 
 def test_every_other_end_is_an_outcome() -> None:
     errors = {
-        "c-e1": (Refusal("launch", 500, "InternalError", "Out of host capacity.", "req-1"), Fault.CAPACITY),
-        "c-e2": (Refusal("launch", 0, "ReadTimeout", "timed out"), Fault.TRANSIENT),
-        "c-e3": (Refusal("launch", 401, "NotAuthenticated", "who are you"), Fault.TRANSIENT),
+        "c-e1": (RequestFailed("launch", 500, "InternalError", "Out of host capacity.", "req-1"), Fault.CAPACITY),
+        "c-e2": (RequestFailed("launch", 0, "ReadTimeout", "timed out"), Fault.TRANSIENT),
+        "c-e3": (RequestFailed("launch", 401, "NotAuthenticated", "who are you"), Fault.TRANSIENT),
         "c-e4": (RuntimeError("a bug"), Fault.TRANSIENT),
-        "c-e5": (Refusal("launch", 400, "LimitExceeded", "gpu count"), Fault.LIMIT),
+        "c-e5": (RequestFailed("launch", 400, "LimitExceeded", "gpu count"), Fault.LIMIT),
     }
 
     def send(one: Launch) -> tuple[str, str]:
@@ -166,7 +166,7 @@ def test_closing_drops_what_is_queued_and_waits_for_nothing() -> None:
         started.append(number)
         gate.wait(10)
 
-    lane: Lane[int] = Lane("test", do, workers=1)
+    lane: WorkQueue[int] = WorkQueue("test", do, workers=1)
     lane.submit(1, 1)
     lane.submit(2, 2)
     until(lambda: started == [1])

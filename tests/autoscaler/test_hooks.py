@@ -1,6 +1,6 @@
 """The hooks as Slurm starts them: a file, `python3 -IS`, an empty environment.
 
-Under the real Slurm: test_slurm_arena.
+Under the real Slurm: test_real_slurm.
 """
 
 from __future__ import annotations

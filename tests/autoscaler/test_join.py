@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 
 from gpucluster.autoscaler.daemon import join
-from gpucluster.autoscaler.daemon.join import Request, Requests, Result, Service, check, judge, new_hosts, parse
+from gpucluster.autoscaler.daemon.join import Service
+from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_results
+from gpucluster.autoscaler.daemon.join_requests import Request, Requests, Result, parse
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import InputError
 
@@ -108,20 +110,23 @@ b                          : ok=0    changed=0    unreachable=1    failed=0    s
 c                          : ok=9    changed=1    unreachable=0    failed=1    skipped=0    rescued=0    ignored=0
 d                          : ok=9    changed=7    unreachable=0    failed=0    skipped=0    rescued=0    ignored=0
 """
-    found = judge(said, 2, ["a", "b", "c", "d", "e"])
+    found = parse_results(said, 2, ["a", "b", "c", "d", "e"])
     assert found["a"] == Result(False, "base : Look: no space left")
     assert found["b"] == Result(False, "base : Look: timed out")
-    assert found["c"].message == "ldap : Secret: the details are hidden, for they may hold secrets"
+    assert found["c"].message == "ldap : Secret: the details are hidden because they may hold secrets"
     assert found["d"] == Result(True, "configured")
     assert not found["e"].ok
-    assert "ended with 124: ERROR! the playbook" in judge("ERROR! the playbook\nis broken", 124, ["x"])["x"].message
+    assert (
+        "ended with 124: ERROR! the playbook"
+        in parse_results("ERROR! the playbook\nis broken", 124, ["x"])["x"].message
+    )
 
 
 def test_the_daemon_sees_what_waits_and_what_ended(tmp_path: Path) -> None:
     requests = Requests(tmp_path)
     assert (requests.waiting(), requests.results()) == (frozenset(), {})
-    requests.ask(GOOD)
-    requests.ask(GOOD)
+    requests.submit(GOOD)
+    requests.submit(GOOD)
     assert requests.waiting() == {GOOD.instance_id}
     (tmp_path / "join" / f"{GOOD.stem}.result.json").write_text('{"ok": false, "message": "no ssh"}')
     assert requests.waiting() == frozenset()
@@ -219,7 +224,7 @@ def root(tmp_path: Path) -> Root:
 def test_those_that_come_together_are_configured_together_and_one_that_fails_harms_no_other(root: Root) -> None:
     with root.running():
         for number in (1, 2, 3):
-            root.requests.ask(request(number))
+            root.requests.submit(request(number))
         found = root.results(3)
     assert found[request(1).instance_id] == Result(True, "configured")
     assert found[request(3).instance_id].ok
@@ -234,9 +239,9 @@ def test_those_that_come_together_are_configured_together_and_one_that_fails_har
 
 def test_a_slow_host_does_not_hold_up_the_next_ones(root: Root) -> None:
     with root.running():
-        root.requests.ask(request(9))
+        root.requests.submit(request(9))
         until(lambda: [one for one in root.work.iterdir() if one.name.startswith("run-")])
-        root.requests.ask(request(1))
+        root.requests.submit(request(1))
         root.results(1)
         assert request(1).instance_id in root.requests.results()
         root.results(2)
@@ -245,7 +250,7 @@ def test_a_slow_host_does_not_hold_up_the_next_ones(root: Root) -> None:
 def test_a_run_that_takes_too_long_is_ended_and_said_so(root: Root) -> None:
     root.config.write_text(json.dumps({**RAW, "times": {"join_deadline": 3}}))
     with root.running():
-        root.requests.ask(request(9))
+        root.requests.submit(request(9))
         [result] = root.results(1).values()
     assert not result.ok
     assert "ended with 124" in result.message
@@ -262,11 +267,11 @@ def test_a_broken_request_is_refused_with_words_and_stops_nothing(root: Root) ->
     os.mkfifo(folder / "abcdefgh-compute-e5.json")
     (folder / "UPPER.json").write_text("{}")
     outside = replace(request(6), address="8.8.8.8")
-    root.requests.ask(outside)
+    root.requests.submit(outside)
     moved = folder / "abcdefgh-compute-e7.json"
     moved.write_text(json.dumps({"node": "compute-e6", "pool": "compute", "instance_id": "i", "address": "a"}))
     with root.running():
-        root.requests.ask(request(1))
+        root.requests.submit(request(1))
         until(lambda: len(list(folder.glob("*.result.json"))) == 7)
         assert root.requests.results()[request(1).instance_id].ok
 
@@ -275,8 +280,8 @@ def test_a_broken_request_is_refused_with_words_and_stops_nothing(root: Root) ->
 
     assert "not what it should be" in said("abcdefgh-compute-e1")
     assert "Too many levels of symbolic links" in said("abcdefgh-compute-e2")
-    assert "no short regular file" in said("abcdefgh-compute-e4")
-    assert "no short regular file" in said("abcdefgh-compute-e5")
+    assert "not a short regular file" in said("abcdefgh-compute-e4")
+    assert "not a short regular file" in said("abcdefgh-compute-e5")
     assert "not what its name says" in said("abcdefgh-compute-e7")
     assert "not in the private network" in root.requests.results()[outside.instance_id].message
     assert not (folder / "UPPER.result.json").exists()
@@ -293,7 +298,7 @@ def test_results_never_go_where_a_link_points(root: Root) -> None:
 
 
 def test_what_a_killed_service_left_is_done_by_the_next(root: Root) -> None:
-    root.requests.ask(request(1))
+    root.requests.submit(request(1))
     (root.work / "run-left").mkdir(parents=True)
     (root.work / "run-left" / join.KEY).write_text("a private key")
     with root.running():
@@ -304,7 +309,7 @@ def test_what_a_killed_service_left_is_done_by_the_next(root: Root) -> None:
 def test_while_the_policy_cannot_be_read_requests_wait(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     good = root.config.read_text()
     root.config.write_text("{")
-    root.requests.ask(request(1))
+    root.requests.submit(request(1))
     with root.running():
         time.sleep(1)
         assert not root.requests.results()

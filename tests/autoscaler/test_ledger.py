@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -10,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,16 @@ from hypothesis import strategies as st
 from gpucluster.autoscaler.daemon import ledger as module
 from gpucluster.autoscaler.daemon.ledger import FILE, Event, Ledger, LedgerError
 from gpucluster.autoscaler.decide.world import (
+    ClaimState,
     CoolDown,
     Delay,
-    Gang,
+    GangHistory,
     Launch,
     Memory,
+    NodeClaim,
     Note,
     Plan,
     PowerDown,
-    Slot,
     Terminate,
 )
 from gpucluster.errors import LockedError
@@ -43,7 +45,7 @@ COUNTS = st.integers(-(10**20), 10**20)
 
 def record(kind: type) -> st.SearchStrategy[Any]:
     hints = module._hints(kind)
-    plain = {str: WORDS, float: NUMBERS, int: COUNTS, bool: st.booleans()}
+    plain = {str: WORDS, float: NUMBERS, int: COUNTS, bool: st.booleans(), ClaimState: st.sampled_from(ClaimState)}
     return st.builds(
         kind, **{name: plain[hint] if hint in plain else st.lists(WORDS).map(tuple) for name, hint in hints.items()}
     )
@@ -52,8 +54,8 @@ def record(kind: type) -> st.SearchStrategy[Any]:
 MEMORIES = st.builds(
     Memory,
     id=WORDS.filter(bool),
-    slots=st.dictionaries(WORDS, record(Slot), max_size=4),
-    gangs=st.dictionaries(WORDS, record(Gang), max_size=4),
+    claims=st.dictionaries(WORDS, record(NodeClaim), max_size=4),
+    gangs=st.dictionaries(WORDS, record(GangHistory), max_size=4),
     cool_downs=st.dictionaries(WORDS, record(CoolDown), max_size=3),
     launched_at=st.lists(NUMBERS, max_size=5).map(tuple),
     boot_failures=st.dictionaries(WORDS, COUNTS, max_size=3),
@@ -63,8 +65,8 @@ MEMORIES = st.builds(
 )
 
 
-def slot(name: str = "gpu-e1", **changes: Any) -> Slot:
-    return replace(Slot(name, "gpu", 1, "token", "intended", 5.0, 5.0), **changes)
+def claim(name: str = "gpu-e1", **changes: Any) -> NodeClaim:
+    return replace(NodeClaim(name, "gpu", 1, "token", ClaimState.INTENDED, 5.0, 5.0), **changes)
 
 
 def reopened(directory: Path) -> Memory:
@@ -98,7 +100,7 @@ def test_a_new_ledger_has_an_id_of_its_own_and_is_for_its_owner_only(tmp_path: P
 
 def test_only_what_changed_is_written(tmp_path: Path) -> None:
     with Ledger(tmp_path) as ledger:
-        memory = replace(ledger.load(), slots={f"gpu-e{n}": slot(f"gpu-e{n}") for n in range(1, 10_001)})
+        memory = replace(ledger.load(), claims={f"gpu-e{n}": claim(f"gpu-e{n}") for n in range(1, 10_001)})
         began = time.monotonic()
         ledger.commit(memory)
         assert time.monotonic() - began < 3
@@ -107,20 +109,20 @@ def test_only_what_changed_is_written(tmp_path: Path) -> None:
         ledger._database.set_trace_callback(statements.append)
         ledger.commit(memory)
         assert statements == []
-        changed = dict(memory.slots)
+        changed = dict(memory.claims)
         del changed["gpu-e1"]
-        changed["gpu-e2"] = slot("gpu-e2", state="launched", instance_id="ocid1")
-        ledger.commit(replace(memory, slots=changed))
+        changed["gpu-e2"] = claim("gpu-e2", state=ClaimState.LAUNCHED, instance_id="ocid1")
+        ledger.commit(replace(memory, claims=changed))
         rows = [line for line in statements if "memory" in line]
         assert len(rows) == 2
         assert statements[0] == "BEGIN IMMEDIATE"
-    assert reopened(tmp_path).slots == changed
+    assert reopened(tmp_path).claims == changed
 
 
 @pytest.mark.parametrize("damage", ["garbage", "truncated", "middle", "no id", "unknown state", "version"])
 def test_a_broken_file_is_set_aside_and_a_new_one_begun(tmp_path: Path, damage: str) -> None:
     with Ledger(tmp_path) as ledger:
-        old = replace(ledger.load(), slots={f"gpu-e{n}": slot(f"gpu-e{n}") for n in range(200)})
+        old = replace(ledger.load(), claims={f"gpu-e{n}": claim(f"gpu-e{n}") for n in range(200)})
         ledger.commit(old)
     file = tmp_path / FILE
     content = file.read_bytes()
@@ -151,7 +153,7 @@ def test_a_broken_file_is_set_aside_and_a_new_one_begun(tmp_path: Path, damage: 
 
 def test_a_file_that_goes_under_a_running_daemon_is_written_anew(tmp_path: Path) -> None:
     with Ledger(tmp_path) as ledger:
-        memory = replace(ledger.load(), slots={"gpu-e1": slot()})
+        memory = replace(ledger.load(), claims={"gpu-e1": claim()})
         ledger.commit(memory)
         for file in tmp_path.glob(f"{FILE}*"):
             file.unlink()
@@ -181,15 +183,47 @@ time.sleep(60)
     reopened(tmp_path)
 
 
+def test_a_ledger_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """Its rows are of the field `slots`, with the states as plain strings; version 1 of the file stays as it is."""
+    states = ("intended", "held", "launched", "joining", "running", "up", "failed", "dropping", "ending")
+    with Ledger(tmp_path):
+        pass
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        for state in states:
+            row = {
+                "node": state,
+                "pool": "gpu",
+                "generation": 2,
+                "token": "t",
+                "state": state,
+                "since": 1,
+                "asked_at": 2,
+            }
+            database.execute("INSERT INTO memory VALUES ('slots', ?, ?)", (state, json.dumps({**row, "jobs": ["7"]})))
+        database.commit()
+    claims = reopened(tmp_path).claims
+    assert claims == {state: NodeClaim(state, "gpu", 2, "t", ClaimState(state), 1.0, 2.0, ("7",)) for state in states}
+    assert [type(claim.state) for claim in claims.values()] == [ClaimState] * len(states)
+
+
+def test_claims_are_written_as_earlier_versions_read_them(tmp_path: Path) -> None:
+    with Ledger(tmp_path) as ledger:
+        ledger.commit(replace(ledger.load(), claims={"gpu-e1": claim()}))
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        rows = database.execute("SELECT key, value FROM memory WHERE field = 'slots'").fetchall()
+    assert [(key, json.loads(value)["state"]) for key, value in rows] == [("gpu-e1", "intended")]
+
+
 def test_a_process_that_is_killed_has_written_what_it_committed(tmp_path: Path) -> None:
     script = """
 import sys
 from dataclasses import replace
 from gpucluster.autoscaler.daemon.ledger import *
+from gpucluster.autoscaler.decide.world import ClaimState
 with Ledger(Path(sys.argv[1])) as ledger:
     memory = ledger.load()
     for n in range(100000):
-        memory = replace(memory, node_count=n, slots={"a": Slot("a", "p", n, "t", "intended", 0.0, 0.0)})
+        memory = replace(memory, node_count=n, claims={"a": NodeClaim("a", "p", n, "t", ClaimState.INTENDED, 0.0, 0.0)})
         ledger.commit(memory)
         print(n, flush=True)
 """
@@ -200,7 +234,7 @@ with Ledger(Path(sys.argv[1])) as ledger:
     said += [int(line) for line in child.stdout.read().split()]
     child.wait()
     memory = reopened(tmp_path)
-    assert memory.node_count == memory.slots["a"].generation
+    assert memory.node_count == memory.claims["a"].generation
     assert memory.node_count in (said[-1], said[-1] + 1)
 
 
@@ -233,7 +267,7 @@ def test_what_can_not_be_written_raises_and_is_not_remembered(tmp_path: Path, fu
         assert ledger._database is not None
         # SQLite says of a quota of pages what it says of a full disk.
         ledger._database.execute("PRAGMA max_page_count = 1" if full else "PRAGMA query_only = 1")
-        after = replace(before, slots={f"gpu-e{n}": slot(f"gpu-e{n}", message="x" * 300) for n in range(500)})
+        after = replace(before, claims={f"gpu-e{n}": claim(f"gpu-e{n}", message="x" * 300) for n in range(500)})
         with pytest.raises(LedgerError, match="full" if full else "readonly"):
             ledger.commit(after)
         assert ledger.load() == before
@@ -253,7 +287,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
             filler = tmp_path / "filler"
             with pytest.raises(OSError, match="space"):
                 filler.write_bytes(b"x" * 1_000_000)
-            after = replace(before, slots={f"gpu-e{n}": slot(f"gpu-e{n}") for n in range(300)})
+            after = replace(before, claims={f"gpu-e{n}": claim(f"gpu-e{n}") for n in range(300)})
             with pytest.raises(LedgerError, match=r"full|I/O"):
                 ledger.commit(after)
             assert ledger.load() == before
@@ -265,10 +299,10 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 
 
 def test_the_history_of_a_subject_says_what_was_done_and_why(tmp_path: Path) -> None:
-    launched = slot(state="launched", instance_id="ocid1.x", request_id="r1")
-    failed = slot(state="failed", fault="capacity", message="500 Out of host capacity")
+    launched = claim(state=ClaimState.LAUNCHED, instance_id="ocid1.x", request_id="r1")
+    failed = claim(state=ClaimState.FAILED, fault="capacity", message="500 Out of host capacity")
     with Ledger(tmp_path) as ledger:
-        memory = replace(ledger.load(), slots={"gpu-e1": slot()})
+        memory = replace(ledger.load(), claims={"gpu-e1": claim()})
         actions = (
             Launch("gpu-e1", "gpu", 1, "token", "job 7 needs it"),
             PowerDown(("gpu-e2", "gpu-e3"), "nobody wants them"),
@@ -276,11 +310,11 @@ def test_the_history_of_a_subject_says_what_was_done_and_why(tmp_path: Path) -> 
             Delay("7", 100.0, "no host is free"),
         )
         ledger.commit(memory, Plan(actions, memory, (Note("7", "job 7 waits"),)), 10.0)
-        memory = replace(memory, slots={"gpu-e1": launched})
+        memory = replace(memory, claims={"gpu-e1": launched})
         ledger.commit(memory, Plan((), memory, (Note("7", "job 7 waits"),)), 11.0)
-        memory = replace(memory, slots={"gpu-e1": failed})
+        memory = replace(memory, claims={"gpu-e1": failed})
         ledger.commit(memory, Plan((), memory), 12.0)
-        ledger.commit(replace(memory, slots={}), Plan((), memory, (Note("7", "job 7 waits"),)), 13.0)
+        ledger.commit(replace(memory, claims={}), Plan((), memory, (Note("7", "job 7 waits"),)), 13.0)
         ledger.audit([Event(14.0, "gpu-e3", "console saved")])
     with Ledger(tmp_path, exclusive=False) as reader:
         assert reader.history("gpu-e1") == (

@@ -16,19 +16,21 @@ import pytest
 from gpucluster.autoscaler.daemon import hooks
 from gpucluster.autoscaler.daemon.clock import SteadyClock
 from gpucluster.autoscaler.daemon.ledger import Ledger
-from gpucluster.autoscaler.daemon.loop import Autoscaler, Doorbell
-from gpucluster.autoscaler.daemon.oci import Refusal
+from gpucluster.autoscaler.daemon.loop import Autoscaler
+from gpucluster.autoscaler.daemon.oci import RequestFailed
 from gpucluster.autoscaler.daemon.spool import Spool
+from gpucluster.autoscaler.daemon.wake_up import WakeUp
 from gpucluster.autoscaler.decide import plan
 from gpucluster.autoscaler.decide.world import (
+    ClaimState,
     Fault,
     Instance,
     Join,
     Memory,
+    NodeClaim,
     Observation,
     Plan,
     SaveConsole,
-    Slot,
     Terminate,
 )
 from gpucluster.autoscaler.policy import Policy
@@ -110,14 +112,14 @@ class Rig:
             **options,
         )
 
-    def tick(self) -> Plan | None:
-        return self.autoscaler.tick()
+    def reconcile(self) -> Plan | None:
+        return self.autoscaler.reconcile()
 
     def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> None:
         limit = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < limit
-            self.tick()
+            self.reconcile()
             time.sleep(0.02)
 
     @property
@@ -146,7 +148,7 @@ def test_nothing_is_sent_before_it_is_written_down(tmp_path: Path, monkeypatch: 
         def watched(memory: Memory, decided: Plan | None = None, now: float | None = None) -> None:
             assert not one.cloud.launches or written
             commit(memory, decided, now)
-            written.extend(slot.token for slot in memory.slots.values())
+            written.extend(claim.token for claim in memory.claims.values())
 
         monkeypatch.setattr(one.ledger, "commit", watched)
         one.until(lambda: one.cloud.launches)
@@ -166,8 +168,8 @@ def test_an_unwritable_ledger_launches_and_ends_nothing_and_says_so(
 
             broken.setattr(one.ledger, "commit", full)
             hooks.record(str(one.spool), "resume", "c-e1", None, time.time_ns())
-            assert one.tick() is None
-            assert one.tick() is None
+            assert one.reconcile() is None
+            assert one.reconcile() is None
             assert one.problems == ["ledger: [Errno 28] No space left on device"]
             assert not one.cloud.launches
             assert len(list(one.spool.iterdir())) == 1  # it is read again
@@ -177,7 +179,7 @@ def test_an_unwritable_ledger_launches_and_ends_nothing_and_says_so(
 
 
 @pytest.mark.parametrize(
-    "error", [Refusal("list_instances", 500, "InternalError", "?"), RuntimeError("a bug"), OSError(5, "I/O")]
+    "error", [RequestFailed("list_instances", 500, "InternalError", "?"), RuntimeError("a bug"), OSError(5, "I/O")]
 )
 def test_whatever_the_hands_raise_is_a_look_without_them(tmp_path: Path, error: Exception) -> None:
     """Scenario 14: the cloud can't be asked."""
@@ -185,7 +187,7 @@ def test_whatever_the_hands_raise_is_a_look_without_them(tmp_path: Path, error: 
         one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
         one.cloud.fails = error
         for _ in range(3):
-            assert one.tick() is not None
+            assert one.reconcile() is not None
         assert not one.cloud.launches
         assert one.problems[0].startswith("cloud: ")
         one.cloud.fails = None
@@ -202,10 +204,10 @@ def test_a_bug_in_the_plan_does_not_end_the_daemon(tmp_path: Path) -> None:
         return plan.decide(seen, memory, policy, now)
 
     with rig(tmp_path, decide=decide) as one:
-        assert one.tick() is None
-        assert "look: KeyError" in one.problems[0]
+        assert one.reconcile() is None
+        assert "reconcile: KeyError" in one.problems[0]
         bugs.clear()
-        assert one.tick() is not None
+        assert one.reconcile() is not None
         assert one.problems == []
 
 
@@ -220,14 +222,14 @@ def test_a_late_failure_is_told_to_the_plan_with_its_cause(tmp_path: Path) -> No
     with rig(tmp_path, decide=decide) as one:
         one.cloud.born = "PROVISIONING"
         one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
-        one.until(lambda: any(slot.state == "launched" for slot in one.ledger.load().slots.values()))
+        one.until(lambda: any(claim.state == "launched" for claim in one.ledger.load().claims.values()))
         one.cloud.causes["id-c-e1-1"] = (Fault.CAPACITY, "InternalError: Out of host capacity.")
         one.cloud.state("TERMINATED")
-        one.tick()
+        one.reconcile()
         [outcome] = [outcome for outcome in seen[-1].outcomes if outcome.fault]
         assert (outcome.fault, outcome.instance_id) == (Fault.CAPACITY, "id-c-e1-1")
         assert "capacity_errors_total" in one.autoscaler.metrics.text()
-        assert 'gpucluster_capacity_errors_total{shape="X",ad="AD-1"} 1' in one.autoscaler.metrics.text()
+        assert 'gpucluster_capacity_errors_total{ad="AD-1",shape="X"} 1.0' in one.autoscaler.metrics.text()
 
 
 def test_a_node_that_is_wanted_again_is_not_terminated(tmp_path: Path) -> None:
@@ -240,9 +242,9 @@ def test_a_node_that_is_wanted_again_is_not_terminated(tmp_path: Path) -> None:
 
     with rig(tmp_path, slurm=Quick(tmp_path / "slurm.json")) as one:
         one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
-        one.until(lambda: any(slot.state != "intended" for slot in one.ledger.load().slots.values()))
+        one.until(lambda: any(claim.state != "intended" for claim in one.ledger.load().claims.values()))
         one.slurm.write({"c-e1": LEAVING})
-        decided = one.tick()
+        decided = one.reconcile()
         assert decided is not None
         assert any(isinstance(action, Terminate) for action in decided.actions)
         time.sleep(0.3)
@@ -268,16 +270,16 @@ def test_a_node_that_may_not_be_ended_is_a_problem_until_it_may(tmp_path: Path) 
         real, said = one.cloud.terminate, "Compare with: gpucluster policies"
 
         def denied(_instance_id: str) -> bool:
-            raise Refusal("terminate_instance", 404, "NotAuthorizedOrNotFound", "Authorization failed", hint=said)
+            raise RequestFailed("terminate_instance", 404, "NotAuthorizedOrNotFound", "Authorization failed", hint=said)
 
         def told() -> bool:
-            one.tick()
+            one.reconcile()
             return any(told.startswith("ending nodes: terminate_instance") and said in told for told in one.problems)
 
         one.cloud.terminate = denied  # type: ignore[assignment,method-assign]
         one.until(told)
         one.cloud.terminate = real  # type: ignore[method-assign]
-        one.until(lambda: one.tick() is not None and not one.problems)
+        one.until(lambda: one.reconcile() is not None and not one.problems)
 
 
 def test_a_new_instance_is_asked_to_be_configured_once_and_its_end_is_told(tmp_path: Path) -> None:
@@ -293,13 +295,13 @@ def test_a_new_instance_is_asked_to_be_configured_once_and_its_end_is_told(tmp_p
         [file] = (one.state / "join").glob("*.json")
         content = json.loads(file.read_text())
         assert content == {"node": "c-e1", "pool": "compute", "instance_id": "id-of-it", "address": "10.0.0.9"}
-        one.tick()
+        one.reconcile()
         assert seen[-1].joining == {"id-of-it"}
         file.with_name(f"{file.stem}.result.json").write_text('{"ok": false, "message": "ldap : Join: no"}')
-        one.tick()
+        one.reconcile()
         assert (seen[-1].join_failed, seen[-1].joining) == ({"id-of-it": "ldap : Join: no"}, frozenset())
         assert not list((one.state / "join").iterdir())
-        one.tick()
+        one.reconcile()
         assert not seen[-1].join_failed
 
 
@@ -314,7 +316,7 @@ def test_a_configuration_that_could_not_be_asked_for_is_told_once(tmp_path: Path
         one.cloud.address = lambda instance_id: ""  # type: ignore[method-assign]
         one.until(lambda: seen and seen[-1].unasked)
         assert seen[-1].unasked == {"id-of-it"}
-        one.tick()
+        one.reconcile()
         assert not seen[-1].unasked
 
 
@@ -325,44 +327,49 @@ def test_a_new_process_asks_again_for_configurations_that_nobody_works_on(tmp_pa
         seen.append(observation)
         return Plan((), memory)
 
-    slots = {
-        name: Slot(name, "compute", 1, f"token-{name}", state, 1.0, 1.0, (), f"id-{name}")
-        for name, state in (("c-e1", "joining"), ("c-e2", "running"), ("c-e3", "joining"), ("c-e4", "up"))
+    claims = {
+        name: NodeClaim(name, "compute", 1, f"token-{name}", state, 1.0, 1.0, (), f"id-{name}")
+        for name, state in (
+            ("c-e1", ClaimState.JOINING),
+            ("c-e2", ClaimState.RUNNING),
+            ("c-e3", ClaimState.JOINING),
+            ("c-e4", ClaimState.UP),
+        )
     }
     raw = {**RAW, "pools": {"compute": {**POOL, "baked": False}}}
     with rig(tmp_path, decide=decide, raw=raw) as one:
-        one.ledger.commit(replace(one.ledger.load(), slots=slots), Plan((), one.ledger.load()), 1.0)
+        one.ledger.commit(replace(one.ledger.load(), claims=claims), Plan((), one.ledger.load()), 1.0)
         (one.state / "join").mkdir(exist_ok=True)
         (one.state / "join" / "request-c-e3.json").write_text(
             '{"node": "c-e3", "pool": "compute", "instance_id": "id-c-e3", "address": "10.0.0.9"}'
         )
-        one.tick()
+        one.reconcile()
         assert seen[-1].unasked == {"id-c-e1", "id-c-e2"}
-        one.tick()
+        one.reconcile()
         assert not seen[-1].unasked
 
 
 def test_a_refused_command_of_slurm_is_no_end(tmp_path: Path) -> None:
-    from gpucluster.autoscaler.decide.world import Tell
+    from gpucluster.autoscaler.decide.world import Annotate
     from gpucluster.errors import ToolError
 
     class Refusing(SlurmDouble):
         def apply(self, action: Any) -> None:
             raise ToolError("Slurm refused: Invalid job id")
 
-    with rig(tmp_path, slurm=Refusing(tmp_path / "slurm.json"), decide=acting(Tell("5", "words"))) as one:
-        assert one.tick() is not None
+    with rig(tmp_path, slurm=Refusing(tmp_path / "slurm.json"), decide=acting(Annotate("5", "words"))) as one:
+        assert one.reconcile() is not None
         assert one.problems == ["slurm's commands: Slurm refused: Invalid job id"]
         one.autoscaler._decide = acting()
-        one.tick()
+        one.reconcile()
         assert one.problems == []  # nothing is asked of Slurm any more that it refuses
 
 
 def test_an_unwritable_status_file_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with rig(tmp_path) as one:
-        one.tick()
+        one.reconcile()
         monkeypatch.setattr("gpucluster.autoscaler.daemon.status.write", lambda *_: os.listdir(tmp_path / "nowhere"))
-        assert one.tick() is not None
+        assert one.reconcile() is not None
 
 
 def test_the_clock_never_jumps() -> None:
@@ -387,24 +394,24 @@ def test_the_clock_never_jumps() -> None:
 
 
 def test_pokes_wake_and_never_block_the_one_who_pokes(tmp_path: Path) -> None:
-    bell = Doorbell(tmp_path / "poke")
+    wake_up = WakeUp(tmp_path / "poke")
     try:
         for _ in range(5000):
             hooks.send(str(tmp_path / "poke"), b"resume")
-            bell.ring()
+            wake_up.wake()
         began = time.monotonic()
-        bell.wait(10)
+        wake_up.wait(10)
         assert time.monotonic() - began < 1
-        bell.wait(0.2)
+        wake_up.wait(0.2)
         assert time.monotonic() - began >= 0.2
     finally:
-        bell.close()
+        wake_up.close()
     assert not (tmp_path / "poke").exists()
 
 
 def test_a_socket_that_a_killed_daemon_left_is_no_hindrance(tmp_path: Path) -> None:
-    first = Doorbell(tmp_path / "poke")
-    second = Doorbell(tmp_path / "poke")
+    first = WakeUp(tmp_path / "poke")
+    second = WakeUp(tmp_path / "poke")
     hooks.send(str(tmp_path / "poke"), b"resume")
     began = time.monotonic()
     second.wait(5)

@@ -32,16 +32,16 @@ def test_numbers_and_labels() -> None:
     metrics.replace("breaker_open", [({"pool": "a", "fault": "capacity"}, 1.0)])
     metrics.replace("breaker_open", [({"pool": "b", "fault": "limit"}, 1.0)])
     lines = metrics.text().splitlines()
-    assert 'gpucluster_gang_total{result="st\\"ar\\\\ted\\n"} 2' in lines
+    assert 'gpucluster_gang_total{result="st\\"ar\\\\ted\\n"} 2.0' in lines
     assert "gpucluster_oci_throttle_tokens 2.5" in lines
-    assert 'gpucluster_loop_seconds_bucket{le="0.1"} 0' in lines
-    assert 'gpucluster_loop_seconds_bucket{le="0.25"} 1' in lines
-    assert 'gpucluster_loop_seconds_bucket{le="+Inf"} 2' in lines
+    assert 'gpucluster_loop_seconds_bucket{le="0.1"} 0.0' in lines
+    assert 'gpucluster_loop_seconds_bucket{le="0.25"} 1.0' in lines
+    assert 'gpucluster_loop_seconds_bucket{le="+Inf"} 2.0' in lines
     assert "gpucluster_loop_seconds_sum 100.2" in lines
-    assert "gpucluster_loop_seconds_count 2" in lines
-    assert 'gpucluster_breaker_open{pool="b",fault="limit"} 1' in lines
+    assert "gpucluster_loop_seconds_count 2.0" in lines
+    assert 'gpucluster_breaker_open{fault="limit",pool="b"} 1.0' in lines
     assert not [line for line in lines if 'pool="a"' in line]
-    assert "gpucluster_orphans_total 0" in lines
+    assert "gpucluster_orphans_total 0.0" in lines
 
 
 def test_a_label_that_a_metric_does_not_have_is_a_mistake() -> None:

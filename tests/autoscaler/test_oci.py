@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.autoscaler.daemon.oci import Refusal, Trouble, classify
+from gpucluster.autoscaler.daemon.oci import RequestFailed, RequestFault, classify
 from gpucluster.autoscaler.decide.world import Fault
 from gpucluster.errors import CloudError
 from tests.autoscaler.cloud_harness import Site
@@ -30,8 +30,8 @@ OOHC = {"operation": "LaunchInstanceConfiguration", "status": 500, "code": "Inte
         (503, "ServiceUnavailable", "try later", Fault.TRANSIENT),
         (0, "ConnectTimeout", "timed out", Fault.TRANSIENT),
         (0, "RequestException", "connection reset", Fault.TRANSIENT),
-        (429, "TooManyRequests", "Too many requests for the user", Trouble.THROTTLE),
-        (401, "NotAuthenticated", "The required information was not provided", Trouble.AUTH),
+        (429, "TooManyRequests", "Too many requests for the user", RequestFault.THROTTLED),
+        (401, "NotAuthenticated", "The required information was not provided", RequestFault.UNAUTHENTICATED),
         (400, "LimitExceeded", "The following service limits were exceeded: gpu-h100-count", Fault.LIMIT),
         (400, "QuotaExceeded", "quota", Fault.LIMIT),
         (404, "NotAuthorizedOrNotFound", "Authorization failed or requested resource not found.", Fault.CONFIGURATION),
@@ -44,7 +44,7 @@ OOHC = {"operation": "LaunchInstanceConfiguration", "status": 500, "code": "Inte
         (412, "NoEtagMatch", "", Fault.TRANSIENT),
     ],
 )
-def test_a_refusal_means(status: int, code: str, message: str, kind: Fault | Trouble) -> None:
+def test_a_refusal_means(status: int, code: str, message: str, kind: Fault | RequestFault) -> None:
     assert classify(status, code, message) is kind
 
 
@@ -102,13 +102,13 @@ def test_the_same_token_is_the_same_instance_and_the_name_of_a_living_one_is_tak
     first, _ = cloud.launch("compute", "compute-e1", 1, "token-3")
     assert cloud.launch("compute", "compute-e1", 1, "token-3")[0] == first
     assert len(site.elastic()) == 1
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(RequestFailed) as caught:
         cloud.launch("compute", "compute-e1", 2, "token-4")
     assert caught.value.kind is Fault.TRANSIENT  # the name is in use
     site.api.wait(site.api.compute.get_instance, first, "RUNNING")
     cloud.terminate(first)
     site.api.wait(site.api.compute.get_instance, first, "TERMINATED")
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(RequestFailed) as caught:
         cloud.launch("compute", "compute-e1", 1, "token-3")
     assert (caught.value.code, caught.value.kind) == ("InvalidatedRetryToken", Fault.TRANSIENT)
 
@@ -116,7 +116,7 @@ def test_the_same_token_is_the_same_instance_and_the_name_of_a_living_one_is_tak
 def test_out_of_capacity_is_asked_for_once_and_known(site: Site) -> None:
     requests: list[tuple[str, str]] = []
     site.faults(OOHC)
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(RequestFailed) as caught:
         site.cloud(on_request=lambda *one: requests.append(one)).launch("compute", "compute-e1", 1, "token-5")
     assert caught.value.kind is Fault.CAPACITY
     assert caught.value.words == "InternalError: Out of host capacity."
@@ -196,7 +196,7 @@ def test_no_answer_is_transient_and_names_what_was_tried(site: Site) -> None:
 
     away = replace(site.policy.authentication, endpoint="http://127.0.0.1:9")
     site.policy = replace(site.policy, authentication=away)
-    with pytest.raises(Refusal, match=r"list_instances: no answer from the cloud") as caught:
+    with pytest.raises(RequestFailed, match=r"list_instances: no answer from the cloud") as caught:
         site.cloud().instances()
     assert (caught.value.status, caught.value.kind) == (0, Fault.TRANSIENT)
 
@@ -210,9 +210,9 @@ def test_a_refused_signature_is_answered_once_with_the_key_as_it_is_now(site: Si
     site.policy = replace(site.policy, authentication=replace(site.policy.authentication, config_file=str(config)))
     requests: list[tuple[str, str]] = []
     cloud = site.cloud(on_request=lambda *one: requests.append(one))
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(RequestFailed) as caught:
         cloud.instances()
-    assert caught.value.kind is Trouble.AUTH
+    assert caught.value.kind is RequestFault.UNAUTHENTICATED
     assert len(requests) == 2  # not again and again
     config.write_text(good)
     threads = [threading.Thread(target=cloud.instances) for _ in range(4)]

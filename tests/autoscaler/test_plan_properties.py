@@ -8,26 +8,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpucluster.autoscaler.decide.explain import explain_job, explain_node
-from gpucluster.autoscaler.decide.phases import a_persons
 from gpucluster.autoscaler.decide.plan import decide
 from gpucluster.autoscaler.decide.world import (
+    UNANSWERED,
+    ClaimState,
     CoolDown,
     Fault,
-    Gang,
+    GangHistory,
     Instance,
     Intent,
     Job,
     Launch,
     Memory,
     Node,
+    NodeClaim,
     Observation,
     Outcome,
     Plan,
     PowerDown,
-    Slot,
     Terminate,
 )
 from gpucluster.autoscaler.policy import Limits
+from gpucluster.slurm.reasons import from_person
 from tests.autoscaler.builders import COMING, DEAD, IDLE, LEAVING, LOST, NOON, OFF, WARMING, flags, policy, pool
 
 POLICY = policy(
@@ -121,15 +123,11 @@ def instances(draw: st.DrawFn) -> tuple[Instance, ...]:
 
 @st.composite
 def memories(draw: st.DrawFn) -> Memory:
-    slots = {}
+    claims = {}
     for name in draw(st.lists(st.sampled_from([*NAMES, "gone-e1"]), unique=True)):
-        state = draw(
-            st.sampled_from(
-                ["intended", "held", "launched", "joining", "running", "up", "failed", "dropping", "ending"]
-            )
-        )
+        state = draw(st.sampled_from(ClaimState))
         generation = draw(generations)
-        slots[name] = Slot(
+        claims[name] = NodeClaim(
             name,
             name[0],
             generation,
@@ -138,14 +136,14 @@ def memories(draw: st.DrawFn) -> Memory:
             draw(times),
             draw(times),
             tuple(draw(st.lists(st.sampled_from(JOBS), unique=True, max_size=2))),
-            "" if state in ("intended", "held") else draw(st.sampled_from(["", f"{name}/0", f"{name}/1"])),
+            "" if state in UNANSWERED else draw(st.sampled_from(["", f"{name}/0", f"{name}/1"])),
             draw(st.integers(0, 4)),
             missing_since=draw(times),
             strikes=draw(st.integers(0, 3)),
             fault=draw(faults),
         )
     gangs = {
-        number: Gang(
+        number: GangHistory(
             number, draw(st.integers(0, 5)), draw(times), draw(times), admitted_at=draw(times), refused_at=draw(times)
         )
         for number in draw(st.lists(st.sampled_from([*JOBS, "node/a-e1"]), unique=True))
@@ -154,23 +152,23 @@ def memories(draw: st.DrawFn) -> Memory:
         name: CoolDown(name, draw(times), draw(st.sampled_from(list(Fault))), "words", 1, draw(st.booleans()))
         for name in draw(st.lists(st.sampled_from(["a", "b", "gone"]), unique=True))
     }
-    return Memory("ledger", slots, gangs, cool_downs, boot_failures={"a": draw(st.integers(0, 3))})
+    return Memory("ledger", claims, gangs, cool_downs, boot_failures={"a": draw(st.integers(0, 3))})
 
 
 @st.composite
 def looks(draw: st.DrawFn) -> tuple[Observation, Memory]:
     memory = draw(memories())
-    tokens = [slot.token for slot in memory.slots.values()]
+    tokens = [claim.token for claim in memory.claims.values()]
     some_tokens = st.lists(st.sampled_from(tokens), unique=True) if tokens else st.just([])
     outcomes = tuple(
         Outcome(
-            slot.token,
-            slot.node,
-            "" if fault else f"{slot.node}/{draw(st.integers(0, 1))}",
+            claim.token,
+            claim.node,
+            "" if fault else f"{claim.node}/{draw(st.integers(0, 1))}",
             Fault(fault) if fault else None,
             "words",
         )
-        for slot in memory.slots.values()
+        for claim in memory.claims.values()
         if (fault := draw(faults)) or draw(st.booleans())
     )
     known = draw(nodes())
@@ -202,15 +200,15 @@ def test_no_look_is_too_odd(look: tuple[Observation, Memory]) -> None:
     by_id = {one.id: one for one in observation.instances}
     live = Counter(one.node for one in observation.instances if one.live)
 
-    # one launch for a slot, written down, for a node that Slurm powers up and that nothing stands behind
+    # one launch for a claim, written down, for a node that Slurm powers up and that nothing stands behind
     asked = Counter(launch.node for launch in launches(plan))
     assert all(number == 1 for number in asked.values())
     for launch in launches(plan):
-        slot = plan.memory.slots[launch.node]
-        assert (slot.state, slot.token, slot.generation) == ("intended", launch.token, launch.generation)
+        claim = plan.memory.claims[launch.node]
+        assert (claim.state, claim.token, claim.generation) == ("intended", launch.token, launch.generation)
         assert observation.nodes[launch.node].powering_up
         assert not live[launch.node]
-        assert slot.token not in observation.in_flight or slot.token != memory.token(launch.node, launch.generation)
+        assert claim.token not in observation.in_flight or claim.token != memory.token(launch.node, launch.generation)
 
     for action in plan.actions:
         assert action.why.strip()
@@ -219,7 +217,7 @@ def test_no_look_is_too_odd(look: tuple[Observation, Memory]) -> None:
             if action.instance_id in by_id:
                 assert by_id[action.instance_id].node == action.node
             else:
-                assert action.instance_id in {slot.instance_id for slot in memory.slots.values()} | {
+                assert action.instance_id in {claim.instance_id for claim in memory.claims.values()} | {
                     outcome.instance_id for outcome in observation.outcomes
                 }
             node = observation.nodes.get(action.node)
@@ -230,8 +228,8 @@ def test_no_look_is_too_odd(look: tuple[Observation, Memory]) -> None:
                 node = observation.nodes[name]
                 assert node.powering_up or not node.powered_down or node.down
                 # what a person took down stays so, but for a node that was awaited: that reason is an old one
-                awaited = name in memory.slots and memory.slots[name].state != "up"
-                assert not (a_persons(node.reason) and node.down and not node.powering_up) or awaited
+                awaited = name in memory.claims and memory.claims[name].state != "up"
+                assert not (from_person(node.reason) and node.down and not node.powering_up) or awaited
 
 
 @settings(max_examples=60, deadline=None)
@@ -244,7 +242,7 @@ def test_without_slurm_or_the_cloud_or_while_paused_nothing_is_done(look: tuple[
     assert decide(blind, memory, POLICY, NOON).actions == ()
     blind = Observation(observation.nodes, observation.jobs, None, observation.outcomes)
     assert decide(blind, memory, POLICY, NOON).actions == ()
-    paused = Memory("ledger", memory.slots, memory.gangs, memory.cool_downs, paused="by ana")
+    paused = Memory("ledger", memory.claims, memory.gangs, memory.cool_downs, paused="by ana")
     assert decide(observation, paused, POLICY, NOON).actions == ()
 
 

@@ -1,8 +1,8 @@
-"""The rights that the product generates, held against what the autoscaler really asks for.
+"""The rights that the product generates, compared with the requests that the autoscaler sends.
 
-Real: the autoscaler's `Cloud` with Oracle's SDK, signed requests, the local cloud's API, which enforces the statements
-for the controller's instance by the tables of Oracle's documentation (permissions.toml). What it can't show is where
-OCI differs from its documentation.
+Real: the autoscaler's `OciCloud` with Oracle's SDK, signed requests, and the local cloud's API, which enforces the
+statements for the controller's instance by the tables of Oracle's documentation (permissions.toml). What it can't show
+is where OCI differs from its documentation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 from oci.core import models
 
 from gpucluster import iam
-from gpucluster.autoscaler.daemon.oci import Cloud, Refusal
+from gpucluster.autoscaler.daemon.oci import OciCloud, RequestFailed
 from gpucluster.autoscaler.decide.world import Fault
 from gpucluster.autoscaler.policy import Authentication
 from gpucluster.oci import permissions
@@ -110,7 +110,7 @@ class Play:
         return str(self.api.compute.create_compute_capacity_reservation(details).data.id)
 
     def launch(self) -> tuple[str, str]:
-        """Launch as the autoscaler does; a fresh `Cloud` reads the configuration again."""
+        """Launch as the autoscaler does; a fresh `OciCloud` reads the configuration again."""
         self._number += 1
         node = f"compute-e{self._number}"
         return self.site.cloud().launch("compute", node, 1, f"token-{self._number}")
@@ -124,7 +124,7 @@ class Play:
         )
         return str(self.api.compute.launch_instance(details).data.id)
 
-    def refusals(self) -> dict[str, Refusal]:
+    def refusals(self) -> dict[str, RequestFailed]:
         """Everything that the autoscaler asks for; what was refused, by the operation."""
         cloud, found = self.site.cloud(), {}
         cloud._sleep = lambda _seconds: time.sleep(0.02)
@@ -139,7 +139,7 @@ class Play:
         for name, call in calls.items():
             try:
                 answer = call()
-            except Refusal as refusal:
+            except RequestFailed as refusal:
                 found[refusal.operation] = refusal
             else:
                 # Who may not even look takes an instance for gone; whoever terminates has listed it before.
@@ -244,12 +244,12 @@ def test_a_node_has_none_of_the_controllers_rights(play: Play, tmp_path: Path) -
 def test_rights_that_come_late_are_waited_for(play: Play) -> None:
     play.controller.allow([])
     cloud = play.site.cloud()
-    with pytest.raises(Refusal, match="gpucluster policies"):
+    with pytest.raises(RequestFailed, match="gpucluster policies"):
         cloud.instances()
     # The listing is let through first: a launch that is not, just then, is no reason to hold a job for ever.
     play.controller.allow([one for one in play.statements if " to use subnets " not in one])
     assert cloud.instances()
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(RequestFailed) as caught:
         cloud.launch("compute", "compute-e901", 1, "token-901")
     assert caught.value.kind is Fault.TRANSIENT
     play.controller.allow(play.statements)
@@ -257,14 +257,14 @@ def test_rights_that_come_late_are_waited_for(play: Play) -> None:
     assert cloud.terminate(made)
     # Who was let look from the start is refused for good.
     play.controller.allow([one for one in play.statements if " to use subnets " not in one])
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(RequestFailed) as caught:
         play.launch()
     assert caught.value.kind is Fault.CONFIGURATION
 
 
 def test_a_node_that_may_not_be_ended_is_not_taken_for_gone(play: Play) -> None:
     play.controller.allow([one for one in play.statements if " to use volumes " not in one])
-    with pytest.raises(Refusal, match=r"terminate_instance: .*`use volumes`"):
+    with pytest.raises(RequestFailed, match=r"terminate_instance: .*`use volumes`"):
         play.site.cloud().terminate(play.node)
     assert play.site.cloud().terminate("ocid1.instance.local..gone") is False
 
@@ -274,5 +274,5 @@ def test_a_key_that_is_not_believed_says_what_to_do(play: Play, tmp_path: Path) 
     config = tmp_path / "config"
     config.write_text(text)
     authentication = replace(play.site.policy.authentication, config_file=str(config))
-    with pytest.raises(Refusal, match="Run gpucluster apply"):
-        Cloud(replace(play.site.policy, authentication=authentication)).instances()
+    with pytest.raises(RequestFailed, match="Run gpucluster apply"):
+        OciCloud(replace(play.site.policy, authentication=authentication)).instances()

@@ -174,13 +174,13 @@ def test_metrics_tell_of_it(machine: Machine) -> None:
             with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
                 return str(answer.read().decode())
 
-        until(lambda: 'gpucluster_scaleup_seconds_count{phase="boot"} 1' in text())
+        until(lambda: 'gpucluster_scaleup_seconds_count{phase="boot"} 1.0' in text())
         machine.slurm.write({"compute-e1": UP}, [job("12", ["compute-e1"], "RUNNING")])
-        until(lambda: 'gpucluster_scaleup_seconds_count{phase="total"} 1' in text())
+        until(lambda: 'gpucluster_scaleup_seconds_count{phase="total"} 1.0' in text())
         found = text()
-        assert 'gpucluster_oci_requests_total{op="launch_instance_configuration",code="200"} 1' in found
-        assert 'gpucluster_nodes{pool="compute",slurm_state="allocated",cloud_state="running"} 1' in found
-        assert 'gpucluster_gang_total{result="started"} 1' in found
+        assert 'gpucluster_oci_requests_total{code="200",op="launch_instance_configuration"} 1.0' in found
+        assert 'gpucluster_nodes{cloud_state="running",pool="compute",slurm_state="allocated"} 1.0' in found
+        assert 'gpucluster_gang_total{result="started"} 1.0' in found
         assert "gpucluster_cost_usd_per_hour 10" in found
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"http://{address}/", timeout=5)

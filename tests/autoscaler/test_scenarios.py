@@ -1,9 +1,9 @@
-"""The fifty scenarios that the autoscaler must survive, 1 to 17: launches, and what becomes of them.
+"""The fifty scenarios that the autoscaler must survive, 1 to 17: launches and their results.
 
-Each test is named by its number. The world is told by hand (see builders); nothing is simulated. Where a scenario is
-about what happens between us and the services, the test here proves the deciding part, and the doing is proved in
-tests/autoscaler/test_hands_*.py, test_hooks.py and test_arena_*.py: 13 (what scontrol prints), 38 (the ledger), 40 (the
-lease), 43 (signing), 44 and 45 (the hooks).
+Each test is named by its number. The test sets the state of Slurm and the cloud (see builders); nothing is simulated.
+Where a scenario is about the services, the test here proves the decision, and other tests prove the effects:
+test_slurm_parsing.py (13, what scontrol prints), test_ledger.py (38, and 40, the lock), test_oci.py (43, signing),
+test_hooks.py (44 and 45), and test_harness_*.py.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 
 from gpucluster.autoscaler.decide.explain import explain_job
 from gpucluster.autoscaler.decide.world import (
+    Annotate,
     Delay,
     Fault,
     Hold,
@@ -25,7 +26,6 @@ from gpucluster.autoscaler.decide.world import (
     Outcome,
     PowerDown,
     SaveConsole,
-    Tell,
     Terminate,
 )
 from gpucluster.autoscaler.policy import MAX_ATTEMPTS
@@ -53,7 +53,7 @@ def retry_until_given_up(world: World, refused: list[str], **refusal: object) ->
     """Refuse every launch of these nodes until the gang is given up; how many launches that took."""
     launches = 0
     for _ in range(100):
-        world.look(5)
+        world.reconcile(5)
         if world.the(PowerDown):
             return launches
         again = [name for name in world.launched() if name in refused]
@@ -72,44 +72,44 @@ def requeued(world: World, number: int, gave: list[str], **changes: object) -> N
 def test_scenario_01_all_launches_work_and_nothing_is_left_afterwards() -> None:
     world, gang = World(), names(1, 16)
     world.starts(1, gang)
-    world.look()
+    world.reconcile()
     assert sorted(world.launched()) == sorted(gang)
     assert all(
         launch.generation == 1 and launch.pool == "gpu" and "job 1" in launch.why for launch in world.the(Launch)
     )
-    world.look(1)
+    world.reconcile(1)
     assert world.plan.actions == ()  # they are in flight
     world.accepts(*gang)
-    world.look(3)
+    world.reconcile(3)
     world.runs(*gang)
     world.jobs["1"] = job(1, gang, state="RUNNING")
-    world.look(60)
+    world.reconcile(60)
     assert world.plan.actions == ()
     assert not world.memory.gangs
-    world.look(1)
+    world.reconcile(1)
     assert world.plan.memory is world.memory
     del world.jobs["1"]
     world.are(gang, IDLE)
-    world.look(500)
+    world.reconcile(500)
     assert world.plan.actions == ()  # how long a node idles is Slurm's to count
     world.are(gang, LEAVING)
-    world.look(100)
+    world.reconcile(100)
     assert sorted(each.node for each in world.the(Terminate)) == sorted(gang)
     assert all(each.unless_wanted for each in world.the(Terminate))
-    world.look(1)
+    world.reconcile(1)
     assert not world.plan.actions  # asked once, not at every look
     for name in gang:
         world.becomes(name, "TERMINATED")
     world.are(gang, OFF)
-    world.look(60)
+    world.reconcile(60)
     assert world.plan.actions == ()
-    assert not world.memory.slots
+    assert not world.memory.claims
 
 
 def test_scenario_02_one_launch_of_sixteen_without_capacity_rolls_the_whole_gang_back() -> None:
     world, gang = World(), names(1, 16)
     world.starts(1, gang)
-    world.look()
+    world.reconcile()
     world.accepts(*gang[:15])
     world.refuses(gang[15])
     launches = retry_until_given_up(world, gang[15:])
@@ -126,49 +126,49 @@ def test_scenario_02_one_launch_of_sixteen_without_capacity_rolls_the_whole_gang
     order = [type(action) for action in world.plan.actions]
     assert order.index(MarkDown) < order.index(PowerDown) < order.index(Delay)
     requeued(world, 1, gang, eligible_at=delay.until)
-    world.look(1)
+    world.reconcile(1)
     assert sorted(each.node for each in world.the(Terminate)) == sorted(gang[:15])
     for name in gang:
         world.becomes(name, "TERMINATED")
     world.are(gang, OFF)
-    world.look(60)
-    assert not world.memory.slots
+    world.reconcile(60)
+    assert not world.memory.claims
     assert world.gang(1).attempts == 1
 
 
 def test_scenario_02_the_missing_one_comes_within_the_window() -> None:
     world, gang = World(), names(1, 4)
     world.starts(1, gang)
-    world.look()
+    world.reconcile()
     world.accepts(*gang[:3])
     world.refuses(gang[3])
-    world.look(1)
+    world.reconcile(1)
     assert not world.launched()
-    world.look(15)
+    world.reconcile(15)
     assert world.launched() == [gang[3]]
     assert world.the(Launch)[0].generation == 2
     world.accepts(gang[3])
-    world.look(1)
+    world.reconcile(1)
     world.runs(*gang)
-    world.look(60)
+    world.reconcile(60)
     assert world.plan.actions == ()
-    assert {world.slot(name).state for name in gang} == {"up"}
+    assert {world.claim(name).state for name in gang} == {"up"}
 
 
 def test_scenario_02_each_time_the_wait_doubles_and_at_last_the_job_is_held() -> None:
     world, waits = World(policy(backoff=1000)), []
     for attempt in range(1, MAX_ATTEMPTS + 1):
         world.starts(1, names(1, 2))
-        world.look(5000)
+        world.reconcile(5000)
         world.are(names(3, 40), OFF)
         world.refuses(*world.launched())
         retry_until_given_up(world, names(1, 2))
         if attempt < MAX_ATTEMPTS:
             waits.append(world.the(Delay)[0].until - world.now)
         requeued(world, 1, names(1, 2))
-        world.look(1)
+        world.reconcile(1)
         world.are(names(1, 40), OFF)
-        world.look(200)
+        world.reconcile(200)
     assert waits[0] < waits[1]
     assert all(1000 <= wait <= 3600 * 1.3 for wait in waits)
     assert [hold.job for hold in world.the(Hold)] or world.gang(1).held
@@ -179,15 +179,15 @@ def test_scenario_02_each_time_the_wait_doubles_and_at_last_the_job_is_held() ->
 def test_scenario_03_capacity_that_fails_late_is_capacity_that_fails(by: str) -> None:
     world, gang = World(), names(1, 4)
     world.starts(1, gang)
-    world.look()
+    world.reconcile()
     world.accepts(*gang)
-    world.look(2)
+    world.reconcile(2)
     world.becomes(gang[0], "TERMINATED")
     if by == "the record of the work":
-        slot = world.slot(gang[0])
-        world.outcomes.append(Outcome(slot.token, gang[0], slot.instance_id, Fault.CAPACITY, "Out of host capacity"))
-    world.look(5)
-    assert world.slot(gang[0]).fault == Fault.CAPACITY
+        claim = world.claim(gang[0])
+        world.outcomes.append(Outcome(claim.token, gang[0], claim.instance_id, Fault.CAPACITY, "Out of host capacity"))
+    world.reconcile(5)
+    assert world.claim(gang[0]).fault == Fault.CAPACITY
     assert retry_until_given_up(world, gang[:1]) >= 2
     assert sorted(world.the(PowerDown)[0].nodes) == sorted(gang)
     assert world.the(Delay)
@@ -197,25 +197,25 @@ def test_scenario_04_the_other_pool_of_the_partition_takes_over() -> None:
     world = World(policy(pool("one"), pool("two", availability_domain="AD-2")))
     gang = names(1, 4, "one-e")
     world.starts(1, gang)
-    world.look()
+    world.reconcile()
     world.refuses(*gang)
     retry_until_given_up(world, gang)
     (marked,) = world.the(MarkDown)
     assert set(marked.nodes) == set(names(5, 40, "one-e"))
     assert marked.why.startswith("gpucluster: ")
     assert not world.the(Delay)  # nothing is to be waited for
-    assert [tell.job for tell in world.the(Tell)] == ["1"]
-    assert "another pool" in world.the(Tell)[0].why
+    assert [tell.job for tell in world.the(Annotate)] == ["1"]
+    assert "another pool" in world.the(Annotate)[0].why
     world.are(names(5, 40, "one-e"), DEAD, marked.why)
     requeued(world, 1, gang)
-    world.look(1)
+    world.reconcile(1)
     world.are(gang, OFF)
-    world.look(31)
+    world.reconcile(31)
     assert set(world.the(MarkDown)[0].nodes) == set(gang)
     world.are(gang, DEAD, marked.why)
     there = names(1, 4, "two-e")
     world.starts(1, there)
-    world.look(1)
+    world.reconcile(1)
     assert sorted(world.launched()) == there
     assert not world.the(PowerDown)
 
@@ -223,32 +223,32 @@ def test_scenario_04_the_other_pool_of_the_partition_takes_over() -> None:
 def test_scenario_04_a_cool_down_ends_with_one_try_and_then_for_all() -> None:
     world = World(policy(pool(max_nodes=40)))
     world.starts(1, ["gpu-e1"])
-    world.look()
+    world.reconcile()
     world.refuses("gpu-e1")
     retry_until_given_up(world, ["gpu-e1"])
     over = world.memory.cool_downs["gpu"].until
     assert over == world.now + 300
     world.are(names(1, 40), DEAD, world.the(MarkDown)[0].why)
     world.jobs = {}
-    world.look(200)
+    world.reconcile(200)
     assert not world.plan.actions
     world.now = over
-    world.look(1)
+    world.reconcile(1)
     assert sum(len(each.nodes) for each in world.the(PowerDown)) == 40  # healed
     world.are(names(1, 40), OFF)
-    world.look(60)
+    world.reconcile(60)
     world.starts(2, ["gpu-e2"], priority=10)
     world.starts(3, ["gpu-e3"], priority=20)
-    world.look(1)
+    world.reconcile(1)
     assert world.launched() == ["gpu-e3"]
     assert [delay.job for delay in world.the(Delay)] == ["2"]
     world.accepts("gpu-e3", state="RUNNING")
     world.are(["gpu-e2"], OFF)
     world.jobs.pop("2")
-    world.look(30)
+    world.reconcile(30)
     assert not world.memory.cool_downs
     world.starts(4, ["gpu-e4"])
-    world.look(1)
+    world.reconcile(1)
     assert world.launched() == ["gpu-e4"]
 
 
@@ -257,26 +257,26 @@ def test_scenario_04_a_cool_down_that_fails_again_is_longer() -> None:
     lengths = []
     for number in (1, 2, 3):
         world.starts(number, ["gpu-e1"])
-        world.look()
+        world.reconcile()
         world.refuses("gpu-e1")
-        world.look(1)
+        world.reconcile(1)
         lengths.append(world.memory.cool_downs["gpu"].until - world.now)
         world.jobs.clear()
         world.are(["gpu-e1"], OFF)
         world.now = world.memory.cool_downs["gpu"].until + 1
-        world.look()
+        world.reconcile()
     assert lengths == [300, 600, 1200]
 
 
 def test_scenario_05_a_throttled_launch_stays_in_flight_and_is_not_asked_for_again() -> None:
     world, gang = World(), names(1, 16)
     world.starts(1, gang)
-    calls = len(world.look().actions)
+    calls = len(world.reconcile().actions)
     for _ in range(60):
-        calls += len(world.look(10).actions)
+        calls += len(world.reconcile(10).actions)
     assert calls == 16
     world.accepts(*gang)
-    world.look(1)
+    world.reconcile(1)
     assert world.plan.actions == ()
 
 
@@ -286,14 +286,14 @@ def test_scenario_06_a_limit_is_not_tried_again_for_ten_minutes() -> None:
     for number in range(1, 40):
         node = f"gpu-e{number}"
         world.starts(number, [node])
-        world.look(30)
+        world.reconcile(30)
         attempts += [world.now for _ in world.launched()]
         world.refuses(*world.launched(), fault=Fault.LIMIT, message=LIMIT)
-        world.look(1)
+        world.reconcile(1)
         assert world.the(PowerDown) or number > 1
         world.are([node], OFF)
         world.jobs.clear()
-        world.look(20)
+        world.reconcile(20)
     assert all(later - earlier >= 600 for earlier, later in itertools.pairwise(attempts))
     assert 2 <= len(attempts) <= 4
 
@@ -302,10 +302,10 @@ def test_scenario_06_a_limit_is_said_on_the_job_and_at_last_it_is_held() -> None
     world = World()
     for attempt in range(1, MAX_ATTEMPTS + 1):
         world.starts(1, ["gpu-e1"])
-        world.look()
+        world.reconcile()
         assert world.launched() == ["gpu-e1"]
         world.refuses("gpu-e1", fault=Fault.LIMIT, message=LIMIT)
-        world.look(1)
+        world.reconcile(1)
         if attempt < MAX_ATTEMPTS:
             (delay,) = world.the(Delay)
             assert delay.until >= world.now + 600
@@ -320,17 +320,17 @@ def test_scenario_06_a_limit_is_said_on_the_job_and_at_last_it_is_held() -> None
 def test_scenario_07_a_fault_of_configuration_opens_the_breaker_after_one_gang() -> None:
     world, gang = World(), names(1, 8)
     world.starts(1, gang, priority=2)
-    world.look()
+    world.reconcile()
     world.refuses(gang[0], fault=Fault.CONFIGURATION, message=BAD_IMAGE)
-    world.look(1)
+    world.reconcile(1)
     (hold,) = world.the(Hold)
     assert "imageId" in hold.why
     assert sorted(world.the(PowerDown)[0].nodes) == sorted(gang)
-    # the launches that are still queued are not sent: their slots are no longer intended
-    assert not any(slot.state == "intended" for slot in world.memory.slots.values())
+    # the launches that are still queued are not sent: their claims are no longer intended
+    assert not any(claim.state == "intended" for claim in world.memory.claims.values())
     requeued(world, 1, gang, reason="JobHeldAdmin")
     world.starts(2, ["gpu-e9"])
-    world.look(1)
+    world.reconcile(1)
     assert not world.launched()
     assert "imageId" in world.the(Delay)[0].why
     told = explain_job("1", world.observation(), world.memory, world.policy, world.now)
@@ -340,29 +340,29 @@ def test_scenario_07_a_fault_of_configuration_opens_the_breaker_after_one_gang()
 def test_scenario_08_a_launch_without_an_answer_is_taken_over_when_it_is_listed() -> None:
     world = World()
     world.starts(1, ["gpu-e1"])
-    world.look()
+    world.reconcile()
     first = world.the(Launch)[0]
     world.refuses("gpu-e1", fault=Fault.TRANSIENT, message="timeout")
     world.instance("gpu-e1", "PROVISIONING", 1)
-    world.look(1)
+    world.reconcile(1)
     assert not world.plan.actions
-    assert world.slot("gpu-e1").instance_id == "ocid.gpu-e1.1"
-    assert world.slot("gpu-e1").token == first.token
+    assert world.claim("gpu-e1").instance_id == "ocid.gpu-e1.1"
+    assert world.claim("gpu-e1").token == first.token
 
 
 def test_scenario_08_a_launch_without_an_answer_is_sent_again_with_the_same_token() -> None:
     world = World()
     world.starts(1, ["gpu-e1"])
-    world.look()
+    world.reconcile()
     first = world.the(Launch)[0]
     world.refuses("gpu-e1", fault=Fault.TRANSIENT, message="timeout")
-    world.look(1)
+    world.reconcile(1)
     assert not world.launched()
-    world.look(15)
+    world.reconcile(15)
     (again,) = world.the(Launch)
     assert (again.token, again.generation) == (first.token, first.generation)
     world.refuses("gpu-e1", fault=Fault.TRANSIENT, message="409 InvalidatedRetryToken: the token is used up")
-    world.look(1)
+    world.reconcile(1)
     (new,) = world.the(Launch)
     assert new.generation == 2
     assert new.token != first.token
@@ -372,36 +372,36 @@ def test_scenario_08_a_launch_without_an_answer_is_sent_again_with_the_same_toke
 def test_scenario_09_killed_at_any_line_there_is_one_instance_for_a_slot(killed: str) -> None:
     world = World()
     world.starts(1, ["gpu-e1"])
-    world.look()
+    world.reconcile()
     first = world.the(Launch)[0]
-    assert world.memory.slots["gpu-e1"].token == first.token  # written down before the launch is sent
+    assert world.memory.claims["gpu-e1"].token == first.token  # written down before the launch is sent
     world.in_flight.clear()
     if killed != "before the call":
         world.instance("gpu-e1", "PROVISIONING", 1)
-    world.look(2)
+    world.reconcile(2)
     if killed == "before the call":
         assert [launch.token for launch in world.the(Launch)] == [first.token]
     else:
         assert not world.launched()
-        assert world.slot("gpu-e1").state == "launched"
+        assert world.claim("gpu-e1").state == "launched"
 
 
 def test_scenario_10_a_reboot_of_the_controller_amid_a_scale_up_loses_nothing() -> None:
     world, gang = World(), names(1, 4)
     world.starts(1, gang)
-    world.look()
+    world.reconcile()
     world.accepts(*gang)
     world.outcomes.clear()  # the answers never reached us
     world.in_flight.clear()
     for name in gang:
         world.becomes(name, "RUNNING")
-    world.look(240)
+    world.reconcile(240)
     assert world.plan.actions == ()
     world.runs(*gang)
     world.jobs["1"] = job(1, gang, state="RUNNING")
-    world.look(10)
+    world.reconcile(10)
     assert world.plan.actions == ()
-    assert {world.slot(name).state for name in gang} == {"up"}
+    assert {world.claim(name).state for name in gang} == {"up"}
 
 
 def test_scenario_11_a_repeated_resume_launches_nothing_twice() -> None:
@@ -410,7 +410,7 @@ def test_scenario_11_a_repeated_resume_launches_nothing_twice() -> None:
     seen: list[str] = []
     for _ in range(5):
         world.intents += [Intent("resume", world.now, tuple(gang), {"1": tuple(gang)})] * 2
-        world.look(2)
+        world.reconcile(2)
         seen += world.launched()
     assert sorted(seen) == gang
 
@@ -419,14 +419,14 @@ def test_scenario_12_without_slurm_nothing_is_done_and_afterwards_all_goes_on() 
     world, gang = World(), names(1, 4)
     world.starts(1, gang[:2])
     world.serve("gpu-e9", words=IDLE)
-    world.look()
+    world.reconcile()
     world.accepts(*gang[:2])
     for _ in range(60):
-        world.look(10, nodes=None, jobs=None)
+        world.reconcile(10, nodes=None, jobs=None)
         assert world.plan.actions == ()
     assert "Slurm can't be asked" in world.said()
     world.starts(2, gang[2:])
-    world.look(10)
+    world.reconcile(10)
     assert sorted(world.launched()) == gang[2:]
     assert not world.the(Terminate)
 
@@ -434,9 +434,9 @@ def test_scenario_12_without_slurm_nothing_is_done_and_afterwards_all_goes_on() 
 def test_scenario_13_a_look_without_slurms_answer_is_skipped() -> None:
     world = World()
     world.starts(1, ["gpu-e1"])
-    world.look(jobs=None)
+    world.reconcile(jobs=None)
     assert world.plan.actions == ()
-    world.look(nodes=None)
+    world.reconcile(nodes=None)
     assert world.plan.actions == ()
 
 
@@ -444,15 +444,15 @@ def test_scenario_14_without_the_cloud_nothing_is_taken_down_ended_or_launched()
     world = World()
     world.serve(*names(1, 4))
     world.instance("gpu-e99")
-    world.look()
+    world.reconcile()
     world.starts(1, ["gpu-e6"])
-    before = world.memory.slots
+    before = world.memory.claims
     for _ in range(180):
-        world.look(10, instances=None)
+        world.reconcile(10, instances=None)
         assert world.plan.actions == ()
-    assert world.memory.slots == before
+    assert world.memory.claims == before
     assert "the cloud can't be asked" in world.said()
-    world.look(10)
+    world.reconcile(10)
     assert world.launched() == ["gpu-e6"]
     assert not world.the(PowerDown)
 
@@ -460,42 +460,42 @@ def test_scenario_14_without_the_cloud_nothing_is_taken_down_ended_or_launched()
 def test_scenario_15_a_listing_that_lags_is_not_believed() -> None:
     world = World()
     world.starts(1, ["gpu-e1"])
-    world.look()
-    slot = world.slot("gpu-e1")
-    world.outcomes.append(Outcome(slot.token, "gpu-e1", "ocid.gpu-e1.1"))
+    world.reconcile()
+    claim = world.claim("gpu-e1")
+    world.outcomes.append(Outcome(claim.token, "gpu-e1", "ocid.gpu-e1.1"))
     world.in_flight.clear()
     for _ in range(6):
-        world.look(10)
+        world.reconcile(10)
         assert world.plan.actions == ()
     world.node("gpu-e1", BUSY)  # it may even register before it is listed
-    world.look(1)
+    world.reconcile(1)
     assert world.plan.actions == ()
     world.instance("gpu-e1", "RUNNING", 1)
     for generation in range(2, 5):  # and those long ended stay listed
         world.instance("gpu-e7", "TERMINATED", generation)
-    world.look(200)
+    world.reconcile(200)
     assert world.plan.actions == ()
 
 
 def test_scenario_16_a_node_that_never_registers_is_replaced() -> None:
     world = World()
     world.starts(1, ["gpu-e1"])
-    world.look()
+    world.reconcile()
     world.accepts("gpu-e1")
-    world.look(2)
+    world.reconcile(2)
     world.becomes("gpu-e1", "RUNNING")
-    world.look(60)
-    world.look(599)
+    world.reconcile(60)
+    world.reconcile(599)
     assert world.plan.actions == ()
-    world.look(2)
+    world.reconcile(2)
     assert len(world.the(SaveConsole)) == 1
     assert len(world.plan.actions) == 2
     assert not world.the(Terminate)[0].unless_wanted
     world.becomes("gpu-e1", "TERMINATING")
-    world.look(5)
+    world.reconcile(5)
     assert world.plan.actions == ()  # the name is not free yet
     world.becomes("gpu-e1", "TERMINATED")
-    world.look(5)
+    world.reconcile(5)
     assert [launch.generation for launch in world.the(Launch)] == [2]
     assert world.now - NOON < 1800  # Slurm's ResumeTimeout
 
@@ -503,10 +503,10 @@ def test_scenario_16_a_node_that_never_registers_is_replaced() -> None:
 def test_scenario_16_the_third_in_a_row_protects_the_pool() -> None:
     world, gang = World(), names(1, 3)
     world.starts(1, gang)
-    world.look()
+    world.reconcile()
     world.accepts(*gang, state="RUNNING")
-    world.look(2)
-    world.look(700)
+    world.reconcile(2)
+    world.reconcile(700)
     assert len(world.the(SaveConsole)) == 3
     assert world.memory.cool_downs["gpu"].fault == Fault.BOOT
     assert sorted(world.the(PowerDown)[0].nodes) == gang
@@ -515,7 +515,7 @@ def test_scenario_16_the_third_in_a_row_protects_the_pool() -> None:
     world.jobs.clear()
     world.are(gang, OFF)
     world.starts(2, ["gpu-e9"])
-    world.look(10)
+    world.reconcile(10)
     assert not world.launched()
 
 
@@ -524,16 +524,16 @@ def test_scenario_16_a_node_that_registers_ends_the_row() -> None:
     for number in (1, 2, 3, 4):
         name = f"gpu-e{number}"
         world.starts(number, [name])
-        world.look()
+        world.reconcile()
         world.accepts(name, state="RUNNING")
-        world.look(1)
+        world.reconcile(1)
         if number == 2:
             world.runs(name)
-        world.look(700)
+        world.reconcile(700)
         world.instances.pop(f"ocid.{name}.1", None)
         world.jobs.clear()
         world.are(names(1, 40), OFF)
-        world.look(200)
+        world.reconcile(200)
     assert not world.memory.cool_downs
     assert world.memory.boot_failures == {"gpu": 2}
 
@@ -541,34 +541,34 @@ def test_scenario_16_a_node_that_registers_ends_the_row() -> None:
 def test_scenario_16_a_configuration_that_nobody_could_be_asked_for_is_asked_for_again() -> None:
     world = World(policy(pool(baked=False)))
     world.starts(1, ["gpu-e1"])
-    world.look()
+    world.reconcile()
     world.accepts("gpu-e1", state="RUNNING")
-    world.look(1)
-    world.look(1, unasked=frozenset({"ocid.gpu-e1.1"}))
+    world.reconcile(1)
+    world.reconcile(1, unasked=frozenset({"ocid.gpu-e1.1"}))
     assert [join.instance_id for join in world.the(Join)] == ["ocid.gpu-e1.1"]
     world.joining.add("ocid.gpu-e1.1")
-    world.look(1)
+    world.reconcile(1)
     assert world.plan.actions == ()
-    assert world.slot("gpu-e1").state == "joining"
+    assert world.claim("gpu-e1").state == "joining"
 
 
 def test_scenario_16_an_unbaked_node_is_configured_first_and_then_awaited() -> None:
     world = World(policy(pool(baked=False)))
     world.starts(1, ["gpu-e1"])
-    world.look()
+    world.reconcile()
     world.accepts("gpu-e1", state="RUNNING")
-    world.look(1)
+    world.reconcile(1)
     assert [type(action).__name__ for action in world.plan.actions] == ["Join"]
     world.joining.add("ocid.gpu-e1.1")
-    world.look(900)  # longer than a baked node may take to register
+    world.reconcile(900)  # longer than a baked node may take to register
     assert world.plan.actions == ()
     world.joining.clear()
-    world.look(1)
-    assert world.slot("gpu-e1").state == "running"
-    world.look(590)
+    world.reconcile(1)
+    assert world.claim("gpu-e1").state == "running"
+    world.reconcile(590)
     assert world.plan.actions == ()
     world.join_failed["ocid.gpu-e1.1"] = "gpu-e1: the home directory can't be mounted"
-    world.look(1)
+    world.reconcile(1)
     assert "home directory" in world.the(SaveConsole)[0].why
     assert world.the(Terminate)
 
@@ -576,24 +576,24 @@ def test_scenario_16_an_unbaked_node_is_configured_first_and_then_awaited() -> N
 def test_scenario_17_a_node_that_slurm_gave_up_is_ended_and_healed() -> None:
     world, gang = World(), names(1, 2)
     world.starts(1, gang)
-    world.look()
+    world.reconcile()
     world.accepts(*gang, state="RUNNING")
-    world.look(1)
+    world.reconcile(1)
     world.jobs["1"] = Job("1", "1", "PENDING", "BeginTime", ("gpu",), (), 2, eligible_at=world.now + 31)
     world.node("gpu-e1", DEAD, "ResumeTimeout reached")
     world.node("gpu-e2", WARMING)
     world.intents.append(Intent("resume_fail", world.now, ("gpu-e1",)))
-    world.look(5)
+    world.reconcile(5)
     assert [each.nodes for each in world.the(PowerDown)] == [("gpu-e1",)]  # its sibling is kept for the job
     assert world.the(SaveConsole)
     world.node("gpu-e1", LEAVING)
-    world.look(1)
+    world.reconcile(1)
     assert [each.node for each in world.the(Terminate)] == ["gpu-e1"]
     world.becomes("gpu-e1", "TERMINATED")
     world.node("gpu-e1", OFF)
-    world.look(30)
-    assert "gpu-e1" not in world.memory.slots
+    world.reconcile(30)
+    assert "gpu-e1" not in world.memory.claims
     world.node("gpu-e2", COMING)
     world.starts(1, ["gpu-e2", "gpu-e3"])
-    world.look(1)
+    world.reconcile(1)
     assert world.launched() == ["gpu-e3"]

@@ -17,7 +17,7 @@ from gpucluster.autoscaler.decide.world import Intent
 from gpucluster.autoscaler.simulation.clock import Clock
 from gpucluster.autoscaler.simulation.cloud_model import CloudSettings, FaultRates
 from gpucluster.autoscaler.simulation.command import add_arguments, run
-from gpucluster.autoscaler.simulation.engine import World
+from gpucluster.autoscaler.simulation.engine import SimulatedCluster
 from gpucluster.autoscaler.simulation.report import Waiting, duration
 from gpucluster.autoscaler.simulation.simulator import simple_policy, simulate, with_nodes
 from gpucluster.autoscaler.simulation.slurm_model import ModelJob, SlurmModel, SlurmSettings
@@ -165,8 +165,8 @@ def test_the_cap_on_powered_nodes() -> None:
 # --- the model of the cloud, and the loop -----
 
 
-def one_job(rates: FaultRates | None = None, **cloud: float) -> World:
-    world = World(simple_policy(4), SlurmSettings(), CloudSettings(**cloud), rates or FaultRates())  # type: ignore[arg-type]
+def one_job(rates: FaultRates | None = None, **cloud: float) -> SimulatedCluster:
+    world = SimulatedCluster(simple_policy(4), SlurmSettings(), CloudSettings(**cloud), rates or FaultRates())  # type: ignore[arg-type]
     world.slurm.submit(ModelJob(1, 2, 600, 1200, "compute", 0.0))
     return world
 
@@ -177,7 +177,7 @@ def test_one_job_from_submission_to_an_empty_cloud() -> None:
     assert not world.slurm.jobs
     assert not world.cloud.alive
     assert world.cloud.accepted == world.executor.sent == 2
-    assert world.memory.slots == {}
+    assert world.memory.claims == {}
     world.cloud.settle()
     assert world.cloud.seconds["busy"] == pytest.approx(2 * 600)
     assert world.cloud.seconds["booting"] == pytest.approx(2 * 300, abs=2)

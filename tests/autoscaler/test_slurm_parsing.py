@@ -1,6 +1,6 @@
 """Reading Slurm: lines as Slurm 22.05 and 24.11 print them, and what no Slurm should print. No Slurm runs here.
 
-The lines of 24.11 are as the real one prints them (test_slurm_arena reads it anew); the signs behind states are those
+The lines of 24.11 are as the real one prints them (test_real_slurm reads it anew); the signs behind states are those
 of the manual of older versions.
 """
 
@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucluster.autoscaler.daemon.slurm import BATCH, WORDS, Slurm, SlurmUnavailable, safe
-from gpucluster.autoscaler.decide.world import Delay, Drain, Hold, Launch, MarkDown, Node, PowerDown, Tell
+from gpucluster.autoscaler.daemon.slurm import BATCH, WORDS, SlurmClient, SlurmUnavailable, safe
+from gpucluster.autoscaler.decide.world import Annotate, Delay, Drain, Hold, Launch, MarkDown, Node, PowerDown
 
 NODE = (
     "NodeName={name} Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUEfctv=4 CPUTot=4 CPULoad=0.00"
@@ -33,7 +33,7 @@ def pool_of(name: str) -> str:
     return "gpu" if name.startswith("gpu-e") else ""
 
 
-class Said(Slurm):
+class Said(SlurmClient):
     """A Slurm whose commands print what the test says, by the program's name. It proves nothing about Slurm."""
 
     def __init__(self, tmp_path: Path, **texts: str) -> None:
@@ -60,7 +60,7 @@ JOB = ("7", "N/A", "PENDING", "gpu,other", "", "2", "4294901758", "0", "17952627
 
 
 def read_nodes(text: str) -> dict[str, Node]:
-    return Slurm(pool_of=pool_of)._nodes(text)
+    return SlurmClient(pool_of=pool_of)._nodes(text)
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ def test_ten_thousand_jobs_are_read_fast(tmp_path: Path) -> None:
 # --- Slurm that is not well -----
 
 
-def broken(tmp_path: Path, script: str) -> Slurm:
+def broken(tmp_path: Path, script: str) -> SlurmClient:
     program = tmp_path / "broken"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return Slurm((str(program),), pool_of=pool_of, timeout=0.3)
+    return SlurmClient((str(program),), pool_of=pool_of, timeout=0.3)
 
 
 CALLS = {
@@ -235,7 +235,7 @@ CALLS = {
     "drain": lambda slurm: slurm.apply(Drain(("gpu-e1",), "")),
     "delay": lambda slurm: slurm.apply(Delay("7", 5.0, "")),
     "hold": lambda slurm: slurm.apply(Hold("7", "")),
-    "tell": lambda slurm: slurm.apply(Tell("7", "")),
+    "tell": lambda slurm: slurm.apply(Annotate("7", "")),
 }
 
 
@@ -258,8 +258,8 @@ def test_one_error_whatever_is_wrong(tmp_path: Path, call: str, script: str, wor
 
 def test_a_program_that_is_missing_or_dead_is_no_slurm(tmp_path: Path) -> None:
     with pytest.raises(SlurmUnavailable):
-        Slurm((str(tmp_path / "none"),), pool_of=pool_of).nodes()
-    assert not Slurm((str(tmp_path / "none"),), pool_of=pool_of).alive()
+        SlurmClient((str(tmp_path / "none"),), pool_of=pool_of).nodes()
+    assert not SlurmClient((str(tmp_path / "none"),), pool_of=pool_of).alive()
 
 
 @pytest.mark.parametrize(
@@ -330,8 +330,8 @@ def test_only_who_waits_at_a_terminal_is_notified(tmp_path: Path) -> None:
     interactive = (*JOB[:10], "0", *JOB[11:])
     said = Said(tmp_path, scontrol="", squeue=record(*JOB) + record("8", *interactive[1:]))
     said.jobs()
-    said.apply(Tell("7", "words"))
-    said.apply(Tell("8", "words"))
+    said.apply(Annotate("7", "words"))
+    said.apply(Annotate("8", "words"))
     notified = [call[2:] for call in calls(tmp_path) if call[1] == "notify"]
     assert notified == [["8", "words"]]
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gpucluster.autoscaler.simulation.cloud_model import CloudSettings, FaultRates
-from gpucluster.autoscaler.simulation.slurm_model import SlurmSettings
-from tests.autoscaler.soaking import TWIN, Watch, events, policy, pool
+from gpucluster.autoscaler.simulation.slurm_model import Power, SlurmSettings
+from tests.autoscaler.soak_harness import TWIN, Watch, events, policy, pool
 
 SEEDS = range(2, int(os.environ.get("GPUCLUSTER_SOAK_SEEDS", "0")))
 EXAMPLES = int(os.environ.get("GPUCLUSTER_SOAK_EXAMPLES", "60"))
@@ -61,7 +61,7 @@ class People:
 
     def down(self) -> None:
         node = self.slurm.nodes[self.dice.choice(list(self.slurm.nodes))]
-        if node.power == "on":
+        if node.power is Power.ON:
             self.slurm.mark_down(node.name, "a look at it", "alice")
 
     def blind(self) -> None:
@@ -79,14 +79,14 @@ def settle(watch: Watch, hours: int) -> None:
         if (
             not world.slurm.jobs
             and not any(one.billed for one in world.cloud.alive.values())
-            and not world.memory.slots
+            and not world.memory.claims
         ):
             break
     left = {job.number: (job.state, job.reason, job.node_count, job.comment) for job in world.slurm.jobs.values()}
     assert not left, f"(d) jobs that never ran: {left}"
     kept = {one.id: (one.node, one.state) for one in world.cloud.alive.values() if one.billed}
     assert not kept, f"(c) instances that nobody needs: {kept}"
-    assert not world.memory.slots, f"(c) slots of nothing: {world.memory.slots}"
+    assert not world.memory.claims, f"(c) claims of nothing: {world.memory.claims}"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The spool and the hostlists in it. The hostlists are compared with the real Slurm's in test_slurm_arena."""
+"""The spool and the hostlists in it. The hostlists are compared with the real Slurm's in test_real_slurm."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpucluster.autoscaler.daemon import status
 from gpucluster.autoscaler.daemon.timeline import slurm_state
-from gpucluster.autoscaler.decide.world import CoolDown, Gang, Instance, Memory, Node, Observation
+from gpucluster.autoscaler.decide.world import CoolDown, GangHistory, Instance, Memory, Node, Observation
 from gpucluster.autoscaler.policy import Authentication, Policy, PoolPolicy
 
 NOW = 1_800_000_000.0
@@ -26,14 +26,14 @@ SEEN = Observation(
 )
 MEMORY = Memory(
     "m",
-    gangs={"7": Gang("7", attempts=2, not_before=NOW + 60, message="out of capacity"), "8": Gang("8")},
+    gangs={"7": GangHistory("7", attempts=2, not_before=NOW + 60, message="out of capacity"), "8": GangHistory("8")},
     cool_downs={"gpu": CoolDown("gpu", NOW + 300, "capacity", "Out of host capacity.")},
 )
 
 
 def judged(now: float = NOW + 3, paused: str = "", problems: tuple[str, ...] = ()) -> dict[str, object]:
     written = status.report(SEEN, MEMORY, POLICY, now=NOW, problems=problems, last_success=NOW)
-    return status.judge(written, POLICY, paused=paused, now=now)
+    return status.evaluate(written, POLICY, paused=paused, now=now)
 
 
 def test_for_monitors() -> None:
@@ -74,7 +74,7 @@ def test_for_people() -> None:
 def test_a_problem_or_silence_is_not_healthy() -> None:
     assert judged(problems=("cloud: no answer",))["healthy"] is False
     assert judged(now=NOW + 3600)["problems"] == ["the daemon last looked 60 min ago"]
-    nothing = status.judge(None, POLICY, paused="", now=NOW)
+    nothing = status.evaluate(None, POLICY, paused="", now=NOW)
     assert nothing["problems"] == ["the daemon has not looked yet"]
     assert "NOT HEALTHY, no look went well yet" in status.text(nothing)
 

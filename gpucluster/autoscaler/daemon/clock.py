@@ -6,15 +6,15 @@ import threading
 import time
 from collections.abc import Callable
 
-# Seconds that we may gain or lose a second until we agree with the wall clock again.
+# Seconds per second by which the clock runs faster or slower until it agrees with the wall clock again.
 _SLEW = 0.05
 
 
 class SteadyClock:
-    """Seconds of the epoch that go on evenly when somebody sets the wall clock.
+    """Seconds of the epoch that do not jump when the wall clock is set.
 
-    It starts as the wall clock does and follows it by at most a twentieth faster or slower, so that a deadline of
-    ten minutes never takes less than nine and a half, whatever happens to the wall clock.
+    It starts with the time of the wall clock and follows it by running at most a twentieth faster or slower. So a
+    deadline of ten minutes never takes less than nine and a half, whatever happens to the wall clock.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -1,12 +1,12 @@
 #!/usr/bin/python3 -IS
-"""Slurm's hooks: write down what Slurm wants, and return. Installed as `resume`, `suspend` and `resume-fail`.
+"""Slurm's hooks: write a record of what Slurm wants, and return. Installed as `resume`, `suspend`, `resume-fail`.
 
-One file that needs nothing but Python's own library, for Slurm starts it with an empty environment. It asks nobody, so
-that it is as fast (well below 0.2 s) with a daemon that is dead as with one that lives: the daemon is poked, not
-waited for. A record that is lost costs little (the daemon looks at Slurm itself), so there is one try, and a full
-disk is an exit status of 1 with words on standard error and in the system's log.
+One file that needs only Python's standard library, because Slurm starts it with an empty environment. It waits for
+nothing, so it takes well below 0.2 s whether the daemon runs or not: it pokes the daemon and does not wait for it. A
+lost record costs little (the daemon asks Slurm itself), so there is one try. On a full disk the exit status is 1, with
+a message on standard error and in the system's log.
 
-It has to run with the Python of every supported system, which is 3.6 on Oracle Linux 8: hence the types in quotes.
+It runs with the Python of every supported system, which is 3.6 on Oracle Linux 8. This is why types are in quotes.
 
 A file `hooks.json` beside the installed hook may give other paths: {"spool": "...", "poke": "..."}.
 """
@@ -27,9 +27,9 @@ _WARNING = 3 << 3 | 4  # facility daemon, severity warning
 
 
 def resume_file(path: "str | None") -> object:
-    """What Slurm says about the jobs behind a resume; None if it says nothing that is JSON.
+    """What Slurm reports about the jobs of a resume; None if that is not JSON.
 
-    It is a file in slurmctld's memory, gone when slurmctld is.
+    The file is in slurmctld's memory, and gone when slurmctld is.
     """
     if not path:
         return None
@@ -42,7 +42,7 @@ def resume_file(path: "str | None") -> object:
 
 
 def record(spool: str, kind: str, nodes: str, resume: object, now: int) -> str:
-    """Write one record into the spool so that it is there whole or not at all; returns its path.
+    """Write one record into the spool atomically; returns its path.
 
     Args:
         nodes: a hostlist as Slurm gave it. `now`: nanoseconds of the epoch.
@@ -51,7 +51,7 @@ def record(spool: str, kind: str, nodes: str, resume: object, now: int) -> str:
     content = {"version": VERSION, "kind": kind, "at": now / 1e9, "nodes": nodes, "resume": resume}
     part = path + ".tmp"
     try:
-        # The daemon is of the spool's group, and has to read it.
+        # The daemon is in the spool's group and has to read it.
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
         with open(descriptor, "wb") as file:
             os.fchmod(descriptor, 0o640)
@@ -72,7 +72,7 @@ def record(spool: str, kind: str, nodes: str, resume: object, now: int) -> str:
 
 
 def send(address: str, message: bytes) -> None:
-    """Send a datagram to a local socket, if somebody reads there and has room."""
+    """Send a datagram to a local socket, if there is a reader with room for it."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         sender.sendto(message, address)
@@ -88,8 +88,8 @@ def paths(beside: str) -> "tuple[str, str]":
     return str(chosen.get("spool", SPOOL)), str(chosen.get("poke", POKE))
 
 
-def complain(words: str) -> int:
-    """Say what is wrong where it will be read; returns the exit status."""
+def report_error(words: str) -> int:
+    """Report an error on standard error and in the system's log; returns the exit status."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"gpucluster: {words}\n")
         sys.stderr.flush()
@@ -98,20 +98,22 @@ def complain(words: str) -> int:
 
 
 def main(arguments: "list[str]") -> int:
-    """Carry out one call of Slurm.
+    """Handle one call of Slurm.
 
     Args:
-        arguments: the name under which we were called, and the hostlist.
+        arguments: the name under which the program was called, and the host list.
     """
     resume = resume_file(os.environ.get("SLURM_RESUME_FILE"))
     kind = KINDS.get(os.path.basename(arguments[0]))
     if kind is None or len(arguments) < 2 or not arguments[1]:  # noqa: PLR2004
-        return complain(f"usage: one of {', '.join(KINDS)} with a list of nodes; this was {' '.join(arguments)[:200]}")
+        return report_error(
+            f"usage: one of {', '.join(KINDS)} with a list of nodes; this was {' '.join(arguments)[:200]}"
+        )
     spool, poke = paths(os.path.dirname(os.path.abspath(arguments[0])))
     try:
         record(spool, kind, arguments[1], resume if kind == "resume" else None, int(time.time() * 1e9))
     except OSError as error:
-        return complain(f"{kind} of {arguments[1][:200]} was not written to {spool}: {error.strerror}")
+        return report_error(f"{kind} of {arguments[1][:200]} was not written to {spool}: {error.strerror}")
     send(poke, kind.encode())
     return 0
 

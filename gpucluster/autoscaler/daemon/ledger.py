@@ -1,13 +1,12 @@
-"""What the autoscaler remembers and what it did, in one SQLite file that survives being killed at any line.
+"""The ledger: the memory and the history of the autoscaler, in one SQLite file that survives a kill at any point.
 
-The daemon owns it, under a lock of the kernel (flock) that goes with its process. Commands read it, and write one
-thing: whether the autoscaler is paused. What has changed is written in one transaction that is on the disk when
-`commit` returns (WAL, synchronous=FULL), so that a launch is never sent before it is written down. Where that can't be,
-`commit` raises.
+The daemon owns it under a lock of the kernel (flock) that ends with its process. Commands read it, and write one thing:
+whether the autoscaler is paused. Changes are written in one transaction that is on the disk when `commit` returns (WAL,
+synchronous=FULL), so that a launch is never sent before it is written. If that fails, `commit` raises.
 
-The memory stands as rows of (field, key, JSON), after the fields of `world.Memory`: one that is new there needs a
-default, and nothing in here. A file that can't be read is set aside under a name with its time, and a new one is begun,
-with a new id: what was launched before is taken up again by the cloud's own tags.
+The memory is stored as rows of (field, key, JSON), one field for each of `world.Memory`. A new field there needs a
+default and no change here; a renamed one needs an entry in `_ROWS`. A file that can't be read is renamed with its time,
+and a new one is created with a new id: instances that were launched before are found again by their tags.
 """
 
 from __future__ import annotations
@@ -21,14 +20,17 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from gpucluster.autoscaler.daemon.logs import Log
+from gpucluster.autoscaler.decide.words import VERBS
 from gpucluster.autoscaler.decide.world import (
     Action,
+    Annotate,
     Delay,
     Drain,
     Hold,
@@ -36,11 +38,10 @@ from gpucluster.autoscaler.decide.world import (
     Launch,
     MarkDown,
     Memory,
+    NodeClaim,
     Plan,
     PowerDown,
     SaveConsole,
-    Slot,
-    Tell,
     Terminate,
 )
 from gpucluster.errors import LockedError, ToolError
@@ -48,7 +49,7 @@ from gpucluster.errors import LockedError, ToolError
 FILE = "ledger.sqlite"
 LOCK = "lock"
 VERSION = 1
-# Newest events that are kept, of all subjects together; and how many notes one look may add.
+# How many events are kept, of all subjects together; and how many notes one pass may add.
 EVENTS_KEPT = 100_000
 _NOTES_AT_ONCE = 1000
 _BUSY = 5.0
@@ -58,19 +59,11 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS events (number INTEGER PRIMARY KEY, at REAL, subject TEXT, what TEXT, why TEXT)",
     "CREATE INDEX IF NOT EXISTS events_of ON events (subject, number)",
 )
+# Fields of Memory that have another name in the file, so that ledgers of earlier versions stay readable.
+_ROWS = {"claims": "slots"}
+_FIELDS = {row: name for name, row in _ROWS.items()}
 _HINT = "Look at the disk (df) and the owner of the directory; nothing is launched until it can be written"
-_VERBS = {
-    Launch: "launch",
-    Terminate: "terminate",
-    PowerDown: "power down",
-    MarkDown: "mark down",
-    Drain: "drain",
-    Delay: "delay",
-    Hold: "hold",
-    Tell: "tell",
-    Join: "configure",
-    SaveConsole: "save the console",
-}
+_VERBS = {**VERBS, Join: "configure"}
 
 log = Log("ledger")
 
@@ -81,7 +74,7 @@ class LedgerError(ToolError):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that was decided, done or learnt.
+    """Something that was decided, done or observed.
 
     Args:
         at: seconds of the epoch. `subject`: a node, job, gang, pool or instance, or "autoscaler".
@@ -94,18 +87,18 @@ class Event:
 
 
 class _Broken(Exception):
-    """The file is there and is no ledger."""
+    """The file exists and is not a ledger."""
 
 
 class Ledger:
     """The ledger of one cluster.
 
     Args:
-        directory: where the file is; made if it is not there.
-        exclusive: it is the daemon's, who alone may begin a new one. Commands read and pause: exclusive=False.
+        directory: where the file is; the daemon creates it if it is missing.
+        exclusive: for the daemon, which alone may create a ledger. Commands read and pause: exclusive=False.
 
     Raises:
-        LockedError: another daemon holds it.
+        LockedError: another daemon has it open.
         LedgerError: it can't be opened; for a command, also where there is none.
     """
 
@@ -126,7 +119,7 @@ class Ledger:
             raise
 
     def close(self) -> None:
-        """Let go of the file and the lock."""
+        """Close the file and release the lock."""
         self._disconnect()
         if self._lock >= 0:
             os.close(self._lock)
@@ -141,7 +134,7 @@ class Ledger:
     # --- memory -----
 
     def load(self) -> Memory:
-        """What is remembered. Whether we are paused is read anew each time; the rest only we write.
+        """The memory. Whether the autoscaler is paused is read again each time; everything else only the daemon writes.
 
         Raises:
             LedgerError: it can't be read.
@@ -157,20 +150,20 @@ class Ledger:
             return self._memory
 
     def commit(self, memory: Memory, decided: Plan | None = None, now: float | None = None) -> None:
-        """Write down what is different from what is in the file, and what is about to be done; all of it or nothing.
+        """Write what differs from the file, and what is about to be done; all of it or nothing.
 
         Args:
-            decided: its actions and notes go among the events. `now`: their time.
+            decided: its actions and notes become events. `now`: their time.
 
         Raises:
-            LedgerError: it is not written; nothing may be launched.
+            LedgerError: it is not written, and nothing may be launched.
         """
         at = time.time() if now is None else now
         before = self._in_file
         written, gone = _difference(before, memory)
         notes = self._new_notes(decided)
         events = [
-            *_changes(before.slots if before else {}, memory.slots, at),
+            *_changes(before.claims if before else {}, memory.claims, at),
             *(event for action in (decided.actions if decided else ()) for event in _events(action, at)),
             *(Event(at, subject, "note", text) for subject, text in notes.items()),
         ]
@@ -189,7 +182,7 @@ class Ledger:
     # --- events -----
 
     def audit(self, events: Iterable[Event]) -> None:
-        """Write down what happened otherwise.
+        """Write events that no plan has.
 
         Raises:
             LedgerError: it is not written.
@@ -212,16 +205,16 @@ class Ledger:
 
     # --- pause -----
 
-    def pause(self, words: str, now: float | None = None) -> None:
-        """Have nothing done until it is resumed; with "", resume. The daemon sees it at its next look.
+    def pause(self, reason: str, now: float | None = None) -> None:
+        """Do nothing until it is resumed; with "", resume. The daemon sees it in its next pass.
 
         Raises:
             LedgerError: it is not written.
         """
         at = time.time() if now is None else now
         with self._errors("written"), self._transaction() as database:
-            database.execute("INSERT OR REPLACE INTO memory VALUES ('paused', '', ?)", (json.dumps(words),))
-            _insert(database, [Event(at, "autoscaler", "pause" if words else "resume", words)])
+            database.execute("INSERT OR REPLACE INTO memory VALUES ('paused', '', ?)", (json.dumps(reason),))
+            _insert(database, [Event(at, "autoscaler", "pause" if reason else "resume", reason)])
 
     # --- the file -----
 
@@ -293,13 +286,13 @@ class Ledger:
         log.info("a new ledger was begun", file=str(self._path))
 
     def _reopen_if_lost(self) -> None:
-        """Somebody removed the file, or it broke: what we know is written into the next one."""
+        """If the file was removed or is broken, the next commit writes everything that is known into a new one."""
         try:
             lost = self._database is None or self._path.stat().st_ino != self._inode
         except FileNotFoundError:
             lost = True
         if lost and self._exclusive:
-            log.error("the ledger is lost and is written anew", file=str(self._path))
+            log.error("the ledger is lost and is written again", file=str(self._path))
             self._disconnect()
             self._open()
             self._in_file = None
@@ -331,7 +324,7 @@ class Ledger:
             yield database
             database.execute("COMMIT")
         except BaseException:
-            # After a full disk SQLite may have rolled back by itself.
+            # After a full disk SQLite may have rolled back itself.
             with suppress(sqlite3.Error):
                 database.execute("ROLLBACK")
             raise
@@ -343,7 +336,7 @@ class Ledger:
         except (OSError, sqlite3.OperationalError) as error:
             raise LedgerError(f"the ledger can't be {done}: {error}", where=str(self._path), hint=_HINT) from error
         except (sqlite3.DatabaseError, ValueError) as error:
-            self._disconnect()  # the next look opens it anew, and sets it aside
+            self._disconnect()  # the next pass opens it again, and sets it aside
             raise LedgerError(f"the ledger is broken: {error}", where=str(self._path), hint=_HINT) from error
 
     # --- rows -----
@@ -351,7 +344,8 @@ class Ledger:
     def _read(self) -> Memory:
         hints = _fields()
         found: dict[str, Any] = {name: {} for name in _mappings()}
-        for name, key, text in self._connected().execute("SELECT field, key, value FROM memory"):
+        for field, key, text in self._connected().execute("SELECT field, key, value FROM memory"):
+            name = _FIELDS.get(field, field)
             if name in _mappings():
                 found[name][key] = _decode(_mappings()[name], json.loads(text))
             elif name in hints:
@@ -365,7 +359,7 @@ class Ledger:
         return str(json.loads(row[0])) if row else ""
 
     def _new_notes(self, decided: Plan | None) -> dict[str, str]:
-        """Notes that say something else than in the last look; the same words are not repeated in every look."""
+        """Notes that differ from those of the last pass; the same words are not repeated in every pass."""
         new: dict[str, str] = {}
         for note in decided.notes if decided else ():
             if len(new) < _NOTES_AT_ONCE and self._notes.get(note.subject) != note.text:
@@ -381,12 +375,12 @@ def _insert(database: sqlite3.Connection, events: list[Event]) -> None:
 
 
 def _events(action: Action, at: float) -> Iterator[Event]:
-    """An action, for each of its subjects."""
+    """One event for each subject of an action."""
     subjects: tuple[str, ...]
     match action:
         case PowerDown() | MarkDown() | Drain():
             subjects = action.nodes
-        case Delay() | Hold() | Tell():
+        case Delay() | Hold() | Annotate():
             subjects = (action.job,)
         case Launch():
             subjects = (action.node,)
@@ -396,20 +390,22 @@ def _events(action: Action, at: float) -> Iterator[Event]:
         yield Event(at, subject, _VERBS[type(action)], action.why)
 
 
-def _changes(before: Mapping[str, Slot], after: Mapping[str, Slot], at: float) -> Iterator[Event]:
-    """What became of the slots."""
-    for name, slot in after.items():
+def _changes(before: Mapping[str, NodeClaim], after: Mapping[str, NodeClaim], at: float) -> Iterator[Event]:
+    """Events for claims that changed."""
+    for name, claim in after.items():
         old = before.get(name)
-        if old is slot or (old and (old.state, old.generation, old.fault) == (slot.state, slot.generation, slot.fault)):
+        if old is claim or (
+            old and (old.state, old.generation, old.fault) == (claim.state, claim.generation, claim.fault)
+        ):
             continue
-        told = (f"{slot.fault}: {slot.message}" if slot.fault else "", slot.instance_id, slot.request_id)
-        yield Event(at, name, f"{slot.state}, generation {slot.generation}", "; ".join(word for word in told if word))
+        told = (f"{claim.fault}: {claim.message}" if claim.fault else "", claim.instance_id, claim.request_id)
+        yield Event(at, name, f"{claim.state}, generation {claim.generation}", "; ".join(word for word in told if word))
     for name in before.keys() - after.keys():
         yield Event(at, name, "forgotten")
 
 
 def _difference(before: Memory | None, after: Memory) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:
-    """Rows to write, and rows to remove."""
+    """The rows to write, and the rows to remove."""
     written: list[tuple[str, str, str]] = []
     gone: list[tuple[str, str]] = []
     for name in _fields():
@@ -417,15 +413,20 @@ def _difference(before: Memory | None, after: Memory) -> tuple[list[tuple[str, s
         old = getattr(before, name) if before is not None else None
         if name not in _mappings():
             if before is None or old != new:
-                written.append((name, "", _encode(new)))
+                written.append((_row(name), "", _encode(new)))
             continue
         known = old or {}
         for key, value in new.items():
             there = known.get(key)
             if there is not value and (there != value or key not in known):
-                written.append((name, key, _encode(value)))
-        gone += [(name, key) for key in known if key not in new]
+                written.append((_row(name), key, _encode(value)))
+        gone += [(_row(name), key) for key in known if key not in new]
     return written, gone
+
+
+def _row(name: str) -> str:
+    """The name of a field of Memory in the file."""
+    return _ROWS.get(name, name)
 
 
 @cache
@@ -436,7 +437,7 @@ def _fields() -> dict[str, Any]:
 
 @cache
 def _mappings() -> dict[str, Any]:
-    """Of those that are kept as one row for each key, the type of a value."""
+    """The fields that are stored as one row for each key, with the type of a value."""
     return {name: get_args(hint)[1] for name, hint in _fields().items() if get_origin(hint) is Mapping}
 
 
@@ -460,7 +461,7 @@ def _decode(hint: Any, raw: Any) -> Any:
     """A value of the type that the field has.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it has another type.
     """
     if get_origin(hint) is UnionType:
         return None if raw is None else _decode(next(kind for kind in get_args(hint) if kind is not type(None)), raw)
@@ -471,6 +472,8 @@ def _decode(hint: Any, raw: Any) -> Any:
             return hint(**{name: _decode(kind, raw[name]) for name, kind in _hints(hint).items() if name in raw})
         except TypeError as error:
             raise ValueError(str(error)) from error
+    if isinstance(hint, type) and issubclass(hint, StrEnum) and isinstance(raw, str):
+        return hint(raw)
     if hint is float and isinstance(raw, int) and not isinstance(raw, bool):
         return float(raw)
     if isinstance(hint, type) and type(raw) is hint:

@@ -1,148 +1,155 @@
-"""What Prometheus reads: counters, gauges and histograms as text, served on loopback. No dependency."""
+"""The autoscaler's metrics for Prometheus, served on loopback by prometheus_client."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from http.server import ThreadingHTTPServer
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    MetricsHandler,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.registry import Collector
 
 HOST, PORT = "127.0.0.1", 9811
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_PREFIX = "gpucluster_"
+_Metric = TypeVar("_Metric", bound=MetricWrapperBase)
 _SECONDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0)
 _FAST = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
+# Without this call each counter and histogram would have one more time series, `..._created`.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
-@dataclass
-class _Family:
-    name: str
-    kind: str
-    text: str
-    labels: tuple[str, ...]
-    buckets: tuple[float, ...] = ()
-    values: dict[tuple[str, ...], float] = field(default_factory=dict)
-    counts: dict[tuple[str, ...], list[int]] = field(default_factory=dict)
+
+class _SnapshotGauge(Collector):
+    """A gauge whose time series are all replaced at once: a scrape sees the old ones or the new ones, never a mix."""
+
+    def __init__(self, name: str, text: str, labels: Sequence[str]) -> None:
+        self._name, self._text, self._labels = name, text, tuple(labels)
+        self._values: Mapping[tuple[str, ...], float] = {}
+
+    def replace(self, values: Mapping[tuple[str, ...], float]) -> None:
+        self._values = values
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(self._name, self._text, labels=self._labels)
+        for key, value in self._values.items():
+            family.add_metric(key, value)
+        yield family
 
 
 class Metrics:
-    """Every metric of the autoscaler; methods may be called from any thread."""
+    """Every metric of the autoscaler, by its name without `gpucluster_`. Methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._families: dict[str, _Family] = {}
-        gauge, counter = "gauge", "counter"
-        self._add("nodes", gauge, "Nodes of elastic pools, by what Slurm and the cloud say.",
-                  ("pool", "slurm_state", "cloud_state"))  # fmt: skip
-        self._add("scaleup_seconds", "histogram", "How long a node took to come up.", ("phase",), _SECONDS)
-        self._add("gang_total", counter, "Jobs whose nodes were asked for, by what became of them.", ("result",))
-        self._add("oci_requests_total", counter, "Requests to the cloud, by the answer's code.", ("op", "code"))
-        self._add("oci_throttle_tokens", gauge, "Launches that may be sent at once now.")
-        self._add("oci_launch_rate", gauge, "Launches a second that the cloud is believed to take.")
-        self._add("capacity_errors_total", counter, "Launches for which no host was free.", ("shape", "ad"))
-        self._add("breaker_open", gauge, "1 while a pool is not asked for nodes.", ("pool", "fault"))
-        self._add("orphans_total", counter, "Instances without a node that were terminated.")
-        self._add("loop_seconds", "histogram", "How long one look took.", (), _FAST)
-        self._add("cost_usd_per_hour", gauge, "What the present instances cost, in the price table's currency.")
-        self._add("idle_node_seconds_total", counter, "Seconds that nodes stood idle.", ("pool",))
-        self._add("last_success_timestamp", gauge, "When a look last went well (seconds of the epoch).")
-
-    def _add(self, name: str, kind: str, text: str, labels: Sequence[str] = (), buckets: Sequence[float] = ()) -> None:
-        self._families[name] = _Family(f"gpucluster_{name}", kind, text, tuple(labels), tuple(buckets))
+        self.registry = CollectorRegistry()
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._histograms: dict[str, Histogram] = {}
+        self._snapshots: dict[str, _SnapshotGauge] = {}
+        self._labels: dict[str, tuple[str, ...]] = {}
+        self._snapshot("nodes", "Nodes of elastic pools, by what Slurm and the cloud say.",
+                       ("pool", "slurm_state", "cloud_state"))  # fmt: skip
+        self._histogram("scaleup_seconds", "How long a node took to come up.", ("phase",), _SECONDS)
+        self._counter("gang_total", "Jobs whose nodes were asked for, by what became of them.", ("result",))
+        self._counter("oci_requests_total", "Requests to the cloud, by the answer's code.", ("op", "code"))
+        self._gauge("oci_throttle_tokens", "Launches that may be sent at once now.")
+        self._gauge("oci_launch_rate", "Launches a second that the cloud is believed to take.")
+        self._counter("capacity_errors_total", "Launches for which no host was free.", ("shape", "ad"))
+        self._snapshot("breaker_open", "1 while a pool is not asked for nodes.", ("pool", "fault"))
+        self._counter("orphans_total", "Instances without a node that were terminated.")
+        self._histogram("loop_seconds", "How long one reconcile pass took.", (), _FAST)
+        self._gauge("cost_usd_per_hour", "What the present instances cost, in the price table's currency.")
+        self._counter("idle_node_seconds_total", "Seconds that nodes stood idle.", ("pool",))
+        self._gauge("last_success_timestamp", "When a reconcile pass last succeeded (seconds of the epoch).")
 
     def count(self, name: str, by: float = 1.0, **labels: str) -> None:
-        """Let a counter grow."""
-        family, key = self._of(name, labels)
-        with self._lock:
-            family.values[key] = family.values.get(key, 0.0) + by
+        """Increase a counter."""
+        self._labelled(self._counters[name], name, labels).inc(by)
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-        family, key = self._of(name, labels)
-        with self._lock:
-            family.values[key] = value
-
-    def replace(self, name: str, values: Iterable[tuple[Mapping[str, str], float]]) -> None:
-        """Set a gauge for all its labels at once; labels that are not named are gone."""
-        fresh = {self._of(name, labels)[1]: value for labels, value in values}
-        with self._lock:
-            self._families[name].values = fresh
+        self._labelled(self._gauges[name], name, labels).set(value)
 
     def observe(self, name: str, value: float, **labels: str) -> None:
-        """Add to a histogram."""
-        family, key = self._of(name, labels)
-        with self._lock:
-            counts = family.counts.setdefault(key, [0] * (len(family.buckets) + 1))
-            for number, bound in enumerate(family.buckets):
-                counts[number] += value <= bound
-            counts[-1] += 1
-            family.values[key] = family.values.get(key, 0.0) + value
+        """Add a value to a histogram."""
+        self._labelled(self._histograms[name], name, labels).observe(value)
 
-    def _of(self, name: str, labels: Mapping[str, str]) -> tuple[_Family, tuple[str, ...]]:
-        family = self._families[name]
-        if set(labels) != set(family.labels):
-            raise ValueError(f"{name} has the labels {family.labels}, not {tuple(labels)}")
-        return family, tuple(labels[label] for label in family.labels)
+    def replace(self, name: str, values: Iterable[tuple[Mapping[str, str], float]]) -> None:
+        """Set a gauge for all its labels at once; labels that are not named are removed."""
+        self._snapshots[name].replace({self._key(name, labels): value for labels, value in values})
 
     def text(self) -> str:
         """The exposition format of Prometheus (version 0.0.4)."""
-        with self._lock:
-            lines = [line for family in self._families.values() for line in _lines(family)]
-        return "\n".join(lines) + "\n"
+        return generate_latest(self.registry).decode()
+
+    def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
+        self._labels[name] = tuple(labels)
+        self._counters[name] = Counter(_PREFIX + name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
+        self._labels[name] = tuple(labels)
+        self._gauges[name] = Gauge(_PREFIX + name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float]) -> None:
+        self._labels[name] = tuple(labels)
+        self._histograms[name] = Histogram(_PREFIX + name, text, labels, buckets=buckets, registry=self.registry)
+
+    def _snapshot(self, name: str, text: str, labels: Sequence[str]) -> None:
+        self._labels[name] = tuple(labels)
+        self._snapshots[name] = _SnapshotGauge(_PREFIX + name, text, labels)
+        self.registry.register(self._snapshots[name])
+
+    def _labelled(self, metric: _Metric, name: str, labels: Mapping[str, str]) -> _Metric:
+        key = self._key(name, labels)
+        return metric.labels(*key) if key else metric
+
+    def _key(self, name: str, labels: Mapping[str, str]) -> tuple[str, ...]:
+        known = self._labels[name]
+        if set(labels) != set(known):
+            raise ValueError(f"{name} has the labels {known}, not {tuple(labels)}")
+        return tuple(labels[label] for label in known)
 
 
-def _lines(family: _Family) -> list[str]:
-    lines = [f"# HELP {family.name} {family.text}", f"# TYPE {family.name} {family.kind}"]
-    if family.kind != "histogram":
-        values = family.values or ({} if family.labels else {(): 0.0})
-        return lines + [f"{family.name}{_labels(family.labels, key)} {_number(value)}" for key, value in values.items()]
-    for key, counts in family.counts.items():
-        bounds = [*map(_number, family.buckets), "+Inf"]
-        for bound, count in zip(bounds, counts, strict=True):
-            lines.append(f"{family.name}_bucket{_labels((*family.labels, 'le'), (*key, bound))} {count}")
-        lines.append(f"{family.name}_sum{_labels(family.labels, key)} {_number(family.values[key])}")
-        lines.append(f"{family.name}_count{_labels(family.labels, key)} {counts[-1]}")
-    return lines
+class _Handler(MetricsHandler):
+    """Answers at /metrics only. A client that sends nothing is disconnected."""
 
+    timeout = 5
 
-def _labels(names: Sequence[str], values: Sequence[str]) -> str:
-    if not names:
-        return ""
-    pairs = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
-    return "{" + pairs + "}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if float(value).is_integer() else repr(float(value))
+    def do_GET(self) -> None:
+        if urlsplit(self.path).path == "/metrics":
+            super().do_GET()
+        else:
+            self.send_error(HTTPStatus.NOT_FOUND)
 
 
 class Exporter:
-    """Serves the metrics until it is closed. `port` 0 takes a free one."""
+    """Serves the metrics until it is closed. `port` 0 takes a free one.
+
+    Raises:
+        OSError: the address can't be used.
+    """
 
     def __init__(self, metrics: Metrics, host: str = HOST, port: int = PORT) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            timeout = 5
-
-            def do_GET(self) -> None:
-                body = metrics.text().encode() if self.path == "/metrics" else b"not found\n"
-                self.send_response(200 if self.path == "/metrics" else 404)
-                self.send_header("Content-Type", CONTENT_TYPE)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Who reads metrics is no event."""
-
-        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server = ThreadingHTTPServer((host, port), _Handler.factory(metrics.registry))
         self._server.daemon_threads = True
-        self.port = int(self._server.server_address[1])
-        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+        self.port = int(self._server.server_port)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
+        self._thread.join()

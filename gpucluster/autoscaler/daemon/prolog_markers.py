@@ -1,4 +1,4 @@
-"""Which elastic nodes are in service, and which jobs wait for them no more, for Slurm's prolog: one empty file each."""
+"""Marker files for Slurm's prolog: one for each elastic node in service and for each job that lost its nodes."""
 
 from __future__ import annotations
 
@@ -6,22 +6,26 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpucluster.autoscaler.decide.world import Job, Node
+from gpucluster.slurm.states import JobState
 
 UP_DIRECTORY = Path("/run/gpucluster-autoscaler/up")
-# Slurm runs a job that it has taken back only after its prolog has ended, which it does not end itself (measured).
+# Slurm runs a requeued job again only after its prolog has ended, and does not end the prolog itself (measured).
 _CLEANING = "Cleaning"
 
 
 def publish(directory: Path, nodes: Mapping[str, Node], jobs: Mapping[str, Job]) -> None:
-    """Make the files of `directory` say what Slurm last said (see prolog.sh). Raises OSError if they can't be written.
+    """Bring the files of `directory` up to date with what Slurm last reported (prolog.sh reads them).
 
-    `<node>` is in service; `job-<id>` was requeued or cancelled, and its prolog holds it up.
+    `<node>` is in service; `job-<id>` was requeued or cancelled, and its prolog delays it.
+
+    Raises:
+        OSError: the files can't be written.
     """
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-    there = {file.name for file in directory.iterdir()}
+    present = {file.name for file in directory.iterdir()}
     names = {name for name, node in nodes.items() if node.in_service}
-    names |= {f"job-{job.id}" for job in jobs.values() if job.state == "COMPLETING" or job.reason == _CLEANING}
-    for name in names - there:
+    names |= {f"job-{job.id}" for job in jobs.values() if job.state == JobState.COMPLETING or job.reason == _CLEANING}
+    for name in names - present:
         (directory / name).touch()
-    for name in there - names:
+    for name in present - names:
         (directory / name).unlink(missing_ok=True)

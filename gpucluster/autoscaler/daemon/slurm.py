@@ -1,15 +1,14 @@
-"""Slurm as the autoscaler sees it and moves it: its own commands, and nothing but what they print.
+"""Slurm's commands: what the autoscaler reads of nodes and jobs, and what it changes.
 
-Read with two commands for a whole look, however many nodes and jobs there are. Where a value can hold anything (a
-reason, a user's name), it stands last, or between characters that nobody can type; times are asked for as seconds of
-the epoch, so that no time zone is involved. What can't be read whole is an error: a look at half a cluster would be
-acted upon.
+Two commands read everything, however many nodes and jobs there are. A value that can hold any text (a reason, a user's
+name) comes last, or between characters that nobody can type. Times are requested as seconds of the epoch, so that no
+time zone is involved. Output that can't be read completely is an error, because decisions on half a cluster are wrong.
 
-Words for people go where Slurm has a place for them (Slurm 22.05 to 24.11):
+Explanations for people go where Slurm has a field for them (Slurm 22.05 to 24.11):
 
     node   Reason, shown by `sinfo -R`: only while the node is down or drained
     job    AdminComment, shown by `scontrol show job` and kept by the accounting; never the user's own Comment.
-           Besides, `scontrol notify` prints them on the terminal of who waits in salloc or srun
+           `scontrol notify` prints the same text on the terminal of a user who waits in salloc or srun
 """
 
 from __future__ import annotations
@@ -17,16 +16,27 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpucluster import process
-from gpucluster.autoscaler.decide.world import Action, Delay, Drain, Hold, Job, MarkDown, Node, PowerDown, Tell
+from gpucluster.autoscaler.decide.world import (
+    Action,
+    Annotate,
+    Delay,
+    Drain,
+    Hold,
+    Job,
+    MarkDown,
+    Node,
+    PowerDown,
+)
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.slurm.hostlists import HostlistError, expand
+from gpucluster.slurm.states import NodeState, node_flags
 
 # slurmctld holds its lock while it works through one command: 10,000 nodes at once take 3 s, 500 take 0.1 s.
 BATCH = 500
-# What Slurm keeps of a comment is not limited; what a person reads is.
+# Characters of a comment. Slurm has no limit; a person reads no more.
 WORDS = 400
 _TIMEOUT = 20.0
 _SEPARATOR, _END = "\x1f", "\x1e"
@@ -53,19 +63,7 @@ _NODE = re.compile(r"NodeName=(\S+) .*? State=(\S+) ThreadsPerCore=")
 # The user and the time are the last brackets: a reason may hold some of its own.
 _REASON = re.compile(r" Reason=(.*) \[([^\s\[\]]*)@[^\s\[\]]*\](?=\s|$)", re.DOTALL)
 _INSTANCE = re.compile(r".* InstanceId=(\S+)", re.DOTALL)
-# Signs that older versions put behind a state, and the words that newer ones use.
-_SIGNS = {
-    "*": "NOT_RESPONDING",
-    "~": "POWERED_DOWN",
-    "#": "POWERING_UP",
-    "%": "POWERING_DOWN",
-    "!": "POWER_DOWN",
-    "$": "MAINTENANCE",
-    "@": "REBOOT_REQUESTED",
-    "^": "REBOOT_ISSUED",
-    "-": "PLANNED",
-}
-# What Slurm says of a job that is gone, or has gone on: what we wanted of it has lost its object.
+# What Slurm says of a job that is gone or is in another state by now: the change is no longer needed.
 _TOO_LATE = ("Invalid job id", "already finished", "already completing or completed", "no longer pending")
 _UNKNOWN_NODE = "Invalid node name"
 _HELD_ALREADY = "requeued in held state", "requeued held"
@@ -73,17 +71,17 @@ _HELD = "JobHeldAdmin"
 
 
 class SlurmUnavailable(ToolError):
-    """Slurm does not answer, or says what can't be understood, or refuses."""
+    """Slurm does not answer, prints something unknown, or refuses."""
 
 
-class Slurm:
-    """One Slurm controller. Every call raises SlurmUnavailable when Slurm does not do what it is asked.
+class SlurmClient:
+    """One Slurm controller. Every call raises SlurmUnavailable when Slurm does not do what is asked.
 
     Args:
-        prefix: what goes before each command (to enter a container).
-        pool_of: the elastic pool that a node's name belongs to; empty if it is of none.
+        prefix: words before each command (to enter a container).
+        pool_of: the elastic pool that a node's name belongs to; empty if it belongs to none.
         timeout: seconds for one command.
-        clock: the time that Delay counts in.
+        clock: the clock of the times in Delay.
     """
 
     def __init__(
@@ -100,14 +98,14 @@ class Slurm:
         self._clock = clock
         self._interactive: frozenset[str] = frozenset()
 
-    # --- looking -----
+    # --- reading -----
 
     def version(self) -> tuple[int, ...]:
-        """Of the commands, such as (24, 11, 5)."""
+        """The version of the commands, such as (24, 11, 5)."""
         said = self._ask("scontrol", "--version")
         numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", said)
         if numbers is None:
-            raise _nonsense("scontrol --version", said)
+            raise _unreadable("scontrol --version", said)
         return tuple(int(number) for number in numbers.groups())
 
     def alive(self) -> bool:
@@ -118,18 +116,18 @@ class Slurm:
             return False
 
     def nodes(self) -> dict[str, Node]:
-        """The elastic nodes: those with a name of a pool, and any other that Slurm takes for a cloud node."""
+        """The elastic nodes: those with a name of a pool, and any other that has the flag CLOUD."""
         return self._nodes(self._ask("scontrol", "--oneliner", "show", "nodes"))
 
     def node_states(self, names: Iterable[str]) -> dict[str, Node]:
-        """Some of the nodes; names that Slurm does not know are left out."""
-        wanted = sorted(set(names))
-        if len(wanted) > BATCH:
+        """Some of the nodes, by name. Names that Slurm does not know are left out."""
+        asked = sorted(set(names))
+        if len(asked) > BATCH:
             found = self.nodes()
-            return {name: found[name] for name in wanted if name in found}
-        if not wanted:
+            return {name: found[name] for name in asked if name in found}
+        if not asked:
             return {}
-        done = self._run("scontrol", "--oneliner", "show", "node", ",".join(wanted))
+        done = self._run("scontrol", "--oneliner", "show", "node", ",".join(asked))
         missing = re.compile(r"Node \S+ not found\s*")
         if done.returncode != 0 and not missing.search(done.stdout + done.stderr):
             raise _refused(done)
@@ -140,13 +138,13 @@ class Slurm:
         said = self._ask("squeue", "--noheader", "--all", "-O", _JOB_FORMAT)
         records = said.split(_END + "\n")
         if records.pop().strip():
-            raise _nonsense("squeue", said[-200:])
+            raise _unreadable("squeue", said[-200:])
         jobs: dict[str, Job] = {}
         interactive = set()
         for record in records:
             values = record.split(_SEPARATOR)
             if len(values) != len(_JOB_FIELDS) or not values[0].isdigit():
-                raise _nonsense("squeue", record)
+                raise _unreadable("squeue", record)
             fields = dict(zip(_JOB_FIELDS, values, strict=True))
             jobs[values[0]] = _job(fields)
             if fields["BatchFlag"] == "0":
@@ -154,10 +152,10 @@ class Slurm:
         self._interactive = frozenset(interactive)
         return jobs
 
-    # --- moving -----
+    # --- writing -----
 
     def apply(self, action: Action) -> None:
-        """Carry out PowerDown, MarkDown, Drain, Delay, Hold or Tell. Each can be done twice."""
+        """Carry out an action. Each can be carried out twice."""
         match action:
             case PowerDown():
                 self.power_down(action.nodes)
@@ -169,50 +167,50 @@ class Slurm:
                 self.delay(action.job, action.until - self._clock(), action.why)
             case Hold():
                 self.hold(action.job, action.why)
-            case Tell():
-                self.tell(action.job, action.why)
+            case Annotate():
+                self.annotate(action.job, action.why)
             case _:
                 raise TypeError(f"not an action of Slurm's: {type(action).__name__}")
 
     def power_down(self, nodes: Sequence[str]) -> None:
-        """Give nodes up, whatever state they are in: jobs on them are requeued or, if they can't be, ended.
+        """Give nodes up, whatever state they are in. Slurm requeues the jobs on them, or ends those it can't requeue.
 
         The nodes are POWERING_DOWN within a power_save_interval, SuspendProgram is called, and after SuspendTimeout
-        they are IDLE+POWERED_DOWN, which also heals DOWN+POWERED_DOWN. A node that is powered down already goes the
-        same way, and is out for SuspendTimeout.
+        they are IDLE+POWERED_DOWN. This also heals DOWN+POWERED_DOWN. A node that is powered down already passes
+        through the same states, and takes no job for SuspendTimeout.
         """
         self._update_nodes(nodes, "state=power_down_force")
 
     def mark_down(self, nodes: Sequence[str], why: str) -> None:
-        """Take nodes out of service at once; jobs on them are requeued or ended."""
+        """Take nodes out of service at once. Slurm requeues or ends the jobs on them."""
         self._update_nodes(nodes, "state=down", f"reason={safe(why)}")
 
     def drain(self, nodes: Sequence[str], why: str) -> None:
-        """Let nodes take nothing new."""
+        """Let nodes take no new jobs."""
         self._update_nodes(nodes, "state=drain", f"reason={safe(why)}")
 
     def delay(self, job: str, seconds: float, why: str) -> None:
-        """Let a pending job, with all its components, wait for so long from now.
+        """Give a pending job, with all its components, a start time so many seconds from now.
 
-        Slurm refuses this of a job that has nodes, and takes the words only: give up the nodes first, and the job is
-        pending at once.
+        Slurm refuses the start time of a job that has nodes, and takes the annotation only. Give up the nodes first:
+        the job is pending at once.
         """
         start = f"now+{max(0, round(seconds))}"
         self._update_job(job, f"starttime={start}", f"admincomment={safe(why)}")
         self._notify(job, why)
 
     def hold(self, job: str, why: str) -> None:
-        """Hold a job until its user or an operator releases it; one that has nodes is held once it is requeued."""
+        """Hold a job until its user or an operator releases it. A job that has nodes is held once it is requeued."""
         self._update_job(job, f"admincomment={safe(why)}")
         self._tolerant("scontrol", "uhold", job)
         self._notify(job, why)
 
-    def tell(self, job: str, why: str) -> None:
-        """Put words on a job."""
+    def annotate(self, job: str, why: str) -> None:
+        """Write an explanation on a job."""
         self._update_job(job, f"admincomment={safe(why)}")
         self._notify(job, why)
 
-    # --- how -----
+    # --- commands -----
 
     def _nodes(self, text: str) -> dict[str, Node]:
         found = {}
@@ -221,11 +219,11 @@ class Slurm:
                 continue
             match = _NODE.match(line)
             if match is None:
-                raise _nonsense("scontrol show nodes", line)
+                raise _unreadable("scontrol show nodes", line)
             name, state = match.groups()
-            flags = _flags(state)
+            flags = node_flags(state)
             pool = self._pool_of(name)
-            if not pool and "CLOUD" not in flags:
+            if not pool and NodeState.CLOUD not in flags:
                 continue
             found[name] = _node(name, pool, flags, line[match.end() :])
         return found
@@ -235,7 +233,7 @@ class Slurm:
             self._update_some_nodes(nodes[first : first + BATCH], words)
 
     def _update_some_nodes(self, nodes: Sequence[str], words: Sequence[str]) -> None:
-        """Slurm refuses a whole list for one name that it does not know (any more): then, each half for itself."""
+        """Update nodes. Slurm refuses a whole list for one unknown name: then each half is updated for itself."""
         done = self._run("scontrol", "update", f"nodename={','.join(nodes)}", *words)
         if done.returncode == 0:
             return
@@ -255,7 +253,7 @@ class Slurm:
             raise _refused(done)
 
     def _notify(self, job: str, why: str) -> None:
-        """Whoever waits at a terminal may have gone; then nobody needs the words."""
+        """Print the explanation on the terminal of an interactive job. A user who has left does not need it."""
         if job in self._interactive:
             self._run("scontrol", "notify", job, safe(why))
 
@@ -277,27 +275,16 @@ _HINT = "Look at the controller: systemctl status slurmctld"
 
 
 def safe(words: str) -> str:
-    """Words as Slurm keeps and prints them without harm: one line, no quotes, not too long."""
+    """A text that Slurm can store and print: one line, no quotes, not too long."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in words).split())
     line = line.replace('"', "'").replace("\\", "/").replace("|", "/")
     return line if len(line) <= WORDS else line[: WORDS - 3] + "..."
 
 
 def _environment(ours: Mapping[str, str]) -> dict[str, str]:
-    """What Slurm's commands need, and nothing that changes what they print."""
+    """The environment of Slurm's commands, without variables that change what they print."""
     kept = {name: ours[name] for name in ("PATH", "SLURM_CONF") if name in ours}
     return {**kept, "TZ": "UTC", "LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
-
-
-def _flags(state: str) -> frozenset[str]:
-    return frozenset(_words(state))
-
-
-def _words(state: str) -> Iterator[str]:
-    for word in state.split("+"):
-        bare = word.rstrip("".join(_SIGNS))
-        yield bare
-        yield from (_SIGNS[sign] for sign in word[len(bare) :])
 
 
 def _node(name: str, pool: str, flags: frozenset[str], rest: str) -> Node:
@@ -318,7 +305,7 @@ def _job(fields: Mapping[str, str]) -> Job:
     try:
         nodes = tuple(expand(fields["NodeList"].replace("(null)", "")))
     except HostlistError as error:
-        raise _nonsense("squeue", fields["NodeList"]) from error
+        raise _unreadable("squeue", fields["NodeList"]) from error
     return Job(
         id=number,
         gang=leader if leader.isdigit() and leader != "0" else number,
@@ -330,14 +317,14 @@ def _job(fields: Mapping[str, str]) -> Job:
         priority=_number(fields["PriorityLong"]),
         restarts=_number(fields["RestartCnt"]),
         eligible_at=float(_number(fields["EligibleTime"])),
-        # Only a batch job can be run again: of an interactive one, nobody has the script.
+        # Slurm can run only a batch job again: it does not have the script of an interactive one.
         requeue=fields["Requeue"] == "1" and fields["BatchFlag"] == "1",
         user=fields["UserName"],
     )
 
 
 def _reason(words: str) -> str:
-    """One word for each way of being held."""
+    """The reason of a waiting job, with one word for each way of being held."""
     return _HELD if any(held in words for held in _HELD_ALREADY) else words
 
 
@@ -347,7 +334,7 @@ def _number(text: str) -> int:
     return int(digits.group()) if digits else 0
 
 
-def _nonsense(what: str, said: str) -> SlurmUnavailable:
+def _unreadable(what: str, said: str) -> SlurmUnavailable:
     return SlurmUnavailable(f"{what} said what can't be read: {said[:200]!r}", where=what, hint=_HINT)
 
 

@@ -1,8 +1,8 @@
-"""What the hooks wrote: read, understood, and removed once the ledger has it.
+"""The records of Slurm's hooks: read, parsed, and removed when the ledger has them.
 
-A record is a file of its own (see `hooks`). Nothing in here is needed to be right: what Slurm wants is seen in Slurm,
-too, and a record only says which nodes are for which job. So a record that can't be understood is set aside and
-reported, and never stops anything.
+Each record is a file (see `hooks`). No decision depends on a record to be correct: the loop sees in Slurm what Slurm
+wants, and a record only says which nodes are for which job. So a record that can't be parsed is set aside and reported,
+and stops nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NAME = re.compile(r"([0-9]{1,20})-([0-9]{1,10})-(resume|suspend|resume_fail)\.j
 _BROKEN = ".broken"
 # A record of ten thousand jobs has about 2 MB.
 _LARGEST = 64_000_000
-# So many records are read for one look, and so many broken ones are kept for whoever wants to know.
+# Records that are read in one pass, and broken records that are kept for an administrator.
 _MOST = 10_000
-_KEPT = 20
+_BROKEN_KEPT = 20
 _LATEST = 1e11
-# A hook that was killed leaves its unfinished file behind.
+# Seconds after which the unfinished file of a hook that was killed is removed.
 _UNFINISHED = 600.0
 
 log = Log("spool")
@@ -41,13 +41,13 @@ class SpoolError(ToolError):
 
 
 class Spool:
-    """The directory that the hooks write to; it has to be there."""
+    """The directory that the hooks write to; it must exist."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def read(self) -> list[tuple[str, Intent]]:
-        """Every record, oldest first, with the name of its file. What is no record is set aside.
+        """Every record, oldest first, with the name of its file. Files that are not records are set aside.
 
         Raises:
             SpoolError: the directory can't be read.
@@ -66,7 +66,7 @@ class Spool:
         return found
 
     def remove(self, names: Collection[str]) -> None:
-        """Forget records; one that is gone is fine.
+        """Remove records. A record that is gone already is no error.
 
         Raises:
             SpoolError: a file can't be removed.
@@ -99,7 +99,7 @@ class Spool:
                 os.unlink(entry.path)
 
     def _record(self, name: str) -> Intent:
-        # slurm's user writes here: a link could lead anywhere, and a pipe would hold us for ever
+        # The user slurm writes here: a link could lead anywhere, and a pipe would block us.
         descriptor = os.open(self._directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             content = file.read(_LARGEST + 1)
@@ -112,7 +112,7 @@ class Spool:
         with contextlib.suppress(OSError):
             os.replace(self._directory / name, self._directory / f"{name}{_BROKEN}")
             broken = sorted(self._directory.glob(f"*{_BROKEN}"), key=lambda file: file.lstat().st_mtime)
-            for file in broken[:-_KEPT]:
+            for file in broken[:-_BROKEN_KEPT]:
                 file.unlink(missing_ok=True)
 
     def _error(self, done: str, error: OSError) -> SpoolError:
@@ -121,10 +121,10 @@ class Spool:
 
 
 def parse(raw: Any) -> Intent:
-    """A record's content. What Slurm said of the jobs may be of 22.05 or of 23.02 and later, or missing.
+    """Parse a record. Its part about jobs has the form of Slurm 22.05 or of 23.02 and later, or is missing.
 
     Raises:
-        ValueError: it is not what a hook writes.
+        ValueError: a hook does not write this.
     """
     if not isinstance(raw, dict) or raw.get("version") != 1:
         raise ValueError("it is of no known version")
@@ -137,12 +137,12 @@ def parse(raw: Any) -> Intent:
 
 
 def _jobs(resume: object) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Job id -> the nodes that are powered up for it. Whatever is not as it should be is left out: it is a hint."""
+    """Job id -> the nodes that are powered up for it. Wrong entries are left out: the record is only a hint."""
     listed = resume.get("jobs") if isinstance(resume, Mapping) else None
     for job in listed if isinstance(listed, list) else ():
         if not isinstance(job, Mapping):
             continue
-        # `nodes` was renamed in 23.02; `nodes_alloc` has the nodes that are up already as well
+        # `nodes` was renamed in 23.02; `nodes_alloc` also has the nodes that are up already.
         number, nodes = job.get("job_id"), job.get("nodes_resume", job.get("nodes"))
         if isinstance(number, int) and not isinstance(number, bool) and isinstance(nodes, str):
             with contextlib.suppress(HostlistError):

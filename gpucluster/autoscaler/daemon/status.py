@@ -1,4 +1,4 @@
-"""How the autoscaler is: what the daemon writes down after each look, and what a person or a monitor reads of it."""
+"""The status of the autoscaler: what the daemon writes after each pass, and what people and monitors read of it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from typing import Any
 from gpucluster.autoscaler.daemon.timeline import cost_per_hour, slurm_state
 from gpucluster.autoscaler.decide.world import Instance, Memory, Node, Observation
 from gpucluster.autoscaler.policy import Policy
+from gpucluster.oci.instances import InstanceState
 
 FILE = "status.json"
 VERSION = 1
-# A daemon that has not looked for so many ticks, and so many seconds more, has stopped.
+# A daemon without a pass for so many ticks, and so many seconds more, has stopped.
 _TICKS, _GRACE = 3, 60.0
 _MINUTE, _HOUR = 60, 3600
 
@@ -36,13 +37,13 @@ def report(
     problems: Sequence[str],
     last_success: float | None,
 ) -> dict[str, Any]:
-    """The status, with the moments at which it was true. Nothing of it is secret.
+    """The status, with the times of its facts. It holds no secret.
 
     Args:
-        seen: the last look; where it lacks something the last that did not.
-        last_success: when a look last went well; None if none did yet.
+        seen: the last observation; a part that it lacks is from the last one that had it.
+        last_success: when a pass last succeeded; None if none did yet.
     """
-    instances = [one for one in seen.instances or () if one.state != "TERMINATED"]
+    instances = [one for one in seen.instances or () if one.state != InstanceState.TERMINATED]
     nodes = list((seen.nodes or {}).values())
     return {
         "version": VERSION,
@@ -82,7 +83,7 @@ def _pool(
 
 
 def write(state: Path, content: Mapping[str, Any]) -> None:
-    """Write the file whole or not at all, readable for the group (0640)."""
+    """Write the file atomically, readable for the group (0640)."""
     descriptor, part = tempfile.mkstemp(dir=state, prefix=f".{FILE}.")
     try:
         with os.fdopen(descriptor, "w") as stream:
@@ -94,12 +95,12 @@ def write(state: Path, content: Mapping[str, Any]) -> None:
         raise
 
 
-def judge(written: Mapping[str, Any] | None, policy: Policy, *, paused: str, now: float) -> dict[str, Any]:
-    """What `gpucluster-autoscaler status` says: the daemon's own words, and whether it still lives.
+def evaluate(written: Mapping[str, Any] | None, policy: Policy, *, paused: str, now: float) -> dict[str, Any]:
+    """What `gpucluster-autoscaler status` prints: the daemon's own report, and whether the daemon still runs.
 
     Args:
-        written: what `write` wrote; None if there is nothing.
-        paused: what the ledger says, which is younger.
+        written: what `write` wrote; None if there is no file.
+        paused: from the ledger, which is newer than the file.
     """
     empty: dict[str, Any] = {"pools": {}, "gangs": [], "cost_per_hour": None, "problems": []}
     content = dict(written or empty)
@@ -128,7 +129,7 @@ def judge(written: Mapping[str, Any] | None, policy: Policy, *, paused: str, now
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
+    """A duration for people."""
     if seconds < 2 * _MINUTE:
         return f"{seconds:.0f} s"
     if seconds < 2 * _HOUR:
@@ -146,7 +147,7 @@ def text(status: Mapping[str, Any]) -> str:
         lines.append(f"  paused: {status['paused']}")
     lines += [f"  problem: {problem}" for problem in status["problems"]]
     for name, pool in status["pools"].items():
-        there = sum(count for state, count in pool["instances"].items() if state != "TERMINATING")
+        there = sum(count for state, count in pool["instances"].items() if state != InstanceState.TERMINATING)
         baked = "baked image" if pool["baked"] else "configured after boot"
         lines.append(f"Pool {name}: {there} of at most {pool['max_nodes']} nodes ({baked})")
         lines.append(f"  instances  {_counts(pool['instances'])}")

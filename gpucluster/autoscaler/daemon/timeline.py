@@ -1,6 +1,6 @@
-"""What happened to each node and job between two looks, as numbers for the metrics. Nothing is decided by it.
+"""What happened to each node and job between two passes, as metrics. No decision depends on it.
 
-It forgets everything with the process: a node that was launched by an earlier one is not measured.
+It is lost with the process: a node that an earlier process launched is not measured.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from gpucluster.autoscaler.daemon.executor import Sent
-from gpucluster.autoscaler.daemon.metrics import Metrics
 from gpucluster.autoscaler.decide.world import (
     Action,
     Delay,
@@ -23,6 +22,12 @@ from gpucluster.autoscaler.decide.world import (
     Outcome,
 )
 from gpucluster.autoscaler.policy import Policy
+from gpucluster.oci.instances import InstanceState
+from gpucluster.slurm.states import JobState
+
+if TYPE_CHECKING:
+    from gpucluster.autoscaler.daemon.executor import Sent
+    from gpucluster.autoscaler.daemon.metrics import Metrics
 
 
 @dataclass
@@ -48,51 +53,51 @@ def slurm_state(node: Node) -> str:
 
 
 def cost_per_hour(instances: Iterable[Instance], policy: Policy) -> float | None:
-    """What the living instances cost; None without a price. Pools whose shape has none are not counted."""
+    """What the live instances cost; None without any price. A pool whose shape has no price counts as 0."""
     if not policy.prices:
         return None
-    living = Counter(instance.pool for instance in instances if instance.live and instance.pool in policy.pools)
-    return sum(count * policy.prices.get(policy.pools[pool].shape, 0.0) for pool, count in living.items())
+    live = Counter(instance.pool for instance in instances if instance.live and instance.pool in policy.pools)
+    return sum(count * policy.prices.get(policy.pools[pool].shape, 0.0) for pool, count in live.items())
 
 
 class Timeline:
-    """Feeds the metrics."""
+    """Updates the metrics."""
 
     def __init__(self, metrics: Metrics, policy: Policy) -> None:
         self._metrics, self._policy = metrics, policy
         self._boots: dict[str, _Boot] = {}
-        self._waiting: set[str] = set()  # jobs that had their nodes and could not start yet
-        self._looked_at = 0.0
+        self._waiting: set[str] = set()  # jobs that have their nodes and can't start yet
+        self._observed_at = 0.0
 
     def sent(self, sent: Iterable[Sent], memory: Memory) -> None:
         """Launches that were answered."""
         for one in sent:
-            slot = memory.slots.get(one.launch.node)
-            if slot is None or slot.token != one.launch.token or one.outcome.fault is not None:
+            claim = memory.claims.get(one.launch.node)
+            if claim is None or claim.token != one.launch.token or one.outcome.fault is not None:
                 continue
-            self._metrics.observe("scaleup_seconds", max(0.0, one.sent_at - slot.asked_at), phase="queue")
+            self._metrics.observe("scaleup_seconds", max(0.0, one.sent_at - claim.asked_at), phase="queue")
             self._metrics.observe("scaleup_seconds", max(0.0, one.answered_at - one.sent_at), phase="launch")
-            self._boots[slot.node] = _Boot(slot.generation, slot.asked_at, one.answered_at)
+            self._boots[claim.node] = _Boot(claim.generation, claim.asked_at, one.answered_at)
 
     def failures(self, outcomes: Iterable[Outcome]) -> None:
-        """Launches that came to nothing."""
+        """Launches that failed."""
         for outcome in outcomes:
             if outcome.fault is Fault.CAPACITY and (name := self._policy.pool_of(outcome.node)):
                 pool = self._policy.pools[name]
                 self._metrics.count("capacity_errors_total", shape=pool.shape, ad=pool.availability_domain)
 
     def done(self, actions: Iterable[Action]) -> None:
-        """What was decided."""
+        """Actions that were decided."""
         for action in actions:
             if isinstance(action, Delay):
                 self._metrics.count("gang_total", result="rolled_back")
             elif isinstance(action, Hold):
                 self._metrics.count("gang_total", result="held")
 
-    def look(self, seen: Observation, memory: Memory, now: float) -> None:
-        """One look at everything."""
-        passed = now - self._looked_at if self._looked_at else 0.0
-        self._looked_at = now
+    def observe(self, seen: Observation, memory: Memory, now: float) -> None:
+        """One observation."""
+        passed = now - self._observed_at if self._observed_at else 0.0
+        self._observed_at = now
         if seen.nodes is not None:
             self._idle(seen.nodes, passed)
         if seen.jobs is not None:
@@ -116,18 +121,18 @@ class Timeline:
             job = jobs.get(waiting)
             if job is None or job.state != "CONFIGURING":
                 self._waiting.discard(waiting)
-                if job is not None and job.state == "RUNNING":
+                if job is not None and job.state == InstanceState.RUNNING:
                     self._metrics.count("gang_total", result="started")
         nodes = seen.nodes or {}
         for job in jobs.values():
-            if job.state == "CONFIGURING" and any(node in nodes for node in job.nodes):
+            if job.state == JobState.CONFIGURING and any(node in nodes for node in job.nodes):
                 self._waiting.add(job.id)
 
     def _boot(self, nodes: Mapping[str, Node], instances: Iterable[Instance], memory: Memory, now: float) -> None:
-        running = {one.node: one.generation for one in instances if one.state == "RUNNING"}
+        running = {one.node: one.generation for one in instances if one.state == InstanceState.RUNNING}
         for name, boot in list(self._boots.items()):
-            slot, node = memory.slots.get(name), nodes.get(name)
-            if slot is None or slot.generation != boot.generation:
+            claim, node = memory.claims.get(name), nodes.get(name)
+            if claim is None or claim.generation != boot.generation:
                 del self._boots[name]
                 continue
             if not boot.running_at and running.get(name) == boot.generation:
@@ -139,7 +144,7 @@ class Timeline:
                 del self._boots[name]
 
     def _count(self, nodes: Mapping[str, Node], instances: Iterable[Instance]) -> None:
-        clouds = {one.node: one.state.lower() for one in instances if one.state != "TERMINATED"}
+        clouds = {one.node: one.state.lower() for one in instances if one.state != InstanceState.TERMINATED}
         counts: Counter[tuple[str, str, str]] = Counter(
             (node.pool, slurm_state(node), clouds.get(node.name, "none")) for node in nodes.values()
         )

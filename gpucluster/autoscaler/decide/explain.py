@@ -1,33 +1,34 @@
-"""Why a node or a job is where it is, in sentences. Pure: it decides as `plan` does and carries nothing out."""
+"""Explains in sentences why a node or a job is in its present state. It makes the plan and carries nothing out."""
 
 from __future__ import annotations
 
-from gpucluster.autoscaler.decide.phases import a_persons, ours, phase
+from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan import decide
-from gpucluster.autoscaler.decide.words import clock, count, fault
-from gpucluster.autoscaler.decide.world import Action, Instance, Job, Memory, Node, Observation, Slot
+from gpucluster.autoscaler.decide.words import VERBS, count, fault, timestamp
+from gpucluster.autoscaler.decide.world import Action, ClaimState, Instance, Job, Memory, Node, NodeClaim, Observation
 from gpucluster.autoscaler.policy import MAX_ATTEMPTS, Policy
+from gpucluster.slurm.reasons import from_gpucluster, from_person
 
 _PHASES = {
-    "OFF": "is powered down: it costs nothing, and Slurm powers it up for a job that needs it",
-    "COMING": "powers up: Slurm waits for its slurmd",
-    "UP": "is in service",
-    "LEAVING": "powers down: it takes no job until that is over",
-    "DEAD": "is out of service and powered down",
-    "LOST": "is down",
+    Phase.OFF: "is powered down: it costs nothing, and Slurm powers it up for a job that needs it",
+    Phase.COMING: "powers up: Slurm waits for its slurmd",
+    Phase.UP: "is in service",
+    Phase.LEAVING: "powers down: it takes no job until that is over",
+    Phase.DEAD: "is out of service and powered down",
+    Phase.LOST: "is down",
 }
-_SLOTS = {
-    "intended": "Its launch is asked for, and there is no answer yet",
-    "held": "Its launch waits: the autoscaler is paused",
-    "launched": "The cloud has accepted its launch",
-    "joining": "Its instance runs and is being configured",
-    "running": "Its instance runs; its slurmd has not registered yet",
-    "up": "Its slurmd has registered",
-    "failed": "Its launch came to nothing",
-    "dropping": "Slurm was told to power it down",
-    "ending": "What is left of its instance is being ended",
+_CLAIMS = {
+    ClaimState.INTENDED: "Its launch is asked for, and there is no answer yet",
+    ClaimState.HELD: "Its launch waits: the autoscaler is paused",
+    ClaimState.LAUNCHED: "The cloud has accepted its launch",
+    ClaimState.JOINING: "Its instance runs and is being configured",
+    ClaimState.RUNNING: "Its instance runs; its slurmd has not registered yet",
+    ClaimState.UP: "Its slurmd has registered",
+    ClaimState.FAILED: "Its launch came to nothing",
+    ClaimState.DROPPING: "Slurm was told to power it down",
+    ClaimState.ENDING: "What is left of its instance is being ended",
 }
-# Slurm's reasons of a waiting job, for those who don't know them by heart.
+# What Slurm's reasons of a waiting job mean.
 _REASONS = {
     "Resources": "it waits for nodes to become free",
     "Priority": "jobs with a higher priority are before it",
@@ -41,7 +42,7 @@ _REASONS = {
 
 
 def explain_node(name: str, observation: Observation, memory: Memory, policy: Policy, now: float) -> tuple[str, ...]:
-    """What is known of a node, what would be done about it now, and why or why not."""
+    """What is known about a node, what would be done about it now, and why or why not."""
     plan = decide(observation, memory, policy, now)
     node = (observation.nodes or {}).get(name)
     instances = [one for one in observation.instances or () if one.node == name]
@@ -49,21 +50,22 @@ def explain_node(name: str, observation: Observation, memory: Memory, policy: Po
     lines += [f"Instance {one.id} of generation {one.generation} is {one.state}" for one in instances if one.live]
     if node and observation.instances is not None and not any(one.live for one in instances):
         lines.append("The cloud lists no instance under its name")
-    slot = plan.memory.slots.get(name)
-    if slot:
-        lines.append(_slot(slot))
+    claim = plan.memory.claims.get(name)
+    if claim:
+        lines.append(_claim(claim))
     cooling = memory.cool_downs.get(node.pool) if node else None
     if cooling and cooling.until > now:
-        lines.append(
-            f"Pool {cooling.pool} is left alone until {clock(cooling.until)}: {fault(cooling.fault, cooling.message)}"
-        )
+        why = fault(cooling.fault, cooling.message)
+        lines.append(f"Pool {cooling.pool} is left alone until {timestamp(cooling.until)}: {why}")
     lines += [note.text for note in plan.notes if note.subject in (name, "autoscaler")]
-    lines += [f"Now: {_verb(action)}: {action.why}" for action in plan.actions if _about_node(action, name, instances)]
+    lines += [
+        f"Now: {VERBS[type(action)]}: {action.why}" for action in plan.actions if _about_node(action, name, instances)
+    ]
     return tuple(dict.fromkeys(lines))
 
 
 def explain_job(number: str, observation: Observation, memory: Memory, policy: Policy, now: float) -> tuple[str, ...]:
-    """What is known of a job, what would be done about it now, and why or why not."""
+    """What is known about a job, what would be done about it now, and why or why not."""
     plan = decide(observation, memory, policy, now)
     job = (observation.jobs or {}).get(number)
     if job is None:
@@ -79,10 +81,10 @@ def explain_job(number: str, observation: Observation, memory: Memory, policy: P
         lines.append("No node was given to it by Slurm yet: the autoscaler launches nodes when Slurm powers them up")
     lines += [note.text for note in plan.notes if note.subject in (job.id, job.gang, "autoscaler")]
     lines += [
-        line for node in job.nodes if (slot := plan.memory.slots.get(node)) for line in [f"{node}: {_slot(slot)}"]
+        line for node in job.nodes if (claim := plan.memory.claims.get(node)) for line in [f"{node}: {_claim(claim)}"]
     ]
     lines += [
-        f"Now: {_verb(action)}: {action.why}" for action in plan.actions if getattr(action, "job", None) == job.id
+        f"Now: {VERBS[type(action)]}: {action.why}" for action in plan.actions if getattr(action, "job", None) == job.id
     ]
     return tuple(dict.fromkeys(lines))
 
@@ -91,20 +93,20 @@ def _node(name: str, node: Node | None, policy: Policy) -> list[str]:
     if node is None:
         pool = policy.pool_of(name)
         return [f"Slurm lists no node {name}" + (f", though pool {pool} has that name" if pool else "")]
-    lines = [
-        f"{name} of pool {node.pool or '(none)'} {_PHASES[phase(node.flags).name]} ({'+'.join(sorted(node.flags))})"
-    ]
-    if node.reason and a_persons(node.reason):
+    lines = [f"{name} of pool {node.pool or '(none)'} {_PHASES[phase(node.flags)]} ({'+'.join(sorted(node.flags))})"]
+    if node.reason and from_person(node.reason):
         who = f" ({node.reason_user})" if node.reason_user else ""
         lines.append(f"A person or a check gave it the reason: {node.reason}{who}. The autoscaler leaves that alone")
     elif node.reason:
-        lines.append(f"The {'autoscaler' if ours(node.reason) else 'controller'} gave it the reason: {node.reason}")
+        lines.append(
+            f"The {'autoscaler' if from_gpucluster(node.reason) else 'controller'} gave it the reason: {node.reason}"
+        )
     return lines
 
 
-def _slot(slot: Slot) -> str:
-    words = f"{_SLOTS.get(slot.state, slot.state)} (generation {slot.generation}, since {clock(slot.since)})"
-    return f"{words}; {fault(slot.fault, slot.message)}" if slot.fault else words
+def _claim(claim: NodeClaim) -> str:
+    words = f"{_CLAIMS[claim.state]} (generation {claim.generation}, since {timestamp(claim.since)})"
+    return f"{words}; {fault(claim.fault, claim.message)}" if claim.fault else words
 
 
 def _job(job: Job) -> str:
@@ -113,16 +115,6 @@ def _job(job: Job) -> str:
     return (
         f"Job {job.id} waits for {count(job.node_count, 'node')} ({job.reason}): {_REASONS.get(job.reason, 'by Slurm')}"
     )
-
-
-def _verb(action: Action) -> str:
-    return {
-        "Launch": "launch",
-        "Terminate": "terminate",
-        "PowerDown": "power down",
-        "MarkDown": "mark down",
-        "SaveConsole": "save the console",
-    }.get(type(action).__name__, type(action).__name__.lower())
 
 
 def _about_node(action: Action, name: str, instances: list[Instance]) -> bool:

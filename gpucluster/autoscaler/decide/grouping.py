@@ -1,4 +1,4 @@
-"""Which nodes that power up belong together: those of one job, and those of no job."""
+"""Groups the nodes that power up into gangs: the nodes of one job, and nodes that belong to no job."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gpucluster.autoscaler.decide.nodes import ACCEPTED
-from gpucluster.autoscaler.decide.phases import OURS
-from gpucluster.autoscaler.decide.plan_builder import Draft
-from gpucluster.autoscaler.decide.world import Job, Node, Slot
+from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
+from gpucluster.autoscaler.decide.world import ACCEPTED, ClaimState, Job, Node, NodeClaim
+from gpucluster.slurm.reasons import PREFIX
 
-# Slurm was told to give nodes up: this long it may take to show.
-TOLD = 15.0
+# Seconds until Slurm shows that it was told to give nodes up.
+POWER_DOWN_SHOWS = 15.0
 # Reasons of Slurm for which a waiting job takes nodes as soon as there are some.
 _READY = frozenset({"", "None", "Priority", "Resources", "MaxPoweredUpNodes"})
-# ... and what it says of one that waits for nodes that are just being given up (24.11).
+# ... and of a job that waits for nodes that are just being given up (24.11).
 _READY_SOON = ("ReqNodeNotAvail", "Nodes required for job are DOWN, DRAINED or reserved")
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
-    """A gang of this look: its jobs, and those of its nodes that power up. A node that a person powered up has none."""
+class Gang:
+    """A gang of this pass: its jobs, and those of its nodes that power up. For a node that a person powered up it has
+    no jobs."""
 
     id: str
     jobs: tuple[Job, ...]
@@ -29,74 +29,75 @@ class Team:
 
     @property
     def rank(self) -> tuple[bool, int, bool, int, str]:
-        """Highest priority first, then the older job."""
+        """The sort key: highest priority first, then the older job."""
         priority = max((job.priority for job in self.jobs), default=0)
         return (not self.jobs, -priority, not self.id.isdigit(), int(self.id) if self.id.isdigit() else 0, self.id)
 
     @property
     def restarts(self) -> int:
-        """How often its jobs were requeued: another number, other nodes."""
+        """How often its jobs were requeued; after a requeue a job has other nodes."""
         return sum(job.restarts for job in self.jobs)
 
     @property
     def called(self) -> str:
-        """What it is called in a sentence."""
+        """The gang's name in a sentence."""
         return f"job {self.id}" if self.jobs else "a node that was powered up by hand"
 
 
-def teams(draft: Draft) -> list[Team]:
-    """The gangs of all nodes that power up, highest priority first. Nodes left behind are dealt with here."""
+def group(builder: PlanBuilder) -> list[Gang]:
+    """The gangs of all nodes that power up, highest priority first. Decides also on nodes that a job left behind."""
     jobs: dict[str, dict[str, Job]] = {}
     nodes: dict[str, dict[str, Node]] = {}
     strays: list[Node] = []
-    for name, node in draft.coming.items():
-        holders = draft.holders.get(name)
+    for name, node in builder.coming.items():
+        holders = builder.holders.get(name)
         if not holders:
             strays.append(node)
             continue
         for job in holders:
             jobs.setdefault(job.gang, {})[job.id] = job
             nodes.setdefault(job.gang, {})[name] = node
-        _belongs(draft, name, holders)
-    for gang in jobs.keys() & draft.components.keys():
-        jobs[gang].update({job.id: job for job in draft.components[gang]})
-    found = [Team(gang, tuple(jobs[gang].values()), tuple(nodes[gang].values())) for gang in jobs]
-    return sorted(found + _strays(draft, strays), key=lambda team: team.rank)
+        _note_gangs(builder, name, holders)
+    for gang in jobs.keys() & builder.components.keys():
+        jobs[gang].update({job.id: job for job in builder.components[gang]})
+    found = [Gang(gang, tuple(jobs[gang].values()), tuple(nodes[gang].values())) for gang in jobs]
+    return sorted(found + _strays(builder, strays), key=lambda gang: gang.rank)
 
 
-def _belongs(draft: Draft, name: str, holders: Sequence[Job]) -> None:
-    slot = draft.slots.get(name)
+def _note_gangs(builder: PlanBuilder, name: str, holders: Sequence[Job]) -> None:
+    """Write the gangs of a node into its claim; other gangs begin with no failed tries."""
+    claim = builder.claims.get(name)
     gangs = tuple(sorted({job.gang for job in holders}))
-    if slot and slot.jobs != gangs:
-        draft.change(slot, jobs=gangs, tries=0)
+    if claim and claim.jobs != gangs:
+        builder.change(claim, jobs=gangs, tries=0)
 
 
-def _strays(draft: Draft, nodes: list[Node]) -> list[Team]:
-    """Nodes that power up for no job that is there: pre-warmed by a person, or left behind by a job that is gone."""
+def _strays(builder: PlanBuilder, nodes: list[Node]) -> list[Gang]:
+    """Nodes that power up without a job: a person powered them up, or the job that they were for is gone."""
     if not nodes:
         return []
-    announced = {name for intent in draft.observation.intents for of in intent.jobs.values() for name in of}
-    demand = _demand(draft)
+    announced = {name for intent in builder.observation.intents for of in intent.jobs.values() for name in of}
+    demand = _demand(builder)
     alone = []
     for node in nodes:
-        slot = draft.slots.get(node.name)
-        left_behind = (slot is not None and bool(slot.jobs)) or (slot is None and node.name in announced)
+        claim = builder.claims.get(node.name)
+        left_behind = (claim is not None and bool(claim.jobs)) or (claim is None and node.name in announced)
         if node.busy:
-            draft.note(node.name, f"{node.name} has a job that just starts or ends: nothing is done until that shows")
-        elif slot and slot.state == "dropping":
-            _insist_on_power_down(draft, slot)
+            builder.note(node.name, f"{node.name} has a job that just starts or ends: nothing is done until that shows")
+        elif claim and claim.state == ClaimState.DROPPING:
+            _insist_on_power_down(builder, claim)
         elif left_behind:
-            _left_behind(draft, node, slot, demand)
+            _left_behind(builder, node, claim, demand)
         else:
-            alone.append(Team(f"node/{node.name}", (), (node,)))
+            alone.append(Gang(f"node/{node.name}", (), (node,)))
     return alone
 
 
-def _demand(draft: Draft) -> Counter[str]:
-    """How many nodes the jobs that could start now ask for, by partition."""
-    soon = draft.now + draft.policy.times.backoff
+def _demand(builder: PlanBuilder) -> Counter[str]:
+    """By partition, how many nodes the jobs ask for that could start now."""
+    soon = builder.now + builder.policy.times.backoff
     demand: Counter[str] = Counter()
-    for job in draft.jobs.values():
+    for job in builder.jobs.values():
         ready = (
             job.reason in _READY
             or job.reason.startswith(_READY_SOON)
@@ -108,19 +109,21 @@ def _demand(draft: Draft) -> Counter[str]:
     return demand
 
 
-def _left_behind(draft: Draft, node: Node, slot: Slot | None, demand: Counter[str]) -> None:
-    partition = draft.policy.pools[node.pool].partition
-    if slot and slot.state in ACCEPTED and demand[partition] > 0:
+def _left_behind(builder: PlanBuilder, node: Node, claim: NodeClaim | None, demand: Counter[str]) -> None:
+    """Keep a node without a job for a waiting job, or give it up."""
+    partition = builder.policy.pools[node.pool].partition
+    if claim and claim.state in ACCEPTED and demand[partition] > 0:
         demand[partition] -= 1
-        draft.note(node.name, f"the job that {node.name} was for is gone; it is kept for one that waits in {partition}")
+        text = f"the job that {node.name} was for is gone; it is kept for one that waits in {partition}"
+        builder.note(node.name, text)
         return
-    why = f"{OURS} the job that powered it up is gone and no waiting job of partition {partition} can use it"
-    draft.power_down(node.name, why)
-    if slot:
-        draft.drop(slot)
+    why = f"{PREFIX} the job that powered it up is gone and no waiting job of partition {partition} can use it"
+    builder.power_down(node.name, why)
+    if claim:
+        builder.drop(claim)
 
 
-def _insist_on_power_down(draft: Draft, slot: Slot) -> None:
-    if draft.now - slot.since >= TOLD:
-        draft.power_down(slot.node, f"{OURS} it was given up and still powers up")
-        draft.slots[slot.node] = replace(slot, since=draft.now)
+def _insist_on_power_down(builder: PlanBuilder, claim: NodeClaim) -> None:
+    if builder.now - claim.since >= POWER_DOWN_SHOWS:
+        builder.power_down(claim.node, f"{PREFIX} it was given up and still powers up")
+        builder.claims[claim.node] = replace(claim, since=builder.now)

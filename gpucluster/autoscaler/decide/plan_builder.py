@@ -1,7 +1,7 @@
-"""One look being thought through: what was seen, made easy to ask, and the plan that grows out of it.
+"""One observation with indexes for the rules, and the plan that the rules build from it.
 
-A Draft lives for one call of `plan.decide` and is the only thing there that changes. Rules read the look and write
-slots, gangs, actions and notes; none of them asks a clock or a service.
+A PlanBuilder lives for one call of `plan.decide` and is the only mutable object there. Rules read the observation and
+write claims, gangs, actions and notes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from typing import Any
 
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.world import (
+    RELEASED,
     Action,
+    Annotate,
+    ClaimState,
     CoolDown,
     Delay,
     Drain,
     Fault,
-    Gang,
+    GangHistory,
     Hold,
     Instance,
     Job,
@@ -28,28 +31,33 @@ from gpucluster.autoscaler.decide.world import (
     MarkDown,
     Memory,
     Node,
+    NodeClaim,
     Note,
     Observation,
     Plan,
     PowerDown,
     SaveConsole,
-    Slot,
-    Tell,
     Terminate,
 )
 from gpucluster.autoscaler.policy import Policy
+from gpucluster.oci.instances import InstanceState
+from gpucluster.slurm.states import JobState
 
-# The order in which the actions of one plan are carried out: words before a job loses its nodes, nodes of a pool that
-# is not to be asked marked before Slurm looks for others, a job's new start time after it was requeued.
-_ORDER: tuple[type, ...] = (Tell, SaveConsole, MarkDown, PowerDown, Delay, Hold, Drain, Join, Terminate, Launch)
+# The order in which the actions of one plan are carried out: a job is annotated before it loses its nodes; nodes of a
+# cooling pool are marked down before Slurm chooses other nodes; a job gets its new start time after it was requeued.
+_ORDER: tuple[type, ...] = (Annotate, SaveConsole, MarkDown, PowerDown, Delay, Hold, Drain, Join, Terminate, Launch)
 _RANK = {kind: rank for rank, kind in enumerate(_ORDER)}
-# A termination that was asked for is not asked for again at once: the cloud takes its time to show it.
+# Seconds until a termination is requested again: the cloud's listing shows it late.
 ASK_AGAIN = 30.0
 HOUR = 3600.0
 
 
-class Draft:
-    """The look, and the plan so far. See the module."""
+class PlanBuilder:
+    """The observation, and the plan so far.
+
+    Args:
+        observation, memory, policy, now: as in `plan.decide`.
+    """
 
     def __init__(self, observation: Observation, memory: Memory, policy: Policy, now: float) -> None:
         self.observation = observation
@@ -58,12 +66,12 @@ class Draft:
         self.now = now
         self.nodes = observation.nodes or {}
         self.jobs = observation.jobs or {}
-        self.slots: dict[str, Slot] = dict(memory.slots)
-        self.gangs: dict[str, Gang] = dict(memory.gangs)
+        self.claims: dict[str, NodeClaim] = dict(memory.claims)
+        self.gangs: dict[str, GangHistory] = dict(memory.gangs)
         self.cool_downs: dict[str, CoolDown] = dict(memory.cool_downs)
         self.boot_failures: dict[str, int] = dict(memory.boot_failures)
         self.generations: dict[str, int] = dict(memory.generations)
-        self.swept = 0  # instances ended in this look on no word of Slurm's but their node's rest
+        self.swept = 0  # instances ended in this pass only because their node was found powered down
         self.healed = 0
         self.orphans_seen: dict[str, float] = dict(memory.orphans_seen)
         self.healed_at: dict[str, float] = dict(memory.healed_at)
@@ -72,14 +80,14 @@ class Draft:
         self.actions: list[Action] = []
         self.notes: list[Note] = []
         self.coming: dict[str, Node] = {}
-        self.coming_for: set[str] = set()  # the gangs that nodes power up for
-        self.dropped: dict[str, str] = {}  # nodes given up in this look, and by which gang
+        self.coming_for: set[str] = set()  # gangs for which nodes power up
+        self.dropped: dict[str, str] = {}  # nodes given up in this pass, and for which gang
         self._give_up: defaultdict[str, list[str]] = defaultdict(list)
         self._mark_down: defaultdict[str, list[str]] = defaultdict(list)
         self.live: dict[str, list[Instance]] = {}
-        self.gone: set[str] = set()  # ids that the cloud lists as ending or ended
-        self.terminating: set[str] = set()  # names whose instance still ends
-        self.highest: dict[str, int] = {}  # generation, by name
+        self.gone: set[str] = set()  # ids that the cloud lists as terminating or terminated
+        self.terminating: set[str] = set()  # nodes whose instance is still terminating
+        self.highest: dict[str, int] = {}  # by node, the highest generation that the cloud lists
         self._index(observation.instances or ())
 
     def _index(self, instances: Iterable[Instance]) -> None:
@@ -91,24 +99,24 @@ class Draft:
                 self.live.setdefault(name, []).append(instance)
                 continue
             self.gone.add(instance.id)
-            if instance.state == "TERMINATING":
+            if instance.state == InstanceState.TERMINATING:
                 self.terminating.add(name)
 
-    # --- asking -----
+    # --- reading -----
 
     @cached_property
     def holders(self) -> dict[str, list[Job]]:
-        """The jobs that were given each node and still want it."""
+        """By node, the jobs that were given it and still need it."""
         holders: dict[str, list[Job]] = {}
         for job in self.jobs.values():
-            if job.nodes and job.holding and job.state != "COMPLETING":
+            if job.nodes and job.holding and job.state != JobState.COMPLETING:
                 for name in job.nodes:
                     holders.setdefault(name, []).append(job)
         return holders
 
     @cached_property
     def components(self) -> dict[str, list[Job]]:
-        """The jobs of each heterogeneous job that was given nodes, by the leader's id."""
+        """By the leader's id, the jobs of each heterogeneous job that was given nodes."""
         components: dict[str, list[Job]] = {}
         for job in self.jobs.values():
             if job.gang != job.id and job.holding:
@@ -121,49 +129,49 @@ class Draft:
 
     @cached_property
     def tally(self) -> Counter[str]:
-        """How many instances each pool has or is about to have; those that end count while they cost."""
+        """By pool, how many instances it has or is about to have. Those that are ending count while they cost money."""
         tally: Counter[str] = Counter()
         for name, instances in self.live.items():
             tally[instances[0].pool or self.policy.pool_of(name)] += len(instances)
-        for name, slot in self.slots.items():
-            if name not in self.live and self._takes_a_place(slot):
-                tally[slot.pool] += 1
+        for name, claim in self.claims.items():
+            if name not in self.live and self._takes_a_place(claim):
+                tally[claim.pool] += 1
         return tally
 
-    def _takes_a_place(self, slot: Slot) -> bool:
-        """Whether a slot without a listed instance has one that is not seen yet, or gets one without a gate."""
-        if slot.state not in ("ending", "dropping") or self.in_flight(slot):
+    def _takes_a_place(self, claim: NodeClaim) -> bool:
+        """Whether a claim without a listed instance has one that is not listed yet, or gets one without admission."""
+        if claim.state not in RELEASED or self.in_flight(claim):
             return True
-        unsure = slot.instance_id and slot.instance_id not in self.gone
-        if unsure and self.now - slot.since < self.policy.times.listing_lag:
+        unsure = claim.instance_id and claim.instance_id not in self.gone
+        if unsure and self.now - claim.since < self.policy.times.listing_lag:
             return True
-        # its gang has passed the gates: the instance that ends is replaced, and nobody else may have its place
-        gangs = (self.gangs.get(gang) for gang in slot.jobs or (f"node/{slot.node}",))
-        replaced = slot.state == "ending" and slot.node in self.coming
+        # Its gang is admitted: the instance that ends is replaced, and no other node may take its place.
+        gangs = (self.gangs.get(gang) for gang in claim.jobs or (f"node/{claim.node}",))
+        replaced = claim.state == ClaimState.ENDING and claim.node in self.coming
         return replaced and any(gang is not None and gang.admitted_at > 0 for gang in gangs)
 
     def phase_of(self, name: str) -> Phase | None:
-        """Where a node stands; None if Slurm does not know it."""
+        """The phase of a node; None if Slurm does not know the node."""
         node = self.nodes.get(name)
         return phase(node.flags) if node else None
 
-    def in_flight(self, slot: Slot) -> bool:
-        """Whether the executor has its launch, and no answer yet."""
-        return slot.token in self.observation.in_flight
+    def in_flight(self, claim: NodeClaim) -> bool:
+        """Whether the executor has queued or sent its launch, and has no answer yet."""
+        return claim.token in self.observation.in_flight
 
     # --- writing -----
 
-    def change(self, slot: Slot, **changes: Any) -> Slot:
-        """Remember a slot with changes; a new state begins now."""
-        if changes.get("state", slot.state) != slot.state:
+    def change(self, claim: NodeClaim, **changes: Any) -> NodeClaim:
+        """Write a claim with changes; a new state begins now."""
+        if changes.get("state", claim.state) != claim.state:
             changes.setdefault("since", self.now)
-        self.slots[slot.node] = changed = replace(slot, **changes)
+        self.claims[claim.node] = changed = replace(claim, **changes)
         return changed
 
-    def adopt(self, node: Node, instance: Instance, state: str, jobs: tuple[str, ...] = ()) -> Slot:
-        """Remember an instance that the ledger does not know, or knows under an older number."""
-        known = self.slots.get(node.name)
-        self.slots[node.name] = slot = Slot(
+    def adopt(self, node: Node, instance: Instance, state: ClaimState, jobs: tuple[str, ...] = ()) -> NodeClaim:
+        """Write a claim for an instance that the ledger does not know, or knows under an older generation."""
+        known = self.claims.get(node.name)
+        self.claims[node.name] = claim = NodeClaim(
             node=node.name,
             pool=node.pool,
             generation=instance.generation,
@@ -175,20 +183,25 @@ class Draft:
             instance_id=instance.id,
             tries=known.tries if known else 0,
         )
-        return slot
+        return claim
+
+    def reserve(self, node: Node, state: ClaimState) -> None:
+        """Write a claim for a node that has no launch of ours, so that the next pass knows its state."""
+        number, jobs = self.highest.get(node.name, 0), self.gangs_of(node.name)
+        self.claims[node.name] = NodeClaim(node.name, node.pool, number, "", state, self.now, self.now, jobs)
 
     def launch(self, node: Node, jobs: tuple[str, ...], why: str) -> None:
-        """Intend the next generation of a node, and ask for it."""
-        known = self.slots.get(node.name)
+        """Claim the next generation of a node, and launch it."""
+        known = self.claims.get(node.name)
         before = (self.highest.get(node.name, 0), self.generations.get(node.name, 0), known.generation if known else 0)
         self.generations[node.name] = generation = max(before) + 1
         token = self.memory.token(node.name, generation)
-        self.slots[node.name] = Slot(
+        self.claims[node.name] = NodeClaim(
             node=node.name,
             pool=node.pool,
             generation=generation,
             token=token,
-            state="intended",
+            state=ClaimState.INTENDED,
             since=self.now,
             asked_at=self.now,
             jobs=jobs,
@@ -198,45 +211,45 @@ class Draft:
         self.actions.append(Launch(node.name, node.pool, generation, token, why))
 
     def gangs_of(self, name: str) -> tuple[str, ...]:
-        """The gangs that a node was given to."""
+        """The gangs that were given a node."""
         return tuple(sorted({job.gang for job in self.holders.get(name, ())}))
 
-    def drop(self, slot: Slot) -> None:
-        """Remember that a node is being given up; a launch that is still queued is thereby cancelled."""
-        if slot.state == "failed" and slot.fault != Fault.TRANSIENT and slot.node not in self.live:
-            self.change(slot, state="dropping", token="", instance_id="")
-        elif slot.state not in ("dropping", "ending"):
-            self.change(slot, state="dropping")
+    def drop(self, claim: NodeClaim) -> None:
+        """Note in the claim that its node is being given up. This cancels a launch that is still queued."""
+        if claim.state == ClaimState.FAILED and claim.fault != Fault.TRANSIENT and claim.node not in self.live:
+            self.change(claim, state=ClaimState.DROPPING, token="", instance_id="")
+        elif claim.state not in RELEASED:
+            self.change(claim, state=ClaimState.DROPPING)
 
-    def ask_again(self, slot: Slot, why: str) -> None:
-        """The same launch once more: its token makes sure that there is one instance."""
-        self.actions.append(Launch(slot.node, slot.pool, slot.generation, slot.token, why))
+    def launch_again(self, claim: NodeClaim, why: str) -> None:
+        """Send the same launch once more: its token makes sure that there is one instance."""
+        self.actions.append(Launch(claim.node, claim.pool, claim.generation, claim.token, why))
 
     def terminate(self, name: str, pool: str, instance_id: str, why: str, *, unless_wanted: bool = True) -> bool:
-        """Have an instance ended, unless that was asked a moment ago."""
-        slot = self.slots.get(name)
-        mine = slot is not None and slot.instance_id == instance_id
-        if slot and mine and slot.ended_at and self.now - slot.ended_at < ASK_AGAIN:
+        """Terminate an instance, unless that was requested less than ASK_AGAIN ago. Returns whether it is requested."""
+        claim = self.claims.get(name)
+        mine = claim is not None and claim.instance_id == instance_id
+        if claim and mine and claim.ended_at and self.now - claim.ended_at < ASK_AGAIN:
             return False
-        if slot and mine:
-            self.slots[name] = replace(slot, ended_at=self.now)
+        if claim and mine:
+            self.claims[name] = replace(claim, ended_at=self.now)
         self.actions.append(Terminate(instance_id, name, pool, why, unless_wanted=unless_wanted))
         return True
 
     def power_down(self, name: str, why: str) -> None:
-        """Give a node up; nodes with the same reason go together."""
+        """Give a node up; nodes with the same reason share one action."""
         self._give_up[why].append(name)
 
     def mark_down(self, name: str, why: str) -> None:
-        """Take a node out of service; nodes with the same reason go together."""
+        """Take a node out of service; nodes with the same reason share one action."""
         self._mark_down[why].append(name)
 
     def note(self, subject: str, text: str) -> None:
-        """Say what is done or not done about a subject, and why."""
+        """Explain what is done or not done about a subject, and why."""
         self.notes.append(Note(subject, text))
 
     def plan(self) -> Plan:
-        """The plan; the very same memory if nothing is new in it."""
+        """The plan. Its memory is the same object as before if nothing has changed."""
         actions = [
             *self.actions,
             *(MarkDown(tuple(nodes), why) for why, nodes in self._mark_down.items()),
@@ -251,7 +264,7 @@ class Draft:
             self.launched_at = [at for at in self.launched_at if at > self.now - HOUR]
         memory = self.memory
         values: dict[str, Any] = {
-            "slots": self.slots,
+            "claims": self.claims,
             "gangs": self.gangs,
             "cool_downs": self.cool_downs,
             "boot_failures": self.boot_failures,

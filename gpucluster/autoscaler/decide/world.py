@@ -1,7 +1,6 @@
-"""The vocabulary of the autoscaler: what Slurm says, what the cloud says, what we remember, and what is to be done.
+"""The vocabulary of the autoscaler: what Slurm reports, what the cloud reports, what is remembered, what is to be done.
 
-Values only: nothing here asks a clock, a file or a service. Times are seconds of the epoch as the loop's own clock
-counts them (it never jumps); durations are seconds.
+Values only. Times are seconds of the epoch by the daemon's own clock, which never jumps; durations are seconds.
 """
 
 from __future__ import annotations
@@ -11,20 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-# --- what Slurm says -----
+from gpucluster.oci.instances import LIVE
+from gpucluster.slurm import states
+from gpucluster.slurm.states import JOB_HAS_NODES, JobState, NodeState
 
-_POWER = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"})
+# --- what Slurm reports -----
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of an elastic pool, as `scontrol show nodes` has it.
+    """A node of an elastic pool, as `scontrol show nodes` prints it.
 
     Args:
-        pool: the pool whose names it is one of; empty for a name of no pool.
-        flags: the words of State, such as {"IDLE", "CLOUD", "POWERED_DOWN"}.
-        reason: why it is down or drained; `reason_user`: who said so.
-        instance_id: what slurmd said when it registered; empty before, and with Slurm before 23.11.
+        pool: the pool that the name belongs to; empty if it belongs to none.
+        flags: the words of State, such as {"IDLE", "CLOUD", "POWERED_DOWN"} (`slurm.states.NodeState`).
+        reason: why it is down or drained; `reason_user`: who set the reason.
+        instance_id: the OCID that slurmd reported when it registered; empty before, and with Slurm before 23.11.
     """
 
     name: str
@@ -37,52 +38,52 @@ class Node:
     @property
     def powering_up(self) -> bool:
         """Slurm waits for it to register."""
-        return "POWERING_UP" in self.flags and "POWERING_DOWN" not in self.flags
+        return states.powering_up(self.flags)
 
     @property
     def powering_down(self) -> bool:
         """Slurm has given it up; it takes no job until SuspendTimeout has passed."""
-        return "POWERING_DOWN" in self.flags
+        return NodeState.POWERING_DOWN in self.flags
 
     @property
     def powered_down(self) -> bool:
-        """Nothing is expected to run under its name."""
-        return "POWERED_DOWN" in self.flags and not self.powering_up
+        """Slurm expects that nothing runs under its name."""
+        return states.powered_down(self.flags)
 
     @property
     def down(self) -> bool:
         """Out of service."""
-        return "DOWN" in self.flags
+        return NodeState.DOWN in self.flags
 
     @property
     def drained(self) -> bool:
-        """Takes no new job because somebody said so."""
-        return "DRAIN" in self.flags
+        """Takes no new job because a person, a health check or gpucluster drained it."""
+        return NodeState.DRAIN in self.flags
 
     @property
     def busy(self) -> bool:
-        """Has a job, or a part of one."""
-        return bool(self.flags & {"ALLOCATED", "MIXED", "COMPLETING"})
+        """Has a job, or Slurm cleans up after one."""
+        return bool(self.flags & states.BUSY)
 
     @property
     def silent(self) -> bool:
-        """Slurmctld can't reach its slurmd."""
-        return "NOT_RESPONDING" in self.flags
+        """The controller can't reach its slurmd."""
+        return NodeState.NOT_RESPONDING in self.flags
 
     @property
     def in_service(self) -> bool:
         """A slurmd has registered, and Slurm counts on the node."""
-        return not self.down and not self.flags & _POWER
+        return states.in_service(self.flags)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that waits or runs, as `squeue` has it.
+    """A job that waits or runs, as `squeue` prints it.
 
     Args:
-        id: Slurm's job id, a number; of an array, one task once it has been split off.
+        id: Slurm's job id, a number; of an array, one task after Slurm has split it off.
         gang: the jobs that start together: the id of a heterogeneous job's leader, else the id itself.
-        state: PENDING, CONFIGURING, RUNNING, COMPLETING...
+        state: PENDING, CONFIGURING, RUNNING, COMPLETING... (`slurm.states.JobState`)
         reason: why it waits, in Slurm's words.
         partitions: where it may run. `nodes`: what it was given; `node_count`: how many it asks for.
         restarts: how often it was requeued.
@@ -107,21 +108,21 @@ class Job:
     @property
     def pending(self) -> bool:
         """Waits for nodes, or for something else."""
-        return self.state == "PENDING"
+        return self.state == JobState.PENDING
 
     @property
     def holding(self) -> bool:
-        """Was given its nodes, whether or not they are there."""
-        return self.state in ("CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT")
+        """Was given its nodes, whether or not they are up."""
+        return self.state in JOB_HAS_NODES
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a hook wrote down. Correctness never depends on it: a lost one loses the grouping only.
+    """A record that one of Slurm's hooks wrote. A lost record loses the grouping of nodes only, never correctness.
 
     Args:
         kind: resume, suspend or resume_fail.
-        jobs: which jobs the nodes are for (resume, where Slurm said so).
+        jobs: for resume, which jobs the nodes are for, where Slurm reported it.
     """
 
     kind: str
@@ -130,10 +131,7 @@ class Intent:
     jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-# --- what the cloud says -----
-
-# lifecycle states in which an instance costs money or soon will
-_LIVE = frozenset({"PROVISIONING", "STARTING", "RUNNING", "STOPPING", "STOPPED", "CREATING_IMAGE", "MOVING"})
+# --- what the cloud reports -----
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +139,10 @@ class Instance:
     """An instance that carries the tags of this cluster and the name of an elastic node.
 
     Args:
-        node: the tag `node`. `generation`: the tag `generation`; 0 if it has none that is a number.
-        state: OCI's lifecycle state.
+        node: the tag `node`. `generation`: the tag `generation`; 0 if it is missing or not a number.
+        state: OCI's lifecycle state (`oci.instances.InstanceState`).
         created_at: when the cloud accepted it.
-        maintenance_at: when OCI will reboot it for maintenance; None if it will not.
+        maintenance_at: when OCI will reboot it for maintenance; None if no reboot is due.
     """
 
     id: str
@@ -158,24 +156,24 @@ class Instance:
 
     @property
     def live(self) -> bool:
-        """It is there, or on its way."""
-        return self.state in _LIVE
+        """It exists or is being created, and is not ending."""
+        return self.state in LIVE
 
 
 class Fault(StrEnum):
-    """Why a launch came to nothing, by what has to be done about it."""
+    """Why a launch failed, by what has to be done about it."""
 
-    CAPACITY = "capacity"  # no host is free: another pool or domain, or later
+    CAPACITY = "capacity"  # no host is free: try another pool or domain, or try later
     LIMIT = "limit"  # a limit or quota of the tenancy: only a person can raise it
-    CONFIGURATION = "configuration"  # the request can never be met as it is
-    BOOT = "boot"  # it was launched and never became a node
-    TRANSIENT = "transient"  # nobody knows: the same request again, with the same token
-    LOST = "lost"  # it was there and went without our doing
+    CONFIGURATION = "configuration"  # the request can never succeed as it is
+    BOOT = "boot"  # it was launched and did not become a node
+    TRANSIENT = "transient"  # the result is unknown: send the same request again, with the same token
+    LOST = "lost"  # it existed, and ended without an order of ours
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one launch ended, as the executor or the cloud's own record of the work says.
+    """How one launch ended, as the executor or the cloud's work request reports it.
 
     Args:
         instance_id: of a launch that was accepted; `fault` is None then.
@@ -190,21 +188,21 @@ class Outcome:
     request_id: str = ""
 
 
-# --- one look at everything -----
+# --- one observation of everything -----
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One look. Slurm was asked before the cloud: what the cloud lacks may be younger, never older.
+    """What one reconcile pass saw. Slurm was asked before the cloud, so the cloud's answer is never the older one.
 
     Args:
         nodes: by name, elastic pools only; None if Slurm could not be asked.
         jobs: by id, those that are not finished; None as above.
         instances: None if the cloud could not be asked.
-        outcomes: launches that ended since the last look. `intents`: hooks since the last look.
-        in_flight: tokens of the launches that the executor has queued or sent and not yet had an answer for.
-        joining: instances that are being configured now; `join_failed`: instance -> words, since the last look.
-        unasked: instances whose configuration was decided on, and then nobody could be asked for it.
+        outcomes: launches that ended since the last pass. `intents`: records of hooks since the last pass.
+        in_flight: tokens of launches that the executor has queued or sent, and that have no answer yet.
+        joining: instances that are being configured now; `join_failed`: instance -> message, since the last pass.
+        unasked: instances that are to be configured, and whose request could not be written.
     """
 
     nodes: Mapping[str, Node] | None
@@ -218,28 +216,52 @@ class Observation:
     unasked: frozenset[str] = frozenset()
 
 
-# --- what we remember -----
+# --- what is remembered -----
+
+
+class ClaimState(StrEnum):
+    """The states of a node claim, in the order of a normal life. The ledger stores these strings."""
+
+    INTENDED = "intended"  # to be launched, or the result is unknown; only in this state may a launch be sent
+    HELD = "held"  # was INTENDED when the autoscaler was paused
+    LAUNCHED = "launched"  # the cloud accepted the launch
+    JOINING = "joining"  # the instance is RUNNING and is being configured
+    RUNNING = "running"  # the instance is RUNNING and its slurmd has not registered yet
+    UP = "up"  # a slurmd has registered
+    FAILED = "failed"  # the launch, or the instance before it came into service, failed; `fault` says how
+    DROPPING = "dropping"  # Slurm was told to power the node down
+    ENDING = "ending"  # its instance, if there is one, is to be terminated
+
+
+#: A launch may still be sent, or sent again.
+UNANSWERED = frozenset({ClaimState.INTENDED, ClaimState.HELD})
+#: The instance runs, and its slurmd has not registered.
+BOOTING = frozenset({ClaimState.JOINING, ClaimState.RUNNING})
+#: The instance runs or ran.
+STARTED = BOOTING | {ClaimState.UP}
+#: The cloud accepted an instance, and it is not in service yet.
+AWAITED = BOOTING | {ClaimState.LAUNCHED}
+#: The cloud accepted an instance.
+ACCEPTED = AWAITED | {ClaimState.UP}
+#: The node is being given up.
+RELEASED = frozenset({ClaimState.DROPPING, ClaimState.ENDING})
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
-    """One name, and the instance that is to stand behind it. Written down before the launch is sent.
+class NodeClaim:
+    """The claim on an instance for one node name. It is written to the ledger before the launch is sent.
 
     Args:
-        state: one of
-            "intended": to be launched, or nobody knows yet; the only one in which a launch may be sent.
-            "held": was intended when the autoscaler was paused.
-            "launched": the cloud said yes.
-            "joining": RUNNING, and being configured. "running": RUNNING, and its slurmd is awaited.
-            "up": a slurmd has registered.
-            "failed": the launch, or the instance before it came into service, came to nothing; `fault` says how.
-            "dropping": Slurm was told to power it down. "ending": its instance, if there is one, is to be gone.
-        since: when it came into this state; `asked_at`: when this generation was first intended.
-        jobs: the gangs that it was wanted for; empty for a node that a person powered up.
+        generation: counts the launches of this name.
+        token: the opc-retry-token of the launch; empty if there was no launch.
+        since: when it came into its state; `asked_at`: when this generation was first intended.
+        jobs: the gangs that need it; empty for a node that a person powered up.
         tries: launches that failed for these gangs, this one included.
-        joined_at: when its configuration was asked for; 0 if it was not.
-        missing_since: when the cloud's listing first lacked an instance that should be there; 0 if it does not.
-        strikes: in how many looks it was missing. `silent_since`: when its slurmd was first not reached; 0 if it is.
+        joined_at: when its configuration was requested; 0 if it was not.
+        missing_since: when the cloud's listing first lacked an instance that should exist; 0 if it lists it.
+        strikes: in how many passes the listing lacked it. `silent_since`: since when its slurmd can't be reached; 0
+            if it can.
+        fault: a `Fault`, or empty. `message`: the words that go with it.
         ended_at: when its instance was last asked to be terminated; 0 if it was not.
     """
 
@@ -247,7 +269,7 @@ class Slot:
     pool: str
     generation: int
     token: str
-    state: str
+    state: ClaimState
     since: float
     asked_at: float
     jobs: tuple[str, ...] = ()
@@ -264,16 +286,16 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class GangHistory:
     """The tries of the jobs that start together (by the leader's id).
 
     Args:
-        attempts: how often it was rolled back. `not_before`: when the next try is.
+        attempts: how often the gang was rolled back. `not_before`: when the next try is.
         first_failure: when a launch of the present try first failed; 0 if none did.
-        message: the words on the job. `seen_at`: when this was last written.
-        admitted_at: when it passed the gates; 0 if it did not, or was rolled back since. `restarts`: how often its jobs
-            had been requeued then: what Slurm gives them after that has not passed.
-        refused_at: when its nodes were last given up. `refusals`: how often the gates were shut for it, in a row.
+        message: the words on the job. `seen_at`: when this record was last written.
+        admitted_at: when the gang was admitted; 0 if it was not, or was rolled back since. `restarts`: how often its
+            jobs had been requeued then: nodes that Slurm gives them after another requeue are not admitted.
+        refused_at: when its nodes were last given up. `refusals`: how often in a row it was not admitted.
         held: its jobs were held until a person releases them.
     """
 
@@ -293,11 +315,11 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class CoolDown:
-    """A pool (in its availability domain) that is not asked for a while.
+    """A pool (in its availability domain) in which nothing is launched for a while.
 
     Args:
-        failures: how often in a row; each makes it longer.
-        probing: one launch is let through to see whether it is over.
+        failures: how many in a row; each makes the cool-down longer.
+        probing: the time is over, and the launches of one gang are let through to see whether the fault is gone.
     """
 
     pool: str
@@ -310,21 +332,23 @@ class CoolDown:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What must outlive the process. `id` makes the launch tokens of a new ledger differ from those of a lost one.
+    """What must outlive the process. With another `id`, the launch tokens of a new ledger differ from the old ones.
 
     Args:
+        claims: by node. `gangs`: by the leader's job id. `cool_downs`: by pool.
         launched_at: times of the launches of the last hour.
-        boot_failures: by pool, nodes in a row that never registered.
-        healed_at: by node, when Slurm was last told to make a node usable again that it gave up.
-        generations: by node, the last one that was ever intended. A token that was used once is refused for a day
-            when its instance has gone (409 InvalidatedRetryToken), so numbers must not begin again with the slot.
+        boot_failures: by pool, nodes in a row that did not register.
+        orphans_seen: by instance, since when it has no node, or when it was last asked to be terminated.
+        healed_at: by node, when Slurm was last told to make a node usable again that it had given up.
+        generations: by node, the last one that was ever intended. OCI refuses a used token for a day after its
+            instance is gone (409 InvalidatedRetryToken), so the numbers must outlive the claim.
         node_count: how many nodes Slurm last listed, to notice a listing that is cut short.
-        paused: why nothing is done; empty if it is.
+        paused: why nothing is done; empty if the autoscaler is not paused.
     """
 
     id: str
-    slots: Mapping[str, Slot] = field(default_factory=dict)
-    gangs: Mapping[str, Gang] = field(default_factory=dict)
+    claims: Mapping[str, NodeClaim] = field(default_factory=dict)
+    gangs: Mapping[str, GangHistory] = field(default_factory=dict)
     cool_downs: Mapping[str, CoolDown] = field(default_factory=dict)
     launched_at: tuple[float, ...] = ()
     boot_failures: Mapping[str, int] = field(default_factory=dict)
@@ -335,7 +359,7 @@ class Memory:
     generations: Mapping[str, int] = field(default_factory=dict)
 
     def token(self, node: str, generation: int) -> str:
-        """The opc-retry-token of one launch: the same for the same, whoever asks again (at most 64 characters)."""
+        """The opc-retry-token of one launch: always the same for the same launch (at most 64 characters)."""
         return hashlib.sha256(f"{self.id}/{node}/{generation}".encode()).hexdigest()[:40]
 
 
@@ -358,7 +382,7 @@ class Terminate:
     """Terminate an instance, if it still carries our tags.
 
     Args:
-        unless_wanted: ask Slurm once more, and leave it alone if the node is wanted again by now.
+        unless_wanted: ask Slurm once more before, and leave the instance alone if a job or a person wants the node.
     """
 
     instance_id: str
@@ -370,7 +394,7 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class PowerDown:
-    """Give nodes up (`power_down_force`): their jobs are requeued, and they can be powered up again afterwards."""
+    """Give nodes up (`power_down_force`): Slurm requeues their jobs, and can power the nodes up again afterwards."""
 
     nodes: tuple[str, ...]
     why: str
@@ -386,7 +410,7 @@ class MarkDown:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Let nodes finish what they do and take nothing new."""
+    """Let nodes finish their jobs and take no new ones."""
 
     nodes: tuple[str, ...]
     why: str
@@ -394,7 +418,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Let a job wait, with words on it."""
+    """Give a job a later start time and an annotation."""
 
     job: str
     until: float
@@ -403,15 +427,15 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Hold a job until a person releases it, with words on it."""
+    """Hold a job until a person releases it, with an annotation."""
 
     job: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """Put words on a job."""
+class Annotate:
+    """Write an explanation for the user on a job."""
 
     job: str
     why: str
@@ -429,14 +453,15 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class SaveConsole:
-    """Keep the console's output of an instance that did not become a node."""
+    """Save the console output of an instance that did not become a node."""
 
     instance_id: str
     node: str
     why: str
 
 
-Action = Launch | Terminate | PowerDown | MarkDown | Drain | Delay | Hold | Tell | Join | SaveConsole
+SlurmAction = PowerDown | MarkDown | Drain | Delay | Hold | Annotate
+Action = Launch | Terminate | Join | SaveConsole | SlurmAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,9 +474,9 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done, what is to be remembered before it is done, and why.
+    """What is to be done, what is to be written to the ledger before it is done, and why.
 
-    Actions of one plan may be carried out in their order, and all but the launches before the next look.
+    The actions of one plan are carried out in their order; all but the launches are done before the next pass.
     """
 
     actions: tuple[Action, ...]

@@ -1,4 +1,4 @@
-"""The command `simulate`: its arguments, the policies that they stand for, and the output."""
+"""The command `simulate`: its arguments, the policies that they describe, and the output."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"from a launch to a node that takes jobs (default: {BOOT_SECONDS:g})",
     )
     parser.add_argument("--price", type=_amount, metavar="PRICE", help="of a node and hour, in any currency")
-    parser.add_argument("--max-cost-per-hour", type=_amount, metavar="PRICE", help="the policy's rail")
+    parser.add_argument("--max-cost-per-hour", type=_amount, metavar="PRICE", help="the policy's limit")
     parser.add_argument("--fault-rate", type=_rate, default=0.0, metavar="P", help="of each kind of fault (default: 0)")
     parser.add_argument("--seed", type=int, default=0, help="the same seed, the same numbers (default: 0)")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="(default: text)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry out `simulate`, and write the result to stdout.
+    """Run `simulate`, and write the result to stdout.
 
     Raises:
         InputError: the policy or the trace is wrong.
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 def _policies(args: argparse.Namespace) -> Sequence[Policy]:
     if args.policy is None:
         if not args.nodes:
-            raise InputError("how many nodes?", hint="Say --nodes N, or --policy FILE")
+            raise InputError("how many nodes?", hint="Pass --nodes N, or --policy FILE")
         return [simple_policy(n, price=args.price, max_cost_per_hour=args.max_cost_per_hour) for n in args.nodes]
     policy = Policy.load(args.policy)
     if not policy.pools:

@@ -1,7 +1,7 @@
-"""What would have been: a trace of real jobs against a policy, with the real `plan.decide` on a virtual clock.
+"""Runs a trace of real jobs against a policy, with the real `plan.decide` on a virtual clock.
 
-Needs no cluster, no cloud and no network. What it says rests on models (the package `simulation` says of what): waiting
-times and hours are estimates for comparing policies with each other, no promise.
+It needs no cluster, no cloud and no network. Slurm and the cloud are models (each module says of what), so waiting
+times and hours are estimates for comparing policies with each other, and no promise.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from dataclasses import replace
 
 from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy
 from gpucluster.autoscaler.simulation.cloud_model import CloudSettings, FaultRates
-from gpucluster.autoscaler.simulation.engine import World
+from gpucluster.autoscaler.simulation.engine import SimulatedCluster
 from gpucluster.autoscaler.simulation.report import NodeHours, SimulationReport, Waiting
 from gpucluster.autoscaler.simulation.slurm_model import ModelJob, SlurmSettings
 from gpucluster.autoscaler.simulation.traces import Trace, TraceJob, from_zero
+from gpucluster.oci.names import elastic_name_count, elastic_prefix
+from gpucluster.slurm.states import JobState
 
 BOOT_SECONDS = 300.0
 IDLE_TIMEOUT = 600.0
-# When nothing has started or ended for so long, and nothing runs, nothing will.
+# If nothing has started or ended for so long, and nothing runs, nothing will.
 _STALLED = 7 * 86400.0
-# Instances may outlive the last job by the idle time and what it takes to end them.
+# Instances may outlive the last job by the idle time and the time of their termination.
 _AFTERMATH = 2 * 3600.0
 
 
@@ -43,7 +45,7 @@ def simulate(
         seed: the same one gives the same report.
     """
     nodes = _most(policy)
-    world = World(
+    world = SimulatedCluster(
         policy,
         SlurmSettings(idle_timeout=idle_timeout, max_powered_nodes=nodes),
         CloudSettings(boot_seconds=boot_seconds),
@@ -76,40 +78,40 @@ def simulate(
 
 
 class _Course:
-    """The jobs of a trace on their way through a world."""
+    """The jobs of a trace in a simulated cluster."""
 
-    def __init__(self, world: World, trace: Trace) -> None:
+    def __init__(self, world: SimulatedCluster, trace: Trace) -> None:
         self.waits: list[float] = []
         self.rejected = self.moved = 0
         self.last_end = 0.0
         self._world = world
         self._partitions = list(world.slurm.partitions)
-        self._coming: Iterator[tuple[int, TraceJob]] = enumerate(from_zero(trace).jobs, 1)
-        self._all_came = False
+        self._to_come: Iterator[tuple[int, TraceJob]] = enumerate(from_zero(trace).jobs, 1)
+        self._all_submitted = False
         world.slurm.ended = self._ended
         self._next()
 
     def finish(self) -> None:
-        """Until every job has ended and no instance is left, or nothing moves any more."""
+        """Run until every job has ended and no instance is left, or nothing changes any more."""
         while not self._over() and self._world.clock.step():
             pass
 
     def _over(self) -> bool:
         world = self._world
-        if not self._all_came:
+        if not self._all_submitted:
             return False
         quiet = world.clock.now - self.last_end
         if not world.slurm.jobs:
             return not any(instance.billed for instance in world.cloud.alive.values()) or quiet > _AFTERMATH + (
                 world.slurm.settings.idle_timeout
             )
-        return quiet > _STALLED and not any(job.state == "RUNNING" for job in world.slurm.jobs.values())
+        return quiet > _STALLED and not any(job.state == JobState.RUNNING for job in world.slurm.jobs.values())
 
     def _next(self) -> None:
-        """Only the next job is in the clock's queue: a trace may be long."""
-        entry = next(self._coming, None)
+        """Schedule the next job only, because a trace may be long."""
+        entry = next(self._to_come, None)
         if entry is None:
-            self._all_came = True
+            self._all_submitted = True
             return
         number, job = entry
         self._world.clock.at(job.submitted_at, lambda: self._submit(number, job))
@@ -134,7 +136,7 @@ class _Course:
 
     def _ended(self, job: ModelJob) -> None:
         self.last_end = self._world.clock.now
-        if job.state == "COMPLETED":
+        if job.state == JobState.COMPLETED:
             self.waits.append(job.started_at - job.submitted_at)
 
 
@@ -155,12 +157,12 @@ def _cost(policy: Policy, seconds_of_pool: dict[str, float]) -> float | None:
 
 
 def simple_policy(nodes: int, *, price: float | None = None, max_cost_per_hour: float | None = None) -> Policy:
-    """One pool of so many nodes, for whoever has no cluster yet."""
+    """One pool of so many nodes, for users who have no cluster yet."""
     pool = PoolPolicy(
         name="compute",
         partition="compute",
-        prefix="compute-e",
-        names=2 * nodes + 2,
+        prefix=elastic_prefix("compute"),
+        names=elastic_name_count(nodes),
         max_nodes=nodes,
         shape="any",
         availability_domain="AD-1",
@@ -182,7 +184,7 @@ def simple_policy(nodes: int, *, price: float | None = None, max_cost_per_hour: 
 def with_nodes(policy: Policy, nodes: int) -> Policy:
     """The same policy with so many nodes in each pool."""
     pools = {
-        name: replace(pool, max_nodes=nodes, names=max(pool.names, 2 * nodes + 2))
+        name: replace(pool, max_nodes=nodes, names=max(pool.names, elastic_name_count(nodes)))
         for name, pool in policy.pools.items()
     }
     return replace(policy, pools=pools)

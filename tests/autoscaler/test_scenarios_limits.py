@@ -10,6 +10,7 @@ import pytest
 from gpucluster.autoscaler.decide.explain import explain_job
 from gpucluster.autoscaler.decide.plan import decide
 from gpucluster.autoscaler.decide.world import (
+    Annotate,
     Delay,
     Drain,
     Fault,
@@ -19,7 +20,6 @@ from gpucluster.autoscaler.decide.world import (
     Memory,
     Node,
     PowerDown,
-    Tell,
     Terminate,
 )
 from gpucluster.autoscaler.policy import Limits
@@ -56,7 +56,7 @@ def test_scenario_33_whole_gangs_are_admitted_or_refused_by_priority(
     world.starts(1, names(1, 6), priority=1)
     world.starts(2, names(7, 12), priority=2)
     world.starts(3, names(13, 16), priority=1)
-    world.look()
+    world.reconcile()
     assert sorted(world.launched()) == sorted([*names(7, 12), *names(13, 16)])
     assert [each.nodes for each in world.the(PowerDown)] == [tuple(names(1, 6))]
     (delay,) = world.the(Delay)
@@ -66,24 +66,24 @@ def test_scenario_33_whole_gangs_are_admitted_or_refused_by_priority(
     # it comes again when there is room
     world.are(names(1, 6), LEAVING)
     world.waits(1)
-    world.look(200)
+    world.reconcile(200)
     world.are(names(1, 40), OFF)
     world.jobs.clear()
     world.in_flight.clear()
-    world.look(200)
-    world.look(3700)
+    world.reconcile(200)
+    world.reconcile(3700)
     world.starts(1, names(1, 6))
-    world.look(1)
+    world.reconcile(1)
     assert sorted(world.launched()) == names(1, 6)
 
 
 def test_scenario_33_a_pool_has_its_own_limit_and_a_shape_without_a_price_no_cap() -> None:
     world = World(policy(pool(max_nodes=4), limits=Limits(max_cost_per_hour=1.0), prices={"other": 9.0}))
     world.starts(1, names(1, 3))
-    world.look()
+    world.reconcile()
     assert len(world.launched()) == 3
     world.starts(2, names(4, 5))
-    world.look(1)
+    world.reconcile(1)
     assert not world.launched()
     assert "pool gpu has 3 of 4" in world.the(Delay)[0].why
 
@@ -91,27 +91,27 @@ def test_scenario_33_a_pool_has_its_own_limit_and_a_shape_without_a_price_no_cap
 def test_scenario_33_a_job_that_slurm_would_not_requeue_keeps_its_place() -> None:
     world = World(policy(pool(max_nodes=4)))
     world.starts(1, names(1, 4))
-    world.look()
+    world.reconcile()
     world.starts(2, names(5, 6), requeue=False)
-    world.look(1)
-    assert [tell.job for tell in world.the(Tell)] == ["2"]
-    world.look(1)
+    world.reconcile(1)
+    assert [tell.job for tell in world.the(Annotate)] == ["2"]
+    world.reconcile(1)
     assert world.plan.actions == ()
     world.jobs.pop("1")
     world.are(names(1, 4), LEAVING)
     world.in_flight.clear()
-    world.look(1)
+    world.reconcile(1)
     assert sorted(world.launched()) == names(5, 6)
 
 
 def test_scenario_33_launches_that_failed_do_not_count_against_the_hour() -> None:
     world = World(policy(limits=Limits(max_launches_per_hour=4), gang_retry_window=0))
     world.starts(1, names(1, 4))
-    world.look()
+    world.reconcile()
     before = world.memory
     assert len(before.launched_at) == 4
     world.refuses(*names(1, 4))
-    world.look(1)
+    world.reconcile(1)
     assert world.memory.launched_at == ()
 
 
@@ -129,25 +129,25 @@ def test_scenario_33_slurms_own_limit_is_understood() -> None:
 def test_scenario_34_a_job_that_can_never_fit_is_held_and_launches_nothing(limits: Limits) -> None:
     world = World(policy(limits=limits, prices=PRICES))
     world.starts(1, names(1, 4))
-    world.look()
+    world.reconcile()
     assert not world.launched()
     assert [hold.job for hold in world.the(Hold)] == ["1"]
     assert world.the(PowerDown)
     world = World(policy(pool(max_nodes=3)))
     world.starts(1, names(1, 4))
-    world.look()
+    world.reconcile()
     assert "pool gpu may have 3" in world.the(Hold)[0].why
 
 
 def test_scenario_35_a_node_that_a_person_powers_up_is_launched() -> None:
     world = World()
     world.are(["gpu-e1", "gpu-e2"], WARMING)
-    world.look()
+    world.reconcile()
     assert sorted(world.launched()) == ["gpu-e1", "gpu-e2"]
     world.accepts("gpu-e1")
     world.refuses("gpu-e2")
     for _ in range(40):
-        world.look(5)
+        world.reconcile(5)
         world.refuses(*world.launched())
         if world.the(PowerDown):
             break
@@ -155,15 +155,15 @@ def test_scenario_35_a_node_that_a_person_powers_up_is_launched() -> None:
     assert not world.the(Delay)
     world.runs("gpu-e1", words=IDLE)
     world.node("gpu-e2", OFF)
-    world.look(10)
-    assert world.slot("gpu-e1").state == "up"
+    world.reconcile(10)
+    assert world.claim("gpu-e1").state == "up"
 
 
 def test_scenario_36_idle_nodes_are_slurms_to_power_down() -> None:
     world = World()
     world.serve(*names(1, 4), words=IDLE)
     for _ in range(10):
-        world.look(3600)
+        world.reconcile(3600)
         assert world.plan.actions == ()
         assert world.plan.memory is world.memory
 
@@ -171,15 +171,15 @@ def test_scenario_36_idle_nodes_are_slurms_to_power_down() -> None:
 def test_scenario_37_a_reconfigure_amid_a_scale_up_leaves_no_node_stuck() -> None:
     world, gang = World(), names(1, 4)
     world.starts(1, gang)
-    world.look()
+    world.reconcile()
     world.accepts(*gang)
     whole = dict(world.nodes)
     for _ in range(10):
         world.nodes = {name: node for name, node in whole.items() if name != "gpu-e2"}
-        world.look(5)
+        world.reconcile(5)
         world.nodes = dict(whole)
-        world.look(5)
-    assert world.slot("gpu-e2").instance_id == "ocid.gpu-e2.1"
+        world.reconcile(5)
+    assert world.claim("gpu-e2").instance_id == "ocid.gpu-e2.1"
     assert not world.the(Terminate)
     assert not world.launched()
 
@@ -190,20 +190,20 @@ def test_scenario_38_every_launch_is_remembered_in_the_same_plan() -> None:
     plan = decide(world.observation(), world.memory, world.policy, world.now)
     launches = [action for action in plan.actions if isinstance(action, Launch)]
     assert len(launches) == 4
-    assert all(plan.memory.slots[each.node].token == each.token for each in launches)
-    assert world.memory.slots == {}  # and not in what was remembered before
+    assert all(plan.memory.claims[each.node].token == each.token for each in launches)
+    assert world.memory.claims == {}  # and not in what was remembered before
 
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
 def test_scenario_39_the_clouds_clock_does_not_count_for_deadlines(jump: float) -> None:
     world = World()
     world.starts(1, ["gpu-e1"])
-    world.look()
+    world.reconcile()
     world.accepts("gpu-e1", state="RUNNING")
     world.instances = {key: replace(one, created_at=one.created_at + jump) for key, one in world.instances.items()}
-    world.look(1)
+    world.reconcile(1)
     for _ in range(5):
-        world.look(100)
+        world.reconcile(100)
         assert world.plan.actions == ()
 
 
@@ -213,9 +213,9 @@ def test_scenario_39_times_are_said_in_utc(monkeypatch: pytest.MonkeyPatch) -> N
     try:
         world = World(policy(gang_retry_window=0))
         world.starts(1, ["gpu-e1"])
-        world.look()
+        world.reconcile()
         world.refuses("gpu-e1")
-        world.look(1)
+        world.reconcile(1)
         assert "2026-09-21 14:18:22 UTC" in world.the(Delay)[0].why  # the pool rests for five minutes from 14:13:21
     finally:
         monkeypatch.undo()
@@ -251,10 +251,10 @@ def test_scenario_42_a_heterogeneous_job_is_rolled_back_as_one() -> None:
     world.starts(11, names(1, 2, "cpu-e"), gang="10", partitions=("cpu",))
     world.serve("cpu-e9", words=BUSY)
     world.jobs["12"] = job(12, ["cpu-e9"], gang="10", partitions=("cpu",))
-    world.look()
+    world.reconcile()
     world.accepts(*names(1, 2), "cpu-e1")
     world.refuses("cpu-e2")
-    world.look(1)
+    world.reconcile(1)
     assert sorted(world.the(PowerDown)[0].nodes) == ["cpu-e1", "cpu-e2", "gpu-e1", "gpu-e2"]
     assert sorted(delay.job for delay in world.the(Delay)) == ["10", "11", "12"]
     assert set(world.memory.cool_downs) == {"cpu"}
@@ -263,13 +263,13 @@ def test_scenario_42_a_heterogeneous_job_is_rolled_back_as_one() -> None:
 def test_scenario_43_credentials_that_expired_lose_no_gang() -> None:
     world, gang = World(), names(1, 2)
     world.starts(1, gang)
-    world.look()
+    world.reconcile()
     tokens = {launch.token for launch in world.the(Launch)}
     for _ in range(5):
         world.refuses(*gang, fault=Fault.TRANSIENT, message="401 NotAuthenticated")
-        world.look(1)
+        world.reconcile(1)
         assert not world.plan.actions
-        world.look(20)
+        world.reconcile(20)
         assert {launch.token for launch in world.the(Launch)} == tokens
     assert world.gang(1).attempts == 0
 
@@ -279,7 +279,7 @@ def test_scenario_44_without_the_resume_file_gangs_come_from_slurms_list() -> No
     world.starts(1, names(1, 4), priority=2)
     world.starts(2, names(5, 8), priority=1)
     world.intents.append(Intent("resume", world.now, tuple(names(1, 8))))
-    world.look()
+    world.reconcile()
     assert sorted(world.launched()) == names(1, 4)
     assert [each.nodes for each in world.the(PowerDown)] == [tuple(names(5, 8))]
 
@@ -300,11 +300,11 @@ def test_scenario_46_a_lost_ledger_is_made_again_from_slurm_and_the_tags() -> No
     world.instance("gpu-e3", "PROVISIONING", generation=5)
     world.instance("gpu-e4", "TERMINATED", generation=7)
     world.memory = Memory("new")
-    world.look()
+    world.reconcile()
     assert [(launch.node, launch.generation) for launch in world.the(Launch)] == [("gpu-e4", 8)]
     assert len(world.plan.actions) == 1
-    assert world.slot("gpu-e3").generation == 5
-    assert {world.slot(name).state for name in ("gpu-e1", "gpu-e2")} == {"up"}
+    assert world.claim("gpu-e3").generation == 5
+    assert {world.claim(name).state for name in ("gpu-e1", "gpu-e2")} == {"up"}
 
 
 def test_scenario_47_names_that_slurm_or_the_policy_does_not_know() -> None:
@@ -314,11 +314,11 @@ def test_scenario_47_names_that_slurm_or_the_policy_does_not_know() -> None:
     world.instance("gpu-e1", pool="gone", id="odd", node="")
     world.nodes["else-e1"] = Node("else-e1", "else", frozenset(COMING.split("+")))
     world.nodes["no-pool"] = Node("no-pool", "", frozenset(IDLE.split("+")))
-    world.look()
+    world.reconcile()
     assert world.plan.actions == ()
     world.nodes.pop("gpu-e1")  # taken out of slurm.conf while its instance runs
-    world.look(10)
-    world.look(310)
+    world.reconcile(10)
+    world.reconcile(310)
     assert sorted(each.instance_id for each in world.the(Terminate)) == ["ocid.gone-e1.1", "ocid.gpu-e1.1", "odd"]
 
 
@@ -326,25 +326,25 @@ def test_scenario_48_a_suspend_of_nodes_that_were_never_launched_is_nothing() ->
     world = World()
     world.are(names(1, 40), LEAVING)
     world.intents.append(Intent("suspend", world.now, tuple(names(1, 40))))
-    world.look()
+    world.reconcile()
     assert world.plan.actions == ()
-    assert not world.memory.slots
+    assert not world.memory.claims
 
 
 def test_scenario_49_a_node_is_drained_ahead_of_maintenance_and_then_given_back() -> None:
     world = World()
     world.instance("gpu-e1", maintenance_at=NOON + 7200)
     world.node("gpu-e1", BUSY)
-    world.look()
+    world.reconcile()
     assert world.plan.actions == ()
-    world.look(3700)
+    world.reconcile(3700)
     (drain,) = world.the(Drain)
     assert drain.why.startswith("gpucluster: ")
     world.node("gpu-e1", BUSY + "+DRAIN", drain.why)
-    world.look(1)
+    world.reconcile(1)
     assert world.plan.actions == ()
     world.node("gpu-e1", IDLE + "+DRAIN", drain.why)
-    world.look(1)
+    world.reconcile(1)
     assert world.the(PowerDown)[0].nodes == ("gpu-e1",)
 
 
@@ -355,7 +355,7 @@ def test_a_list_of_nodes_that_is_cut_short_moves_nothing(left: int) -> None:
     world.becomes("gpu-e1", "TERMINATED")
     world.nodes = {name: world.nodes[name] for name in names(1, left)}
     for _ in range(10):
-        world.look(400)
+        world.reconcile(400)
         assert world.plan.actions == ()
 
 
@@ -363,8 +363,8 @@ def test_a_first_look_that_shows_no_node_moves_nothing() -> None:
     world = World()
     world.nodes.clear()
     world.instance("gpu-e1")
-    world.look()
-    world.look(1000)
+    world.reconcile()
+    world.reconcile(1000)
     assert world.plan.actions == ()
 
 
@@ -372,18 +372,18 @@ def test_while_paused_nothing_is_launched_or_ended_and_queued_launches_wait() ->
     world = World()
     world.serve("gpu-e9")
     world.starts(1, ["gpu-e1"])
-    world.look()
+    world.reconcile()
     token = world.the(Launch)[0].token
     world.memory = replace(world.memory, paused="maintenance")
     world.starts(2, ["gpu-e2"])
     world.node("gpu-e9", LEAVING)
-    world.look(1)
+    world.reconcile(1)
     assert world.plan.actions == ()
     assert "paused (maintenance)" in world.said()
-    assert world.slot("gpu-e1").state == "held"
+    assert world.claim("gpu-e1").state == "held"
     world.in_flight.clear()
     world.memory = replace(world.memory, paused="")
-    world.look(1)
+    world.reconcile(1)
     assert sorted(world.launched()) == ["gpu-e1", "gpu-e2"]
     assert token in {launch.token for launch in world.the(Launch)}
     assert world.the(Terminate)
@@ -392,16 +392,16 @@ def test_while_paused_nothing_is_launched_or_ended_and_queued_launches_wait() ->
 def test_a_start_time_that_did_not_take_is_put_right() -> None:
     world = World(policy(gang_retry_window=0))
     world.starts(1, ["gpu-e1"])
-    world.look()
+    world.reconcile()
     world.refuses("gpu-e1")
-    world.look(1)
+    world.reconcile(1)
     until = world.the(Delay)[0].until
     world.node("gpu-e1", LEAVING)
     world.waits(1, reason="BeginTime", eligible_at=world.now + 31)
-    world.look(6)
+    world.reconcile(6)
     assert [delay.until for delay in world.the(Delay)] == [until]
-    world.look(1)
+    world.reconcile(1)
     assert not world.the(Delay)
     world.waits(1, reason="BeginTime", eligible_at=until)
-    world.look(10)
+    world.reconcile(10)
     assert not world.the(Delay)

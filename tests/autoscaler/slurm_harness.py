@@ -1,4 +1,4 @@
-"""The arena: a real slurmctld and real slurmd processes, as many as a test wants, in one container.
+"""The slurm_harness: a real slurmctld and real slurmd processes, as many as a test wants, in one container.
 
 What is real: Slurm's daemons, its power saving, its programs, munge, the hooks where they are installed. What is not:
 every node is the same machine (`slurmd -N`, a port for each name), and a "boot" is the start of a process
@@ -56,7 +56,7 @@ while os.read(0, 4096): pass
 
 
 @dataclass(frozen=True)
-class ArenaPool:
+class SlurmPool:
     """Nodes `<prefix>1` to `<prefix><count>`. Pools with the same partition share it.
 
     Args:
@@ -77,7 +77,7 @@ class ArenaPool:
         return f"{self.prefix}[1-{self.count}]"
 
 
-class Arena:
+class SlurmHarness:
     """Slurm in a container, from `with` to the end of it.
 
     Args:
@@ -90,7 +90,7 @@ class Arena:
 
     def __init__(
         self,
-        pools: Sequence[ArenaPool] = (ArenaPool("a-e", 4),),
+        pools: Sequence[SlurmPool] = (SlurmPool("a-e", 4),),
         *,
         suspend_time: int = 3600,
         suspend_timeout: int = 3,
@@ -107,7 +107,7 @@ class Arena:
         self._parameters = tuple(slurmctld_parameters)
         self._hooks = hooks
         self._container: subprocess.Popen[bytes] | None = None
-        self._name = f"gpucluster-arena-{secrets.token_hex(4)}"
+        self._name = f"gpucluster-slurm_harness-{secrets.token_hex(4)}"
         self._daemons: dict[str, tuple[int, str]] = {}  # name -> pid on this machine, and its identity
         self._children: list[subprocess.Popen[bytes]] = []
         self.folder = Path()
@@ -115,8 +115,8 @@ class Arena:
 
     # --- life -----
 
-    def __enter__(self) -> Arena:
-        self.folder = Path(tempfile.mkdtemp(prefix="gpucluster-arena-"))
+    def __enter__(self) -> SlurmHarness:
+        self.folder = Path(tempfile.mkdtemp(prefix="gpucluster-slurm_harness-"))
         try:
             self._boot()
             self._configure()
@@ -175,7 +175,7 @@ class Arena:
 
     @property
     def command_prefix(self) -> tuple[str, ...]:
-        """What goes before a command that is to run in the arena."""
+        """What goes before a command that is to run in the slurm_harness."""
         namespaces = ("--mount", "--pid", "--net", "--uts", "--ipc")
         return ("nsenter", f"--target={self.pid}", *namespaces, "--wdns=/", "--")
 
@@ -299,7 +299,7 @@ class Arena:
         options = [option for option in settings().run_options() if option != "--systemd=always"]
         argv = [
             *("podman", "--runtime", settings().runtime, "run", "--rm", "--interactive", "--pull=never"),
-            *("--network=none", "--hostname=ctl", f"--name={self._name}", "--label=gpucluster.test=arena"),
+            *("--network=none", "--hostname=ctl", f"--name={self._name}", "--label=gpucluster.test=slurm_harness"),
             *(f"--pidfile={pidfile}", *options),
             *(f"--mount=type=bind,source={self.folder / name},destination={to}" for name, to in mounts.items()),
             *("--entrypoint=python3", image, "-c", _INIT),
@@ -353,7 +353,7 @@ class Arena:
         parameters = ["idle_on_node_suspend", "power_save_interval=1", "power_save_min_interval=0", *self._parameters]
         static = [pool.hostlist for pool in self.pools if not pool.cloud]
         settings = {
-            "ClusterName": "arena",
+            "ClusterName": "slurm_harness",
             "SlurmctldHost": f"ctl({_ADDRESS})",
             "SlurmUser": "slurm",
             "AuthType": "auth/munge",

@@ -1,12 +1,12 @@
-"""The stage: real Slurm, the real SDK, the local cloud's real server, and the real daemon, all as processes.
+"""The harness: real Slurm, the real SDK, the local cloud's real server, and the real daemon, all as processes.
 
-    Slurm       slurmctld in the arena; a "boot" is a real slurmd there, which registers (`arena`)
+    Slurm       slurmctld in the slurm_harness; a "boot" is a real slurmd there, which registers (`slurm_harness`)
     cloud       the local cloud's server with the process engine; its faults are set with `faults`
     daemon      `python -m gpucluster.autoscaler run` as a controller would run it: its requests are signed by the
                 controller's instance, which may do what the product's policies say and nothing else
 
 What is a double: a host is a process, so nothing of an image, of cloud-init, of a network or of RDMA is in here; nodes
-boot in a second; `scontrol` and `squeue` of the daemon are scripts that enter the arena. See
+boot in a second; `scontrol` and `squeue` of the daemon are scripts that enter the slurm_harness. See
 docs/explanation/elastic-nodes-proof.md.
 """
 
@@ -35,11 +35,11 @@ import pytest
 from gpucluster import process
 from gpucluster.localcloud import control
 from gpucluster.localcloud.process_engine import CONFIG, ProcessEngine
-from tests.autoscaler.arena import Arena, ArenaPool
+from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.localcloud.api_harness import GPU_SHAPE, Api
 from tests.localcloud.entitled import Entitled, elastic_cluster, generated
 
-CLUSTER = "stage"
+CLUSTER = "harness"
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = "LaunchInstanceConfiguration"
 # slurmctld counts in whole seconds: who registers in the very second of its power-up may not have booted since.
@@ -78,7 +78,8 @@ def die():
     met += 1
     if met == number:
         os.kill(os.getpid(), signal.SIGKILL)
-owner, name = {"before": (oci.Cloud, "launch"), "after": (oci.Cloud, "launch"), "terminate": (oci.Cloud, "terminate"),
+cloud = oci.OciCloud
+owner, name = {"before": (cloud, "launch"), "after": (cloud, "launch"), "terminate": (cloud, "terminate"),
                "spool": (loop.Autoscaler, "_forget")}[point]
 real = getattr(owner, name)
 def deed(*arguments, **options):
@@ -95,7 +96,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @dataclass(frozen=True)
-class StagePool:
+class HarnessPool:
     """An elastic pool with nodes `<name>-e<n>`, an instance configuration and a compute cluster of its own.
 
     Args:
@@ -127,21 +128,21 @@ class StagePool:
         return self.partition or self.name
 
 
-class Stage:
+class ClusterHarness:
     """Everything, from `with` to the end of it; everything that was started is ended by its id.
 
     Args:
-        times: over `TIMES`. `limits`: of the policy. `arena`: more arguments of Arena.
+        times: over `TIMES`. `limits`: of the policy. `slurm_harness`: more arguments of SlurmHarness.
         daemon: start the daemon at once.
     """
 
     def __init__(
         self,
-        pools: Sequence[StagePool] = (StagePool("a"),),
+        pools: Sequence[HarnessPool] = (HarnessPool("a"),),
         *,
         times: Mapping[str, float] | None = None,
         limits: Mapping[str, float] | None = None,
-        arena: Mapping[str, Any] | None = None,
+        slurm_harness: Mapping[str, Any] | None = None,
         boot_seconds: float = BOOT_SECONDS,
         subnet: str = "10.77.0.0/22",
         daemon: bool = True,
@@ -151,12 +152,12 @@ class Stage:
         self._limits = dict(limits or {})
         self._boot_seconds, self._subnet, self._begin = boot_seconds, subnet, daemon
         settings: dict[str, Any] = {"suspend_time": 3, "suspend_timeout": 2, "resume_timeout": 30, "separate": True}
-        self.arena = Arena(
+        self.slurm_harness = SlurmHarness(
             [
-                ArenaPool(pool.prefix, pool.count, pool.queue, facts=pool.facts, partition_facts=pool.partition_facts)
+                SlurmPool(pool.prefix, pool.count, pool.queue, facts=pool.facts, partition_facts=pool.partition_facts)
                 for pool in pools
             ],
-            **{**settings, **(arena or {})},
+            **{**settings, **(slurm_harness or {})},
         )
         self.folder = Path()
         self._stack = contextlib.ExitStack()
@@ -167,11 +168,11 @@ class Stage:
 
     # --- life -----
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> ClusterHarness:
         with contextlib.ExitStack() as stack:
-            self.folder = Path(tempfile.mkdtemp(prefix="gpucluster-stage-"))
+            self.folder = Path(tempfile.mkdtemp(prefix="gpucluster-harness-"))
             stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
-            stack.enter_context(self.arena)
+            stack.enter_context(self.slurm_harness)
             self._start_cloud(stack)
             self._write_policy()
             self.tools()
@@ -186,7 +187,7 @@ class Stage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if folder := os.environ.get(_KEEP):
-            (Path(folder) / f"stage-{os.getpid()}.txt").write_text(self.story(100_000))
+            (Path(folder) / f"harness-{os.getpid()}.txt").write_text(self.story(100_000))
         self._stack.close()
 
     @property
@@ -202,9 +203,9 @@ class Stage:
         self.home.mkdir()
         slurmd = ("slurmd", "-D", "-b", "-N", "{hostname}", "--instance-id", "{ocid}")
         engine = {
-            "argv": [*self.arena.command_prefix, *slurmd],
+            "argv": [*self.slurm_harness.command_prefix, *slurmd],
             "boot_seconds": self._boot_seconds,
-            "stop_argv": [*self.arena.command_prefix, "sh", "-c", _SWITCH_OFF, "off", "{hostname}"],
+            "stop_argv": [*self.slurm_harness.command_prefix, "sh", "-c", _SWITCH_OFF, "off", "{hostname}"],
         }
         (self.home / CONFIG).write_text(json.dumps(engine))
         stack.callback(self._end_hosts, engine)
@@ -212,7 +213,7 @@ class Stage:
         self.api = Api(self.home, "process")
 
     def _end_hosts(self, engine: Mapping[str, Any]) -> None:
-        """End what runs, without tidying up after each: the arena ends with all that is in it."""
+        """End what runs, without tidying up after each: the slurm_harness ends with all that is in it."""
         quick = {key: value for key, value in engine.items() if key != "stop_argv"}
         (self.home / CONFIG).write_text(json.dumps(quick))
         ProcessEngine(self.home).end_all()
@@ -272,10 +273,10 @@ class Stage:
     # --- the daemon -----
 
     def tools(self, **instead: str) -> None:
-        """What the daemon finds as `scontrol` and `squeue`: those of the arena, or a shell script instead of one."""
+        """Install `scontrol` and `squeue` for the daemon: those of the Slurm harness, or a shell script instead."""
         folder = self.folder / "bin"
         folder.mkdir(exist_ok=True)
-        enter = shlex.join(self.arena.command_prefix)
+        enter = shlex.join(self.slurm_harness.command_prefix)
         for name in ("scontrol", "squeue"):
             part = folder / f".{name}"
             part.write_text(f'#!/bin/sh\n{instead.get(name, "")}\nexec {enter} /usr/bin/{name} "$@"\n')
@@ -285,7 +286,12 @@ class Stage:
     @property
     def daemon_arguments(self) -> list[str]:
         """What every command of the autoscaler is given here."""
-        places = {"config": self.policy, "state": self.arena.state, "spool": self.arena.spool, "poke": self.arena.poke}
+        places = {
+            "config": self.policy,
+            "state": self.slurm_harness.state,
+            "spool": self.slurm_harness.spool,
+            "poke": self.slurm_harness.poke,
+        }
         return [f"--{name}={path}" for name, path in places.items()]
 
     @property
@@ -434,17 +440,19 @@ class Stage:
     def sbatch(self, pool: str, nodes: int = 1, *options: str, script: str = "true") -> str:
         """Submit a job for so many whole nodes of a pool's partition; returns its id."""
         queue = self.pools[pool].queue if pool in self.pools else pool
-        return self.arena.sbatch(f"--partition={queue}", f"--nodes={nodes}", "--exclusive", *options, script=script)
+        return self.slurm_harness.sbatch(
+            f"--partition={queue}", f"--nodes={nodes}", "--exclusive", *options, script=script
+        )
 
     def gated(self, gate: str) -> str:
         """The script of a job that runs until `open` is called."""
         return f"while [ ! -e /tmp/{gate} ]; do sleep 0.2; done"
 
     def open(self, gate: str) -> None:
-        self.arena.run("touch", f"/tmp/{gate}")
+        self.slurm_harness.run("touch", f"/tmp/{gate}")
 
     def state(self, job: str) -> str:
-        return self.arena.job(job)["JobState"]
+        return self.slurm_harness.job(job)["JobState"]
 
     def wait_state(self, job: str, *states: str, seconds: float = 40) -> str:
         """Wait until a job is in one of these states; returns which."""
@@ -453,21 +461,21 @@ class Stage:
 
     def words(self, job: str) -> str:
         """What a user sees of the autoscaler's words on a job."""
-        said = self.arena.run("squeue", "--noheader", f"--jobs={job}", "-O", "admin_comment:500").stdout.strip()
+        said = self.slurm_harness.run("squeue", "--noheader", f"--jobs={job}", "-O", "admin_comment:500").stdout.strip()
         return "" if said == "(null)" else said
 
     def why(self, job: str) -> str:
         """Slurm's reason for which a job waits."""
-        return self.arena.run("squeue", "--noheader", f"--jobs={job}", "-o", "%r").stdout.strip()
+        return self.slurm_harness.run("squeue", "--noheader", f"--jobs={job}", "-o", "%r").stdout.strip()
 
     def nodes(self, job: str) -> list[str]:
         """The nodes of a job."""
-        named = self.arena.job(job)["NodeList"]
-        return self.arena.scontrol("show", "hostnames", named).split() if named != "(null)" else []
+        named = self.slurm_harness.job(job)["NodeList"]
+        return self.slurm_harness.scontrol("show", "hostnames", named).split() if named != "(null)" else []
 
     def flags(self, pool: str) -> dict[str, set[str]]:
         """Of all nodes of a pool."""
-        said = self.arena.scontrol("--oneliner", "show", "nodes").splitlines()
+        said = self.slurm_harness.scontrol("--oneliner", "show", "nodes").splitlines()
         facts = [dict(word.partition("=")[::2] for word in line.split() if "=" in word) for line in said]
         prefix = self.pools[pool].prefix
         return {one["NodeName"]: set(one["State"].split("+")) for one in facts if one["NodeName"].startswith(prefix)}
@@ -498,12 +506,12 @@ class Stage:
     def story(self, lines: int = 60) -> str:
         """What everybody says."""
         parts = [
-            ("squeue", self.arena.run("squeue", "-o", "%i %P %T %D %N %r", check=False).stdout),
-            ("words", self.arena.run("squeue", "-h", "-O", "JobID:8,admin_comment:400", check=False).stdout),
-            ("sinfo", self.arena.run("sinfo", "-N", "-h", "-o", "%N %t %E", check=False).stdout),
+            ("squeue", self.slurm_harness.run("squeue", "-o", "%i %P %T %D %N %r", check=False).stdout),
+            ("words", self.slurm_harness.run("squeue", "-h", "-O", "JobID:8,admin_comment:400", check=False).stdout),
+            ("sinfo", self.slurm_harness.run("sinfo", "-N", "-h", "-o", "%N %t %E", check=False).stdout),
             ("instances", "\n".join(f"{n} {[i.lifecycle_state for i in one]}" for n, one in self.instances().items())),
             ("daemon", self.daemon_log.read_text() if self.daemon_log.exists() else ""),
             ("cloud", self._cloud_log()),
-            ("slurmctld", (self.arena.folder / "logs" / "slurmctld.log").read_text(errors="replace")),
+            ("slurmctld", (self.slurm_harness.folder / "logs" / "slurmctld.log").read_text(errors="replace")),
         ]
         return "\n".join(f"== {name}\n" + "\n".join(text.rstrip().splitlines()[-lines:]) for name, text in parts)

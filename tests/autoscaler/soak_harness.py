@@ -12,8 +12,8 @@ from dataclasses import replace
 from gpucluster.autoscaler.decide.world import Terminate
 from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy
 from gpucluster.autoscaler.simulation.cloud_model import CloudSettings, FaultRates, ModelInstance
-from gpucluster.autoscaler.simulation.engine import World
-from gpucluster.autoscaler.simulation.slurm_model import ModelJob, SlurmSettings
+from gpucluster.autoscaler.simulation.engine import SimulatedCluster
+from gpucluster.autoscaler.simulation.slurm_model import ModelJob, Power, SlurmSettings
 
 TWIN = "-twin"
 
@@ -49,7 +49,7 @@ class Watch:
     """A world whose invariants are checked after every look.
 
     Args:
-        grace: seconds for which an instance may be without a slot, beyond the times at which nobody could look.
+        grace: seconds for which an instance may be without a claim, beyond the times at which nobody could look.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Watch:
         grace: float = 900.0,
     ) -> None:
         self.policy = policy
-        self.world = World(
+        self.world = SimulatedCluster(
             policy,
             slurm,
             replace(cloud or CloudSettings(), names_are_unique=False),
@@ -82,7 +82,7 @@ class Watch:
         self._unslotted: dict[str, float] = {}
         self._idle: dict[tuple[str, int], float] = {}
         self._ever: set[str] = set()
-        self.world.after_look = self.check
+        self.world.after_pass = self.check
         self.world.slurm.ended = self.ended.append
         self._terminate = self.world.cloud.terminate
         self.world.cloud.terminate = self._checked_terminate  # type: ignore[method-assign]
@@ -134,7 +134,7 @@ class Watch:
         notes = [note.text for name, note in (world.notes or {}).items() if name in (instance.node, instance_id)]
         ends = [(action.why, action.instance_id) for action in world.terminated if action.node == instance.node]
         return "\n  ".join(
-            map(str, (instance, listed, node, job, world.memory.slots.get(instance.node), notes, ends[-3:]))
+            map(str, (instance, listed, node, job, world.memory.claims.get(instance.node), notes, ends[-3:]))
         )
 
     # --- invariants -----
@@ -171,16 +171,16 @@ class Watch:
     def _one_each(self, billed: list[ModelInstance]) -> None:
         names = [instance.node for instance in billed if not instance.token.endswith(TWIN)]
         assert len(names) == len(set(names)), f"(b) two instances for {sorted(n for n in names if names.count(n) > 1)}"
-        slots = [slot.instance_id for slot in self.world.memory.slots.values() if slot.instance_id]
-        assert len(slots) == len(set(slots)), "(b) an instance in two slots"
+        claims = [claim.instance_id for claim in self.world.memory.claims.values() if claim.instance_id]
+        assert len(claims) == len(set(claims)), "(b) an instance in two claims"
 
     def _owned(self, billed: list[ModelInstance], now: float) -> None:
-        """(c) What costs money has a slot, or soon goes."""
-        slotted = {slot.instance_id for slot in self.world.memory.slots.values()}
+        """(c) What costs money has a claim, or soon goes."""
+        slotted = {claim.instance_id for claim in self.world.memory.claims.values()}
         without = {instance.id for instance in billed} - slotted
         self._unslotted = {one: self._unslotted.get(one, now) for one in without}
         for one, since in self._unslotted.items():
-            assert now - since <= self.grace, f"(c) {one} without a slot for {now - since:.0f} s: {self.about(one)}"
+            assert now - since <= self.grace, f"(c) {one} without a claim for {now - since:.0f} s: {self.about(one)}"
 
     def _no_waste(self, billed: list[ModelInstance], now: float) -> None:
         """(e) What costs money works, boots or goes."""
@@ -188,9 +188,9 @@ class Watch:
         useless: set[tuple[str, int]] = set()
         for instance in billed:
             node = slurm.nodes.get(instance.node)
-            if node is not None and node.job is not None and node.instance_id == instance.id and node.power == "on":
+            if node is not None and node.job is not None and node.instance_id == instance.id and node.power is Power.ON:
                 continue
-            if node is None or node.power != "up":
+            if node is None or node.power is not Power.UP:
                 useless.add((instance.id, node.idle_epoch if node is not None else 0))  # a new number with each job
         self._idle = {one: self._idle.get(one, now) for one in useless}
         most = slurm.settings.idle_timeout + self.grace
@@ -203,14 +203,14 @@ class Watch:
         assert instance is not None or instance_id in self._ever, f"{instance_id} is not ours"
         if instance is not None and instance.state == "RUNNING":
             node = self.world.slurm.nodes.get(instance.node)
-            serves = node is not None and node.instance_id == instance_id and node.power == "on" and not node.down
+            serves = node is not None and node.instance_id == instance_id and node.power is Power.ON and not node.down
             job = node.job if node is not None else None
             if serves and job is not None and job.state == "RUNNING":
                 raise AssertionError(f"{instance_id} was ended under job {job.id} on {instance.node}")
         self._terminate(instance_id)
 
 
-def cloud_born(world: World) -> list[float]:
+def cloud_born(world: SimulatedCluster) -> list[float]:
     """When each instance that the cloud still lists came into being, but for those that a fault made."""
     return [one.created_at for one in world.cloud.instances.values() if not one.token.endswith(TWIN)]
 

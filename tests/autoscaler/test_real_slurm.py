@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.autoscaler.daemon.slurm import Slurm, SlurmUnavailable
+from gpucluster.autoscaler.daemon.slurm import SlurmClient, SlurmUnavailable
 from gpucluster.autoscaler.daemon.spool import Spool
-from gpucluster.autoscaler.decide.world import Delay, Drain, Hold, Job, MarkDown, PowerDown, Tell
+from gpucluster.autoscaler.decide.world import Annotate, Delay, Drain, Hold, Job, MarkDown, PowerDown
 from gpucluster.slurm.hostlists import expand
-from tests.autoscaler.arena import Arena, ArenaPool
+from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 
 pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 
@@ -42,58 +42,58 @@ def pool_of(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def arena() -> Iterator[Arena]:
-    pools = [ArenaPool(f"{name}-e", 4, partition=name) for name in POOLS]
-    static = ArenaPool("fixed-", 2, partition="fixed", cloud=False)
-    with Arena([*pools, static], suspend_time=3600, resume_timeout=300, extra={"MaxArraySize": "2000"}) as made:
+def slurm_harness() -> Iterator[SlurmHarness]:
+    pools = [SlurmPool(f"{name}-e", 4, partition=name) for name in POOLS]
+    static = SlurmPool("fixed-", 2, partition="fixed", cloud=False)
+    with SlurmHarness([*pools, static], suspend_time=3600, resume_timeout=300, extra={"MaxArraySize": "2000"}) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def slurm(arena: Arena) -> Slurm:
-    return Slurm(arena.command_prefix, pool_of=pool_of)
+def slurm(slurm_harness: SlurmHarness) -> SlurmClient:
+    return SlurmClient(slurm_harness.command_prefix, pool_of=pool_of)
 
 
 class Hand:
     """What the tests do over and over."""
 
-    def __init__(self, arena: Arena, slurm: Slurm) -> None:
-        self.arena, self.slurm = arena, slurm
+    def __init__(self, slurm_harness: SlurmHarness, slurm: SlurmClient) -> None:
+        self.slurm_harness, self.slurm = slurm_harness, slurm
 
     def coming(self, pool: str, *options: str, script: str = "sleep 600") -> Job:
         """A job on two nodes of a pool that power up."""
-        number = self.arena.sbatch("-N2", f"--partition={pool}", *options, script=script)
+        number = self.slurm_harness.sbatch("-N2", f"--partition={pool}", *options, script=script)
         self.job(number, lambda job: job.state == "CONFIGURING")
         self.flags(f"{pool}-e1", lambda flags: {"POWERING_UP"} <= flags)
         return self.slurm.jobs()[number]
 
     def job(self, number: str, holds: Callable[[Job], object], seconds: float = 15) -> Job:
-        self.arena.until(f"job {number}", lambda: holds(self.slurm.jobs()[number]), seconds)
+        self.slurm_harness.until(f"job {number}", lambda: holds(self.slurm.jobs()[number]), seconds)
         return self.slurm.jobs()[number]
 
     def flags(self, name: str, holds: Callable[[frozenset[str]], object], seconds: float = 15) -> frozenset[str]:
-        self.arena.until(name, lambda: holds(self.slurm.nodes()[name].flags), seconds)
+        self.slurm_harness.until(name, lambda: holds(self.slurm.nodes()[name].flags), seconds)
         return self.slurm.nodes()[name].flags
 
     def words(self, number: str) -> str:
-        lines = self.arena.scontrol("show", "job", number).splitlines()
+        lines = self.slurm_harness.scontrol("show", "job", number).splitlines()
         return next((line.partition("=")[2].strip() for line in lines if "AdminComment" in line), "")
 
 
 @pytest.fixture(scope="module")
-def hand(arena: Arena, slurm: Slurm) -> Hand:
-    return Hand(arena, slurm)
+def hand(slurm_harness: SlurmHarness, slurm: SlurmClient) -> Hand:
+    return Hand(slurm_harness, slurm)
 
 
 # --- reading -----
 
 
-def test_it_is_the_version_that_this_is_about(slurm: Slurm) -> None:
+def test_it_is_the_version_that_this_is_about(slurm: SlurmClient) -> None:
     assert slurm.version()[:2] == (24, 11)
     assert slurm.alive()
 
 
-def test_elastic_nodes_are_read_and_static_ones_are_not(slurm: Slurm) -> None:
+def test_elastic_nodes_are_read_and_static_ones_are_not(slurm: SlurmClient) -> None:
     nodes = slurm.nodes()
     assert set(nodes) == {f"{pool}-e{number}" for pool in POOLS for number in range(1, 5)}
     node = nodes["read-e4"]
@@ -101,7 +101,7 @@ def test_elastic_nodes_are_read_and_static_ones_are_not(slurm: Slurm) -> None:
     assert node.powered_down
 
 
-def test_nodes_that_power_up_and_their_job(hand: Hand, slurm: Slurm) -> None:
+def test_nodes_that_power_up_and_their_job(hand: Hand, slurm: SlurmClient) -> None:
     before = time.time()
     job = hand.coming("read", "--comment=a|b = 'c'", "--job-name=JobState=RUNNING", "--nice=7")
     assert (job.gang, job.partitions, job.nodes, job.node_count) == (job.id, ("read",), ("read-e1", "read-e2"), 2)
@@ -118,79 +118,81 @@ def test_nodes_that_power_up_and_their_job(hand: Hand, slurm: Slurm) -> None:
     assert slurm.node_states(["nowhere-e1"]) == {}
 
 
-def test_waiting_jobs_are_read(arena: Arena, slurm: Slurm) -> None:
-    array = arena.sbatch("-N1", "-p", "read", "--array=1-1000%1", "--hold")
-    later = arena.sbatch("-N3", "-p", "read,heal", "--begin=now+1hour", "--no-requeue")
-    large = arena.sbatch("-N3-4", "-p", "read", "--dependency=afterok:" + later)
+def test_waiting_jobs_are_read(slurm_harness: SlurmHarness, slurm: SlurmClient) -> None:
+    array = slurm_harness.sbatch("-N1", "-p", "read", "--array=1-1000%1", "--hold")
+    later = slurm_harness.sbatch("-N3", "-p", "read,heal", "--begin=now+1hour", "--no-requeue")
+    large = slurm_harness.sbatch("-N3-4", "-p", "read", "--dependency=afterok:" + later)
     jobs = slurm.jobs()
     assert (jobs[array].reason, jobs[array].pending, jobs[array].node_count) == ("JobHeldUser", True, 1)
     assert (jobs[later].reason, jobs[later].partitions, jobs[later].requeue) == ("BeginTime", ("read", "heal"), False)
     assert abs(jobs[later].eligible_at - time.time() - 3600) < 30
     # Of a range of nodes, Slurm says the most.
     assert (jobs[large].reason, jobs[large].node_count, jobs[large].nodes) == ("Dependency", 4, ())
-    arena.scancel(array, later, large)
-    arena.until("they are gone", lambda: not {array, later, large} & set(slurm.jobs()))
+    slurm_harness.scancel(array, later, large)
+    slurm_harness.until("they are gone", lambda: not {array, later, large} & set(slurm.jobs()))
 
 
 @pytest.mark.parametrize("text", HOSTLISTS)
-def test_hostlists_are_expanded_as_slurm_does(arena: Arena, text: str) -> None:
-    assert expand(text) == arena.scontrol("show", "hostnames", text).split()
+def test_hostlists_are_expanded_as_slurm_does(slurm_harness: SlurmHarness, text: str) -> None:
+    assert expand(text) == slurm_harness.scontrol("show", "hostnames", text).split()
 
 
 # --- the hooks, as slurmctld runs them -----
 
 
-def test_slurmctld_runs_the_hooks_with_a_dead_daemon(arena: Arena, hand: Hand) -> None:
-    spool = Spool(arena.spool)
+def test_slurmctld_runs_the_hooks_with_a_dead_daemon(slurm_harness: SlurmHarness, hand: Hand) -> None:
+    spool = Spool(slurm_harness.spool)
     spool.remove([name for name, _ in spool.read()])
-    assert not arena.poke.exists()
+    assert not slurm_harness.poke.exists()
     job = hand.coming("join")
-    arena.until("a record", lambda: any(set(job.nodes) <= set(intent.nodes) for _, intent in spool.read()))
+    slurm_harness.until("a record", lambda: any(set(job.nodes) <= set(intent.nodes) for _, intent in spool.read()))
     (intent,) = [intent for _, intent in spool.read() if job.id in intent.jobs]
     assert intent.kind == "resume"
     assert intent.jobs == {job.id: ("join-e1", "join-e2")}
     assert abs(intent.at - time.time()) < 20
     # A node comes into service, says who it is, and is given up again.
-    arena.start_slurmd("join-e1", "ocid1.instance.local..1")
+    slurm_harness.start_slurmd("join-e1", "ocid1.instance.local..1")
     node = {}
-    arena.until("it is in service", lambda: node.update(hand.slurm.nodes()) or node["join-e1"].in_service)
+    slurm_harness.until("it is in service", lambda: node.update(hand.slurm.nodes()) or node["join-e1"].in_service)
     assert node["join-e1"].instance_id == "ocid1.instance.local..1"
-    arena.scancel(job.id)
+    slurm_harness.scancel(job.id)
     hand.slurm.apply(PowerDown(job.nodes, "it is over"))
-    arena.until("suspend", lambda: any(one.kind == "suspend" for _, one in spool.read()))
+    slurm_harness.until("suspend", lambda: any(one.kind == "suspend" for _, one in spool.read()))
     (suspend,) = [one for _, one in spool.read() if one.kind == "suspend" and "join-e1" in one.nodes]
     assert set(suspend.nodes) == {"join-e1", "join-e2"}
-    arena.stop("join-e1")
+    slurm_harness.stop("join-e1")
 
 
-def test_a_hook_takes_less_than_a_fifth_of_a_second_as_slurms_user(arena: Arena) -> None:
-    spool = Spool(arena.spool)
+def test_a_hook_takes_less_than_a_fifth_of_a_second_as_slurms_user(slurm_harness: SlurmHarness) -> None:
+    spool = Spool(slurm_harness.spool)
     as_slurm = ("setpriv", "--reuid=slurm", "--regid=slurm", "--clear-groups", "env", "-i")
     took = []
     for _ in range(5):
         began = time.monotonic()
-        arena.run(*as_slurm, "/opt/gpucluster/bin/resume-fail", "hook-e[1-3]")
+        slurm_harness.run(*as_slurm, "/opt/gpucluster/bin/resume-fail", "hook-e[1-3]")
         took.append(time.monotonic() - began)
     assert min(took) < 0.2
     assert sum(one.nodes == ("hook-e1", "hook-e2", "hook-e3") for _, one in spool.read()) == 5
 
 
-def test_the_daemon_is_poked_by_slurms_user(arena: Arena) -> None:
+def test_the_daemon_is_poked_by_slurms_user(slurm_harness: SlurmHarness) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
-        door.bind(str(arena.poke))
-        arena.poke.chmod(0o666)
+        door.bind(str(slurm_harness.poke))
+        slurm_harness.poke.chmod(0o666)
         door.settimeout(5)
-        arena.run(
+        slurm_harness.run(
             "setpriv", "--reuid=slurm", "--regid=slurm", "--clear-groups", "/opt/gpucluster/bin/suspend", "hook-e9"
         )
         assert door.recv(100) == b"suspend"
-    arena.poke.unlink()
+    slurm_harness.poke.unlink()
 
 
 # --- the verbs -----
 
 
-def test_power_down_gives_the_nodes_back_and_the_job_waits_as_long_as_it_is_told(hand: Hand, slurm: Slurm) -> None:
+def test_power_down_gives_the_nodes_back_and_the_job_waits_as_long_as_it_is_told(
+    hand: Hand, slurm: SlurmClient
+) -> None:
     job = hand.coming("heal")
     slurm.apply(PowerDown(job.nodes, "no host is free"))
     # The job is pending before the command returns, so that it can be delayed at once.
@@ -209,10 +211,10 @@ def test_power_down_gives_the_nodes_back_and_the_job_waits_as_long_as_it_is_told
     slurm.apply(Delay(job.id, 0.0, "go"))
     again = hand.job(job.id, lambda job: job.state == "CONFIGURING")
     assert again.nodes == job.nodes
-    hand.arena.scancel(job.id)
+    hand.slurm_harness.scancel(job.id)
 
 
-def test_a_delay_of_a_job_that_has_nodes_puts_the_words_only(hand: Hand, slurm: Slurm) -> None:
+def test_a_delay_of_a_job_that_has_nodes_puts_the_words_only(hand: Hand, slurm: SlurmClient) -> None:
     job = hand.coming("race")
     slurm.apply(Delay(job.id, time.time() + 900, "first the words"))
     assert slurm.jobs()[job.id] == job
@@ -222,10 +224,10 @@ def test_a_delay_of_a_job_that_has_nodes_puts_the_words_only(hand: Hand, slurm: 
     slurm.apply(PowerDown(job.nodes, ""))
     assert slurm.jobs()[job.id].pending
     assert slurm.jobs()[job.id].reason.startswith("JobHeld")
-    hand.arena.scancel(job.id)
+    hand.slurm_harness.scancel(job.id)
 
 
-def test_a_hold_stays_until_somebody_releases_it(hand: Hand, slurm: Slurm) -> None:
+def test_a_hold_stays_until_somebody_releases_it(hand: Hand, slurm: SlurmClient) -> None:
     job = hand.coming("held")
     slurm.apply(PowerDown(job.nodes, ""))
     for _ in range(2):
@@ -236,15 +238,15 @@ def test_a_hold_stays_until_somebody_releases_it(hand: Hand, slurm: Slurm) -> No
     hand.flags("held-e1", lambda flags: flags == OFF)
     time.sleep(2)
     assert slurm.jobs()[job.id].pending
-    hand.arena.scontrol("release", job.id)
+    hand.slurm_harness.scontrol("release", job.id)
     hand.job(job.id, lambda job: job.state == "CONFIGURING")
     # Slurm's own way of holding reads the same.
-    hand.arena.scontrol("requeuehold", job.id)
+    hand.slurm_harness.scontrol("requeuehold", job.id)
     assert slurm.jobs()[job.id].reason == "JobHeldAdmin"
-    hand.arena.scancel(job.id)
+    hand.slurm_harness.scancel(job.id)
 
 
-def test_power_down_heals_what_slurm_gave_up(hand: Hand, slurm: Slurm) -> None:
+def test_power_down_heals_what_slurm_gave_up(hand: Hand, slurm: SlurmClient) -> None:
     # That is what ResumeTimeout leaves: DOWN+POWERED_DOWN, for ever.
     names = ("down-e1", "down-e2")
     slurm.apply(MarkDown(names, "gpucluster: no host is free (until 12:00)"))
@@ -256,7 +258,7 @@ def test_power_down_heals_what_slurm_gave_up(hand: Hand, slurm: Slurm) -> None:
     assert slurm.nodes()["down-e2"].flags == OFF
 
 
-def test_names_that_slurm_does_not_know_hold_up_nobody(hand: Hand, slurm: Slurm) -> None:
+def test_names_that_slurm_does_not_know_hold_up_nobody(hand: Hand, slurm: SlurmClient) -> None:
     names = ("nowhere-e1", "down-e3", "nowhere-e2", "down-e4", "down-e99")
     slurm.apply(MarkDown(names, "gpucluster: a test"))
     assert slurm.nodes()["down-e3"].down
@@ -266,30 +268,30 @@ def test_names_that_slurm_does_not_know_hold_up_nobody(hand: Hand, slurm: Slurm)
     hand.flags("down-e4", lambda flags: "DOWN" not in flags)
 
 
-def test_a_job_that_can_not_be_requeued_ends_with_its_nodes(hand: Hand, slurm: Slurm) -> None:
+def test_a_job_that_can_not_be_requeued_ends_with_its_nodes(hand: Hand, slurm: SlurmClient) -> None:
     job = hand.coming("bare", "--no-requeue")
     assert not job.requeue
     slurm.apply(PowerDown(job.nodes, ""))
-    hand.arena.until("it has ended", lambda: job.id not in slurm.jobs())
-    assert hand.arena.job(job.id)["JobState"] == "NODE_FAIL"
+    hand.slurm_harness.until("it has ended", lambda: job.id not in slurm.jobs())
+    assert hand.slurm_harness.job(job.id)["JobState"] == "NODE_FAIL"
 
 
 @pytest.mark.parametrize("number", ["{ended}", "99999"])
-def test_a_job_that_is_gone_is_no_error(hand: Hand, slurm: Slurm, number: str) -> None:
-    ended = hand.arena.sbatch("-N1", "-p", "read", "--hold")
-    hand.arena.scancel(ended)
+def test_a_job_that_is_gone_is_no_error(hand: Hand, slurm: SlurmClient, number: str) -> None:
+    ended = hand.slurm_harness.sbatch("-N1", "-p", "read", "--hold")
+    hand.slurm_harness.scancel(ended)
     job = number.format(ended=ended)
-    for action in (Delay(job, time.time() + 60, "words"), Hold(job, "words"), Tell(job, "words")):
+    for action in (Delay(job, time.time() + 60, "words"), Hold(job, "words"), Annotate(job, "words")):
         slurm.apply(action)
 
 
-def test_what_slurm_refuses_is_said(hand: Hand, slurm: Slurm) -> None:
+def test_what_slurm_refuses_is_said(hand: Hand, slurm: SlurmClient) -> None:
     with pytest.raises(SlurmUnavailable, match="refused"):
         slurm._update_nodes(["read-e4"], "state=nonsense")
 
 
-def test_the_parts_of_a_heterogeneous_job_wait_together(hand: Hand, slurm: Slurm) -> None:
-    leader = hand.arena.sbatch("-N1", "-p", "het", ":", "-N2", "-p", "het")
+def test_the_parts_of_a_heterogeneous_job_wait_together(hand: Hand, slurm: SlurmClient) -> None:
+    leader = hand.slurm_harness.sbatch("-N1", "-p", "het", ":", "-N2", "-p", "het")
     hand.job(leader, lambda job: job.state == "CONFIGURING")
     parts = [job for job in slurm.jobs().values() if job.gang == leader]
     assert [len(job.nodes) for job in parts] == [1, 2]
@@ -300,22 +302,24 @@ def test_the_parts_of_a_heterogeneous_job_wait_together(hand: Hand, slurm: Slurm
     slurm.apply(Delay(leader, until, "all or none"))
     assert all(abs(slurm.jobs()[job.id].eligible_at - until) < 10 for job in parts)
     assert {hand.words(job.id) for job in parts} == {"all or none"}
-    hand.arena.scancel(leader)
+    hand.slurm_harness.scancel(leader)
 
 
-def test_who_waits_at_a_terminal_reads_the_words(hand: Hand, slurm: Slurm) -> None:
-    hand.arena.run("sh", "-c", "salloc -N2 -p talk true > /tmp/terminal 2>&1 &")
-    hand.arena.until("it waits", lambda: any(job.partitions == ("talk",) for job in slurm.jobs().values()))
+def test_who_waits_at_a_terminal_reads_the_words(hand: Hand, slurm: SlurmClient) -> None:
+    hand.slurm_harness.run("sh", "-c", "salloc -N2 -p talk true > /tmp/terminal 2>&1 &")
+    hand.slurm_harness.until("it waits", lambda: any(job.partitions == ("talk",) for job in slurm.jobs().values()))
     (job,) = [job for job in slurm.jobs().values() if job.partitions == ("talk",)]
     assert not job.requeue
-    slurm.apply(Tell(job.id, "no host is free: next try at noon"))
+    slurm.apply(Annotate(job.id, "no host is free: next try at noon"))
     words = "no host is free: next try at noon"
-    hand.arena.until("the words are there", lambda: words in hand.arena.run("cat", "/tmp/terminal").stdout)
+    hand.slurm_harness.until(
+        "the words are there", lambda: words in hand.slurm_harness.run("cat", "/tmp/terminal").stdout
+    )
     assert hand.words(job.id) == "no host is free: next try at noon"
-    hand.arena.scancel(job.id)
+    hand.slurm_harness.scancel(job.id)
 
 
-def test_a_drained_node_says_so(slurm: Slurm) -> None:
+def test_a_drained_node_says_so(slurm: SlurmClient) -> None:
     slurm.apply(Drain(("talk-e4",), "gpucluster: maintenance at noon"))
     node = slurm.nodes()["talk-e4"]
     assert node.drained
@@ -325,34 +329,36 @@ def test_a_drained_node_says_so(slurm: Slurm) -> None:
 # --- Slurm that is not well -----
 
 
-def test_slurm_that_hangs_or_is_gone_is_unavailable_and_comes_back(arena: Arena, slurm: Slurm) -> None:
+def test_slurm_that_hangs_or_is_gone_is_unavailable_and_comes_back(
+    slurm_harness: SlurmHarness, slurm: SlurmClient
+) -> None:
     before = slurm.nodes()
-    impatient = Slurm(arena.command_prefix, pool_of=pool_of, timeout=1)
-    arena.freeze("slurmctld")
+    impatient = SlurmClient(slurm_harness.command_prefix, pool_of=pool_of, timeout=1)
+    slurm_harness.freeze("slurmctld")
     began = time.monotonic()
     with pytest.raises(SlurmUnavailable):
         impatient.nodes()
     assert not impatient.alive()
     assert time.monotonic() - began < 5
-    arena.thaw("slurmctld")
+    slurm_harness.thaw("slurmctld")
     assert impatient.alive()
-    arena.stop("slurmctld")
+    slurm_harness.stop("slurmctld")
     assert not impatient.alive()
     with pytest.raises(SlurmUnavailable):
         impatient.jobs()
     with pytest.raises(SlurmUnavailable):
         impatient.apply(PowerDown(("read-e4",), ""))
-    arena.start_slurmctld()
+    slurm_harness.start_slurmctld()
     assert slurm.nodes().keys() == before.keys()
 
 
-# --- the arena itself -----
+# --- the slurm_harness itself -----
 
 
 def test_everything_in_an_arena_ends_with_it(tmp_path: Path) -> None:
     from gpucluster import process
 
-    with Arena([ArenaPool("x-e", 1), ArenaPool("s-", 1, cloud=False)]) as small:
+    with SlurmHarness([SlurmPool("x-e", 1), SlurmPool("s-", 1, cloud=False)]) as small:
         small.start_slurmd("s-1")
         small.until("it is idle", lambda: small.flags("s-1") == {"IDLE"})
         pids = {name: pid for name, (pid, _) in small._daemons.items()}
