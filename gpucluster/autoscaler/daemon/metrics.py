@@ -127,7 +127,7 @@ class _Handler(MetricsHandler):
 
     timeout = 5
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802
         if urlsplit(self.path).path == "/metrics":
             super().do_GET()
         else:
