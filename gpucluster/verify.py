@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from gpucluster.slurm.states import SINFO_HEALTHY
+
 PASS, FAIL, NOT_RUN, SKIP = "pass", "fail", "not_run", "skip"
 
 Facts = Mapping[str, Mapping[str, Any]]
-
-# Slurm marks a node's state with flags such as `*` (does not respond); only a plain word is healthy.
-_HEALTHY = frozenset({"idle", "mixed", "allocated", "completing"})
 
 
 @dataclass(frozen=True)
@@ -231,7 +230,9 @@ def _idle(pool: str, partition: str, nodes: Sequence[str], controller: Mapping[s
     if listed is None:
         return Check(name, NOT_RUN, "sinfo gave no answer")
     states = {row["node"]: row["state"] for row in listed if row.get("partition", "").rstrip("*") == partition}
-    faults = [f"{node} is {states.get(node, 'unknown to Slurm')}" for node in nodes if states.get(node) not in _HEALTHY]
+    faults = [
+        f"{node} is {states.get(node, 'unknown to Slurm')}" for node in nodes if states.get(node) not in SINFO_HEALTHY
+    ]
     return _verdict(name, faults, f"{len(nodes)} of {len(nodes)} nodes")
 
 
@@ -257,7 +258,9 @@ def _container_steps(pool: str, nodes: Sequence[str], expected: Expectation, con
     name = f"container steps run in pool {pool}"
     states = {row["node"]: row["state"] for row in controller.get("sinfo") or ()}
     elastic = [
-        node for node, state in states.items() if state in _HEALTHY and re.fullmatch(rf"{re.escape(pool)}-e\d+", node)
+        node
+        for node, state in states.items()
+        if state in SINFO_HEALTHY and re.fullmatch(rf"{re.escape(pool)}-e\d+", node)
     ]
     if not nodes and not elastic:
         return Check(name, SKIP, "its nodes come when jobs need them")
