@@ -16,9 +16,9 @@ from typing import Any
 
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, Sink
+from gpucluster.oci.tags import BUILDER, NODE, POOL
 from gpucluster.sdk import Access, everything, model, refusals
 
-NODE, BUILDER = "node", "builder"
 _POLL = 1.0
 # Bare metal is wiped when it ends.
 _PATIENCE = 60 * 60.0
@@ -100,7 +100,7 @@ class Elastic:
                 "InstanceConfigurationLaunchInstanceDetails",
                 display_name=name,
                 # Maps and nested objects replace those of the configuration whole.
-                freeform_tags={**(kept.freeform_tags or {}), key: value, "pool": pool, BUILDER: pool},
+                freeform_tags={**(kept.freeform_tags or {}), key: value, POOL: pool, BUILDER: pool},
                 source_details=model(
                     "core",
                     "InstanceConfigurationInstanceSourceViaImageDetails",
@@ -191,4 +191,4 @@ def _elastic(instance: Any) -> ElasticInstance:
     tags = instance.freeform_tags
     builder = NODE not in tags
     name = instance.display_name if builder else tags[NODE]
-    return ElasticInstance(instance.id, name, tags.get("pool", ""), instance.lifecycle_state, builder)
+    return ElasticInstance(instance.id, name, tags.get(POOL, ""), instance.lifecycle_state, builder)

@@ -6,11 +6,11 @@ only emulated is a `skip`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.slurm.states import SINFO_HEALTHY
 
 PASS, FAIL, NOT_RUN, SKIP = "pass", "fail", "not_run", "skip"
@@ -258,9 +258,7 @@ def _container_steps(pool: str, nodes: Sequence[str], expected: Expectation, con
     name = f"container steps run in pool {pool}"
     states = {row["node"]: row["state"] for row in controller.get("sinfo") or ()}
     elastic = [
-        node
-        for node, state in states.items()
-        if state in SINFO_HEALTHY and re.fullmatch(rf"{re.escape(pool)}-e\d+", node)
+        node for node, state in states.items() if state in SINFO_HEALTHY and number_of(elastic_prefix(pool), node)
     ]
     if not nodes and not elastic:
         return Check(name, SKIP, "its nodes come when jobs need them")

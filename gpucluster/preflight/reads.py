@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from gpucluster import handover
-from gpucluster.elastic import BUILDER, NODE
 from gpucluster.images import ROLE as BAKED
+from gpucluster.oci import tags
 from gpucluster.preflight.ask import Asker
 from gpucluster.preflight.facts import (
     Capacity,
@@ -180,7 +180,7 @@ class Reads:
         for fits, shape in ((True, {"shape": machine.shape}), (False, {})):
             listed = everything(self._compute.list_images, self._compartment, **filters, **order, **shape)
             # Terraform passes over what was baked for elastic nodes: it has the operating system's name, too.
-            found = [one for one in listed if (one.freeform_tags or {}).get("role") != BAKED]
+            found = [one for one in listed if (one.freeform_tags or {}).get(tags.ROLE) != BAKED]
             if found:
                 return _image(found[0], fits)
         return Image("")
@@ -326,15 +326,15 @@ class Reads:
 
 
 def _standing(found: Any) -> Standing:
-    size, tags = found.shape_config, found.freeform_tags or {}
+    size, carried = found.shape_config, found.freeform_tags or {}
     return Standing(
         str(found.display_name),
         str(found.shape),
         str(found.availability_domain),
         float((size and size.ocpus) or 0),
         float((size and size.memory_in_gbs) or 0),
-        tags.get("pool", ""),
-        elastic=bool({NODE, BUILDER} & tags.keys()),
+        carried.get(tags.POOL, ""),
+        elastic=bool({tags.NODE, tags.BUILDER} & carried.keys()),
     )
 
 
