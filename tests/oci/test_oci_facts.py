@@ -44,7 +44,7 @@ def test_names() -> None:
 
 
 def test_each_lifecycle_state_is_live_or_ending() -> None:
-    assert LIVE | ENDING == set(InstanceState)
+    assert set(InstanceState) == LIVE | ENDING
     assert not LIVE & ENDING
     assert STOPPED < LIVE
 
@@ -77,4 +77,4 @@ def test_which_refusals_last() -> None:
     assert not lasts(500, "")
     assert not lasts(0, "")
     assert not lasts(400, "hostnameLabel c-e1 is already in use by VNIC ocid1.vnic")
-    assert refusals.GENERAL == {Cause.SERVICE, Cause.INPUT, Cause.UNKNOWN}
+    assert {Cause.SERVICE, Cause.INPUT, Cause.UNKNOWN} == refusals.GENERAL

@@ -39,7 +39,10 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "packages"
     folder.mkdir()
-    for name, version in (("ansible_core", "2.18.5"), ("oci", "2.160.0"), ("pyyaml", "6.0.2"), ("oci", "2.1.0")):
+    for name, version in (
+        *(("ansible_core", "2.18.5"), ("clustershell", "1.9.3"), ("oci", "2.160.0")),
+        *(("prometheus_client", "0.21.0"), ("pyyaml", "6.0.2"), ("oci", "2.1.0")),
+    ):
         _double(folder, name, version)
     return folder
 
@@ -68,7 +71,9 @@ def test_the_set_is_complete_and_its_index_names_every_file(packages: Path) -> N
     # The newest that the ranges allow, and nothing else.
     assert [name.partition("-py3")[0] for name in present if not name.startswith("gpucluster")] == [
         "ansible_core-2.18.5",
+        "clustershell-1.9.3",
         "oci-2.160.0",
+        "prometheus_client-0.21.0",
         "pyyaml-6.0.2",
     ]
 

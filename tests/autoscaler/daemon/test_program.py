@@ -69,7 +69,7 @@ class Machine:
         return {"PATH": path, "NOTIFY_SOCKET": str(self.folder / "notify"), "LANG": "C.UTF-8"}
 
     def ask(self, command: str, *more: str) -> subprocess.CompletedProcess[str]:
-        root = Path(__file__).resolve().parents[2]
+        root = Path(__file__).resolve().parents[3]
         return subprocess.run(
             self.argv(command, *more),
             env=self.environment,
@@ -91,7 +91,7 @@ class Machine:
             process = subprocess.Popen(
                 self.argv("run", "--metrics", "127.0.0.1:0"),
                 env=self.environment,
-                cwd=Path(__file__).resolve().parents[2],
+                cwd=Path(__file__).resolve().parents[3],
                 stdout=log,
                 stderr=log,
             )
@@ -284,7 +284,7 @@ def test_while_slurm_is_away_nothing_is_destroyed_and_it_goes_on_afterwards(mach
 
 
 def test_the_program_needs_no_more_than_what_the_controller_has() -> None:
-    """The controller's environment has ansible-core, oci and pyyaml; nothing else of our dependencies."""
+    """The controller's environment has what `gpucluster.wheels` requires; nothing else of our dependencies."""
     absent = ("click", "rich", "pydantic", "ansible_runner", "python_terraform", "starlette", "uvicorn", "grpc", "tf")
     modules = ("__main__", "daemon.join", "daemon.ledger", "daemon.loop", "daemon.oci", "daemon.slurm", "daemon.spool",
                "daemon.metrics", "daemon.logs", "simulation.command", "decide.explain")  # fmt: skip

@@ -50,7 +50,7 @@ class Controller:
         done = subprocess.run(
             [*argv, *map(str, paths), point, str(seconds), str(goal)],
             check=False,
-            cwd=Path(__file__).resolve().parents[2],
+            cwd=Path(__file__).resolve().parents[3],
             timeout=seconds + 30,
             capture_output=True,
         )

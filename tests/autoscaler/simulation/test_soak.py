@@ -2,7 +2,7 @@
 
 What it proves is that `plan.decide` keeps its invariants against the models of Slurm and the cloud, doubles both.
 
-More of it: `GPUCLUSTER_SOAK_SEEDS=50 GPUCLUSTER_SOAK_EXAMPLES=1000 pytest tests/autoscaler/test_soak.py`.
+More of it: `GPUCLUSTER_SOAK_SEEDS=50 GPUCLUSTER_SOAK_EXAMPLES=1000 pytest tests/autoscaler/simulation/test_soak.py`.
 """
 
 from __future__ import annotations
