@@ -40,7 +40,7 @@ class Cause(StrEnum):
     NETWORK = "network"
 
 
-#: Causes that only the class of the status tells: another rule may know better.
+#: Causes that follow from the class of the status only: a caller may know a more exact one.
 GENERAL = frozenset({Cause.SERVICE, Cause.INPUT, Cause.UNKNOWN})
 
 
@@ -116,6 +116,6 @@ _NAME_TAKEN = re.compile(r"host\s?name.*(already|in use)", re.IGNORECASE)
 
 
 def lasts(status: int, message: str) -> bool:
-    """Whether the same request would be refused again, as far as its status tells: 4xx, but no conflict of states."""
+    """Whether the same request would be refused again, as far as the status shows: 4xx, but no conflict of states."""
     client_error = BAD_REQUEST <= status < SERVER_ERROR and status not in (CONFLICT, PRECONDITION_FAILED)
     return client_error and not _NAME_TAKEN.search(message)

@@ -398,8 +398,8 @@ def _changes(before: Mapping[str, NodeClaim], after: Mapping[str, NodeClaim], at
             old and (old.state, old.generation, old.fault) == (claim.state, claim.generation, claim.fault)
         ):
             continue
-        told = (f"{claim.fault}: {claim.message}" if claim.fault else "", claim.instance_id, claim.request_id)
-        yield Event(at, name, f"{claim.state}, generation {claim.generation}", "; ".join(word for word in told if word))
+        details = (f"{claim.fault}: {claim.message}" if claim.fault else "", claim.instance_id, claim.request_id)
+        yield Event(at, name, f"{claim.state}, generation {claim.generation}", "; ".join(filter(None, details)))
     for name in before.keys() - after.keys():
         yield Event(at, name, "forgotten")
 

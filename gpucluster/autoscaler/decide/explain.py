@@ -24,9 +24,9 @@ _CLAIMS = {
     ClaimState.JOINING: "Its instance runs and is being configured",
     ClaimState.RUNNING: "Its instance runs; its slurmd has not registered yet",
     ClaimState.UP: "Its slurmd has registered",
-    ClaimState.FAILED: "Its launch came to nothing",
+    ClaimState.FAILED: "Its launch failed",
     ClaimState.DROPPING: "Slurm was told to power it down",
-    ClaimState.ENDING: "What is left of its instance is being ended",
+    ClaimState.ENDING: "Its instance is being terminated",
 }
 # What Slurm's reasons of a waiting job mean.
 _REASONS = {
@@ -36,7 +36,7 @@ _REASONS = {
     "BeginTime": "its start time is not reached",
     "JobHeldUser": "its user held it",
     "JobHeldAdmin": "an administrator or the autoscaler held it",
-    "MaxPoweredUpNodes": "as many nodes are powered up as may be (max_nodes)",
+    "MaxPoweredUpNodes": "the limit of powered-up nodes is reached (max_nodes)",
     "PartitionNodeLimit": "it asks for more nodes than its partition allows",
 }
 
@@ -74,11 +74,11 @@ def explain_job(number: str, observation: Observation, memory: Memory, policy: P
     lines = [_job(job)]
     gang = plan.memory.gangs.get(job.gang)
     if gang and gang.attempts:
-        lines.append(f"Its nodes could not be had {count(gang.attempts, 'time')}; after {MAX_ATTEMPTS} it is held")
+        lines.append(f"It could not get its nodes {count(gang.attempts, 'time')}; after {MAX_ATTEMPTS} it is held")
     if gang and gang.message:
         lines.append(gang.message)
     elif job.pending:
-        lines.append("No node was given to it by Slurm yet: the autoscaler launches nodes when Slurm powers them up")
+        lines.append("Slurm has given it no node yet: the autoscaler launches nodes when Slurm powers them up")
     lines += [note.text for note in plan.notes if note.subject in (job.id, job.gang, "autoscaler")]
     lines += [
         line for node in job.nodes if (claim := plan.memory.claims.get(node)) for line in [f"{node}: {_claim(claim)}"]

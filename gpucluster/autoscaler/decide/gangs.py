@@ -45,7 +45,7 @@ def reconcile(builder: PlanBuilder) -> None:
 def _decide(builder: PlanBuilder, gang: Gang) -> None:
     known = builder.gangs.get(gang.id)
     if known and known.refused_at and builder.now - known.refused_at < POWER_DOWN_SHOWS and not known.admitted_at:
-        builder.note(gang.id, f"{gang.called} was told to wait: its nodes are being given back")
+        builder.note(gang.id, f"{gang.called} has to wait: its nodes are being given up")
         return
     by = next((builder.dropped[node.name] for node in gang.nodes if node.name in builder.dropped), None)
     if by is not None:
@@ -219,7 +219,7 @@ def _resend(builder: PlanBuilder, gang: Gang) -> None:
         elif not claim.fault or builder.now - claim.since >= times.retry_pause:
             since = builder.now if claim.fault else claim.since
             claim = builder.change(claim, state=ClaimState.INTENDED, since=since, fault="")
-            why = f"nobody knows what became of the launch for {gang.called}: the same one again"
+            why = f"the result of the launch for {gang.called} is unknown: the same launch is sent again"
             builder.launch_again(claim, why)
 
 

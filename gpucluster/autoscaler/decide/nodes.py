@@ -44,7 +44,7 @@ _NEVER_SEEN = UNANSWERED | {ClaimState.FAILED}
 
 
 def reconcile(builder: PlanBuilder) -> None:
-    """Apply to each node the rule of its phase, unless everything is as it should be."""
+    """Apply to each node the rule of its phase, unless the node is in its final state."""
     claims, live, pools_known = builder.claims, builder.live, builder.policy.pools
     for name, node in builder.nodes.items():
         now_in = phase(node.flags)
@@ -166,7 +166,7 @@ def _present(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Insta
         builder.change(
             claim, state=ClaimState.ENDING, fault=Fault.LOST.value, message="it was stopped", tries=claim.tries + 1
         )
-        why = f"somebody stopped {instance.id} while {node.name} was coming up; stopped instances cost money"
+        why = f"{instance.id} was stopped while {node.name} was coming up; stopped instances cost money"
         builder.terminate(node.name, node.pool, instance.id, why, unless_wanted=False)
         return
     if instance.state == InstanceState.RUNNING:
@@ -294,7 +294,7 @@ def _drains(builder: PlanBuilder, node: Node, instance: Instance) -> None:
         if not from_gpucluster(node.reason):
             builder.note(node.name, f"{node.name} was drained by a person or a check ({node.reason}): it is left alone")
         elif not node.busy:
-            builder.power_down(node.name, f"{node.reason}; the node is idle now and is given back")
+            builder.power_down(node.name, f"{node.reason}; the node is idle now and is given up")
         return
     ahead = instance.maintenance_at
     if ahead is not None and ahead - builder.now <= builder.policy.times.drain_ahead:
@@ -311,7 +311,7 @@ def _leaving(builder: PlanBuilder, node: Node) -> None:
 
 def _off(builder: PlanBuilder, node: Node) -> None:
     if wanted(node.flags):
-        builder.note(node.name, f"{node.name} is wanted again: the next step is Slurm's")
+        builder.note(node.name, f"{node.name} is wanted again: Slurm powers it up next")
         return
     claim = builder.claims.get(node.name)
     instances = builder.live.get(node.name)

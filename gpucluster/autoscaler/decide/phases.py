@@ -9,7 +9,7 @@ from gpucluster.slurm.states import NodeState
 
 
 class Phase(Enum):
-    """Where a node stands in its life, as far as Slurm knows."""
+    """The phases of a node's life, as far as Slurm knows."""
 
     OFF = "powered down"
     COMING = "powering up"

@@ -77,7 +77,7 @@ def _learn(builder: PlanBuilder, outcome: Outcome) -> None:
 
 
 def _obstacle(builder: PlanBuilder) -> str:
-    """Why nothing at all may be done now; empty if nothing stands in the way."""
+    """Why nothing at all may be done now; empty if there is no obstacle."""
     observation, memory = builder.observation, builder.memory
     if observation.nodes is None or observation.jobs is None:
         return "Slurm can't be asked: nothing is done until it can"
@@ -87,7 +87,7 @@ def _obstacle(builder: PlanBuilder) -> str:
     expected = min(memory.node_count, declared) if memory.node_count else min(declared, 1)
     if len(observation.nodes) * 2 < expected:
         listed, before = len(observation.nodes), memory.node_count or declared
-        return f"Slurm lists {listed} elastic nodes where there were {before}: nothing is done on that word alone"
+        return f"Slurm lists {listed} elastic nodes where there were {before}: nothing is done on this report alone"
     if memory.paused:
         for claim in list(builder.claims.values()):
             if claim.state == ClaimState.INTENDED:

@@ -94,7 +94,7 @@ def _postpone(
         until: the later start; 0 lets Slurm start the job at once in another pool.
     """
     if hold:
-        next_try = "The job is held: release it (scontrol release) when that is put right"
+        next_try = "The job is held: release it (scontrol release) when the cause is fixed"
     elif until:
         next_try = f"Next try at {timestamp(until)}"
     else:
