@@ -83,7 +83,7 @@ class Site:
         part.replace(self.api.home / "faults.json")
 
     def elastic(self) -> list[Any]:
-        """The instances with a tag `node` that are there or on their way, asked of the API itself."""
+        """The live instances with a tag `node`, from the API itself."""
         found = self.api.compute.list_instances(self.api.tenancy, limit=1000).data
         return [one for one in found if "node" in one.freeform_tags and one.lifecycle_state != "TERMINATED"]
 

@@ -1,13 +1,12 @@
-"""The harness: real Slurm, the real SDK, the local cloud's real server, and the real daemon, all as processes.
+"""The cluster harness: real Slurm, the real SDK, the local cloud's real server, and the real daemon, all as processes.
 
-    Slurm       slurmctld in the slurm_harness; a "boot" is a real slurmd there, which registers (`slurm_harness`)
+    Slurm       slurmctld in a container; a "boot" starts a real slurmd there, which registers (`slurm_harness`)
     cloud       the local cloud's server with the process engine; its faults are set with `faults`
     daemon      `python -m gpucluster.autoscaler run` as a controller would run it: its requests are signed by the
                 controller's instance, which may do what the product's policies say and nothing else
 
-What is a double: a host is a process, so nothing of an image, of cloud-init, of a network or of RDMA is in here; nodes
-boot in a second; `scontrol` and `squeue` of the daemon are scripts that enter the slurm_harness. See
-docs/explanation/elastic-nodes-proof.md.
+What is a double: a host is a process, so there is no image, cloud-init, network or RDMA. Nodes boot in a second. The
+daemon's `scontrol` and `squeue` are scripts that enter the container. See docs/explanation/elastic-nodes-proof.md.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from tests.localcloud.entitled import Entitled, elastic_cluster, generated
 CLUSTER = "harness"
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = "LaunchInstanceConfiguration"
-# slurmctld counts in whole seconds: who registers in the very second of its power-up may not have booted since.
+# slurmctld counts in whole seconds: a slurmd that registers in the second of its power-up may be one from before.
 BOOT_SECONDS = 1.1
 TIMES: Mapping[str, float] = {
     "tick": 1.0,
@@ -61,16 +60,16 @@ TIMES: Mapping[str, float] = {
     "unbacked_after": 2.0,
     "silent_grace": 8.0,
 }
-# A host that is switched off takes its jobs with it. slurmstepd outlives slurmd; it goes first, lest it tells.
+# A host that is switched off ends its jobs. slurmstepd outlives slurmd, so it is killed first, before it can report.
 _SWITCH_OFF = """
 for script in $(pgrep -f "/slurmd/$1/job"); do kill -9 $(ps -o ppid= -p $script) $script; done
 """
-# Where to leave what everybody said, if a person wants to read it afterwards.
-_KEEP = "GPUCLUSTER_STAGE_KEEP"
-# The daemon with one thing changed: it ends itself with SIGKILL at a named point. The product has no such points.
+# A folder for the logs of all parts, for a person to read afterwards.
+_KEEP = "GPUCLUSTER_HARNESS_KEEP"
+# The daemon with one change: it kills itself with SIGKILL at a named point. The product has no such points.
 _KILLED = """
 import os, signal, sys
-from gpucluster.autoscaler import ledger, loop, oci
+from gpucluster.autoscaler.daemon import loop, oci
 point, number = sys.argv.pop(1), int(sys.argv.pop(1))
 met = 0
 def die():
@@ -129,7 +128,7 @@ class HarnessPool:
 
 
 class ClusterHarness:
-    """Everything, from `with` to the end of it; everything that was started is ended by its id.
+    """All parts, for the time of a `with`. Every process that was started is ended by its id.
 
     Args:
         times: over `TIMES`. `limits`: of the policy. `slurm_harness`: more arguments of SlurmHarness.
@@ -166,7 +165,7 @@ class ClusterHarness:
         self._faults: dict[str, Sequence[Mapping[str, Any]]] = {}
         self._configurations: dict[str, str] = {}  # id -> pool
 
-    # --- life -----
+    # --- start and end -----
 
     def __enter__(self) -> ClusterHarness:
         with contextlib.ExitStack() as stack:
@@ -213,7 +212,7 @@ class ClusterHarness:
         self.api = Api(self.home, "process")
 
     def _end_hosts(self, engine: Mapping[str, Any]) -> None:
-        """End what runs, without tidying up after each: the slurm_harness ends with all that is in it."""
+        """End all processes. The container ends with everything in it."""
         quick = {key: value for key, value in engine.items() if key != "stop_argv"}
         (self.home / CONFIG).write_text(json.dumps(quick))
         ProcessEngine(self.home).end_all()
@@ -262,7 +261,7 @@ class ClusterHarness:
         self.policy.write_text(json.dumps(content))
 
     def _credentials(self) -> Path:
-        """The controller's own configuration. It may do what the product's policies say, and no more."""
+        """The controller's own OCI configuration. It may do what the product's policies allow, and no more."""
         self.faults([])
         controller = self.launch("other-controller", tags={"gpucluster": CLUSTER, "role": "controller"})
         self._others.append(controller)
@@ -285,7 +284,7 @@ class ClusterHarness:
 
     @property
     def daemon_arguments(self) -> list[str]:
-        """What every command of the autoscaler is given here."""
+        """The arguments of every command of the autoscaler."""
         places = {
             "config": self.policy,
             "state": self.slurm_harness.state,
@@ -337,7 +336,7 @@ class ClusterHarness:
         assert self._daemon.wait(timeout=seconds) == -signal.SIGKILL, self.story()
 
     def end_daemon(self) -> None:
-        """End the daemon as systemd would; one that has ended is fine."""
+        """End the daemon as systemd would, unless it has ended."""
         if self._daemon is None:
             return
         self._daemon.terminate()
@@ -352,7 +351,7 @@ class ClusterHarness:
         return self._daemon is not None and self._daemon.poll() is None
 
     def ask_daemon(self, *words: str) -> str:
-        """What a command of the autoscaler says (status, explain, plan...)."""
+        """The output of a command of the autoscaler (status, explain, plan...)."""
         argv = [sys.executable, "-m", "gpucluster.autoscaler", words[0], *self.daemon_arguments, *words[1:]]
         env = {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
         return process.run(argv, env=env, cwd=Path("/"), timeout=30).stdout
@@ -371,17 +370,17 @@ class ClusterHarness:
     # --- the cloud -----
 
     def faults(self, faults: Sequence[Mapping[str, Any]], pool: str = "") -> None:
-        """Set the cloud's faults, of one pool's nodes or of no pool in particular; [] is none. Others stay."""
+        """Set the cloud's faults for one pool's nodes, or for no pool in particular; [] removes them. Others stay."""
         mine = {"display_name": f"{self.pools[pool].prefix}*"} if pool else {}
         self._faults[pool] = [{**mine, **fault} for fault in faults]
-        # The others have no node in Slurm that could boot.
+        # The other instances have no node in Slurm that could boot.
         dead = {"operation": "BootInstance", "display_name": "other-*", "dead": True}
         part = self.home / "faults.part"
         part.write_text(json.dumps([dead, *(fault for of in self._faults.values() for fault in of)]))
         part.replace(self.home / "faults.json")
 
     def instances(self, pool: str = "") -> dict[str, list[Any]]:
-        """The elastic instances of our cluster that cost money or end, by node; asked of the API itself."""
+        """By node, the elastic instances of our cluster that cost money or are ending, from the API itself."""
         found: dict[str, list[Any]] = {}
         for one in self.all_instances():
             tags = one.freeform_tags
@@ -391,14 +390,14 @@ class ClusterHarness:
         return found
 
     def all_instances(self) -> list[Any]:
-        """Every instance that the cloud lists, those that are gone too."""
+        """Every instance that the cloud lists, terminated ones included."""
         import oci
 
         listing = self.api.compute.list_instances
         return list(oci.pagination.list_call_get_all_results(listing, self.api.tenancy, limit=1000).data)
 
     def calls(self, pool: str = "", operation: str = LAUNCH) -> Counter[str]:
-        """The requests that the server had, by the code of the answer ("200", OCI's word, or "lost")."""
+        """The server's requests, by the code of the answer ("200", OCI's code, or "lost")."""
         asked = re.compile(rf"'(?P<path>\S+)' {operation} (?P<status>\d+) (?P<rest>.*)$")
         found: Counter[str] = Counter()
         for line in (self.home / "log" / "server.log").read_text().splitlines():
@@ -412,7 +411,7 @@ class ClusterHarness:
         return found
 
     def launch(self, node: str, *, generation: int = 1, tags: Mapping[str, str] | None = None) -> str:
-        """Launch an instance behind the daemon's back; returns its id."""
+        """Launch an instance without the daemon; returns its id."""
         given = {"gpucluster": CLUSTER, "pool": node.rpartition("-")[0], "node": node, "generation": str(generation)}
         details = self.api.launch_details(
             self.subnet, node, freeform_tags=given if tags is None else dict(tags), vnic={"hostname_label": None}
@@ -420,18 +419,18 @@ class ClusterHarness:
         return str(self.api.compute.launch_instance(details).data.id)
 
     def terminate(self, instance_id: str) -> None:
-        """Terminate an instance behind the daemon's back."""
+        """Terminate an instance without the daemon."""
         self.api.compute.terminate_instance(instance_id)
 
     def _launch_others(self) -> None:
-        """What is not ours beside our controller: another cluster's elastic node, and somebody's without tags."""
+        """Launch foreign instances: another cluster's elastic node, and one without tags."""
         pool = next(iter(self.pools.values()))
         other = {"gpucluster": "other", "role": "compute", "pool": pool.name, "node": f"{pool.prefix}1"}
         for number, tags in enumerate((other, {})):
             self._others.append(self.launch(f"other-{number}", tags=tags))
 
     def others_untouched(self) -> None:
-        """Whatever was not ours runs as it did."""
+        """Check that every foreign instance runs as before."""
         states = {self.api.compute.get_instance(ocid).data.lifecycle_state for ocid in self._others}
         assert states == {"RUNNING"}, self.story()
 
@@ -460,7 +459,7 @@ class ClusterHarness:
         return self.state(job)
 
     def words(self, job: str) -> str:
-        """What a user sees of the autoscaler's words on a job."""
+        """The autoscaler's annotation on a job."""
         said = self.slurm_harness.run("squeue", "--noheader", f"--jobs={job}", "-O", "admin_comment:500").stdout.strip()
         return "" if said == "(null)" else said
 
@@ -483,7 +482,7 @@ class ClusterHarness:
     # --- waiting -----
 
     def until(self, what: str, holds: Callable[[], object], seconds: float = 30, every: float = 0.3) -> None:
-        """Wait for something to become true, and fail with the whole story if it does not."""
+        """Wait until a condition holds, and fail with all logs if it does not."""
         deadline = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > deadline:
@@ -504,7 +503,7 @@ class ClusterHarness:
         return "\n".join(line for line in lines if " ListInstances 200" not in line and " GetInstance 200" not in line)
 
     def story(self, lines: int = 60) -> str:
-        """What everybody says."""
+        """The logs of all parts."""
         parts = [
             ("squeue", self.slurm_harness.run("squeue", "-o", "%i %P %T %D %N %r", check=False).stdout),
             ("words", self.slurm_harness.run("squeue", "-h", "-O", "JobID:8,admin_comment:400", check=False).stdout),

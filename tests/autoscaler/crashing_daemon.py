@@ -30,7 +30,7 @@ from gpucluster.autoscaler.decide.world import Launch, Memory, Plan, Terminate
 from gpucluster.autoscaler.policy import Policy
 from tests.autoscaler.slurm_double import SlurmDouble
 
-# How long after a request has left we die; the server needs longer than that for it (see the test).
+# Seconds from sending a request to the kill; the server needs longer than that for it (see the test).
 SENT = 0.3
 QUIET = 10
 
@@ -59,7 +59,7 @@ class CrashingLedger(Ledger):
 
 
 class CrashingCloud(OciCloud):
-    """Dies while it waits for an answer, or with the answer in its hand."""
+    """Dies while it waits for an answer, or when it has the answer."""
 
     point = ""
 
@@ -79,12 +79,12 @@ class CrashingCloud(OciCloud):
 
 
 def main(config: Path, state: Path, spool: Path, slurm: Path, point: str, seconds: float, goal: int) -> None:
-    """Look until we die, or so many instances are there and nothing moves for some looks, or time is up."""
+    """Reconcile until we die, or there are so many instances and some passes have no work, or the time is over."""
     logs.to_stream(sys.stderr)
     policy = Policy.load(config)
     CrashingLedger.point = CrashingCloud.point = point
     plan_builder.ASK_AGAIN = (
-        2.0  # a termination that was written down and never sent is asked for again after half a minute
+        2.0  # a termination that was committed and never sent is requested again after half a minute
     )
     with CrashingLedger(state) as ledger:
         cloud = CrashingCloud(policy)

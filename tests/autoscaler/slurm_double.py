@@ -48,13 +48,13 @@ class SlurmFile:
 
     @property
     def asked(self) -> list[str]:
-        """What was asked of it that changes something."""
+        """The commands that would change something."""
         log = self.file.with_suffix(".log")
         return log.read_text().splitlines() if log.exists() else []
 
 
 class SlurmDouble:
-    """Looks like `daemon.slurm.SlurmClient`."""
+    """Has the methods of `daemon.slurm.SlurmClient`."""
 
     def __init__(self, file: Path, pool: str = "compute") -> None:
         self._file, self._pool = file, pool
@@ -104,7 +104,7 @@ def _jobs(content: Any) -> str:
 
 
 def commands(folder: Path, file: Path) -> None:
-    """Put the commands `scontrol` and `squeue` into a folder that goes onto PATH."""
+    """Write the commands `scontrol` and `squeue` into a folder for PATH."""
     folder.mkdir()
     root = Path(__file__).resolve().parents[2]
     for name in ("scontrol", "squeue"):

@@ -1,12 +1,12 @@
-"""The slurm_harness: a real slurmctld and real slurmd processes, as many as a test wants, in one container.
+"""The Slurm harness: a real slurmctld and real slurmd processes, as many as a test wants, in one container.
 
 What is real: Slurm's daemons, its power saving, its programs, munge, the hooks where they are installed. What is not:
 every node is the same machine (`slurmd -N`, a port for each name), and a "boot" is the start of a process
 (`start_slurmd`), which claims to have just booted (`-b`). There is no accounting database, and nothing of the roles'
 configuration is in here.
 
-Slurm looks every 30 s, counted from the start of slurmctld, whether a batch job's nodes are all there: the job is
-CONFIGURING until then, or until the prolog ends: that waits where the daemon says in `run/up` which nodes are in
+Slurm checks every 30 s, counted from the start of slurmctld, whether a batch job's nodes are all up: the job is
+CONFIGURING until then, or until the prolog ends: that waits where the daemon writes in `run/up` which nodes are in
 service (gpucluster.autoscaler.daemon.prolog_markers), and not at all where no daemon does. An interactive job (`srun`)
 waits for neither.
 
@@ -42,11 +42,11 @@ _PROLOG = "prolog"
 _CONFIG = "/etc/slurm"
 _LOGS = "/var/log/slurm"
 _FIRST_PORT = 30001
-# slurmctld counts in whole seconds: who registers in the very second of its power-up may not have booted since.
+# slurmctld counts in whole seconds: a slurmd that registers in the second of its power-up may be one from before.
 _BOOT_SECONDS = 1.1
-# Who has only 127.0.0.1 is told by getaddrinfo that there is no IPv4, and slurmctld believes it.
+# With 127.0.0.1 only, getaddrinfo reports that there is no IPv4, and slurmctld believes it.
 _ADDRESS = "192.0.2.1"
-# The first process of the container: it collects what it inherits, and ends when whoever started it is gone.
+# The first process of the container: it reaps orphaned processes, and ends when the process that started it is gone.
 _INIT = """
 import os, signal, sys
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -78,7 +78,7 @@ class SlurmPool:
 
 
 class SlurmHarness:
-    """Slurm in a container, from `with` to the end of it.
+    """Slurm in a container, for the time of a `with`.
 
     Args:
         suspend_time: of the partitions with elastic pools, seconds. Slurm
@@ -113,7 +113,7 @@ class SlurmHarness:
         self.folder = Path()
         self.pid = 0
 
-    # --- life -----
+    # --- start and end -----
 
     def __enter__(self) -> SlurmHarness:
         self.folder = Path(tempfile.mkdtemp(prefix="gpucluster-slurm_harness-"))
@@ -136,8 +136,8 @@ class SlurmHarness:
         self.close()
 
     def close(self) -> None:
-        """End everything; what has ended is fine."""
-        # Who entered the container has to be gone first: it holds what is left of its child, and with it the container.
+        """End everything that still runs."""
+        # Processes that entered the container must be gone first: they hold their dead children, and so the container.
         for child in self._children:
             child.kill()
             child.wait(timeout=10)
@@ -163,7 +163,7 @@ class SlurmHarness:
 
     @property
     def poke(self) -> Path:
-        """Where the daemon's socket belongs, on this machine. Nobody listens unless a test does."""
+        """The path of the daemon's socket, on this machine. There is no listener unless a test has one."""
         return self.folder / "run" / policy.POKE_SOCKET.name
 
     @property
@@ -175,7 +175,7 @@ class SlurmHarness:
 
     @property
     def command_prefix(self) -> tuple[str, ...]:
-        """What goes before a command that is to run in the slurm_harness."""
+        """The words before a command that is to run in the container."""
         namespaces = ("--mount", "--pid", "--net", "--uts", "--ipc")
         return ("nsenter", f"--target={self.pid}", *namespaces, "--wdns=/", "--")
 
@@ -200,16 +200,16 @@ class SlurmHarness:
         self.run("scancel", *words)
 
     def squeue(self, *options: str) -> dict[str, str]:
-        """Job id -> its state, of the jobs that are not finished."""
+        """Job id -> its state, for the jobs that are not finished."""
         lines = self.run("squeue", "--noheader", "--format=%A %T", *options).stdout.split("\n")
         return dict(line.split(" ") for line in lines if line)
 
     def job(self, job: str) -> dict[str, str]:
-        """What `scontrol show job` says; words with spaces are cut at the first."""
+        """The fields of `scontrol show job`; a value is cut at its first space."""
         return _facts(self.scontrol("--oneliner", "show", "job", job))
 
     def node(self, name: str) -> dict[str, str]:
-        """What `scontrol show node` says; words with spaces are cut at the first."""
+        """The fields of `scontrol show node`; a value is cut at its first space."""
         return _facts(self.scontrol("--oneliner", "show", "node", name))
 
     def flags(self, name: str) -> set[str]:
@@ -231,19 +231,19 @@ class SlurmHarness:
         self.until("slurmctld is up", lambda: "is UP" in self.scontrol("ping", check=False))
 
     def restart_slurmctld(self, *, kill: bool = True) -> None:
-        """End the controller, at once or in order, and start it again; it remembers."""
+        """End the controller, by SIGKILL or in order, and start it again; it keeps its state."""
         self.stop("slurmctld", kill=kill)
         self.start_slurmctld()
 
     def start_slurmd(self, name: str, instance_id: str = "") -> None:
-        """Boot a node; one that runs is left alone. It registers within two seconds; this returns at once."""
+        """Boot a node, unless it runs. It registers within two seconds; this returns at once."""
         if not self.runs(name):
             identity = (f"--instance-id={instance_id}",) if instance_id else ()
             boot = f'sleep {_BOOT_SECONDS} && exec "$@"'
             self._start(name, "sh", "-c", boot, "boot", "slurmd", "-D", "-b", "-N", name, *identity)
 
     def stop(self, name: str, *, kill: bool = True) -> None:
-        """End a node's slurmd, or "slurmctld"; one that has ended is fine."""
+        """End a node's slurmd, or "slurmctld", unless it has ended."""
         pid, identity = self._daemons.pop(name, (0, ""))
         if not pid or process.identity(pid) != identity:
             return
@@ -266,10 +266,10 @@ class SlurmHarness:
         for child in self._children:
             child.send_signal(signal.SIGCONT)
 
-    # --- waiting and looking -----
+    # --- waiting -----
 
     def until(self, what: str, holds: Callable[[], object], seconds: float = 20, every: float = 0.05) -> None:
-        """Wait for something to become true, and fail with the daemons' words if it does not."""
+        """Wait until a condition holds, and fail with the daemons' logs if it does not."""
         deadline = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > deadline:
@@ -277,11 +277,11 @@ class SlurmHarness:
             time.sleep(every)
 
     def logs(self, characters: int = 3000) -> str:
-        """The end of what each daemon said."""
+        """The end of each daemon's log."""
         files = sorted((self.folder / "logs").glob("*.log"))[:12]
         return "\n".join(f"== {file.name}\n{file.read_text(errors='replace')[-characters:]}" for file in files)
 
-    # --- how it is made -----
+    # --- setup -----
 
     def _boot(self) -> None:
         from gpucluster.localcloud.podman import settings
@@ -326,7 +326,7 @@ class SlurmHarness:
             chmod 2770 {policy.SPOOL_DIRECTORY}
             """
         self.run("sh", "-c", script)
-        # Slurm asks for a node's address while it holds its locks, and again and again where nobody answers.
+        # Slurm resolves a node's address while it holds its locks, and repeats that while there is no answer.
         self.run("sh", "-c", f"while read name; do echo {_ADDRESS} $name; done >> /etc/hosts", given=self._name_lines())
         self.write(f"{_CONFIG}/cgroup.conf", "CgroupPlugin=disabled\n")
         self.write(f"{_CONFIG}/topology.conf", self._topology())

@@ -1,4 +1,4 @@
-"""Invariants of the whole: what must hold at every moment, whatever goes wrong.
+"""A simulated cluster with checked invariants: what must hold at any time, whatever fails.
 
 Doubles: Slurm, the cloud and the executor are the models of `gpucluster.autoscaler.simulation`; `plan.decide` is real.
 """
@@ -46,10 +46,10 @@ def pool(name: str, max_nodes: int, *, partition: str = "", baked: bool = True, 
 
 
 class Watch:
-    """A world whose invariants are checked after every look.
+    """A simulated cluster whose invariants are checked after every pass.
 
     Args:
-        grace: seconds for which an instance may be without a claim, beyond the times at which nobody could look.
+        grace: seconds for which an instance may be without a claim, beyond the times without an observation.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Watch:
             keep_notes=True,
         )
         self.grace = grace
-        self.blind_until = 0.0  # nobody could look before
+        self.blind_until = 0.0  # no observation was possible before
         self.random = random.Random(seed)
         self.jobs: list[ModelJob] = []
         self.ended: list[ModelJob] = []
@@ -87,7 +87,7 @@ class Watch:
         self._terminate = self.world.cloud.terminate
         self.world.cloud.terminate = self._checked_terminate  # type: ignore[method-assign]
 
-    # --- what people do -----
+    # --- actions of people -----
 
     def submit(self, nodes: int, seconds: float, partition: str) -> ModelJob:
         job = ModelJob(
@@ -116,7 +116,7 @@ class Watch:
         world.wake()
 
     def people_help(self) -> None:
-        """Somebody releases what is held, and puts back what is drained or was taken down."""
+        """A person releases held jobs, and resumes nodes that are drained or down."""
         for job in list(self.world.slurm.jobs.values()):
             self.world.slurm.release(job.number)
         for node in self.world.slurm.nodes.values():
@@ -126,7 +126,7 @@ class Watch:
                 self.world.slurm.power_down_force([node.name])
 
     def about(self, instance_id: str) -> str:
-        """What is known of an instance and its node, for a failure that must be understood."""
+        """What is known about an instance and its node, for the message of a failure."""
         world, instance = self.world, self.world.cloud.instances[instance_id]
         node = world.slurm.node_views.get(instance.node)
         job = world.slurm.nodes[instance.node].job if node else None
@@ -175,7 +175,7 @@ class Watch:
         assert len(claims) == len(set(claims)), "(b) an instance in two claims"
 
     def _owned(self, billed: list[ModelInstance], now: float) -> None:
-        """(c) What costs money has a claim, or soon goes."""
+        """(c) Every instance that costs money has a claim, or ends soon."""
         slotted = {claim.instance_id for claim in self.world.memory.claims.values()}
         without = {instance.id for instance in billed} - slotted
         self._unslotted = {one: self._unslotted.get(one, now) for one in without}
@@ -183,7 +183,7 @@ class Watch:
             assert now - since <= self.grace, f"(c) {one} without a claim for {now - since:.0f} s: {self.about(one)}"
 
     def _no_waste(self, billed: list[ModelInstance], now: float) -> None:
-        """(e) What costs money works, boots or goes."""
+        """(e) Every instance that costs money works, boots or is ending."""
         slurm = self.world.slurm
         useless: set[tuple[str, int]] = set()
         for instance in billed:
@@ -198,7 +198,7 @@ class Watch:
             assert now - since <= most, f"(e) {one} did nothing for {now - since:.0f} s: {self.about(one)}"
 
     def _checked_terminate(self, instance_id: str) -> None:
-        """Nothing foreign is ever ended, and no node under a running job."""
+        """No foreign instance is ever terminated, and no node under a running job."""
         instance = self.world.cloud.alive.get(instance_id)
         assert instance is not None or instance_id in self._ever, f"{instance_id} is not ours"
         if instance is not None and instance.state == "RUNNING":
@@ -211,11 +211,11 @@ class Watch:
 
 
 def cloud_born(world: SimulatedCluster) -> list[float]:
-    """When each instance that the cloud still lists came into being, but for those that a fault made."""
+    """When each instance that the cloud lists was created, without those that a fault created."""
     return [one.created_at for one in world.cloud.instances.values() if not one.token.endswith(TWIN)]
 
 
 def events(watch: Watch) -> str:
-    """What a failure needs to be understood."""
+    """The history that explains a failure."""
     ends = [action for action in watch.world.terminated if isinstance(action, Terminate)]
     return f"{watch.looks} looks, {len(ends)} terminations, faults {watch.world.cloud.faults}"
