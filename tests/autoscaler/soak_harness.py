@@ -78,7 +78,7 @@ class Watch:
         self.random = random.Random(seed)
         self.jobs: list[ModelJob] = []
         self.ended: list[ModelJob] = []
-        self.looks = 0
+        self.passes = 0
         self._unslotted: dict[str, float] = {}
         self._idle: dict[tuple[str, int], float] = {}
         self._ever: set[str] = set()
@@ -140,7 +140,7 @@ class Watch:
     # --- invariants -----
 
     def check(self) -> None:
-        self.looks += 1
+        self.passes += 1
         cloud = self.world.cloud
         billed = [instance for instance in cloud.alive.values() if instance.billed]
         self._ever.update(cloud.alive)
@@ -218,4 +218,4 @@ def cloud_born(world: SimulatedCluster) -> list[float]:
 def events(watch: Watch) -> str:
     """The history that explains a failure."""
     ends = [action for action in watch.world.terminated if isinstance(action, Terminate)]
-    return f"{watch.looks} looks, {len(ends)} terminations, faults {watch.world.cloud.faults}"
+    return f"{watch.passes} passes, {len(ends)} terminations, faults {watch.world.cloud.faults}"

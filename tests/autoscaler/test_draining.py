@@ -1,4 +1,4 @@
-"""Nodes that go, drained in a real Slurm (the slurm_harness) by the commands that the operator's side sends by ssh."""
+"""Nodes that are removed: drained in a real Slurm (the harness) by the commands that the operator sends by ssh."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class SimulatedCluster:
         self.executor = ExecutorModel(self.clock, self.cloud, self._wanted, self.wake)
         self.memory = Memory(id=f"simulation-{seed}")
         self.slurm_offline = self.cloud_offline = False
-        self.looks = 0
+        self.passes = 0
         self.terminated: list[Terminate] = []
         self.notes: dict[str, Note] | None = {} if keep_notes else None
         self.after_pass: Callable[[], None] = lambda: None
@@ -139,7 +139,7 @@ class SimulatedCluster:
 
     def reconcile(self) -> None:
         """One pass of the loop; its actions are carried out later."""
-        self.looks += 1
+        self.passes += 1
         self._pass_number += 1
         self._last_pass, self._next_pass = self.clock.now, float("inf")
         decided = plan.decide(self._observe(), self.memory, self.policy, self.clock.now)

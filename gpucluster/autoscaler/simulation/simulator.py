@@ -72,7 +72,7 @@ def simulate(
         launches=world.cloud.accepted,
         calls=world.executor.sent,
         requeues=world.slurm.requeues,
-        looks=world.looks,
+        looks=world.passes,
         cost=_cost(policy, world.cloud.seconds_of_pool),
     )
 

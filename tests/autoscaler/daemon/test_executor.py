@@ -166,14 +166,14 @@ def test_closing_drops_what_is_queued_and_waits_for_nothing() -> None:
         started.append(number)
         gate.wait(10)
 
-    lane: WorkQueue[int] = WorkQueue("test", do, workers=1)
-    lane.submit(1, 1)
-    lane.submit(2, 2)
+    queue: WorkQueue[int] = WorkQueue("test", do, workers=1)
+    queue.submit(1, 1)
+    queue.submit(2, 2)
     until(lambda: started == [1])
     began = time.monotonic()
-    lane.close()
+    queue.close()
     assert time.monotonic() - began < 1
     gate.set()
-    assert not lane.submit(3, 3)
+    assert not queue.submit(3, 3)
     time.sleep(0.05)
     assert started == [1]

@@ -1,4 +1,4 @@
-"""Scenarios that strike everybody: the daemon, the controller, Slurm or the whole cloud fails while nodes come.
+"""Scenarios that affect all pools: the daemon, the controller, Slurm or the whole cloud fails while nodes power up.
 
 One harness for all of them; each test has a pool of its own, leaves nothing behind and the daemon running.
 """

@@ -1,4 +1,4 @@
-"""Scenarios that concern one pool each: all at the same time, on one harness, each with the faults of its own pool.
+"""Scenarios of one pool each: all at the same time, in one harness, each with the faults of its own pool.
 
 Everything begins when the harness is up; each test then waits for its own pool to come to the end that a user wants to
 see. The numbers are those of docs/explanation/elastic-nodes-proof.md.
@@ -211,7 +211,7 @@ def test_scenario_16_a_node_that_never_registers_is_replaced(play: Play) -> None
 def test_scenario_16_a_pool_whose_nodes_never_boot_is_left_alone(play: Play) -> None:
     play.waits("16b", "new nodes don't come into service")
     play.harness.until("nothing is left", lambda: not play.harness.instances("p16b"))
-    # Two rounds of three; on a slow machine the cool-down may be over before we look, and a third has begun.
+    # Two rounds of three; on a slow machine the cool-down may be over before the check, and a third has begun.
     assert play.harness.calls("p16b").total() <= 9
     play.harness.faults([], "p16b")
     play.ran("16b", 90)

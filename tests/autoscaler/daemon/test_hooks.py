@@ -126,16 +126,16 @@ def test_a_resume_file_that_is_missing_or_broken_costs_only_itself(
 
 
 def test_the_daemon_is_poked(installed: Installed) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
-        door.bind(str(installed.poke))
-        door.settimeout(5)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(installed.poke))
+        receiver.settimeout(5)
         assert installed.call("suspend", "gpu-e1").returncode == 0
-        assert door.recv(100) == b"suspend"
+        assert receiver.recv(100) == b"suspend"
 
 
 def test_a_daemon_that_hangs_or_is_dead_makes_no_difference(installed: Installed) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
-        door.bind(str(installed.poke))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(installed.poke))
         for _ in range(30):  # nobody reads: the socket is full after some
             began = time.monotonic()
             assert installed.call("suspend", "gpu-e1").returncode == 0
@@ -204,11 +204,11 @@ def test_what_is_wrong_goes_to_the_systems_log(tmp_path: Path, monkeypatch: pyte
     address = str(tmp_path / "log")
     monkeypatch.setattr(hooks, "_SYSLOG", address)
     monkeypatch.setattr(hooks, "SPOOL", str(tmp_path / "none"))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
-        door.bind(address)
-        door.settimeout(5)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(address)
+        receiver.settimeout(5)
         assert hooks.main([str(tmp_path / "resume-fail"), "gpu-e1"]) == 1
-        said = door.recv(1000).decode()
+        said = receiver.recv(1000).decode()
     assert said.startswith(f"<28>gpucluster-hook[{os.getpid()}]: resume_fail of gpu-e1 was not written")
 
 

@@ -1,4 +1,4 @@
-"""Requests to configure new nodes: what root believes, what it refuses, and real runs of ansible-playbook.
+"""Requests to configure new nodes: what root accepts, what it refuses, and real runs of ansible-playbook.
 
 The playbook is a small one of this test, and its hosts are this machine (ansible_connection: local).
 """

@@ -1,4 +1,4 @@
-"""The ledger: what was written is there after any death, and what can't be written is never taken for written."""
+"""The ledger: committed data survives any kill, and a failed write is never taken for a successful one."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def test_the_history_of_a_subject_says_what_was_done_and_why(tmp_path: Path) -> 
             Event(12.0, "gpu-e1", "failed, generation 1", "capacity: 500 Out of host capacity"),
             Event(13.0, "gpu-e1", "forgotten"),
         )
-        # The same note in two looks in a row is one event; said again later, it is another.
+        # The same note in two passes in a row is one event; the same note later is another event.
         assert [(event.at, event.what) for event in reader.history("7")] == [
             (10.0, "delay"),
             (10.0, "note"),

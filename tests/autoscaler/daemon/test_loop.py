@@ -1,4 +1,4 @@
-"""The loop with doubles for everything around it, and the real ledger, spool and plan. What fails here is one look."""
+"""The loop with doubles for Slurm and the cloud, and the real ledger, spool and plan. A failure costs one pass."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_a_late_failure_is_told_to_the_plan_with_its_cause(tmp_path: Path) -> No
 
 
 def test_a_node_that_is_wanted_again_is_not_terminated(tmp_path: Path) -> None:
-    """Scenario 23: between the look and the deed Slurm has given the node to a job."""
+    """Scenario 23: between the observation and the termination Slurm has given the node to a job."""
 
     class Quick(SlurmDouble):
         def node_states(self, names: Any) -> Any:
@@ -272,12 +272,14 @@ def test_a_node_that_may_not_be_ended_is_a_problem_until_it_may(tmp_path: Path) 
         def denied(_instance_id: str) -> bool:
             raise RequestFailed("terminate_instance", 404, "NotAuthorizedOrNotFound", "Authorization failed", hint=said)
 
-        def told() -> bool:
+        def reported() -> bool:
             one.reconcile()
-            return any(told.startswith("ending nodes: terminate_instance") and said in told for told in one.problems)
+            return any(
+                problem.startswith("ending nodes: terminate_instance") and said in problem for problem in one.problems
+            )
 
         one.cloud.terminate = denied  # type: ignore[assignment,method-assign]
-        one.until(told)
+        one.until(reported)
         one.cloud.terminate = real  # type: ignore[method-assign]
         one.until(lambda: one.reconcile() is not None and not one.problems)
 

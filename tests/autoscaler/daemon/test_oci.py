@@ -178,7 +178,7 @@ def test_an_instance_that_changed_meanwhile_is_looked_at_again(site: Site) -> No
     def ask(client: str, operation: str, *args: Any, **options: Any) -> Any:
         asked.append(operation)
         answer = original(client, operation, *args, **options)
-        if asked == ["get_instance"]:  # somebody takes the tag away between our look and our deed
+        if asked == ["get_instance"]:  # the tag is removed between our read and our termination
             import oci
 
             site.api.compute.update_instance(instance_id, oci.core.models.UpdateInstanceDetails(freeform_tags={}))

@@ -142,7 +142,7 @@ class Play:
             except RequestFailed as refusal:
                 found[refusal.operation] = refusal
             else:
-                # Who may not even look takes an instance for gone; whoever terminates has listed it before.
+                # Without the right to read, an instance counts as gone; a caller that terminates has listed it before.
                 assert answer or name == "console" or "list_instances" in found, name
         return found
 
@@ -255,7 +255,7 @@ def test_rights_that_come_late_are_waited_for(play: Play) -> None:
     play.controller.allow(play.statements)
     made, _ = cloud.launch("compute", "compute-e901", 1, "token-901")
     assert cloud.terminate(made)
-    # Who was let look from the start is refused for good.
+    # If listing was allowed from the start, the refusal is final.
     play.controller.allow([one for one in play.statements if " to use subnets " not in one])
     with pytest.raises(RequestFailed) as caught:
         play.launch()

@@ -1,4 +1,4 @@
-"""The prolog waits for the files of its job's elastic nodes, and for nothing else."""
+"""The prolog waits for the marker files of its job's elastic nodes, and for nothing else."""
 
 from __future__ import annotations
 

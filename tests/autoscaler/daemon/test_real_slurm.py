@@ -176,14 +176,14 @@ def test_a_hook_takes_less_than_a_fifth_of_a_second_as_slurms_user(slurm_harness
 
 
 def test_the_daemon_is_poked_by_slurms_user(slurm_harness: SlurmHarness) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as door:
-        door.bind(str(slurm_harness.poke))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(slurm_harness.poke))
         slurm_harness.poke.chmod(0o666)
-        door.settimeout(5)
+        receiver.settimeout(5)
         slurm_harness.run(
             "setpriv", "--reuid=slurm", "--regid=slurm", "--clear-groups", "/opt/gpucluster/bin/suspend", "hook-e9"
         )
-        assert door.recv(100) == b"suspend"
+        assert receiver.recv(100) == b"suspend"
     slurm_harness.poke.unlink()
 
 
@@ -355,7 +355,7 @@ def test_slurm_that_hangs_or_is_gone_is_unavailable_and_comes_back(
 # --- the slurm_harness itself -----
 
 
-def test_everything_in_an_arena_ends_with_it(tmp_path: Path) -> None:
+def test_everything_in_a_harness_ends_with_it(tmp_path: Path) -> None:
     from gpucluster import process
 
     with SlurmHarness([SlurmPool("x-e", 1), SlurmPool("s-", 1, cloud=False)]) as small:

@@ -1,6 +1,6 @@
-"""Reading Slurm: lines as Slurm 22.05 and 24.11 print them, and what no Slurm should print. No Slurm runs here.
+"""Reading Slurm: lines as Slurm 22.05 and 24.11 print them, and lines that no Slurm should print. No Slurm runs here.
 
-The lines of 24.11 are as the real one prints them (test_real_slurm reads it anew); the signs behind states are those
+The lines of 24.11 are as the real one prints them (test_real_slurm reads it again); the signs behind states are those
 of the manual of older versions.
 """
 

@@ -1,4 +1,4 @@
-"""What `status` says, for people and for monitors."""
+"""The output of `status`, for people and for monitors."""
 
 from __future__ import annotations
 

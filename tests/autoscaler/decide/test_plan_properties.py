@@ -1,4 +1,4 @@
-"""What holds for every look, however odd: found by trying many."""
+"""Properties that hold for every observation, however odd; hypothesis tries many."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def memories(draw: st.DrawFn) -> Memory:
 
 
 @st.composite
-def looks(draw: st.DrawFn) -> tuple[Observation, Memory]:
+def observations(draw: st.DrawFn) -> tuple[Observation, Memory]:
     memory = draw(memories())
     tokens = [claim.token for claim in memory.claims.values()]
     some_tokens = st.lists(st.sampled_from(tokens), unique=True) if tokens else st.just([])
@@ -190,9 +190,9 @@ def launches(plan: Plan) -> list[Launch]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(looks())
-def test_no_look_is_too_odd(look: tuple[Observation, Memory]) -> None:
-    observation, memory = look
+@given(observations())
+def test_no_look_is_too_odd(seen: tuple[Observation, Memory]) -> None:
+    observation, memory = seen
     plan = decide(observation, memory, POLICY, NOON)
     assert plan == decide(observation, memory, POLICY, NOON)
     assert observation.nodes is not None
@@ -233,9 +233,9 @@ def test_no_look_is_too_odd(look: tuple[Observation, Memory]) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(looks())
-def test_without_slurm_or_the_cloud_or_while_paused_nothing_is_done(look: tuple[Observation, Memory]) -> None:
-    observation, memory = look
+@given(observations())
+def test_without_slurm_or_the_cloud_or_while_paused_nothing_is_done(seen: tuple[Observation, Memory]) -> None:
+    observation, memory = seen
     blind = Observation(None, observation.jobs, observation.instances, observation.outcomes)
     assert decide(blind, memory, POLICY, NOON).actions == ()
     blind = Observation(observation.nodes, None, observation.instances, observation.outcomes)
@@ -247,9 +247,9 @@ def test_without_slurm_or_the_cloud_or_while_paused_nothing_is_done(look: tuple[
 
 
 @settings(max_examples=60, deadline=None)
-@given(looks())
-def test_everything_can_be_explained(look: tuple[Observation, Memory]) -> None:
-    observation, memory = look
+@given(observations())
+def test_everything_can_be_explained(seen: tuple[Observation, Memory]) -> None:
+    observation, memory = seen
     for name in [*NAMES, "nobody", "odd"]:
         assert all(explain_node(name, observation, memory, POLICY, NOON))
     for number in [*JOBS, "99"]:

@@ -1,4 +1,4 @@
-"""How fast requests go out, against a model of a cloud that takes so many a second. No threads, no clock."""
+"""The rate of requests, against a model of a cloud that accepts so many a second. No threads, no clock."""
 
 from __future__ import annotations
 

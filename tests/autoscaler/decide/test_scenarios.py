@@ -97,7 +97,7 @@ def test_scenario_01_all_launches_work_and_nothing_is_left_afterwards() -> None:
     assert sorted(each.node for each in world.the(Terminate)) == sorted(gang)
     assert all(each.unless_wanted for each in world.the(Terminate))
     world.reconcile(1)
-    assert not world.plan.actions  # asked once, not at every look
+    assert not world.plan.actions  # asked once, not in every pass
     for name in gang:
         world.becomes(name, "TERMINATED")
     world.are(gang, OFF)
@@ -333,8 +333,8 @@ def test_scenario_07_a_fault_of_configuration_opens_the_breaker_after_one_gang()
     world.reconcile(1)
     assert not world.launched()
     assert "imageId" in world.the(Delay)[0].why
-    told = explain_job("1", world.observation(), world.memory, world.policy, world.now)
-    assert any("imageId" in line for line in told)
+    lines = explain_job("1", world.observation(), world.memory, world.policy, world.now)
+    assert any("imageId" in line for line in lines)
 
 
 def test_scenario_08_a_launch_without_an_answer_is_taken_over_when_it_is_listed() -> None:

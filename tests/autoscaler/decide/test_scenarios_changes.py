@@ -1,4 +1,4 @@
-"""Scenarios 18 to 32: what changes while nodes come, are there, or go. See test_scenarios for how these are told."""
+"""Scenarios 18 to 32: changes while nodes power up, are up, or power down. See test_scenarios for the method."""
 
 from __future__ import annotations
 
@@ -354,8 +354,8 @@ def test_scenario_28_what_a_person_drained_is_left_alone(words: str) -> None:
         world.reconcile(100)
         assert not world.the(PowerDown)
         assert not world.the(Terminate)
-    told = explain_node("gpu-e1", world.observation(), world.memory, world.policy, world.now)
-    assert any("fan is loud" in line for line in told)
+    lines = explain_node("gpu-e1", world.observation(), world.memory, world.policy, world.now)
+    assert any("fan is loud" in line for line in lines)
     world.runs("gpu-e1", words=IDLE)
     world.reconcile(1)
     assert world.plan.actions == ()

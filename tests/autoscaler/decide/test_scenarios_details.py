@@ -1,4 +1,4 @@
-"""Details of decisions that no numbered scenario has to itself. See test_scenarios for how these are told."""
+"""Details of decisions that no numbered scenario covers. See test_scenarios for the method."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ONE = "gpu-e1"
 
 
 def failing() -> World:
-    """A gang of two of which the second can't be launched; the look in which it is given up is the last."""
+    """A gang of two of which the second can't be launched; the pass in which it is given up is the last."""
     world = World(policy(gang_retry_window=0))
     world.starts(1, names(1, 2))
     world.reconcile()

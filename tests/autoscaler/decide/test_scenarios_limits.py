@@ -1,4 +1,4 @@
-"""Scenarios 33 to 50: limits, rails, and what is known of nobody. See test_scenarios for how these are told."""
+"""Scenarios 33 to 50: limits, and what cannot be known. See test_scenarios for the method."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def test_scenario_33_launches_that_failed_do_not_count_against_the_hour() -> Non
 def test_scenario_33_slurms_own_limit_is_understood() -> None:
     world = World()
     world.waits(1, reason="MaxPoweredUpNodes")
-    told = explain_job("1", world.observation(), world.memory, world.policy, world.now)
-    assert any("max_nodes" in line for line in told)
+    lines = explain_job("1", world.observation(), world.memory, world.policy, world.now)
+    assert any("max_nodes" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_scenario_45_without_any_intent_the_same_is_decided() -> None:
     world.starts(1, names(1, 2))
     with_hook = world.observation(intents=(Intent("resume", NOON, tuple(names(1, 2)), {"1": tuple(names(1, 2))}),))
     without = world.observation()
-    one, two = (decide(look, world.memory, world.policy, NOON) for look in (with_hook, without))
+    one, two = (decide(seen, world.memory, world.policy, NOON) for seen in (with_hook, without))
     assert one == two
 
 

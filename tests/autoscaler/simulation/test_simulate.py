@@ -1,4 +1,4 @@
-"""The simulation: its models behave as was measured, its report adds up, its command says what is wrong.
+"""The simulation: its models behave as measured, its report adds up, its command reports what is wrong.
 
 Doubles: the models of Slurm and the cloud. What they prove is written in their modules.
 """
@@ -37,7 +37,7 @@ def arguments(*words: object) -> argparse.Namespace:
 
 
 class Slurm:
-    """The model with a hook that keeps what it is told."""
+    """The model with a hook that keeps its calls."""
 
     def __init__(self, **settings: float) -> None:
         self.clock = Clock()
@@ -182,9 +182,9 @@ def test_one_job_from_submission_to_an_empty_cloud() -> None:
     assert world.cloud.seconds["busy"] == pytest.approx(2 * 600)
     assert world.cloud.seconds["booting"] == pytest.approx(2 * 300, abs=2)
     assert world.cloud.seconds["idle"] == pytest.approx(2 * 600, abs=10)
-    looks = world.looks
+    passes = world.passes
     world.clock.run_until(500_000)
-    assert world.looks <= looks + 5, "nothing happens, so nobody looks"
+    assert world.passes <= passes + 5, "nothing happens, so there are no passes"
 
 
 def test_throttling_slows_down_and_fails_nothing() -> None:

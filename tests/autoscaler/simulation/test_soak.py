@@ -1,4 +1,4 @@
-"""A day of bad luck on the virtual clock: nothing leaks, nothing doubles, everything runs in the end.
+"""A day of bad luck on the virtual clock: no instance leaks, none is launched twice, and every job runs in the end.
 
 What it proves is that `plan.decide` keeps its invariants against the models of Slurm and the cloud, doubles both.
 

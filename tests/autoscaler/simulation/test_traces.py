@@ -1,4 +1,4 @@
-"""Traces of real jobs: what is read, what is left out, and what is said about lines that are wrong."""
+"""Traces of real jobs: what is read, what is left out, and the message for wrong lines."""
 
 from __future__ import annotations
 
