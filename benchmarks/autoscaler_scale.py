@@ -1,7 +1,7 @@
 """A thousand nodes that really register: one job for all of them, and a thousand jobs for one node each.
 
 Real are slurmctld, a slurmd for each node, the SDK, the local cloud's server and the daemon; a host is a process that
-boots in a second (`tests.autoscaler.stage`). So what is measured is everything but the boot.
+boots in a second (`tests.autoscaler.cluster_harness`). So what is measured is everything but the boot.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 import time
 from pathlib import Path
 
-from tests.autoscaler.stage import LAUNCH, Stage, StagePool
+from tests.autoscaler.cluster_harness import LAUNCH, ClusterHarness, HarnessPool
 
 NODES = 1000
 # Neither of the two jobs may take longer; it needs about a tenth of that.
@@ -22,8 +22,8 @@ _EVERY = 1.0
 class _Watch:
     """Observed once a second, so that observing costs little."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage, self.began, self.memory = stage, time.monotonic(), 0
+    def __init__(self, harness: ClusterHarness) -> None:
+        self.harness, self.began, self.memory = harness, time.monotonic(), 0
         self.marks: dict[str, float] = {}
 
     @property
@@ -35,14 +35,14 @@ class _Watch:
         while len(self.marks) < len(marks) and self.passed < _LIMIT:
             seen = self._look()
             self.marks.update({mark: self.passed for mark in marks if seen.get(mark) and mark not in self.marks})
-            self.memory = max(self.memory, _resident(self.stage.daemon_pid))
+            self.memory = max(self.memory, _resident(self.harness.daemon_pid))
             time.sleep(_EVERY)
 
     def _look(self) -> dict[str, bool]:
-        jobs = self.stage.arena.run("squeue", "-h", "-r", "-o", "%T").stdout.split()
+        jobs = self.harness.slurm_harness.run("squeue", "-h", "-r", "-o", "%T").stdout.split()
         return {
-            "asked for": len(self.stage.events("launched")) >= NODES,
-            "registered": sum(map(_in_service, self.stage.flags("big").values())) >= NODES,
+            "asked for": len(self.harness.events("launched")) >= NODES,
+            "registered": sum(map(_in_service, self.harness.flags("big").values())) >= NODES,
             "running": set(jobs) == {"RUNNING"},
         }
 
@@ -57,11 +57,11 @@ def _resident(pid: int) -> int:
     return int(found.group(1)) * 1024 if found else 0
 
 
-def _ticks(stage: Stage) -> tuple[float, float]:
+def _ticks(harness: ClusterHarness) -> tuple[float, float]:
     """The number of reconcile passes, and the seconds that all of them took, by the daemon's metrics."""
     import urllib.request
 
-    (event,) = stage.events("metrics")[-1:]
+    (event,) = harness.events("metrics")[-1:]
     with urllib.request.urlopen(f"http://{event['address']}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     values = [re.search(rf"^\S*loop_seconds_{part} (\S+)$", text, re.MULTILINE) for part in ("count", "sum")]
@@ -71,20 +71,20 @@ def _ticks(stage: Stage) -> tuple[float, float]:
 
 def run(what: str) -> None:
     """One measurement: "one job" or "many jobs"."""
-    pool = StagePool("big", NODES, names=NODES)
-    arena = {"suspend_time": 600, "suspend_timeout": 30, "resume_timeout": 600}
-    with Stage([pool], times=_TIMES, arena=arena, subnet="10.77.0.0/20") as stage:
-        stage.until("the daemon looks", lambda: stage.events("metrics"))
-        looks, seconds = _ticks(stage)
-        watch = _Watch(stage)
+    pool = HarnessPool("big", NODES, names=NODES)
+    slurm_harness = {"suspend_time": 600, "suspend_timeout": 30, "resume_timeout": 600}
+    with ClusterHarness([pool], times=_TIMES, slurm_harness=slurm_harness, subnet="10.77.0.0/20") as harness:
+        harness.until("the daemon looks", lambda: harness.events("metrics"))
+        looks, seconds = _ticks(harness)
+        watch = _Watch(harness)
         if what == "one job":
-            stage.sbatch("big", NODES, script="sleep 600")
+            harness.sbatch("big", NODES, script="sleep 600")
         else:
             # an array is one request to slurmctld, and a thousand jobs to everybody after it
-            stage.sbatch("big", 1, f"--array=1-{NODES}", script="sleep 600")
+            harness.sbatch("big", 1, f"--array=1-{NODES}", script="sleep 600")
         watch.until("asked for", "registered", "running")
-        more, longer = _ticks(stage)
-        calls = stage.calls("big", LAUNCH)
+        more, longer = _ticks(harness)
+        calls = harness.calls("big", LAUNCH)
         print(f"{what}, {NODES} nodes")
         for mark, at in watch.marks.items():
             print(f"  {mark:<32}{at:8.1f} s after sbatch")

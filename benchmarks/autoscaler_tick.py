@@ -10,11 +10,11 @@ import statistics
 import time
 import tracemalloc
 
-from gpucluster.autoscaler import plan
+from gpucluster.autoscaler.decide import plan
+from gpucluster.autoscaler.decide.world import ClaimState, Instance, Job, Memory, Node, NodeClaim, Observation
 from gpucluster.autoscaler.policy import Policy
-from gpucluster.autoscaler.simulate import simple_policy, simulate
+from gpucluster.autoscaler.simulation.simulator import simple_policy, simulate
 from gpucluster.autoscaler.simulation.traces import Trace, TraceJob
-from gpucluster.autoscaler.world import Instance, Job, Memory, Node, Observation, Slot
 
 NODES = JOBS = 10_000
 NOW = 1_000_000.0
@@ -36,16 +36,16 @@ def _standing(policy: Policy, names: list[str]) -> tuple[Observation, Memory]:
     """Every node runs a job of eight, and ten thousand jobs wait."""
     memory = Memory(id="bench", node_count=len(names))
     jobs = _waiting(1_000_000, JOBS)
-    slots, instances = {}, []
+    claims, instances = {}, []
     for index, name in enumerate(names):
         gang, instance = str(index // 8 + 1), f"ocid1.instance.{index}"
-        slots[name] = Slot(name, "compute", 1, memory.token(name, 1), "up", NOW, NOW, (gang,), instance)
+        claims[name] = NodeClaim(name, "compute", 1, memory.token(name, 1), ClaimState.UP, NOW, NOW, (gang,), instance)
         instances.append(Instance(instance, name, "compute", 1, "RUNNING", NOW))
         if index % 8 == 0:
             held = tuple(names[index : index + 8])
             jobs[gang] = Job(gang, gang, "RUNNING", "None", ("compute",), held, len(held))
-    nodes = {name: Node(name, "compute", frozenset(_SERVICE), instance_id=slots[name].instance_id) for name in names}
-    return Observation(nodes, jobs, tuple(instances)), Memory("bench", slots=slots, node_count=len(names))
+    nodes = {name: Node(name, "compute", frozenset(_SERVICE), instance_id=claims[name].instance_id) for name in names}
+    return Observation(nodes, jobs, tuple(instances)), Memory("bench", claims=claims, node_count=len(names))
 
 
 def _starting(policy: Policy, names: list[str]) -> tuple[Observation, Memory]:

@@ -134,7 +134,7 @@ def scale(runs: int) -> None:
 
 def autoscaler_scale() -> None:
     """One job for a thousand nodes, and a thousand jobs."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the stage is among the tests
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the cluster harness is in tests
     from benchmarks.autoscaler_scale import main as measure
 
     measure()

@@ -32,7 +32,7 @@ from gpucluster.events import Event, Sink
 from gpucluster.paths import ansible_dir, cache_dir
 
 # What the autoscaler and join.yml import, of the packages that this one requires.
-_IMPORTED = ("ansible-core", "oci", "pyyaml")
+_IMPORTED = ("ansible-core", "ClusterShell", "oci", "prometheus-client", "pyyaml")
 # The Python of a controller by its operating system: the system's own if it is new enough, else the newest in the
 # system's repositories.
 _PYTHONS: Mapping[tuple[str, str], str] = {

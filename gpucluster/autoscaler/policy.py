@@ -1,18 +1,18 @@
-"""What the autoscaler was told: pools, limits, prices and times. Read from one JSON file that Ansible writes.
+"""The autoscaler's configuration: pools, limits, prices and times, from one JSON file that Ansible writes.
 
-The file holds no secret. `handover.autoscaler_policy` writes what `Policy.parse` reads; a test holds them together.
+The file holds no secret. `handover.autoscaler_policy` writes what `Policy.parse` reads; a test keeps them in step.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from gpucluster.errors import InputError
+from gpucluster.oci.names import number_of
 
 VERSION = 1
 CONFIG_FILE = Path("/etc/gpucluster/autoscaler.json")
@@ -27,11 +27,11 @@ class PoolPolicy:
 
     Args:
         partition: the Slurm partition; several pools may share one.
-        prefix: names are `<prefix><n>`, n from 1 to `names`: more than `max_nodes`, for a name whose instance still
-            ends can't be used.
-        max_nodes: how many may exist at once.
-        baked: new nodes boot into slurmd; else `join.yml` makes nodes of them.
-        rdma: nodes are in the compute cluster `compute_cluster_id`, and no job spans two of those.
+        prefix: names are `<prefix><n>`, n from 1 to `names`. There are more names than `max_nodes`, because a name
+            can't be used while its old instance is terminating.
+        max_nodes: how many nodes may exist at once.
+        compute_cluster_id: of an RDMA pool; no job spans two compute clusters.
+        baked: new nodes boot into slurmd; otherwise `join.yml` configures them.
     """
 
     name: str
@@ -46,17 +46,16 @@ class PoolPolicy:
     baked: bool = False
 
     def owns(self, node: str) -> bool:
-        """Whether a node's name is one of this pool's."""
-        number = node.removeprefix(self.prefix)
-        return number != node and bool(re.fullmatch(r"[1-9][0-9]{0,5}", number)) and int(number) <= self.names
+        """Whether a node's name is one of this pool's names."""
+        return 0 < number_of(self.prefix, node) <= self.names
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Rails on the number of nodes and on money; None is no limit.
+    """Limits on the number of nodes and on cost; None is no limit.
 
     Args:
-        max_cost_per_hour: in the currency of the price table. Pools whose shape has no price are not counted.
+        max_cost_per_hour: in the currency of the price table. Pools whose shape has no price count as 0.
     """
 
     max_nodes: int | None = None
@@ -66,18 +65,21 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds. Each can be set in the file; these are the defaults.
+    """Durations in seconds. Each can be set in the file; these are the defaults.
 
     Args:
-        tick: between two looks when nothing happens; `busy_tick`: while nodes come or go.
-        listing_lag: for how long the cloud's listing may lack what it has accepted.
-        orphan_grace: age at which an instance without a node is removed.
+        tick: between two reconcile passes when nothing happens; `busy_tick`: while nodes come or go.
+        listing_lag: for how long the cloud's listing may lack an instance that it has accepted.
+        orphan_grace: how long an instance may exist without a node before it is terminated.
         launch_deadline: from the request to RUNNING; `join_deadline`: from RUNNING to a registered slurmd.
-        gang_retry_window: for how long missing nodes of a gang are tried again before it is rolled back.
-        backoff, backoff_limit: of a job that was rolled back: doubled each time, up to the limit.
-        cool_down, cool_down_limit: of a pool without capacity, likewise.
+        gang_retry_window: for how long failed launches of a gang are tried again before it is rolled back.
+        retry_pause: between two tries of a launch.
+        backoff, backoff_limit: until a job that was rolled back is tried again: doubled each time, up to the limit.
+        cool_down, cool_down_limit: of a pool without capacity: doubled each time, up to the limit.
         limit_cool_down: of a pool after a LIMIT or CONFIGURATION.
-        silent_grace: for how long a slurmd may be silent before the node is given up.
+        unbacked_after: for how long the listing must lack the instance of a node in service before the node is given
+            up.
+        silent_grace: for how long a slurmd may not answer before the node is given up.
         drain_ahead: how long before a maintenance reboot a node is drained.
     """
 
@@ -101,11 +103,11 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Authentication:
-    """How the API is asked: as an instance principal, or with a key.
+    """How the program authenticates to the API: as an instance principal, or with a key.
 
     Args:
         config_file, profile: an OCI configuration file (method "api_key").
-        endpoint: where the API is when it is not Oracle's own.
+        endpoint: the address of the API where it is not Oracle's own.
     """
 
     method: str
@@ -114,17 +116,18 @@ class Authentication:
     endpoint: str = ""
 
 
-# How often a gang may be rolled back before its job is held, and how many orphans one look may remove.
+# How often a gang may be rolled back before its job is held; how many orphaned instances one pass may terminate.
 MAX_ATTEMPTS = 5
-MAX_ORPHANS_PER_LOOK = 10
-# Nodes in a row that never registered before a pool is left alone.
+MAX_ORPHANS_PER_PASS = 10
+# How many nodes in a row may fail to register before the pool cools down.
 MAX_BOOT_FAILURES = 3
+# In so many passes the listing must lack an instance before it counts as gone.
 STRIKES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything above, for one cluster."""
+    """The configuration for one cluster."""
 
     cluster: str
     compartment_id: str
@@ -140,7 +143,7 @@ class Policy:
         """Read the file.
 
         Raises:
-            InputError: it can't be read, or is not what it should be.
+            InputError: the file can't be read, or its content is wrong.
         """
         try:
             raw = json.loads(file.read_text())
@@ -152,7 +155,7 @@ class Policy:
 
     @classmethod
     def parse(cls, raw: Any, *, where: str = "") -> Policy:
-        """Read the file's content.
+        """Make a policy from the file's content.
 
         Raises:
             InputError: a key is missing, unknown or of the wrong kind.
@@ -174,12 +177,12 @@ class Policy:
             raise InputError(f"the policy lacks or misspells {error}", where=where, hint=_HINT) from error
 
     def pool_of(self, node: str) -> str:
-        """The pool that a node's name belongs to; empty if it is none of ours."""
+        """The pool that a node's name belongs to; empty if it belongs to none."""
         pool = next((name for name, pool in self.pools.items() if node.startswith(pool.prefix) and pool.owns(node)), "")
         return pool
 
     def with_times(self, **seconds: float) -> Policy:
-        """The same with other times."""
+        """This policy with other times."""
         known = {entry.name: getattr(self.times, entry.name) for entry in fields(Times)}
         mine = {entry.name: getattr(self, entry.name) for entry in fields(Policy)}
         return Policy(**{**mine, "times": Times(**{**known, **seconds})})

@@ -73,10 +73,10 @@ def autoscaler_simulate(ctx: click.Context, words: tuple[str, ...]) -> None:
     above = ctx.find_root().params
     output = above.get("output") or "auto"
     with reporting(Context(None, output, debug=bool(above.get("debug")))):
-        from gpucluster.autoscaler import simulate
+        from gpucluster.autoscaler.simulation import command as simulate_command
 
         parser = argparse.ArgumentParser(prog="gpucluster autoscaler simulate")
-        simulate.add_arguments(parser)
+        simulate_command.add_arguments(parser)
         parser.set_defaults(output="json" if output == "json" else "text")
-        status = simulate.run(parser.parse_args(words))
+        status = simulate_command.run(parser.parse_args(words))
     sys.exit(status)

@@ -15,10 +15,11 @@ from typing import Any
 from gpucluster.cloud.client import Access, everything, model, refusals
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, Sink
+from gpucluster.oci import tags
 from gpucluster.oci.states import LifecycleState
 from gpucluster.waiting import wait_until
 
-ROLE = "image"
+ROLE = tags.IMAGE
 #: The number of images of a pool that are not deleted: the one in use, and one to go back to.
 KEPT = 2
 # To capture the boot volume of a bare metal host takes some minutes: the host is stopped and started again.
@@ -87,7 +88,7 @@ class BakedImages:
             _baked(image)
             for image in listed
             if (image.freeform_tags or {}).get(key) == value
-            and image.freeform_tags.get("role") == ROLE
+            and image.freeform_tags.get(tags.ROLE) == ROLE
             and image.lifecycle_state != LifecycleState.DELETED
         ]
         return tuple(sorted(mine, key=lambda image: (image.created_at, image.name), reverse=True))
@@ -99,14 +100,14 @@ class BakedImages:
             CloudError: the cloud refused, or the image does not become available.
         """
         key, value = self._tag
-        tags = {key: value, "role": ROLE, "pool": pool, "fingerprint": fingerprint}
+        own = {key: value, tags.ROLE: ROLE, tags.POOL: pool, tags.FINGERPRINT: fingerprint}
         name = f"{value}-{pool}-{datetime.now(UTC):%Y%m%d%H%M%S}"
         details = model(
             "core",
             "CreateImageDetails",
             compartment_id=self._access.compartment_id,
             display_name=name,
-            freeform_tags=tags,
+            freeform_tags=own,
             instance_id=instance_id,
         )
         self._on_event(Event("resource", f"image {name}", "creating"))
@@ -154,12 +155,12 @@ class BakedImages:
 
 
 def _baked(image: Any) -> BakedImage:
-    tags: Mapping[str, str] = image.freeform_tags or {}
+    own: Mapping[str, str] = image.freeform_tags or {}
     return BakedImage(
         image.id,
         image.display_name or image.id,
-        tags.get("pool", ""),
-        tags.get("fingerprint", ""),
+        own.get(tags.POOL, ""),
+        own.get(tags.FINGERPRINT, ""),
         image.lifecycle_state,
         image.time_created,
     )

@@ -18,9 +18,9 @@ from gpucluster.cloud.client import Access, everything, model, refusals
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, Sink
 from gpucluster.oci.states import LifecycleState
+from gpucluster.oci.tags import BUILDER, NODE, POOL
 from gpucluster.waiting import wait_until
 
-NODE, BUILDER = "node", "builder"
 _POLL = 1.0
 # Bare metal is wiped when an instance ends.
 _TERMINATION_TIMEOUT = 60 * 60.0
@@ -104,7 +104,7 @@ class ElasticInstances:
                 "InstanceConfigurationLaunchInstanceDetails",
                 display_name=name,
                 # A map or a nested object replaces that of the configuration as a whole.
-                freeform_tags={**(template.freeform_tags or {}), key: value, "pool": pool, BUILDER: pool},
+                freeform_tags={**(template.freeform_tags or {}), key: value, POOL: pool, BUILDER: pool},
                 source_details=model(
                     "core",
                     "InstanceConfigurationInstanceSourceViaImageDetails",
@@ -198,4 +198,4 @@ def _elastic(instance: Any) -> ElasticInstance:
     tags = instance.freeform_tags
     builder = NODE not in tags
     name = instance.display_name if builder else tags[NODE]
-    return ElasticInstance(instance.id, name, tags.get("pool", ""), instance.lifecycle_state, builder)
+    return ElasticInstance(instance.id, name, tags.get(POOL, ""), instance.lifecycle_state, builder)

@@ -6,12 +6,13 @@ that is only emulated is a `skip`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from gpucluster.oci.names import elastic_prefix, number_of
+from gpucluster.slurm.states import SINFO_HEALTHY
 from gpucluster.text import count
 
 
@@ -27,9 +28,6 @@ class CheckStatus(StrEnum):
 PASS, FAIL, NOT_RUN, SKIP = CheckStatus
 
 Facts = Mapping[str, Mapping[str, Any]]
-
-# Slurm marks a node's state with flags such as `*` (does not respond); only a plain word is healthy.
-_HEALTHY = frozenset({"idle", "mixed", "allocated", "completing"})
 
 
 @dataclass(frozen=True)
@@ -244,7 +242,9 @@ def _idle(pool: str, partition: str, nodes: Sequence[str], controller: Mapping[s
     if listed is None:
         return Check(name, NOT_RUN, "sinfo gave no answer")
     states = {row["node"]: row["state"] for row in listed if row.get("partition", "").rstrip("*") == partition}
-    faults = [f"{node} is {states.get(node, 'unknown to Slurm')}" for node in nodes if states.get(node) not in _HEALTHY]
+    faults = [
+        f"{node} is {states.get(node, 'unknown to Slurm')}" for node in nodes if states.get(node) not in SINFO_HEALTHY
+    ]
     return _result(name, faults, f"{len(nodes)} of {len(nodes)} nodes")
 
 
@@ -270,7 +270,7 @@ def _container_steps(pool: str, nodes: Sequence[str], expected: Expectation, con
     name = f"container steps run in pool {pool}"
     states = {row["node"]: row["state"] for row in controller.get("sinfo") or ()}
     elastic = [
-        node for node, state in states.items() if state in _HEALTHY and re.fullmatch(rf"{re.escape(pool)}-e\d+", node)
+        node for node, state in states.items() if state in SINFO_HEALTHY and number_of(elastic_prefix(pool), node)
     ]
     if not nodes and not elastic:
         return Check(name, SKIP, "its nodes are launched when jobs need them")

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import itertools
 
+from gpucluster.oci import tags
+from gpucluster.oci.names import builder_name, elastic_name_count, elastic_prefix
 from gpucluster.spec import Pool
 
-CLUSTER_TAG = "gpucluster"
+__all__ = [
+    "BUILDER_GROUP",
+    "CLUSTER_TAG",
+    "builder_name",
+    "elastic_names",
+    "elastic_prefix",
+    "permanent_names",
+    "pool_group",
+]
+
+CLUSTER_TAG = tags.CLUSTER
 BUILDER_GROUP = "builder"
 
 
@@ -15,15 +27,9 @@ def pool_group(pool: str) -> str:
     return "pool_" + pool.replace("-", "_")
 
 
-def elastic_prefix(pool: str) -> str:
-    """The prefix of the names of a pool's elastic nodes; a number follows."""
-    return f"{pool}-e"
-
-
 def elastic_names(pool: Pool) -> int:
-    """The number of names for elastic nodes that Slurm has for a pool. It is larger than the highest number of nodes,
-    because a name is free again only after its instance is gone."""
-    return 2 * pool.elastic_count + 2 if pool.elastic else 0
+    """The number of names for elastic nodes that Slurm has for a pool."""
+    return elastic_name_count(pool.elastic_count) if pool.elastic else 0
 
 
 def permanent_names(name: str, pool: Pool) -> tuple[str, ...]:
@@ -34,8 +40,3 @@ def permanent_names(name: str, pool: Pool) -> tuple[str, ...]:
     removed = set(pool.removed_nodes)
     numbered = (f"{name}-{number}" for number in itertools.count(1))
     return tuple(itertools.islice((node for node in numbered if node not in removed), pool.count))
-
-
-def builder_name(pool: str) -> str:
-    """The name of the instance on which a pool's image is baked."""
-    return f"{pool}-bake"

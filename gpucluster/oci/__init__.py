@@ -1,4 +1,5 @@
-"""Facts about OCI that the operator's side and the autoscaler share: permissions, tags, names, refusals. Pure.
+"""Facts about OCI that provisioning and the autoscaler share: tags, names, permissions, and what a refusal means.
 
-Imports nothing of gpucluster but `errors`.
+Pure values and functions. This folder imports only the standard library, never the OCI SDK: callers pass in what the
+SDK returned.
 """

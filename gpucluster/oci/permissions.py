@@ -1,8 +1,8 @@
-"""What the autoscaler asks of the cloud's API, and the rights that it needs for that.
+"""The operations of OCI's API that the autoscaler uses, and the rights that each of them needs.
 
-The one owner of this table: `iam` makes policies of it, and the autoscaler says with it what may be missing when it is
-refused. A right is a verb on a resource-type of OCI's policy language, narrowed to permissions where the verb gives
-much more than is needed.
+This table has one copy: `iam` writes policies from it, and the autoscaler names with it what may be missing when a
+request is refused. A right is a verb on a resource-type of OCI's policy language, narrowed to permissions where the
+verb gives much more than is needed.
 
 Source: Oracle's policy reference, "Details for the Core Services", tables "Details for Verb + Resource-Type
 Combinations" and "Permissions Required for Each API Operation". `request.permission` is one of its general variables.
@@ -21,7 +21,7 @@ class Right:
     """A verb on a resource-type.
 
     Args:
-        permissions: what of it is needed; empty is all.
+        permissions: those of the verb's permissions that are needed; empty is all of them.
     """
 
     verb: str
@@ -30,7 +30,7 @@ class Right:
 
     @property
     def condition(self) -> str:
-        """The same as a condition of a statement; empty if there is none."""
+        """The permissions as a condition of a policy statement; empty if there are none."""
         tests = [f"request.permission = '{permission}'" for permission in self.permissions]
         return tests[0] if len(tests) == 1 else f"any {{{', '.join(tests)}}}" if tests else ""
 
@@ -38,7 +38,7 @@ class Right:
         return f"{self.verb} {self.resource}"
 
 
-# Whoever manages instances may also change them, power them off and make images of them.
+# `manage instances` alone would also allow to change instances, to power them off and to make images of them.
 INSTANCES = Right(
     "manage",
     "instances",
@@ -51,13 +51,13 @@ VNICS = Right("use", "vnics")
 VNIC_ATTACHMENTS = Right("inspect", "vnic-attachments")
 SUBNETS = Right("use", "subnets")
 WORK_REQUESTS = Right("inspect", "work-requests")
-# An instance can't be ended with volumes that must stay attached.
+# To terminate an instance its volumes are detached, which needs rights of its own.
 VOLUMES = Right("use", "volumes")
 VOLUME_ATTACHMENTS = Right("manage", "volume-attachments", ("VOLUME_ATTACHMENT_DELETE",))
 CONSOLE = Right(
     "manage", "console-histories", ("CONSOLE_HISTORY_INSPECT", "CONSOLE_HISTORY_READ", "CONSOLE_HISTORY_CREATE")
 )
-# Only where a pool has such.
+# Only where a pool uses them.
 COMPUTE_CLUSTERS = Right("use", "compute-clusters")
 CAPACITY_RESERVATIONS = Right("use", "compute-capacity-reservations")
 LISTINGS = Right("read", "app-catalog-listing")
@@ -66,7 +66,7 @@ TAG_NAMESPACES = Right("use", "tag-namespaces")
 _LAUNCH = (INSTANCES, IMAGES, VNICS, SUBNETS)
 SOME_LAUNCHES = (COMPUTE_CLUSTERS, CAPACITY_RESERVATIONS, LISTINGS, TAG_NAMESPACES)
 
-# By the SDK's name of each operation that autoscaler.oci uses.
+# By the SDK's name of each operation that `gpucluster.autoscaler.daemon.oci` uses.
 NEEDED: Mapping[str, tuple[Right, ...]] = {
     "list_instances": (INSTANCES,),
     "get_instance": (INSTANCES,),
@@ -76,7 +76,7 @@ NEEDED: Mapping[str, tuple[Right, ...]] = {
     "list_vnic_attachments": (VNIC_ATTACHMENTS, INSTANCES),
     "get_vnic": (VNICS,),
     "list_work_requests": (WORK_REQUESTS,),
-    # Those of the operation that the work belongs to: it launched the node.
+    # The rights of the operation that the work request belongs to: the launch of the node.
     "list_work_request_errors": _LAUNCH,
     "capture_console_history": (CONSOLE, INSTANCES, IMAGES),
     "get_console_history": (CONSOLE, INSTANCES),
@@ -85,14 +85,14 @@ NEEDED: Mapping[str, tuple[Right, ...]] = {
 
 
 def dynamic_group(cluster: str) -> str:
-    """The name of the dynamic group that a cluster's controller is in; its policies are named like it."""
+    """The name of the dynamic group of a cluster's controller. Its policies have the same name."""
     return f"{PREFIX}-{cluster}"
 
 
 def advice(operation: str, cluster: str) -> str:
-    """What to do when the cloud says NotAuthorizedOrNotFound; empty for an operation that nobody here uses.
+    """What to do after NotAuthorizedOrNotFound; empty for an operation that is not in the table.
 
-    The cloud does not say whether the thing is gone or a right is missing, and names no right: all are named.
+    OCI does not say whether the resource is gone or a right is missing, nor which right. So all of them are named.
     """
     needed = NEEDED.get(operation, ())
     if not needed:

@@ -15,20 +15,16 @@ from gpucluster import process
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.events import Event, EventKind, Sink, warn
 from gpucluster.operations.controller import Controller
+from gpucluster.slurm.reasons import REMOVED
+from gpucluster.slurm.states import JOB_ON_NODES, SINFO_BUSY, SINFO_CLOSED, sinfo_word
 
-REASON = "gpucluster: removed from cluster.yml"
+REASON = REMOVED
 # Seconds that jobs are given to end, by default.
 DRAIN_TIMEOUT = 3600.0
 _POLL = 2.0
 _TIMEOUT = 60.0
 _TRIES = 5
 _NOT_FOUND = 127
-_JOB_STATES = "RUNNING,CONFIGURING,SUSPENDED,STOPPED,COMPLETING"
-# Of the states that sinfo prints: a node in one of these takes no new job ...
-_OUT = frozenset({"drained", "draining", "down", "error", "fail", "failed", "failing", "inval", "unknown"})
-# ... and in one of these it has one.
-_BUSY = frozenset({"allocated", "completing", "draining", "failing", "mixed"})
-_SIGNS = "*~#%!$@^-+"
 
 
 @dataclass(frozen=True)
@@ -41,12 +37,12 @@ class SlurmNode:
     @property
     def takes_jobs(self) -> bool:
         """Whether a new job may start there."""
-        return self.state not in _OUT
+        return self.state not in SINFO_CLOSED
 
     @property
     def busy(self) -> bool:
         """Whether a job runs there or is being cleaned up."""
-        return self.state in _BUSY
+        return self.state in SINFO_BUSY
 
     @property
     def drained_by_us(self) -> bool:
@@ -70,7 +66,7 @@ class SlurmJob:
 def nodes_of(said: str) -> dict[str, SlurmNode]:
     """Nodes by name, from lines `name|state|reason` of sinfo; a node of two partitions is there twice."""
     rows = [line.split("|", 2) for line in said.splitlines() if line.count("|") > 1]
-    return {name: SlurmNode(state.lower().rstrip(_SIGNS), reason.strip()) for name, state, reason in rows}
+    return {name: SlurmNode(sinfo_word(state), reason.strip()) for name, state, reason in rows}
 
 
 def jobs_of(said: str) -> tuple[SlurmJob, ...]:
@@ -189,7 +185,7 @@ class Draining:
             return ()
         nodes = shlex.quote(",".join(names))
         shape = "--noheader --all --format='%A|%u|%L|%N'"
-        return jobs_of(self._ask(f"squeue {shape} --states={_JOB_STATES} --nodelist={nodes}"))
+        return jobs_of(self._ask(f"squeue {shape} --states={','.join(JOB_ON_NODES)} --nodelist={nodes}"))
 
     def _update(self, names: Sequence[str], state: str) -> None:
         nodes = shlex.quote(",".join(names))

@@ -1,4 +1,5 @@
-"""Facts about Slurm that the operator's side and the autoscaler share: node states, hostlists, reasons. Pure.
+"""Facts about Slurm that provisioning and the autoscaler share: states of nodes and jobs, host lists, reasons.
 
-Imports nothing of gpucluster but `errors`.
+Pure values and functions. This folder imports only the standard library and ClusterShell; callers run Slurm's commands
+and pass in what they printed.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpucluster.oci import tags
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -17,7 +19,7 @@ SYSTEM_DIRECTORIES = _words(
 NEVER_UNDER = _words("/bin /boot /dev /etc /lib /lib64 /proc /root /run /sbin /sys /tmp /usr")
 
 #: Free-form tags by which gpucluster finds its own resources. OCI ignores case in the keys of tags.
-OWN_TAGS = ("gpucluster", "role", "pool", "node", "generation", "builder")
+OWN_TAGS = tags.RESERVED
 
 #: Keys of slurm.conf that follow from the rest of the file. Slurm ignores case in them.
 OWNED_SLURM_KEYS = _words(

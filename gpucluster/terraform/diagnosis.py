@@ -1,43 +1,21 @@
 """Errors of Terraform and of the cloud's API, explained: which resource, why, the request's id, and the next command.
 
-Pure. Texts as oracle/oci 8.28.0 and Terraform 1.11 write them; codes from Oracle's "API Errors" page.
+Pure. Texts as oracle/oci 8.28.0 and Terraform 1.11 write them. What the cloud's codes and messages mean is in
+`gpucluster.oci.refusals`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
+from gpucluster.oci import refusals
+from gpucluster.oci.refusals import Cause as Cause
 from gpucluster.terraform.addresses import human_name
 
 _TOO_LONG = 400  # characters that are shown of a message of unknown origin
-
-
-class Cause(StrEnum):
-    """Why something was refused."""
-
-    CAPACITY = "capacity"
-    LIMIT = "limit"
-    THROTTLED = "throttled"
-    CLOCK = "clock"
-    CREDENTIALS = "credentials"
-    PERMISSION = "permission"
-    GONE = "gone"
-    IN_USE = "in use"
-    BUSY = "busy"
-    EXISTS = "exists"
-    TIMEOUT = "timeout"
-    WORK_REQUEST = "work request"
-    STATE_LOCK = "state lock"
-    STATE = "state"
-    PROVIDER = "provider"
-    NETWORK = "network"
-    SERVICE = "service"
-    INPUT = "input"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -155,42 +133,13 @@ def lock_of(text: str) -> Lock | None:
 # Classifying
 
 
-def _says(pattern: str) -> Callable[[Refusal], bool]:
-    compiled = re.compile(pattern, re.IGNORECASE)
-    return lambda refusal: compiled.search(f"{refusal.code} {refusal.message}") is not None
+def _says(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
 
 
-def _status(*numbers: int) -> Callable[[Refusal], bool]:
-    return lambda refusal: refusal.status in numbers
-
-
-def _missing(refusal: Refusal) -> bool:
-    """The resource that the request names by its path is gone. A create names none."""
-    return refusal.status == 404 and refusal.operation.startswith(  # noqa: PLR2004 - a status is its own name
-        ("Get", "Update", "Delete", "Terminate", "Detach")
-    )
-
-
-# The first that matches. The message comes before the status: OCI answers 500 if it has no free host.
-_RULES: tuple[tuple[Cause, Callable[[Refusal], bool]], ...] = (
-    (Cause.STATE_LOCK, _says(r"error acquiring the state lock|error locking (source|destination) state")),
-    (Cause.CAPACITY, _says(r"out of (host )?capacity|hostcapacity")),
-    (Cause.LIMIT, _says(r"LimitExceeded|QuotaExceeded|service limits? (were|was) exceeded|quota .*exceeded")),
-    (Cause.THROTTLED, _says(r"TooManyRequests")),
-    (Cause.THROTTLED, _status(429)),
-    (Cause.CLOCK, _says(r"clock skew")),
-    (Cause.CREDENTIALS, _status(401)),
-    (Cause.CREDENTIALS, _says(r"NotAuthenticated|token .*expired|expired .*token|did not find a proper configuration")),
-    (Cause.CREDENTIALS, _says(r"can not create client|private key|the environment lacks|failed to sign")),
-    (Cause.EXISTS, _says(r"already exists|ResourceAlreadyExists")),
-    (Cause.GONE, _missing),
-    (Cause.PERMISSION, _says(r"NotAuthorized")),
-    (Cause.PERMISSION, _status(403, 404)),
-    (
-        Cause.IN_USE,
-        _says(r"references? the|is referenced by|is used by|in use by|is associated (with|to)|still has|being used"),
-    ),
-    (Cause.BUSY, _status(409, 412)),
+# What Terraform itself reports, and the provider where no service answered. The first that fits.
+_LOCKED = _says(r"error acquiring the state lock|error locking (source|destination) state")
+_TERRAFORM: tuple[tuple[Cause, re.Pattern[str]], ...] = (
     (Cause.TIMEOUT, _says(r"timeout while waiting|timed out waiting| is \S+ after \d+ s; expected")),
     (Cause.WORK_REQUEST, _says(r"work request did not succeed|reported unexpected state")),
     (Cause.NETWORK, _says(r"no such host|connection (refused|reset)|i/o timeout|TLS handshake|does not answer at")),
@@ -201,14 +150,18 @@ _RULES: tuple[tuple[Cause, Callable[[Refusal], bool]], ...] = (
     (Cause.PROVIDER, _says(r"required plugins are not installed|query available provider|provider registry")),
     (Cause.PROVIDER, _says(r"inconsistent dependency lock file|failed to install provider|remote plugin message")),
     (Cause.PROVIDER, _says(r"stand-in provider failed|could not load the schema for provider")),
-    (Cause.SERVICE, lambda refusal: refusal.status >= 500),  # noqa: PLR2004 - a status is its own name
-    (Cause.INPUT, lambda refusal: refusal.status >= 400),  # noqa: PLR2004 - a status is its own name
 )
 
 
 def cause_of(refusal: Refusal) -> Cause:
-    """Why it was refused."""
-    return next((cause for cause, fits in _RULES if fits(refusal)), Cause.UNKNOWN)
+    """Why it was refused: by the service's code and message, else by Terraform's words, else by the status alone."""
+    said = f"{refusal.code} {refusal.message}"
+    if _LOCKED.search(said):
+        return Cause.STATE_LOCK
+    cause = refusals.cause_of(refusal.status, refusal.code, refusal.message, refusal.operation)
+    if cause not in refusals.GENERAL:
+        return cause
+    return next((of_terraform for of_terraform, pattern in _TERRAFORM if pattern.search(said)), cause)
 
 
 # Explanation and advice. {again} is the command to run next, {ids} are the OCIDs that the message names.

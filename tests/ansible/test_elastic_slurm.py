@@ -19,7 +19,7 @@ from tests.ansible.render import ELASTIC, host_facts, render_slurm
 from tests.ansible.test_templates import lines, settings
 from tests.unit.slurm_render import ADDRESS, CONTROLLER, SHARED_MACHINE, VERSION, in_container, pool, render
 
-HOOKS = (Path(gpucluster.__file__).parent / "autoscaler" / "hooks.py").read_text()
+HOOKS = (Path(gpucluster.__file__).parent / "autoscaler" / "daemon" / "hooks.py").read_text()
 POWER = {"resume_timeout": 1800, "suspend_timeout": 120, "max_powered_nodes": 7}
 OLDEST, NEWEST = "22.05.8", "25.11.1"
 EVERY_VERSION = (OLDEST, "23.02.7", "23.11.10", "24.05.3", VERSION, "25.05.4", NEWEST)

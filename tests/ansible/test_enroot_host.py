@@ -14,7 +14,7 @@ from gpucluster import shapes
 from tests.ansible.in_container import Host, Played, host
 from tests.ansible.render import GPU_POOL, INVENTORY, render
 from tests.ansible.test_enroot import known
-from tests.autoscaler.arena import Arena, ArenaPool
+from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.doubles.enroot import packages
 from tests.mirror import Mirror, Server
 
@@ -201,16 +201,18 @@ def test_it_comes_back(cluster: Cluster) -> None:
 
 @pytest.mark.slurm
 def test_slurm_runs_the_prolog_before_the_first_step() -> None:
-    with Arena((ArenaPool("n", 1, cloud=False),), extra={"Prolog": PROLOG, "PrologFlags": "Alloc"}) as arena:
-        arena.run("mkdir", "-p", PROLOG.rpartition("/")[0], "/mnt/localdisk")
-        arena.write(PROLOG, render("enroot", "prolog-enroot", known(container="podman")))
-        arena.run("chmod", "0755", PROLOG)
-        arena.start_slurmd("n1")
-        arena.until("the node is idle", lambda: "IDLE" in arena.flags("n1"))
+    with SlurmHarness(
+        (SlurmPool("n", 1, cloud=False),), extra={"Prolog": PROLOG, "PrologFlags": "Alloc"}
+    ) as slurm_harness:
+        slurm_harness.run("mkdir", "-p", PROLOG.rpartition("/")[0], "/mnt/localdisk")
+        slurm_harness.write(PROLOG, render("enroot", "prolog-enroot", known(container="podman")))
+        slurm_harness.run("chmod", "0755", PROLOG)
+        slurm_harness.start_slurmd("n1")
+        slurm_harness.until("the node is idle", lambda: "IDLE" in slurm_harness.flags("n1"))
         # Somebody whom every system knows: `daemon`, in the group of the same number.
         places = [f"/mnt/localdisk/containers/enroot/{kind}/user-1" for kind in ("cache", "data", "temp")]
         step = ("stat", "--format=%u %g %a", "/run/enroot/user-1", *places)
         who = ("setpriv", "--reuid=1", "--regid=1", "--clear-groups")
-        said = arena.run(*who, "srun", "--time=1", "--chdir=/tmp", *step).stdout
+        said = slurm_harness.run(*who, "srun", "--time=1", "--chdir=/tmp", *step).stdout
         assert said.splitlines() == ["1 1 700"] * 4
-        assert arena.flags("n1") == {"IDLE"}
+        assert slurm_harness.flags("n1") == {"IDLE"}

@@ -48,7 +48,10 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     for version in ANSIBLE:
         _double(folder, "ansible_core", version)
-    for name, version in (("oci", "2.160.0"), ("pyyaml", "6.0.2"), ("oci", "2.1.0")):
+    for name, version in (
+        *(("clustershell", "1.9.3"), ("oci", "2.160.0"), ("prometheus_client", "0.21.0")),
+        *(("pyyaml", "6.0.2"), ("oci", "2.1.0")),
+    ):
         _double(folder, name, version)
     return folder
 
@@ -77,7 +80,9 @@ def test_the_set_is_complete_and_its_index_names_every_file(packages: Path) -> N
     # The newest that the ranges allow, and nothing else.
     assert [name.partition("-py3")[0] for name in present if not name.startswith("gpucluster")] == [
         f"ansible_core-{ANSIBLE[TARGET.python >= '3.12']}",
+        "clustershell-1.9.3",
         "oci-2.160.0",
+        "prometheus_client-0.21.0",
         "pyyaml-6.0.2",
     ]
 

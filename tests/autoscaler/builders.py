@@ -1,4 +1,4 @@
-"""Small builders for looks, and a fake clock. No double of Slurm or the cloud: they say what the tests tell them to."""
+"""Builders of observations, with a settable clock. Tests say what Slurm and the cloud report; there is no double."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from gpucluster.autoscaler.plan import decide
-from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy, Times
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.decide.plan import decide
+from gpucluster.autoscaler.decide.world import (
     Action,
     Fault,
-    Gang,
+    GangHistory,
     Instance,
     Intent,
     Job,
     Launch,
     Memory,
     Node,
+    NodeClaim,
     Observation,
     Outcome,
     Plan,
-    Slot,
 )
+from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy, Times
 
 NOON = 1_790_000_000.0
 
@@ -87,7 +87,7 @@ def job(number: int | str, nodes: Sequence[str] = (), **changes: Any) -> Job:
 
 @dataclass
 class World:
-    """What Slurm and the cloud say, a clock, and what was remembered: a look is taken with `look`."""
+    """What Slurm and the cloud report, a clock, and the memory. `reconcile` runs one pass."""
 
     policy: Policy = field(default_factory=policy)
     now: float = NOON
@@ -107,7 +107,7 @@ class World:
             for number in range(1, each.names + 1):
                 self.node(f"{each.prefix}{number}", OFF)
 
-    # --- saying how things are -----
+    # --- setting the state -----
 
     def node(self, name: str, words: str, reason: str = "", **changes: Any) -> None:
         self.nodes[name] = Node(name, self.policy.pool_of(name), flags(words), reason, **changes)
@@ -147,7 +147,7 @@ class World:
             if one.node == name:
                 self.instances[one.id] = replace(one, state=state)
 
-    # --- looking -----
+    # --- passes -----
 
     def observation(self, **changes: Any) -> Observation:
         values: dict[str, Any] = {
@@ -162,8 +162,8 @@ class World:
         }
         return Observation(**{**values, **changes})
 
-    def look(self, after: float = 0.0, **changes: Any) -> Plan:
-        """Let time pass, take one look, and remember what the plan says. Launches of the plan are then in flight."""
+    def reconcile(self, after: float = 0.0, **changes: Any) -> Plan:
+        """Let time pass, run one pass, and keep the memory of its plan. Launches of the plan are then in flight."""
         self.now += after
         self.plan = decide(self.observation(**changes), self.memory, self.policy, self.now)
         self.memory = self.plan.memory
@@ -183,28 +183,28 @@ class World:
     def said(self) -> str:
         return "\n".join(note.text for note in self.plan.notes)
 
-    def slot(self, name: str) -> Slot:
-        return self.memory.slots[name]
+    def claim(self, name: str) -> NodeClaim:
+        return self.memory.claims[name]
 
-    def gang(self, number: int | str) -> Gang:
+    def gang(self, number: int | str) -> GangHistory:
         return self.memory.gangs[str(number)]
 
     # --- answers of the cloud to the launches in flight -----
 
     def accepts(self, *names: str, state: str = "PROVISIONING") -> None:
         for name in names:
-            slot = self.slot(name)
-            made = self.instance(name, state, slot.generation)
-            self.outcomes.append(Outcome(slot.token, name, made.id))
-            self.in_flight.discard(slot.token)
+            claim = self.claim(name)
+            made = self.instance(name, state, claim.generation)
+            self.outcomes.append(Outcome(claim.token, name, made.id))
+            self.in_flight.discard(claim.token)
 
     def refuses(
         self, *names: str, fault: Fault = Fault.CAPACITY, message: str = "500 InternalError: Out of host capacity"
     ) -> None:
         for name in names:
-            slot = self.slot(name)
-            self.outcomes.append(Outcome(slot.token, name, "", fault, message))
-            self.in_flight.discard(slot.token)
+            claim = self.claim(name)
+            self.outcomes.append(Outcome(claim.token, name, "", fault, message))
+            self.in_flight.discard(claim.token)
 
     def runs(self, *names: str, words: str = BUSY) -> None:
         """The instances of nodes run, and their slurmd has registered."""
@@ -217,7 +217,7 @@ class World:
         for name in names:
             self.instance(name)
             self.node(name, words)
-        self.look()
+        self.reconcile()
         self.now += 1000
 
 

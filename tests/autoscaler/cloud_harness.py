@@ -1,4 +1,4 @@
-"""A policy, and a `Cloud`, for a really started local cloud with the null engine."""
+"""A policy, and an `OciCloud`, for a real server of the local cloud with the null engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gpucluster.autoscaler.oci import Cloud
+from gpucluster.autoscaler.daemon.oci import OciCloud
 from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy
 from tests.localcloud.api_harness import GPU_SHAPE, Api
 
@@ -74,8 +74,8 @@ class Site:
             prices={GPU_SHAPE: 10.0},
         )
 
-    def cloud(self, **options: Any) -> Cloud:
-        return Cloud(self.policy, **options)
+    def cloud(self, **options: Any) -> OciCloud:
+        return OciCloud(self.policy, **options)
 
     def faults(self, *faults: dict[str, Any]) -> None:
         part = self.api.home / "faults.part"
@@ -83,7 +83,7 @@ class Site:
         part.replace(self.api.home / "faults.json")
 
     def elastic(self) -> list[Any]:
-        """The instances with a tag `node` that are there or on their way, asked of the API itself."""
+        """The live instances with a tag `node`, from the API itself."""
         found = self.api.compute.list_instances(self.api.tenancy, limit=1000).data
         return [one for one in found if "node" in one.freeform_tags and one.lifecycle_state != "TERMINATED"]
 

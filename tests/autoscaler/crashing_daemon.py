@@ -20,16 +20,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpucluster.autoscaler import draft, logs
-from gpucluster.autoscaler.ledger import Ledger
-from gpucluster.autoscaler.loop import Autoscaler
-from gpucluster.autoscaler.oci import Cloud
+from gpucluster.autoscaler.daemon import logs
+from gpucluster.autoscaler.daemon.ledger import Ledger
+from gpucluster.autoscaler.daemon.loop import Autoscaler
+from gpucluster.autoscaler.daemon.oci import OciCloud
+from gpucluster.autoscaler.daemon.spool import Spool
+from gpucluster.autoscaler.decide import plan_builder
+from gpucluster.autoscaler.decide.world import Launch, Memory, Plan, Terminate
 from gpucluster.autoscaler.policy import Policy
-from gpucluster.autoscaler.spool import Spool
-from gpucluster.autoscaler.world import Launch, Memory, Plan, Terminate
 from tests.autoscaler.slurm_double import SlurmDouble
 
-# How long after a request has left we die; the server needs longer than that for it (see the test).
+# Seconds from sending a request to the kill; the server needs longer than that for it (see the test).
 SENT = 0.3
 QUIET = 10
 
@@ -49,7 +50,7 @@ class CrashingLedger(Ledger):
 
     def commit(self, memory: Memory, decided: Plan | None = None, now: float | None = None) -> None:
         deeds = any(isinstance(action, (Launch, Terminate)) for action in (decided.actions if decided else ()))
-        learnt = any(slot.instance_id for slot in memory.slots.values())
+        learnt = any(claim.instance_id for claim in memory.claims.values())
         if self.point == "decided" and learnt:
             die()
         super().commit(memory, decided, now)
@@ -57,8 +58,8 @@ class CrashingLedger(Ledger):
             die()
 
 
-class CrashingCloud(Cloud):
-    """Dies while it waits for an answer, or with the answer in its hand."""
+class CrashingCloud(OciCloud):
+    """Dies while it waits for an answer, or when it has the answer."""
 
     point = ""
 
@@ -78,11 +79,13 @@ class CrashingCloud(Cloud):
 
 
 def main(config: Path, state: Path, spool: Path, slurm: Path, point: str, seconds: float, goal: int) -> None:
-    """Look until we die, or so many instances are there and nothing moves for some looks, or time is up."""
+    """Reconcile until we die, or there are so many instances and some passes have no work, or the time is over."""
     logs.to_stream(sys.stderr)
     policy = Policy.load(config)
     CrashingLedger.point = CrashingCloud.point = point
-    draft.ASK_AGAIN = 2.0  # a termination that was written down and never sent is asked for again after half a minute
+    plan_builder.ASK_AGAIN = (
+        2.0  # a termination that was committed and never sent is requested again after half a minute
+    )
     with CrashingLedger(state) as ledger:
         cloud = CrashingCloud(policy)
         autoscaler = Autoscaler(
@@ -90,8 +93,8 @@ def main(config: Path, state: Path, spool: Path, slurm: Path, point: str, second
         )
         until, quiet = time.monotonic() + seconds, 0
         while time.monotonic() < until and quiet < QUIET:
-            autoscaler.tick()
-            moving = any(slot.state == "intended" for slot in ledger.load().slots.values())
+            autoscaler.reconcile()
+            moving = any(claim.state == "intended" for claim in ledger.load().claims.values())
             settled = not point and not moving and len(cloud.instances()) == goal
             quiet = quiet + 1 if settled else 0
             time.sleep(0.05)

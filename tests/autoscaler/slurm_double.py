@@ -1,7 +1,8 @@
-"""A double of Slurm: nodes and jobs stand in a JSON file that the test writes, and what is asked of it goes into a log.
+"""A double of Slurm: a test writes nodes and jobs into a JSON file, and the double logs the commands that it gets.
 
-It does nothing by itself: no job is requeued, no node powers down. `arena.py` has the real one. There are two of it: an
-object for loops in the test's own process, and the commands `scontrol` and `squeue` for the real program.
+It does nothing by itself: no job is requeued, no node powers down. `slurm_harness.py` has the real Slurm. The double
+has two forms: an object for loops in the test's own process, and the commands `scontrol` and `squeue` for the real
+program.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpucluster.autoscaler.world import Action, Job, Node
+from gpucluster.autoscaler.decide.world import Action, Job, Node
 from gpucluster.errors import ToolError
 
 OFF = ("IDLE", "CLOUD", "POWERED_DOWN")
@@ -47,13 +48,13 @@ class SlurmFile:
 
     @property
     def asked(self) -> list[str]:
-        """What was asked of it that changes something."""
+        """The commands that would change something."""
         log = self.file.with_suffix(".log")
         return log.read_text().splitlines() if log.exists() else []
 
 
 class SlurmDouble:
-    """Looks like `slurm.Slurm`."""
+    """Has the methods of `daemon.slurm.SlurmClient`."""
 
     def __init__(self, file: Path, pool: str = "compute") -> None:
         self._file, self._pool = file, pool
@@ -103,7 +104,7 @@ def _jobs(content: Any) -> str:
 
 
 def commands(folder: Path, file: Path) -> None:
-    """Put the commands `scontrol` and `squeue` into a folder that goes onto PATH."""
+    """Write the commands `scontrol` and `squeue` into a folder for PATH."""
     folder.mkdir()
     root = Path(__file__).resolve().parents[2]
     for name in ("scontrol", "squeue"):

@@ -1,4 +1,4 @@
-"""Nodes that go, drained in a real Slurm (the arena) by the commands that the operator's side sends by ssh."""
+"""Nodes that are removed: drained in a real Slurm (the harness) by the commands that the operator sends by ssh."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpucluster.events import Event
 from gpucluster.operations import drain
 from gpucluster.operations.controller import Controller
 from gpucluster.operations.drain import REASON, Draining, SlurmJob, SlurmNode, jobs_of, nodes_of
-from tests.autoscaler.arena import Arena, ArenaPool
+from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 
 NODES = ("c-1", "c-2", "c-3")
 arena_test = [pytest.mark.slurm, pytest.mark.containers, pytest.mark.timeout(180)]
@@ -90,8 +90,8 @@ def test_where_slurm_was_never_installed_no_job_ever_ran(events: list[Event]) ->
 
 
 @pytest.fixture(scope="module")
-def arena() -> Iterator[Arena]:
-    with Arena([ArenaPool("c-", 3, cloud=False)]) as made:
+def slurm_harness() -> Iterator[SlurmHarness]:
+    with SlurmHarness([SlurmPool("c-", 3, cloud=False)]) as made:
         for name in NODES:
             made.start_slurmd(name)
         made.until("the nodes are idle", lambda: all(made.flags(name) == {"IDLE"} for name in NODES))
@@ -99,22 +99,22 @@ def arena() -> Iterator[Arena]:
 
 
 @pytest.fixture
-def slurm(arena: Arena, events: list[Event], monkeypatch: pytest.MonkeyPatch) -> Iterator[Draining]:
+def slurm(slurm_harness: SlurmHarness, events: list[Event], monkeypatch: pytest.MonkeyPatch) -> Iterator[Draining]:
     monkeypatch.setattr(drain, "_POLL", 0.2)
-    yield draining_through(*arena.command_prefix, on_event=events.append)
-    arena.run("sh", "-c", "scancel --user=root")
-    arena.until("the jobs end", lambda: not arena.squeue())
-    arena.run("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume", check=False)
-    arena.until("the nodes are idle", lambda: all(arena.flags(name) == {"IDLE"} for name in NODES))
+    yield draining_through(*slurm_harness.command_prefix, on_event=events.append)
+    slurm_harness.run("sh", "-c", "scancel --user=root")
+    slurm_harness.until("the jobs end", lambda: not slurm_harness.squeue())
+    slurm_harness.run("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume", check=False)
+    slurm_harness.until("the nodes are idle", lambda: all(slurm_harness.flags(name) == {"IDLE"} for name in NODES))
 
 
-def reason(arena: Arena, name: str) -> str:
-    return arena.run("sinfo", "--noheader", f"--nodes={name}", "--format=%E").stdout.strip()
+def reason(slurm_harness: SlurmHarness, name: str) -> str:
+    return slurm_harness.run("sinfo", "--noheader", f"--nodes={name}", "--format=%E").stdout.strip()
 
 
-def running(arena: Arena, *options: str, script: str = "sleep 600") -> str:
-    job = arena.sbatch(*options, script=script)
-    arena.until("the job runs", lambda: arena.squeue().get(job) == "RUNNING", 60)
+def running(slurm_harness: SlurmHarness, *options: str, script: str = "sleep 600") -> str:
+    job = slurm_harness.sbatch(*options, script=script)
+    slurm_harness.until("the job runs", lambda: slurm_harness.squeue().get(job) == "RUNNING", 60)
     return job
 
 
@@ -122,62 +122,64 @@ class TestSlurm:
     pytestmark = arena_test
 
     def test_idle_nodes_are_drained_at_once_and_strangers_left_alone(
-        self, arena: Arena, slurm: Draining, events: list[Event]
+        self, slurm_harness: SlurmHarness, slurm: Draining, events: list[Event]
     ) -> None:
         slurm.drain(["c-1", "unheard-of"], 30)
-        assert arena.flags("c-1") == {"IDLE", "DRAIN"}
-        assert reason(arena, "c-1") == REASON
-        assert arena.flags("c-2") == {"IDLE"}
+        assert slurm_harness.flags("c-1") == {"IDLE", "DRAIN"}
+        assert reason(slurm_harness, "c-1") == REASON
+        assert slurm_harness.flags("c-2") == {"IDLE"}
         assert [(event.name, event.status) for event in events] == [("node c-1", "draining"), ("node c-1", "drained")]
         slurm.drain(["c-1"], 30)
 
     def test_a_job_is_waited_for_and_nothing_new_starts(
-        self, arena: Arena, slurm: Draining, events: list[Event]
+        self, slurm_harness: SlurmHarness, slurm: Draining, events: list[Event]
     ) -> None:
-        job = running(arena, "--nodelist=c-1", script="sleep 4")
+        job = running(slurm_harness, "--nodelist=c-1", script="sleep 4")
         slurm.drain(["c-1"], 60)
-        assert job not in arena.squeue()
+        assert job not in slurm_harness.squeue()
         waiting = [event.message for event in events if event.status == "waiting"]
         assert f"job {job} of root on c-1" in waiting[0]
 
     def test_when_time_is_up_the_jobs_are_named_and_the_node_stays_drained_until_it_is_wished_for(
-        self, arena: Arena, slurm: Draining, events: list[Event]
+        self, slurm_harness: SlurmHarness, slurm: Draining, events: list[Event]
     ) -> None:
-        job = running(arena, "--nodelist=c-1", "--time=30")
+        job = running(slurm_harness, "--nodelist=c-1", "--time=30")
         with pytest.raises(ToolError) as caught:
             slurm.drain(["c-1", "c-2"], 1)
         words = str(caught.value)
         assert f"job {job} of root on c-1 (29:" in words
         assert "Nothing was removed" in words
         assert "--drain-timeout" in words
-        assert arena.squeue() == {job: "RUNNING"}
-        assert "DRAIN" in arena.flags("c-1") & arena.flags("c-2")
+        assert slurm_harness.squeue() == {job: "RUNNING"}
+        assert "DRAIN" in slurm_harness.flags("c-1") & slurm_harness.flags("c-2")
 
         slurm.resume(NODES)
-        assert not {"DRAIN"} & (arena.flags("c-1") | arena.flags("c-2"))
-        assert arena.squeue() == {job: "RUNNING"}
+        assert not {"DRAIN"} & (slurm_harness.flags("c-1") | slurm_harness.flags("c-2"))
+        assert slurm_harness.squeue() == {job: "RUNNING"}
         assert {event.name for event in events if event.status == "resumed"} == {"node c-1", "node c-2"}
 
-    def test_what_an_administrator_drained_is_his(self, arena: Arena, slurm: Draining) -> None:
-        arena.run("scontrol", "update", "nodename=c-2", "state=drain", "reason=broken fan")
+    def test_what_an_administrator_drained_is_his(self, slurm_harness: SlurmHarness, slurm: Draining) -> None:
+        slurm_harness.run("scontrol", "update", "nodename=c-2", "state=drain", "reason=broken fan")
         slurm.drain(["c-2"], 30)
-        assert reason(arena, "c-2") == "broken fan"
+        assert reason(slurm_harness, "c-2") == "broken fan"
         slurm.resume(NODES)
-        assert "DRAIN" in arena.flags("c-2")
+        assert "DRAIN" in slurm_harness.flags("c-2")
 
-    def test_without_patience_jobs_are_requeued(self, arena: Arena, slurm: Draining, events: list[Event]) -> None:
-        job = running(arena, "--nodelist=c-1", "--requeue")
+    def test_without_patience_jobs_are_requeued(
+        self, slurm_harness: SlurmHarness, slurm: Draining, events: list[Event]
+    ) -> None:
+        job = running(slurm_harness, "--nodelist=c-1", "--requeue")
         slurm.drain(["c-1"], 0)
-        arena.until("the job waits again", lambda: arena.squeue().get(job) == "PENDING")
-        assert {"DOWN", "DRAIN"} <= arena.flags("c-1")
+        slurm_harness.until("the job waits again", lambda: slurm_harness.squeue().get(job) == "PENDING")
+        assert {"DOWN", "DRAIN"} <= slurm_harness.flags("c-1")
         assert any(f"job {job}" in event.message for event in events if event.status == "warning")
         slurm.resume(["c-1"])
-        arena.until("the node serves again", lambda: not {"DOWN", "DRAIN"} & arena.flags("c-1"))
+        slurm_harness.until("the node serves again", lambda: not {"DOWN", "DRAIN"} & slurm_harness.flags("c-1"))
 
-    def test_a_dead_slurmctld_is_told(self, arena: Arena, slurm: Draining) -> None:
-        arena.stop("slurmctld")
+    def test_a_dead_slurmctld_is_told(self, slurm_harness: SlurmHarness, slurm: Draining) -> None:
+        slurm_harness.stop("slurmctld")
         try:
             with pytest.raises(ToolError, match="gives no answer"):
                 slurm.drain(["c-1"], 30)
         finally:
-            arena.start_slurmctld()
+            slurm_harness.start_slurmctld()

@@ -1,4 +1,4 @@
-"""The policy file: what is read, and what is said of a bad one."""
+"""The policy file: what is read, and the message for a bad one."""
 
 from __future__ import annotations
 

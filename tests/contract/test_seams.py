@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from gpucluster import handover
-from gpucluster.autoscaler import join, policy
+from gpucluster.autoscaler import policy
+from gpucluster.autoscaler.daemon import join_inventory
 from gpucluster.autoscaler.policy import Policy, Times
 from gpucluster.paths import ansible_dir, terraform_dir
 from gpucluster.spec import TIME_NAMES, load
@@ -180,7 +181,7 @@ def test_every_variable_of_the_inventory_is_read_by_somebody() -> None:
         and file.suffix in {".yml", ".j2", ".py", ""}
         and not any(part.startswith(".") for part in file.relative_to(ansible_dir()).parts)
     )
-    text += Path(join.__file__).read_text()
+    text += Path(join_inventory.__file__).read_text()
     given = set(json.loads((GOLDEN[0] / "inventory.json").read_text())["all"]["vars"]) - {"ansible_python_interpreter"}
     assert {name for name in given if name not in text} == set()
 

@@ -1,5 +1,6 @@
-"""The autoscaler on a virtual clock: models of Slurm and of the cloud around the real `plan.decide`.
+"""The autoscaler on a virtual clock: models of Slurm and of the cloud around the real `decide.plan.decide`.
 
-`slurm_model`, `cloud_model` and `executor_model` are models. They follow what was measured with real Slurm and what OCI
-documents, and say where they stop. What holds here is a fact about `decide`, not about Slurm or OCI.
+`slurm_model`, `cloud_model` and `executor_model` are models. They follow measurements of real Slurm and OCI's
+documentation, and each says where it stops. What a simulation shows is a fact about `decide`, not about Slurm or OCI.
+This folder imports `gpucluster.autoscaler.decide`, never `gpucluster.autoscaler.daemon`.
 """

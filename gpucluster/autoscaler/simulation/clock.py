@@ -1,4 +1,4 @@
-"""A clock that jumps from one event to the next."""
+"""Virtual time: a clock that jumps from one event to the next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Event = Callable[[], None]
 
 
 class Clock:
-    """Virtual time. Events of the same moment happen in the order in which they were asked for.
+    """Virtual time. Events of the same moment happen in the order in which they were scheduled.
 
     Args:
         now: seconds of the epoch.
@@ -21,16 +21,16 @@ class Clock:
         self._count = 0
 
     def at(self, when: float, event: Event) -> None:
-        """Let something happen at a time; a time in the past is now."""
+        """Schedule an event at a time; a time in the past is now."""
         self._count += 1
         heapq.heappush(self._heap, (max(when, self.now), self._count, event))
 
     def after(self, delay: float, event: Event) -> None:
-        """Let something happen in `delay` seconds."""
+        """Schedule an event in `delay` seconds."""
         self.at(self.now + delay, event)
 
     def step(self) -> bool:
-        """Go to the next event; False if there is none."""
+        """Run the next event; False if there is none."""
         if not self._heap:
             return False
         self.now, _, event = heapq.heappop(self._heap)
@@ -38,7 +38,7 @@ class Clock:
         return True
 
     def run_until(self, when: float) -> None:
-        """Let everything happen that is due by then."""
+        """Run all events that are due by then."""
         while self._heap and self._heap[0][0] <= when:
             self.step()
         self.now = max(self.now, when)

@@ -1,8 +1,8 @@
-"""A model of the cloud, as far as instances go.
+"""A model of the cloud, for instances only.
 
-It does what OCI documents or was seen to do: a launch is accepted, refused, or nobody knows; the same token
-gives the same instance again, and is invalid once that is gone; an accepted instance may die for want of a host; the
-listing lags; a terminated instance stays listed for a while; a host name is free only when its instance is gone.
+It does what OCI documents or was observed to do: a launch is accepted, refused, or its result is unknown; the same
+token returns the same instance, and is invalid once that is gone; an accepted instance may end because no host is free;
+the listing lags; a terminated instance stays listed for a while; a host name is free only when its instance is gone.
 
 What it does not prove: times are drawn from simple distributions that nobody measured on bare metal, faults are
 independent of each other, and quotas, networks and images do not exist. One boot time stands for image, cloud-init,
@@ -16,17 +16,20 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
+from gpucluster.autoscaler.decide.world import Fault, Instance, Launch
 from gpucluster.autoscaler.simulation.clock import Clock
-from gpucluster.autoscaler.world import Fault, Instance, Launch
+from gpucluster.oci.instances import InstanceState
 
 _NO_HOST = "500 InternalError: Out of host capacity"
-# What may be the answer instead of an instance.
+# Refusals that the cloud may answer with.
 _REFUSALS = (
     ("capacity", Fault.CAPACITY, _NO_HOST),
     ("limit", Fault.LIMIT, "400 LimitExceeded"),
     ("configuration", Fault.CONFIGURATION, "400 InvalidParameter: imageId"),
     ("unknown_lost", Fault.TRANSIENT, "the connection was lost"),
 )
+# States in which an instance costs money: a stopped GPU instance does, too.
+_BILLED = frozenset({InstanceState.PROVISIONING, InstanceState.RUNNING, InstanceState.STOPPED})
 CATEGORIES = ("booting", "busy", "idle")
 
 
@@ -37,7 +40,7 @@ class FaultRates:
     Args:
         late_capacity: accepted, and terminated by the cloud a little later.
         unknown_done, unknown_lost: the answer is lost; the launch was done, or was not.
-        dead_boot, slow_boot: slurmd never comes, or after ResumeTimeout.
+        dead_boot, slow_boot: slurmd never registers, or only after ResumeTimeout.
         lost, stopped: of an instance that ran for a while.
         duplicate: a second instance of the same name appears.
         throttle: of one call; its answer is 429.
@@ -58,22 +61,22 @@ class FaultRates:
 
     @classmethod
     def every(cls, rate: float) -> FaultRates:
-        """Every fault that is not the fault of the set-up, at one rate."""
+        """Every fault that is not caused by the configuration, at one rate."""
         steady = {"limit", "configuration"}
         return cls(**{entry.name: rate for entry in fields(cls) if entry.name not in steady})
 
 
 @dataclass(frozen=True, slots=True)
 class CloudSettings:
-    """Seconds, unless it says otherwise.
+    """Durations in seconds, unless noted otherwise.
 
     Args:
         boot_seconds: from the acceptance of a launch to a slurmd that registers; `boot_spread` is a share of it.
         listing_lag: for how long a new instance may be missing in the listing.
         record_seconds: for how long a terminated instance stays listed.
-        hosts: how many instances of a pool the cloud has room for; None is no end of them.
+        hosts: how many instances of a pool the cloud has room for; None is no limit.
         calls_per_second: launches above that are throttled.
-        names_are_unique: the subnet refuses a host name that is taken; else a duplicate comes into being.
+        names_are_unique: the subnet refuses a host name that is taken; else there is a duplicate.
         join_seconds: of a pool without a baked image, how long its configuration takes.
     """
 
@@ -91,7 +94,7 @@ class CloudSettings:
 
 @dataclass(slots=True, eq=False)
 class ModelInstance:
-    """An instance. `hours` counts seconds by what it did, from its acceptance to the request to terminate it."""
+    """An instance. `seconds` counts by what it did, from its acceptance to the request to terminate it."""
 
     id: str
     node: str
@@ -99,7 +102,7 @@ class ModelInstance:
     generation: int
     token: str
     created_at: float
-    state: str = "PROVISIONING"
+    state: InstanceState = InstanceState.PROVISIONING
     version: int = 0
     shown: int = 0
     boots: bool = True
@@ -109,18 +112,18 @@ class ModelInstance:
 
     @property
     def billed(self) -> bool:
-        """It costs money: a stopped GPU instance does, too."""
-        return self.state in ("PROVISIONING", "RUNNING", "STOPPED")
+        """It costs money."""
+        return self.state in _BILLED
 
     @property
     def gone(self) -> bool:
-        """Nothing of it is left."""
-        return self.state == "TERMINATED"
+        """It is terminated."""
+        return self.state == InstanceState.TERMINATED
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the cloud said to one call: an instance, a fault, or "slow down"."""
+    """The cloud's answer to one call: an instance, a fault, or a 429."""
 
     instance_id: str = ""
     fault: Fault | None = None
@@ -132,8 +135,8 @@ class CloudModel:
     """The instances of one cluster.
 
     Args:
-        register: a slurmd comes up: (node, instance id) -> whether Slurm wanted it. lost: one goes away.
-        joins: pools whose instances boot into nothing, and become nodes by a Join.
+        register: called when a slurmd starts: (node, instance id) -> whether Slurm accepts it. lost: when one ends.
+        joins: pools without a baked image, whose instances become nodes by a Join.
     """
 
     def __init__(
@@ -185,28 +188,28 @@ class CloudModel:
         return Answer(instance_id=instance.id)
 
     def terminate(self, instance_id: str) -> None:
-        """TerminateInstance; of one that is ending it is nothing."""
+        """TerminateInstance; does nothing for an instance that is ending."""
         self.vanish(instance_id)
 
     def join(self, instance_id: str) -> None:
         """The configuration of an instance of a pool without a baked image has ended."""
         instance = self.alive.get(instance_id)
-        if instance is not None and instance.state == "RUNNING" and instance.boots:
+        if instance is not None and instance.state == InstanceState.RUNNING and instance.boots:
             self.register(instance.node, instance.id)
 
-    # --- what happens by itself, or by other hands -----
+    # --- events that nobody asked for -----
 
     def vanish(self, instance_id: str) -> None:
-        """It ends: hardware, a person, or our own wish."""
+        """It ends: by a hardware fault, a person, or our own request."""
         instance = self.alive.get(instance_id)
         if instance is None or not instance.billed:
             return
-        self._set_state(instance, "TERMINATING")
+        self._set_state(instance, InstanceState.TERMINATING)
         self.clock.after(self.settings.terminate_seconds, lambda: self._ended(instance))
         self.lost(instance.node, instance.id)
 
     def create(self, node: str, pool: str, generation: int, token: str) -> ModelInstance:
-        """An instance comes into being."""
+        """A new instance is created."""
         self._serial += 1
         now = self.clock.now
         instance = ModelInstance(f"instance-{self._serial}", node, pool, generation, token, created_at=now, since=now)
@@ -220,10 +223,10 @@ class CloudModel:
         return instance
 
     def stop(self, instance_id: str) -> None:
-        """Stopped by hand; it goes on costing money."""
+        """A person stops it; it still costs money."""
         instance = self.alive.get(instance_id)
-        if instance is not None and instance.state == "RUNNING":
-            self._set_state(instance, "STOPPED")
+        if instance is not None and instance.state == InstanceState.RUNNING:
+            self._set_state(instance, InstanceState.STOPPED)
             self.lost(instance.node, instance.id)
 
     def categorize(self, instance_id: str, category: str) -> None:
@@ -234,7 +237,7 @@ class CloudModel:
             instance.category = category
 
     def settle(self) -> None:
-        """Count the seconds of all that live, up to now."""
+        """Count the seconds of all live instances, up to now."""
         for instance in self.alive.values():
             self._settle(instance)
 
@@ -283,7 +286,7 @@ class CloudModel:
         return None
 
     def _fate(self, instance: ModelInstance) -> None:
-        """What will become of it, drawn when it comes into being."""
+        """Draw the instance's future at its creation."""
         settings = self.settings
         boot = settings.boot_seconds * (1 + settings.boot_spread * (2 * self.random.random() - 1))
         if self._strikes("late_capacity"):
@@ -303,20 +306,20 @@ class CloudModel:
             self.clock.after(later, lambda: self.stop(instance.id))
 
     def _running(self, instance: ModelInstance) -> None:
-        if instance.state == "PROVISIONING":
-            self._set_state(instance, "RUNNING")
+        if instance.state == InstanceState.PROVISIONING:
+            self._set_state(instance, InstanceState.RUNNING)
 
     def _booted(self, instance: ModelInstance) -> None:
-        if instance.state == "RUNNING" and instance.boots:
+        if instance.state == InstanceState.RUNNING and instance.boots:
             self.register(instance.node, instance.id)
 
     def _died_young(self, instance: ModelInstance) -> None:
-        if instance.state == "PROVISIONING":
+        if instance.state == InstanceState.PROVISIONING:
             self._ended(instance)
             self.failed_late(instance)
 
     def _ended(self, instance: ModelInstance) -> None:
-        self._set_state(instance, "TERMINATED")
+        self._set_state(instance, InstanceState.TERMINATED)
         del self.alive[instance.id]
         self.names[instance.node] -= 1
         self.in_pool[instance.pool] -= 1
@@ -327,19 +330,19 @@ class CloudModel:
         self.instances.pop(instance.id, None)
         self.by_token.pop(instance.token, None)
 
-    def _set_state(self, instance: ModelInstance, state: str) -> None:
+    def _set_state(self, instance: ModelInstance, state: InstanceState) -> None:
         self._settle(instance)
         instance.state = state
         self._publish_later(instance)
 
     def _publish_later(self, instance: ModelInstance) -> None:
-        """The listing shows what was, for a while."""
+        """The listing shows the old state for a while."""
         instance.version += 1
         state, version = instance.state, instance.version
         lag = self.random.random() * self.settings.listing_lag
         self.clock.after(lag, lambda: self._publish(instance, state, version))
 
-    def _publish(self, instance: ModelInstance, state: str, version: int) -> None:
+    def _publish(self, instance: ModelInstance, state: InstanceState, version: int) -> None:
         if instance.id not in self.instances or version < instance.shown:
             return
         instance.shown = version

@@ -1,9 +1,9 @@
-"""The daemon's loop on the virtual clock: look, decide (the real one), remember, act.
+"""The daemon's loop on the virtual clock: observe, decide (the real function), remember, act.
 
-Time passes from event to event. The daemon looks when a hook or an outcome pokes it, and every `tick` while it has
-things to do; after looks that had nothing to do it waits longer, up to a minute; while everything stands still it does
-not look at all. A real daemon looks every tick: it acts on what no hook tells (a lost instance, a deadline) up to a
-minute earlier.
+Time passes from event to event. A pass runs when a hook or an outcome pokes the daemon, and every `tick` while there is
+something to do. After passes without work the pause grows, up to a minute; while nothing changes there is no pass at
+all. The real daemon runs a pass every tick: it reacts up to a minute earlier to what no hook reports (a lost instance,
+a deadline).
 """
 
 from __future__ import annotations
@@ -11,15 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from gpucluster.autoscaler import plan
-from gpucluster.autoscaler.phases import wanted
-from gpucluster.autoscaler.policy import Policy
-from gpucluster.autoscaler.simulation.clock import Clock
-from gpucluster.autoscaler.simulation.cloud_model import CloudModel, CloudSettings, FaultRates, ModelInstance
-from gpucluster.autoscaler.simulation.executor_model import ExecutorModel
-from gpucluster.autoscaler.simulation.slurm_model import ModelNode, SlurmModel, SlurmSettings
-from gpucluster.autoscaler.world import (
+from gpucluster.autoscaler.decide import plan
+from gpucluster.autoscaler.decide.world import (
     Action,
+    Annotate,
+    ClaimState,
     Delay,
     Drain,
     Fault,
@@ -34,27 +30,32 @@ from gpucluster.autoscaler.world import (
     Observation,
     Outcome,
     PowerDown,
-    Tell,
     Terminate,
 )
+from gpucluster.autoscaler.policy import Policy
+from gpucluster.autoscaler.simulation.clock import Clock
+from gpucluster.autoscaler.simulation.cloud_model import CloudModel, CloudSettings, FaultRates, ModelInstance
+from gpucluster.autoscaler.simulation.executor_model import ExecutorModel
+from gpucluster.autoscaler.simulation.slurm_model import ModelNode, Power, SlurmModel, SlurmSettings
+from gpucluster.slurm.states import JobState, wanted
 
 
 @dataclass(slots=True)
 class _Mail:
-    """What has come in since the last look."""
+    """What has arrived since the last pass."""
 
     intents: list[Intent] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     join_failed: dict[str, str] = field(default_factory=dict)
 
 
-class World:
+class SimulatedCluster:
     """Slurm, the cloud and the daemon, on one clock.
 
     Args:
-        act_seconds: from a look to the deeds that follow from it; the world goes on meanwhile.
-        longest_pause: between two looks while something is not as it should be.
-        keep_notes: keep what `decide` said about each subject, the last one of each.
+        act_seconds: from an observation to the actions that follow from it; time goes on meanwhile.
+        longest_pause: between two passes while something is not in its final state.
+        keep_notes: keep the last note of `decide` about each subject.
     """
 
     def __init__(
@@ -78,18 +79,18 @@ class World:
         self.executor = ExecutorModel(self.clock, self.cloud, self._wanted, self.wake)
         self.memory = Memory(id=f"simulation-{seed}")
         self.slurm_offline = self.cloud_offline = False
-        self.looks = 0
+        self.passes = 0
         self.terminated: list[Terminate] = []
         self.notes: dict[str, Note] | None = {} if keep_notes else None
-        self.after_look: Callable[[], None] = lambda: None
+        self.after_pass: Callable[[], None] = lambda: None
         self._act_seconds = act_seconds
         self._longest_pause = max(longest_pause, policy.times.tick)
         self._mail = _Mail()
         self._joining: set[str] = set()
         self._pause = policy.times.tick
-        self._next_look = float("inf")
-        self._last_look = float("-inf")
-        self._look_number = 0
+        self._next_pass = float("inf")
+        self._last_pass = float("-inf")
+        self._pass_number = 0
         self._life = 0
         self.slurm.changed = self._node_changed
         self.cloud.changed = self._something_changed
@@ -104,48 +105,48 @@ class World:
     # --- the daemon -----
 
     def wake(self) -> None:
-        """A poke: look as soon as the last look is a busy tick ago."""
-        self._look_at(max(self.clock.now, self._last_look + self.policy.times.busy_tick))
+        """A poke: run a pass as soon as the last one is a busy tick ago."""
+        self._schedule_pass(max(self.clock.now, self._last_pass + self.policy.times.busy_tick))
 
     def crash(self) -> None:
-        """Kill the daemon and start it anew: it has what it had committed, and nothing else."""
+        """Kill the daemon and start it again: it has what it had committed, and nothing else."""
         self._life += 1
         self.executor.crash()
         self._mail = _Mail()
         self._joining.clear()
-        self._next_look = float("inf")
+        self._next_pass = float("inf")
         self.wake()
 
     @property
     def restless(self) -> bool:
-        """Something comes or goes, or is not as it should be."""
+        """Whether something is changing, or is not in its final state."""
         memory = self.memory
         if self.executor.in_flight or memory.cool_downs or self.slurm_offline or self.cloud_offline:
             return True
-        slots = memory.slots
-        if len(self.cloud.alive) != len(slots) or len(self.cloud.listing) != len(slots):
+        claims = memory.claims
+        if len(self.cloud.alive) != len(claims) or len(self.cloud.listing) != len(claims):
             return True
         steady = 0
         for name, node in self.slurm.nodes.items():
-            if node.power == "on" and not node.down and not node.silent:
-                slot = slots.get(name)
-                if slot is None or slot.state != "up" or slot.instance_id != node.instance_id:
+            if node.power is Power.ON and not node.down and not node.silent:
+                claim = claims.get(name)
+                if claim is None or claim.state != ClaimState.UP or claim.instance_id != node.instance_id:
                     return True
                 steady += 1
-            elif node.power != "down" or node.down:
+            elif node.power is not Power.DOWN or node.down:
                 return True
-        return steady != len(slots)
+        return steady != len(claims)
 
-    def look(self) -> None:
-        """One tick of the loop, but for the deeds."""
-        self.looks += 1
-        self._look_number += 1
-        self._last_look, self._next_look = self.clock.now, float("inf")
+    def reconcile(self) -> None:
+        """One pass of the loop; its actions are carried out later."""
+        self.passes += 1
+        self._pass_number += 1
+        self._last_pass, self._next_pass = self.clock.now, float("inf")
         decided = plan.decide(self._observe(), self.memory, self.policy, self.clock.now)
         self.memory = decided.memory
         if self.notes is not None:
             self.notes.update((note.subject, note) for note in decided.notes)
-        busy = any(not isinstance(action, Tell) for action in decided.actions)
+        busy = any(not isinstance(action, Annotate) for action in decided.actions)
         self._pause = self.policy.times.tick if busy else min(self._pause * 2, self._longest_pause)
         life = self._life
         self.clock.after(self._act_seconds, lambda: self._act(decided.actions) if life == self._life else None)
@@ -168,24 +169,24 @@ class World:
     def _act(self, actions: Sequence[Action]) -> None:
         for action in actions:
             self._carry_out(action)
-        self.after_look()
+        self.after_pass()
         if self.restless or self._pending_memory():
-            self._look_at(self._last_look + self._pause)
+            self._schedule_pass(self._last_pass + self._pause)
 
     def _pending_memory(self) -> bool:
-        return any(slot.state != "up" for slot in self.memory.slots.values()) or any(
+        return any(claim.state != ClaimState.UP for claim in self.memory.claims.values()) or any(
             gang.not_before > self.clock.now for gang in self.memory.gangs.values()
         )
 
-    def _look_at(self, when: float) -> None:
-        if when >= self._next_look:
+    def _schedule_pass(self, when: float) -> None:
+        if when >= self._next_pass:
             return
-        self._next_look = when
-        number, life = self._look_number, self._life
+        self._next_pass = when
+        number, life = self._pass_number, self._life
 
         def due() -> None:
-            if number == self._look_number and life == self._life and self._next_look == when:
-                self.look()
+            if number == self._pass_number and life == self._life and self._next_pass == when:
+                self.reconcile()
 
         self.clock.at(when, due)
 
@@ -197,9 +198,9 @@ class World:
         elif isinstance(action, Join):
             self._join(action)
         elif not self.slurm_offline:
-            self._tell_slurm(action)
+            self._apply_to_slurm(action)
 
-    def _tell_slurm(self, action: Action) -> None:
+    def _apply_to_slurm(self, action: Action) -> None:
         match action:
             case PowerDown():
                 self.slurm.power_down_force(action.nodes)
@@ -212,10 +213,10 @@ class World:
             case Delay():
                 self.slurm.delay(int(action.job), action.until, action.why)
             case Hold():
-                self.slurm.tell(int(action.job), action.why)
+                self.slurm.annotate(int(action.job), action.why)
                 self.slurm.hold(int(action.job), "JobHeldAdmin")
-            case Tell():
-                self.slurm.tell(int(action.job), action.why)
+            case Annotate():
+                self.slurm.annotate(int(action.job), action.why)
             case _:
                 pass
 
@@ -226,7 +227,7 @@ class World:
         self.cloud.terminate(action.instance_id)
 
     def _wanted_again(self, action: Terminate) -> bool:
-        """Slurm is asked once more, just before."""
+        """Whether Slurm, asked once more, wants the node."""
         node = self.slurm.node_views.get(action.node)
         if self.slurm_offline:
             return True
@@ -246,18 +247,18 @@ class World:
 
         self.clock.after(self.cloud.settings.join_seconds, joined)
 
-    # --- what the models tell -----
+    # --- events of the models -----
 
     def _hook(self, intent: Intent) -> None:
         self._mail.intents.append(intent)
         self.wake()
 
     def _wanted(self, node: str, token: str) -> bool:
-        slot = self.memory.slots.get(node)
-        return slot is not None and slot.state == "intended" and slot.token == token
+        claim = self.memory.claims.get(node)
+        return claim is not None and claim.state == ClaimState.INTENDED and claim.token == token
 
     def _failed_late(self, instance: ModelInstance) -> None:
-        """The work request of every other instance that died is found; of the rest, only the listing tells."""
+        """For every other instance that died the work request is found; for the rest there is only the listing."""
         if instance.id[-1] in "02468":
             message = "Out of host capacity (work request)"
             self._mail.outcomes.append(
@@ -268,15 +269,20 @@ class World:
     def _node_changed(self, node: ModelNode) -> None:
         if node.instance_id:
             job = node.job
-            category = "idle" if job is None else "busy" if job.state == "RUNNING" else "booting"
+            category = "idle" if job is None else "busy" if job.state == JobState.RUNNING else "booting"
             self.cloud.categorize(node.instance_id, category)
-        if node.power != "on" or node.down or node.silent or node.instance_id not in self._slot_instances(node.name):
+        if (
+            node.power is not Power.ON
+            or node.down
+            or node.silent
+            or node.instance_id not in self._claimed_instances(node.name)
+        ):
             self._something_changed()
 
-    def _slot_instances(self, name: str) -> tuple[str, ...]:
-        slot = self.memory.slots.get(name)
-        return (slot.instance_id,) if slot is not None else ()
+    def _claimed_instances(self, name: str) -> tuple[str, ...]:
+        claim = self.memory.claims.get(name)
+        return (claim.instance_id,) if claim is not None else ()
 
     def _something_changed(self) -> None:
-        """No poke comes of it: the next tick sees it."""
-        self._look_at(max(self.clock.now, self._last_look + self._pause))
+        """This does not poke the daemon: the next tick sees it."""
+        self._schedule_pass(max(self.clock.now, self._last_pass + self._pause))

@@ -1,8 +1,8 @@
-"""A model of the executor of launches: a queue, a rate that adapts, and the last look before a launch is sent.
+"""A model of the executor of launches: a queue, an adaptive rate, and the check of the claim before a launch is sent.
 
-The rate is the real one. It keeps the promises that `plan.decide` counts on: a launch is sent only while the memory
-of the moment wants its token; a throttled launch is sent again with the same token and never becomes an outcome; every
-other launch becomes exactly one.
+The rate is the real one. The model keeps what `plan.decide` relies on: a launch is sent only while the memory still has
+its token; a throttled launch is sent again with the same token and never becomes an outcome; every other launch becomes
+exactly one outcome.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from gpucluster.autoscaler.rate import Rate
+from gpucluster.autoscaler.decide.rate import Rate
+from gpucluster.autoscaler.decide.world import Fault, Launch, Outcome
 from gpucluster.autoscaler.simulation.clock import Clock
 from gpucluster.autoscaler.simulation.cloud_model import Answer, CloudModel
-from gpucluster.autoscaler.world import Fault, Launch, Outcome
 
 _NO_CONNECTION = Answer(fault=Fault.TRANSIENT, message="no connection")
 _REFUSAL_SECONDS = 0.2
-_SHORTEST_WAIT = 0.001  # a shorter one would be lost in the rounding of the clock
+_SHORTEST_WAIT = 0.001  # a shorter one would be lost in the clock's rounding
 
 
 class ExecutorModel:
     """Sends launches to the cloud's model.
 
     Args:
-        wanted: whether the memory of the moment wants a node's token.
-        done: told of every outcome.
+        wanted: whether the memory still has a node's token.
+        done: called after every outcome.
     """
 
     def __init__(self, clock: Clock, cloud: CloudModel, wanted: Callable[[str, str], bool], done: Callable[[], None]):
@@ -44,7 +44,7 @@ class ExecutorModel:
         self._life = 0
 
     def submit(self, launch: Launch) -> None:
-        """Queue a launch; one that is queued already stays one."""
+        """Queue a launch; a launch that is queued already is not queued twice."""
         if launch.token in self.in_flight:
             return
         self.in_flight.add(launch.token)
@@ -52,13 +52,13 @@ class ExecutorModel:
         self._send_soon()
 
     def take(self) -> tuple[Outcome, ...]:
-        """The outcomes since the last look. Their tokens are no longer in flight."""
+        """The outcomes since the last pass. Their tokens are no longer in flight."""
         outcomes, self.outcomes = tuple(self.outcomes), []
         self.in_flight.difference_update(outcome.token for outcome in outcomes)
         return outcomes
 
     def crash(self) -> None:
-        """The process dies: what is queued is lost, what was sent goes on without us."""
+        """The process dies: what is queued is lost; what was sent goes on in the cloud."""
         self._life += 1
         self._queue.clear()
         self.in_flight.clear()
@@ -100,8 +100,8 @@ class ExecutorModel:
             self.rate.throttled(epoch)
             self._queue.appendleft(launch)
         else:
-            told = self.rate.lost if answer is _NO_CONNECTION else self.rate.taken
-            told(epoch)
+            update = self.rate.lost if answer is _NO_CONNECTION else self.rate.taken
+            update(epoch)
             self.outcomes.append(Outcome(launch.token, launch.node, answer.instance_id, answer.fault, answer.message))
             self.done()
         self._send_soon()

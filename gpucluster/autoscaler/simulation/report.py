@@ -1,4 +1,4 @@
-"""What a simulation has to say: numbers, a table, JSON."""
+"""The results of a simulation: numbers, a table, JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Waiting:
 
     @classmethod
     def of(cls, waits: Sequence[float]) -> Waiting:
-        """Of these waits; all zero if there are none."""
+        """The statistics of these waits; all zero if there are none."""
         if not waits:
             return cls(0.0, 0.0, 0.0, 0.0)
         ordered = sorted(waits)
@@ -35,11 +35,11 @@ def _rank(ordered: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NodeHours:
-    """Hours of nodes that were paid for, by what they did: from the acceptance of a launch to the request to terminate.
+    """Paid node hours, by what the nodes did: from the acceptance of a launch to the request to terminate.
 
     Args:
-        booting: until slurmd registered, or while a node that stood waited for the others of its job.
-        idle: stood without a job.
+        booting: until slurmd registered, or while a node that was up waited for the others of its job.
+        idle: up without a job.
     """
 
     busy: float
@@ -48,7 +48,7 @@ class NodeHours:
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """All paid hours."""
         return self.busy + self.booting + self.idle
 
 
@@ -58,9 +58,10 @@ class SimulationReport:
 
     Args:
         nodes: how many could exist at once. `span_hours`: from the first submission to the end of the last job.
-        jobs_unfinished: still waiting when nothing moved any more; `jobs_held`: those that the autoscaler held.
+        jobs_unfinished: still waiting when nothing changed any more; `jobs_held`: those that the autoscaler held.
         jobs_rejected: larger than any pool. `jobs_moved`: of a partition that the policy lacks, run in the first.
-        launches: instances that the cloud accepted. `calls`: what was sent for them. `requeues`: jobs put back.
+        launches: instances that the cloud accepted. `calls`: requests that were sent for them. `requeues`: of jobs.
+        looks: reconcile passes.
         cost: None if a pool's shape has no price.
     """
 
@@ -83,7 +84,7 @@ class SimulationReport:
 
     @property
     def idle_share(self) -> float:
-        """The part of the paid hours in which nodes had nothing to do."""
+        """The share of the paid hours in which nodes were idle."""
         return self.node_hours.idle / self.node_hours.total if self.node_hours.total else 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def duration(seconds: float) -> str:
 
 
 def table(reports: Sequence[SimulationReport]) -> str:
-    """One line for each policy, and below it what did not go well."""
+    """One line for each policy, and below the jobs that did not run as submitted."""
     rows = [[name for name, _ in _COLUMNS], *([cell(report) for _, cell in _COLUMNS] for report in reports)]
     widths = [max(len(row[index]) for row in rows) for index in range(len(_COLUMNS))]
     lines = ["  ".join(_aligned(row, widths)).rstrip() for row in rows]
@@ -133,13 +134,13 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _remarks(report: SimulationReport) -> list[str]:
-    told = {
+    jobs = {
         "never ran": report.jobs_unfinished - report.jobs_held,
         "were held by the autoscaler": report.jobs_held,
         "are larger than any pool, and were refused": report.jobs_rejected,
         "name a partition that the policy lacks, and ran in the first one": report.jobs_moved,
     }
-    return [f"{report.label}: {count} jobs {words}" for words, count in told.items() if count]
+    return [f"{report.label}: {count} jobs {words}" for words, count in jobs.items() if count]
 
 
 def as_json(reports: Sequence[SimulationReport], *, jobs: int, left_out: int, seed: int) -> str:

@@ -1,14 +1,14 @@
-"""A model of slurmctld, as far as power saving goes.
+"""A model of slurmctld, for power saving only.
 
 It does what was measured with Slurm 22.05.8 and 24.11.5: a job is given all its node names at once, powered down or
 not, and is CONFIGURING until the last of them has registered; a node that doesn't register within ResumeTimeout becomes
-DOWN+POWERED_DOWN, its job is requeued, and Slurm never heals it; one node that goes down requeues the whole job while
-its siblings keep booting; a requeued job waits cred_expire + 1 seconds; `power_down_force` works from every state; a
-node that is powering down takes no job until SuspendTimeout has passed; cancelling a job stops no boot.
+DOWN+POWERED_DOWN, its job is requeued, and Slurm never heals the node; one node that goes down requeues the whole job
+while the job's other nodes keep booting; a requeued job waits cred_expire + 1 seconds; `power_down_force` works from
+every state; a node that is powering down takes no job until SuspendTimeout has passed; cancelling a job stops no boot.
 
-What it does not prove: it has whole nodes only (no cores, memory, GRES or features), one scheduler that is FIFO by
-priority with a backfill that keeps one reservation, no fair share, reservations, licences, arrays or preemption. Orders
-are carried out at once; a real slurmctld needs milliseconds to seconds.
+What it does not prove: it has whole nodes only (no cores, memory, GRES or features) and one scheduler that is FIFO by
+priority with a backfill that keeps one reservation. It has no fair share, reservations, licences, arrays or preemption.
+Commands take effect at once; a real slurmctld needs milliseconds to seconds.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache
 
+from gpucluster.autoscaler.decide.world import Intent, Job, Node
 from gpucluster.autoscaler.simulation.clock import Clock
-from gpucluster.autoscaler.world import Intent, Job, Node
+from gpucluster.slurm.states import JobState, NodeState
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmSettings:
-    """What slurm.conf says, in seconds.
+    """Settings of slurm.conf, in seconds.
 
     Args:
         requeue_delay: cred_expire + 1.
         hook_delay: from an allocation to ResumeProgram (measured: 1.5 to 3.9).
-        max_powered_nodes: None is a Slurm before 24.05, which has no such cap.
+        max_powered_nodes: None stands for Slurm before 24.05, which has no such limit.
         silent_after: from the loss of a slurmd to NOT_RESPONDING; `slurmd_timeout`: to DOWN.
-        backfill_depth: how many waiting jobs one pass looks at.
+        backfill_depth: how many waiting jobs one scheduler pass considers.
     """
 
     idle_timeout: float = 600.0
@@ -46,9 +48,25 @@ class SlurmSettings:
     backfill_depth: int = 100
 
 
+class Power(StrEnum):
+    """What a node does, as far as power goes."""
+
+    DOWN = "down"  # powered down
+    UP = "up"  # powering up
+    ON = "on"
+    OFF = "off"  # powering down
+
+
+_POWER_FLAGS = {
+    Power.DOWN: NodeState.POWERED_DOWN,
+    Power.UP: NodeState.POWERING_UP,
+    Power.OFF: NodeState.POWERING_DOWN,
+}
+
+
 @dataclass(slots=True, eq=False)
 class ModelJob:
-    """A job. `run_seconds` is how long it really runs, `limit` what it asked for.
+    """A job. `run_seconds` is how long it runs, `limit` the time limit that it asked for.
 
     States: PENDING, CONFIGURING, RUNNING, and at the end COMPLETED or CANCELLED.
     """
@@ -60,7 +78,7 @@ class ModelJob:
     partition: str
     submitted_at: float
     user: str = ""
-    state: str = "PENDING"
+    state: JobState = JobState.PENDING
     reason: str = "Priority"
     held: bool = False
     eligible_at: float = 0.0
@@ -82,23 +100,23 @@ class ModelJob:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Its place in the queue."""
+        """Its position in the queue."""
         return (-self.priority, self.number)
 
     @property
     def done(self) -> bool:
         """Nothing more will happen to it."""
-        return self.state in ("COMPLETED", "CANCELLED")
+        return self.state in (JobState.COMPLETED, JobState.CANCELLED)
 
 
 @dataclass(slots=True, eq=False)
 class ModelNode:
-    """A node. `power` is down, up (powering up), on or off (powering down)."""
+    """A node."""
 
     name: str
     number: int
     pool: ModelPool
-    power: str = "down"
+    power: Power = Power.DOWN
     down: bool = False
     drained: bool = False
     silent: bool = False
@@ -111,26 +129,30 @@ class ModelNode:
     bucket: str = ""
 
     def view(self) -> Node:
-        """As `scontrol show nodes` has it."""
+        """The node as `scontrol show nodes` prints it."""
         allocated = self.job is not None and not self.down
         flags = _flags(self.power, self.down, self.drained, self.silent, allocated)
         return Node(self.name, self.pool.name, flags, self.reason, self.reason_user, self.instance_id)
 
 
 @cache
-def _flags(power: str, down: bool, drained: bool, silent: bool, allocated: bool) -> frozenset[str]:
-    words = {"CLOUD", "DOWN" if down else "ALLOCATED" if allocated else "IDLE"}
-    words |= {"down": {"POWERED_DOWN"}, "up": {"POWERING_UP"}, "off": {"POWERING_DOWN"}, "on": set()}[power]
+def _flags(power: Power, down: bool, drained: bool, silent: bool, allocated: bool) -> frozenset[str]:
+    flags = {
+        NodeState.CLOUD,
+        NodeState.DOWN if down else NodeState.ALLOCATED if allocated else NodeState.IDLE,
+    }
+    if power is not Power.ON:
+        flags.add(_POWER_FLAGS[power])
     if drained:
-        words.add("DRAIN")
-    if silent or power == "up":
-        words.add("NOT_RESPONDING")
-    return frozenset(words)
+        flags.add(NodeState.DRAIN)
+    if silent or power is Power.UP:
+        flags.add(NodeState.NOT_RESPONDING)
+    return frozenset(flags)
 
 
 @dataclass(slots=True, eq=False)
 class ModelPool:
-    """The names of one pool, and which of them can take a job: they stand ready, boot without a job, or are off."""
+    """The names of one pool, and which of them can take a job: they are idle, boot without a job, or are off."""
 
     name: str
     partition: str
@@ -140,7 +162,7 @@ class ModelPool:
     free: dict[str, list[int]] = field(default_factory=lambda: {"ready": [], "warming": [], "asleep": []})
 
     def move(self, node: ModelNode, bucket: str) -> None:
-        """Put a node where the scheduler finds it; an empty bucket is out of its sight."""
+        """Put a node into a bucket of the scheduler; with an empty name the scheduler does not see it."""
         if node.bucket == bucket:
             return
         if node.bucket:
@@ -154,7 +176,7 @@ class ModelPool:
 def _bucket(node: ModelNode) -> str:
     if node.job is not None or node.down or node.drained or node.silent:
         return ""
-    return {"on": "ready", "up": "warming", "down": "asleep", "off": ""}[node.power]
+    return {Power.ON: "ready", Power.UP: "warming", Power.DOWN: "asleep", Power.OFF: ""}[node.power]
 
 
 @dataclass(slots=True, eq=False)
@@ -171,7 +193,7 @@ class SlurmModel:
 
     Args:
         hook: ResumeProgram, SuspendProgram and ResumeFailProgram.
-        changed: told of every node that changed; ended: of every job that came to its end.
+        changed: called for every node that changed; ended: for every job that ended.
     """
 
     def __init__(self, clock: Clock, settings: SlurmSettings, hook: Callable[[Intent], None]) -> None:
@@ -194,7 +216,7 @@ class SlurmModel:
     # --- set up -----
 
     def add_pool(self, name: str, partition: str, names: Sequence[str], *, rdma: bool, max_nodes: int) -> None:
-        """Declare a pool's names, all of them powered down."""
+        """Add a pool with its names, all powered down."""
         pool = ModelPool(name, partition, rdma, max_nodes)
         self._pools[name] = pool
         self._partitions.setdefault(partition, _Partition([])).pools.append(pool)
@@ -212,7 +234,7 @@ class SlurmModel:
     # --- what users do -----
 
     def submit(self, job: ModelJob) -> bool:
-        """Take a job; False if no pool can ever hold it (EnforcePartLimits, MaxNodes)."""
+        """Submit a job; False if no pool can ever run it (EnforcePartLimits, MaxNodes)."""
         pools = self._partitions[job.partition].pools
         sizes = [pool.max_nodes for pool in pools]
         most = max(sizes) if any(pool.rdma for pool in pools) else sum(sizes)
@@ -223,15 +245,15 @@ class SlurmModel:
         return True
 
     def cancel(self, number: int) -> None:
-        """`scancel`. Nodes that boot for it go on booting."""
+        """`scancel`. Nodes that boot for the job go on booting."""
         job = self.jobs.get(number)
         if job is not None:
-            self._leave(job, "CANCELLED")
+            self._leave(job, JobState.CANCELLED)
 
     def hold(self, number: int, reason: str = "JobHeldUser") -> None:
-        """`scontrol hold`: a job that waits waits for ever."""
+        """`scontrol hold`: a pending job does not start until it is released."""
         job = self.jobs.get(number)
-        if job is not None and job.state == "PENDING":
+        if job is not None and job.state == JobState.PENDING:
             job.held, job.reason = True, reason
             self._dequeue(job)
             self._show(job)
@@ -246,9 +268,9 @@ class SlurmModel:
     # --- what administrators and the autoscaler do -----
 
     def power_up(self, name: str) -> None:
-        """`scontrol power up`: a node without a job."""
+        """`scontrol power up` of a node without a job."""
         node = self.nodes[name]
-        if node.power == "down" and not node.down and not self._capped(1):
+        if node.power is Power.DOWN and not node.down and not self._capped(1):
             self._power_up(node)
 
     def power_down_force(self, names: Iterable[str]) -> None:
@@ -256,14 +278,14 @@ class SlurmModel:
         given_up = []
         for name in names:
             node = self.nodes.get(name)
-            if node is None or node.power == "off" or (node.power == "down" and not node.down):
+            if node is None or node.power is Power.OFF or (node.power is Power.DOWN and not node.down):
                 continue
             self._requeue_job_of(node)
             given_up.append(node)
         self._power_down(given_up, delay=1.0)
 
     def mark_down(self, name: str, reason: str, user: str = "root") -> None:
-        """`state=down`: the whole job is requeued at once, its other nodes stay as they are."""
+        """`state=down`: the whole job is requeued at once; its other nodes keep their state."""
         node = self.nodes.get(name)
         if node is not None:
             self._go_down(node, reason, user)
@@ -282,16 +304,16 @@ class SlurmModel:
         self._update(node)
 
     def delay(self, number: int, until: float, words: str) -> None:
-        """`starttime=`: of a job that waits; Slurm refuses it for one that has its nodes."""
+        """`starttime=` of a pending job. Slurm refuses it for a job that has nodes."""
         job = self.jobs.get(number)
-        if job is None or job.state != "PENDING":
+        if job is None or job.state != JobState.PENDING:
             return
         job.comment, job.eligible_at = words, until
         self._dequeue(job)
         self._enqueue(job)
         self._show(job)
 
-    def tell(self, number: int, words: str) -> None:
+    def annotate(self, number: int, words: str) -> None:
         """`admincomment=`."""
         job = self.jobs.get(number)
         if job is not None:
@@ -301,13 +323,13 @@ class SlurmModel:
     # --- what slurmd does -----
 
     def register(self, name: str, instance_id: str) -> bool:
-        """A slurmd says that it is there; False if Slurm does not want it (an old boot, a node given up)."""
+        """A slurmd registers; False if Slurm does not accept it (an old boot, a node given up)."""
         node = self.nodes.get(name)
-        if node is None or node.power == "off" or (node.power == "down" and not node.down):
+        if node is None or node.power is Power.OFF or (node.power is Power.DOWN and not node.down):
             return False
-        if node.power == "on" and node.instance_id != instance_id:
+        if node.power is Power.ON and node.instance_id != instance_id:
             self._requeue_job_of(node)  # "Node unexpectedly rebooted"
-        node.power, node.down, node.silent = "on", False, False
+        node.power, node.down, node.silent = Power.ON, False, False
         node.instance_id = instance_id
         if not node.drained:
             node.reason = node.reason_user = ""
@@ -319,21 +341,21 @@ class SlurmModel:
         return True
 
     def lost(self, name: str, instance_id: str) -> None:
-        """A slurmd falls silent, and what ran on it has come to nothing."""
+        """A slurmd stops answering, and what ran on it is lost."""
         node = self.nodes.get(name)
-        if node is None or node.instance_id != instance_id or node.power != "on":
+        if node is None or node.instance_id != instance_id or node.power is not Power.ON:
             return
         if node.job is not None:
-            node.job.epoch += 1  # it never ends by itself
+            node.job.epoch += 1  # it never ends normally
         epoch = node.epoch
 
         def silent() -> None:
-            if node.epoch == epoch and node.power == "on":
+            if node.epoch == epoch and node.power is Power.ON:
                 node.silent = True
                 self._update(node)
 
         def down() -> None:
-            if node.epoch == epoch and node.power == "on":
+            if node.epoch == epoch and node.power is Power.ON:
                 self._go_down(node, "Not responding", "slurm")
 
         self.clock.after(self.settings.silent_after, silent)
@@ -342,7 +364,7 @@ class SlurmModel:
     # --- jobs -----
 
     def _enqueue(self, job: ModelJob) -> None:
-        if job.held or job.state != "PENDING":
+        if job.held or job.state != JobState.PENDING:
             return
         if job.eligible_at > self.clock.now:
             epoch = job.epoch
@@ -369,7 +391,7 @@ class SlurmModel:
             id=job.id,
             gang=job.id,
             state=job.state,
-            reason=job.reason if job.state == "PENDING" else "None",
+            reason=job.reason if job.state == JobState.PENDING else "None",
             partitions=(job.partition,),
             nodes=tuple(node.name for node in job.nodes),
             node_count=job.node_count,
@@ -381,7 +403,7 @@ class SlurmModel:
         )
 
     def _start(self, job: ModelJob) -> None:
-        job.state = "RUNNING"
+        job.state = JobState.RUNNING
         job.started_at = self.clock.now
         job.epoch += 1
         epoch = job.epoch
@@ -389,7 +411,7 @@ class SlurmModel:
         self._show(job)
         for node in job.nodes:
             self._update(node)
-        self.clock.after(job.run_seconds, lambda: self._leave(job, "COMPLETED") if job.epoch == epoch else None)
+        self.clock.after(job.run_seconds, lambda: self._leave(job, JobState.COMPLETED) if job.epoch == epoch else None)
 
     def _expect(self, job: ModelJob, end: float) -> None:
         ends = self._partitions[job.partition].ends
@@ -399,8 +421,8 @@ class SlurmModel:
         if end:
             insort(ends, (end, job.number, job.node_count))
 
-    def _leave(self, job: ModelJob, state: str) -> None:
-        """The end of a job, good or bad."""
+    def _leave(self, job: ModelJob, state: JobState) -> None:
+        """A job ends, successfully or not."""
         if job.done:
             return
         self._give_back(job)
@@ -427,7 +449,7 @@ class SlurmModel:
         if job is None:
             return
         self._give_back(job)
-        job.state = "PENDING"
+        job.state = JobState.PENDING
         job.restarts += 1
         self.requeues += 1
         job.eligible_at = self.clock.now + self.settings.requeue_delay
@@ -436,7 +458,7 @@ class SlurmModel:
     # --- nodes -----
 
     def _update(self, node: ModelNode) -> None:
-        """After every change of a node: where the scheduler finds it, and what others see."""
+        """After every change of a node: its bucket, its view, and the call of `changed`."""
         node.pool.move(node, _bucket(node))
         self.node_views[node.name] = node.view()
         self.changed(node)
@@ -456,7 +478,7 @@ class SlurmModel:
         self._idle_from_now(node)
 
     def _power_up(self, node: ModelNode) -> None:
-        node.power = "up"
+        node.power = Power.UP
         node.instance_id = ""
         node.epoch += 1
         epoch = node.epoch
@@ -480,7 +502,7 @@ class SlurmModel:
     def _expired(self, node: ModelNode) -> None:
         """ResumeTimeout: ResumeFailProgram is called, SuspendProgram is not, and nothing heals the node."""
         self._requeue_job_of(node)
-        node.power, node.down, node.drained, node.silent = "down", True, False, True
+        node.power, node.down, node.drained, node.silent = Power.DOWN, True, False, True
         node.reason, node.reason_user = "ResumeTimeout reached", "slurm"
         node.epoch += 1
         self.powered -= 1
@@ -488,13 +510,13 @@ class SlurmModel:
         self.hook(Intent("resume_fail", self.clock.now, (node.name,)))
 
     def _power_down(self, nodes: list[ModelNode], *, delay: float) -> None:
-        """Powering down, the hook, and after SuspendTimeout a name that can be used again."""
+        """Power nodes down: call the hook, and make the names usable again after SuspendTimeout."""
         if not nodes:
             return
         for node in nodes:
-            if node.power in ("up", "on"):
+            if node.power in (Power.UP, Power.ON):
                 self.powered -= 1
-            node.power, node.down, node.silent = "off", False, False
+            node.power, node.down, node.silent = Power.OFF, False, False
             node.reason = node.reason if node.drained else ""
             node.epoch += 1
             self._update(node)
@@ -504,16 +526,16 @@ class SlurmModel:
 
     def _powered_down(self, nodes: list[ModelNode]) -> None:
         for node in nodes:
-            node.power, node.instance_id = "down", ""
+            node.power, node.instance_id = Power.DOWN, ""
             node.epoch += 1
             self._update(node)
         for partition in {node.pool.partition for node in nodes}:
             self._schedule_soon(partition)
 
     def _idle_from_now(self, node: ModelNode) -> None:
-        """Start SuspendTime of a node that has nothing to do."""
+        """Start SuspendTime of a node without a job."""
         node.idle_epoch += 1
-        if node.power != "on" or node.job is not None:
+        if node.power is not Power.ON or node.job is not None:
             return
         epoch = node.idle_epoch
         self.clock.after(
@@ -521,7 +543,7 @@ class SlurmModel:
         )
 
     def _idle_long(self, node: ModelNode) -> None:
-        if node.power == "on" and node.job is None:
+        if node.power is Power.ON and node.job is None:
             self._power_down([node], delay=1.0)
 
     # --- the scheduler -----
@@ -532,7 +554,7 @@ class SlurmModel:
             self.clock.after(self.settings.scheduler_delay, lambda: self._schedule(partition))
 
     def _schedule(self, name: str) -> None:
-        """FIFO by priority; behind the first job that must wait, those that don't make it wait longer."""
+        """FIFO by priority. Behind the first job that must wait, jobs start that do not delay it."""
         self._scheduled.discard(name)
         partition = self._partitions[name]
         shadow, spare = float("inf"), 0
@@ -560,20 +582,20 @@ class SlurmModel:
         return sum(len(numbers) for pool in partition.pools for numbers in pool.free.values())
 
     def _find(self, partition: _Partition, count: int) -> list[ModelNode]:
-        """Names for a job: nodes that stand before names that are off; of one pool where RDMA wants it."""
+        """Nodes for a job: nodes that are on before nodes that are off; from one pool where RDMA requires it."""
         apart = [[pool] for pool in partition.pools]
         for pools in [*apart, *([partition.pools] if not any(pool.rdma for pool in partition.pools) else [])]:
             chosen: list[ModelNode] = []
             for bucket in ("ready", "warming", "asleep"):
                 for pool in pools:
                     chosen += [pool.nodes[number] for number in pool.free[bucket][: count - len(chosen)]]
-            asleep = sum(node.power == "down" for node in chosen)
+            asleep = sum(node.power is Power.DOWN for node in chosen)
             if len(chosen) == count and not (asleep and self._capped(asleep)):
                 return chosen
         return []
 
     def _reserve(self, partition: _Partition, count: int) -> tuple[float, int]:
-        """When enough nodes will be free for the first job that waits, and how many will be left over then."""
+        """When enough nodes will be free for the first waiting job, and how many will be left over then."""
         free = self._free(partition)
         if self.settings.max_powered_nodes is not None:
             standing = sum(len(pool.free[bucket]) for pool in partition.pools for bucket in ("ready", "warming"))
@@ -589,13 +611,13 @@ class SlurmModel:
     def _allocate(self, job: ModelJob, nodes: list[ModelNode]) -> None:
         self._dequeue(job)
         job.nodes = nodes
-        job.missing = {node.name for node in nodes if node.power != "on"}
-        job.state = "CONFIGURING"
+        job.missing = {node.name for node in nodes if node.power is not Power.ON}
+        job.state = JobState.CONFIGURING
         self._expect(job, self.clock.now + job.limit)
         for node in nodes:
             node.job = job
             node.idle_epoch += 1
-            if node.power == "down":
+            if node.power is Power.DOWN:
                 self._power_up(node)
             else:
                 self._update(node)

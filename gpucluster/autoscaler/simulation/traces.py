@@ -1,12 +1,12 @@
 r"""Jobs of the past, from `sacct` or from a file in the Standard Workload Format.
 
-The command whose output is read (times in one zone without summer time, for the output has none)::
+The command whose output is read (times in a zone without summer time, because the output names no zone)::
 
     TZ=UTC sacct --allusers --allocations --parsable2 --starttime 2026-01-01 --endtime 2026-02-01 \
         --format JobID,Submit,ElapsedRaw,TimelimitRaw,NNodes,Partition,User,State
 
-The columns are found by the names in the first line; more of them do no harm. The other format is that of the Parallel
-Workloads Archive (version 2.2): 18 numbers a line, comments after `;`, -1 for what is not known. A file may be
+The columns are found by the names in the first line; further columns are ignored. The other format is that of the
+Parallel Workloads Archive (version 2.2): 18 numbers a line, comments after `;`, -1 for unknown values. A file may be
 compressed with gzip.
 
 Jobs that never ran (cancelled while they waited, or still waiting) are left out and counted.
@@ -37,10 +37,10 @@ _NOT_RUN = re.compile(r"PENDING|REQUEUED|RESV_DEL_HOLD")
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One job as it was: seconds of the epoch (or since the trace's begin), whole nodes.
+    """One job of the past: seconds of the epoch (or since the begin of the trace), whole nodes.
 
     Args:
-        run_seconds: how long it ran. `limit`: how long it was allowed to; what it ran for if that is not known.
+        run_seconds: how long it ran. `limit`: its time limit; how long it ran if the limit is not known.
     """
 
     submitted_at: float
@@ -53,14 +53,14 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs in the order of their submission, and how many lines held none that ran."""
+    """Jobs in the order of their submission, and how many lines have no job that ran."""
 
     jobs: tuple[TraceJob, ...]
     left_out: int = 0
 
 
 class _BadLine(Exception):
-    """Why a line is not what it should be."""
+    """Why a line is wrong."""
 
 
 def read_traces(files: Sequence[Path], kind: str, *, processors_per_node: int = 1) -> Trace:
@@ -71,7 +71,7 @@ def read_traces(files: Sequence[Path], kind: str, *, processors_per_node: int = 
         processors_per_node: of a file in the Standard Workload Format, which counts processors.
 
     Raises:
-        InputError: a file can't be read, a line is not what it should be (with file and line), or no job ran.
+        InputError: a file can't be read, a line is wrong (with file and line), or no job ran.
     """
     findings: list[Finding] = []
     jobs: list[TraceJob] = []

@@ -10,7 +10,7 @@ from typing import Any
 from gpucluster import handover
 from gpucluster.cloud.baked_images import ROLE as BAKED
 from gpucluster.cloud.client import everything, model
-from gpucluster.cloud.elastic_instances import BUILDER, NODE
+from gpucluster.oci import tags
 from gpucluster.preflight.facts import (
     Capacity,
     Compartment,
@@ -179,7 +179,7 @@ class CloudQueries:
         for fits, shape in ((True, {"shape": machine.shape}), (False, {})):
             listed = everything(self._compute.list_images, self._compartment, **filters, **order, **shape)
             # Terraform ignores the images that were baked for elastic nodes, which have the same operating system.
-            found = [one for one in listed if (one.freeform_tags or {}).get("role") != BAKED]
+            found = [one for one in listed if (one.freeform_tags or {}).get(tags.ROLE) != BAKED]
             if found:
                 return _image(found[0], fits)
         return FoundImage("")
@@ -325,15 +325,15 @@ class CloudQueries:
 
 
 def _instance(found: Any) -> Instance:
-    size, tags = found.shape_config, found.freeform_tags or {}
+    size, own_tags = found.shape_config, found.freeform_tags or {}
     return Instance(
         str(found.display_name),
         str(found.shape),
         str(found.availability_domain),
         float((size and size.ocpus) or 0),
         float((size and size.memory_in_gbs) or 0),
-        tags.get("pool", ""),
-        elastic=bool({NODE, BUILDER} & tags.keys()),
+        own_tags.get(tags.POOL, ""),
+        elastic=bool({tags.NODE, tags.BUILDER} & own_tags.keys()),
     )
 
 

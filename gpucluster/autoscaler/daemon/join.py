@@ -1,0 +1,268 @@
+"""The join service: runs as root, and configures new instances of pools without a baked image with `join.yml`.
+
+It reads the requests in the daemon's folder (`join_requests`), refuses those that the policy and the inventory do not
+allow (`join_inventory`), runs one playbook for all that arrived together, and writes the results. It follows no link in
+the daemon's folders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gpucluster import process
+from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_results
+from gpucluster.autoscaler.daemon.join_requests import FOLDER, RESULT, Request, Result, parse
+from gpucluster.autoscaler.daemon.logs import Log
+from gpucluster.autoscaler.daemon.notify import notify
+from gpucluster.autoscaler.policy import Policy
+from gpucluster.errors import GpuClusterError, InputError
+from gpucluster.paths import ansible_dir, write_private
+
+INVENTORY = Path("/etc/gpucluster/inventory.yml")
+WORK_DIRECTORY = Path("/var/lib/gpucluster-join")
+KEY = "id_ed25519"
+_NAME = re.compile(r"[a-z0-9]{6,60}-[a-z0-9-]{1,63}\.json")
+_MAX_BYTES = 4096
+# Requests that arrive within so many seconds are handled together; so many hosts in one run; so many runs at once.
+WINDOW, BATCH, RUNS = 1.0, 64, 4
+_POLL = 0.25
+_KEPT_DAYS = 30
+
+log = Log("join")
+
+
+class _Folder:
+    """A folder that another user owns: links in it are not followed, and only short regular files are read."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._owner = os.fstat(descriptor)
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path) -> Iterator[_Folder]:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            yield cls(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self._descriptor))
+
+    def read(self, name: str) -> bytes:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(name, flags, dir_fd=self._descriptor), "rb") as stream:
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+                raise InputError(f"{name} is not a short regular file")
+            return stream.read(_MAX_BYTES)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file atomically; it belongs to the folder's owner."""
+        part = f".{name}.{secrets.token_hex(4)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(part, flags, 0o600, dir_fd=self._descriptor), "w") as stream:
+                if os.geteuid() == 0:
+                    os.fchown(stream.fileno(), self._owner.st_uid, self._owner.st_gid)
+                stream.write(text)
+            os.rename(part, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part, dir_fd=self._descriptor)
+            raise
+
+
+class Service:
+    """Root's service: reads requests, runs the playbook for all that arrived together, writes the results.
+
+    Args:
+        config: the policy, read again for each batch. `state`: the daemon's folder. `work`: our own folder (0700).
+        playbooks: the folder with join.yml and ansible.cfg; by default those of this gpucluster.
+        window: seconds in which requests are collected. `runs`: playbooks at the same time.
+    """
+
+    def __init__(
+        self,
+        config: Path,
+        state: Path,
+        *,
+        inventory: Path = INVENTORY,
+        work: Path = WORK_DIRECTORY,
+        playbooks: Path | None = None,
+        window: float = WINDOW,
+        runs: int = RUNS,
+    ) -> None:
+        self._config, self._state, self._inventory, self._work = config, state, inventory, work
+        self._playbooks = playbooks or ansible_dir()
+        self._window = window
+        self._free = threading.Semaphore(runs)
+        self._lock = threading.Lock()
+        self._active: set[str] = set()
+        self._stop = threading.Event()
+
+    def stop(self, *_: object) -> None:
+        """Take no more requests. systemd ends playbooks that run; the next service runs them again."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Serve until stopped. No error of a request or of a run ends the service."""
+        for folder in (self._work, self._work / "known_hosts"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.chmod(0o700)
+        self._forget_hosts()
+        notify("READY=1")
+        while not self._stop.wait(_POLL):
+            notify("WATCHDOG=1")
+            try:
+                if self._new_names():
+                    self._stop.wait(self._window)
+                    self.serve_once()
+            except Exception as error:
+                log.error(f"the requests could not be read: {error}", trace=not isinstance(error, GpuClusterError))
+                self._stop.wait(5)
+        notify("STOPPING=1")
+
+    def serve_once(self) -> None:
+        """Refuse wrong requests and start runs for the rest. Waits only while too many runs are active."""
+        names = self._new_names()
+        if not names:
+            return
+        policy = Policy.load(self._config)
+        inventory = self._read_inventory()
+        good: list[Request] = []
+        for name in names:
+            try:
+                with _Folder.open(self._state / FOLDER) as folder:
+                    request = parse(folder.read(name))
+                if f"{request.stem}.json" != name:
+                    raise InputError("the request is not what its name says")
+                check(request, policy, inventory)
+            except (InputError, OSError) as error:
+                log.warning(f"refused a request: {error}", file=name)
+                self._answer(name.removesuffix(".json"), Result(False, str(error)))
+            else:
+                good.append(request)
+        for first in range(0, len(good), BATCH):
+            self._start(good[first : first + BATCH], policy, inventory)
+
+    def _new_names(self) -> list[str]:
+        try:
+            with _Folder.open(self._state / FOLDER) as folder:
+                names = folder.names()
+        except FileNotFoundError:
+            return []
+        present = set(names)
+        with self._lock:
+            return [
+                name
+                for name in names
+                if _NAME.fullmatch(name)
+                and not name.endswith(RESULT)
+                and name.removesuffix(".json") + RESULT not in present
+                and name.removesuffix(".json") not in self._active
+            ]
+
+    def _read_inventory(self) -> Mapping[str, Any]:
+        import yaml
+
+        try:
+            found = yaml.safe_load(self._inventory.read_text())
+        except (OSError, yaml.YAMLError) as error:
+            raise InputError(f"can't read the inventory: {error}", where=str(self._inventory)) from error
+        return found if isinstance(found, Mapping) else {}
+
+    def _start(self, requests: Sequence[Request], policy: Policy, inventory: Mapping[str, Any]) -> None:
+        while not self._free.acquire(timeout=_POLL):
+            notify("WATCHDOG=1")
+            if self._stop.is_set():
+                return
+        with self._lock:
+            self._active |= {request.stem for request in requests}
+        threading.Thread(target=self._batch, args=(requests, policy, inventory), daemon=True).start()
+
+    def _batch(self, requests: Sequence[Request], policy: Policy, inventory: Mapping[str, Any]) -> None:
+        nodes = [request.node for request in requests]
+        began = time.monotonic()
+        try:
+            results = self._play(requests, inventory, policy.times.join_deadline)
+        except Exception as error:
+            log.error(f"the configuration of new nodes failed: {error}", nodes=nodes, trace=True)
+            results = {node: Result(False, str(error)) for node in nodes}
+        finally:
+            self._free.release()
+        for request in requests:
+            result = results[request.node]
+            report: Callable[..., None] = log.info if result.ok else log.warning
+            report(
+                f"{request.node}: {result.message}",
+                node=request.node,
+                pool=request.pool,
+                instance=request.instance_id,
+                seconds=round(time.monotonic() - began, 1),
+            )
+            with contextlib.suppress(OSError):
+                self._answer(request.stem, result)
+        with self._lock:
+            self._active -= {request.stem for request in requests}
+
+    def _play(self, requests: Sequence[Request], inventory: Mapping[str, Any], patience: float) -> dict[str, Result]:
+        import yaml
+
+        folder = self._work / f"run-{secrets.token_hex(6)}"
+        folder.mkdir(mode=0o700)
+        try:
+            with _Folder.open(self._state / "ssh") as keys:
+                write_private(folder / KEY, keys.read(KEY).decode())
+            hosts = new_hosts(requests, inventory, key=folder / KEY, known_hosts=self._work / "known_hosts")
+            write_private(folder / "new.yml", yaml.safe_dump(hosts))
+            programs = Path(sys.executable).parent
+            # `timeout` ends the playbook's whole process group, with its workers and their ssh.
+            argv = ["timeout", "--kill-after=10", f"{patience:g}", str(programs / "ansible-playbook"),
+                    "-i", str(self._inventory), "-i", str(folder / "new.yml"), "join.yml"]  # fmt: skip
+            done = process.run(argv, env=self._environment(folder, programs), cwd=self._playbooks, check=False)
+            said = process.without_colour(done.stdout + done.stderr)
+            return parse_results(said, done.returncode, [request.node for request in requests])
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _environment(self, folder: Path, programs: Path) -> dict[str, str]:
+        return {
+            "PATH": f"{programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": str(self._work),
+            "LANG": "C.UTF-8",
+            "ANSIBLE_CONFIG": str(self._playbooks / "ansible.cfg"),
+            "ANSIBLE_HOME": str(folder / "home"),
+            "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_PIPELINING": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def _answer(self, stem: str, result: Result) -> None:
+        with _Folder.open(self._state / FOLDER) as folder:
+            folder.write(stem + RESULT, json.dumps(asdict(result)))
+
+    def _forget_hosts(self) -> None:
+        """Remove host keys of instances that are long gone, and folders of runs that were killed."""
+        old = time.time() - _KEPT_DAYS * 86400
+        for file in (self._work / "known_hosts").iterdir():
+            if file.stat().st_mtime < old:
+                file.unlink(missing_ok=True)
+        for left in self._work.glob("run-*"):
+            shutil.rmtree(left, ignore_errors=True)

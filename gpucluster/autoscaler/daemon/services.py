@@ -1,0 +1,131 @@
+"""The two services of systemd: `run`, the reconcile loop, and `join`, which configures new nodes as root."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpucluster.autoscaler.policy import Policy
+from gpucluster.errors import EXIT_SUCCESS, EnvironmentFault, InputError
+
+if TYPE_CHECKING:
+    from gpucluster.autoscaler.daemon.metrics import Metrics
+
+PUBLIC_KEY = "ssh/id_ed25519.pub"
+# Seconds from the signal to the end. systemd would wait 90 s; all work can be interrupted.
+_PATIENCE = 5.0
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Reconcile until stopped."""
+    from gpucluster.autoscaler.daemon import logs
+    from gpucluster.autoscaler.daemon.clock import SteadyClock
+    from gpucluster.autoscaler.daemon.ledger import Ledger
+    from gpucluster.autoscaler.daemon.loop import Autoscaler
+    from gpucluster.autoscaler.daemon.metrics import Metrics
+    from gpucluster.autoscaler.daemon.oci import OciCloud
+    from gpucluster.autoscaler.daemon.prolog_markers import UP_DIRECTORY
+    from gpucluster.autoscaler.daemon.slurm import SlurmClient
+    from gpucluster.autoscaler.daemon.spool import Spool
+    from gpucluster.autoscaler.daemon.wake_up import WakeUp
+
+    policy = Policy.load(arguments.config)
+    logs.to_stream()
+    with Ledger(arguments.state) as ledger:
+        clock, metrics = SteadyClock(), Metrics()
+
+        def count_request(operation: str, code: str) -> None:
+            metrics.count("oci_requests_total", op=operation, code=code)
+
+        autoscaler = Autoscaler(
+            policy,
+            slurm=SlurmClient(pool_of=policy.pool_of, clock=clock),
+            cloud=OciCloud(policy, public_key=_public_key(policy, arguments.state), on_request=count_request),
+            ledger=ledger,
+            spool=Spool(arguments.spool),
+            state=arguments.state,
+            up=arguments.poke.parent / UP_DIRECTORY.name,
+            wake_up=WakeUp(arguments.poke),
+            metrics=metrics,
+            clock=clock,
+        )
+        _export(metrics, arguments.metrics)
+        _until_stopped(autoscaler.stop, autoscaler.run)
+        autoscaler.close()
+    _exit()
+    return EXIT_SUCCESS
+
+
+def join(arguments: argparse.Namespace) -> int:
+    """Configure new nodes until stopped."""
+    from gpucluster.autoscaler.daemon import join, logs
+
+    Policy.load(arguments.config)
+    logs.to_stream()
+    service = join.Service(
+        arguments.config,
+        arguments.state,
+        inventory=arguments.inventory or join.INVENTORY,
+        work=arguments.work or join.WORK_DIRECTORY,
+    )
+    _until_stopped(service.stop, service.run)
+    _exit()
+    return EXIT_SUCCESS
+
+
+def _until_stopped(stop: Callable[..., None], run: Callable[[], None]) -> None:
+    """Run until SIGTERM or SIGINT. Work that does not end in time is interrupted, which is safe at any point."""
+
+    def on_signal(*_: object) -> None:
+        stop()
+        deadline = threading.Timer(_PATIENCE, _exit)
+        deadline.daemon = True
+        deadline.start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    run()
+
+
+def _exit() -> None:
+    """End without waiting for threads: what they do is in the ledger."""
+    logging.shutdown()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    os._exit(EXIT_SUCCESS)
+
+
+def _public_key(policy: Policy, state: Path) -> str:
+    if all(pool.baked for pool in policy.pools.values()):
+        return ""
+    try:
+        return (state / PUBLIC_KEY).read_text()
+    except OSError as error:
+        raise EnvironmentFault(
+            f"there is no key for nodes that have no baked image: {error.strerror}",
+            where=str(state / PUBLIC_KEY),
+            hint="Run gpucluster apply: it makes one",
+        ) from error
+
+
+def _export(metrics: Metrics, address: str) -> None:
+    from gpucluster.autoscaler.daemon.logs import Log
+    from gpucluster.autoscaler.daemon.metrics import Exporter
+
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        raise InputError(f"{address} is no HOST:PORT", where="--metrics")
+    try:
+        exporter = Exporter(metrics, host, int(port))
+    except OSError as error:
+        Log("metrics").error(f"no metrics: can't listen on {address}: {error.strerror}")
+    else:
+        Log("metrics").info("metrics", address=f"{host}:{exporter.port}")

@@ -1,0 +1,166 @@
+"""The status of the autoscaler: what the daemon writes after each pass, and what people and monitors read of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpucluster.autoscaler.daemon.timeline import cost_per_hour, slurm_state
+from gpucluster.autoscaler.decide.world import Instance, Memory, Node, Observation
+from gpucluster.autoscaler.policy import Policy
+from gpucluster.oci.instances import InstanceState
+
+FILE = "status.json"
+VERSION = 1
+# A daemon without a pass for so many ticks, and so many seconds more, has stopped.
+_TICKS, _GRACE = 3, 60.0
+_MINUTE, _HOUR = 60, 3600
+
+
+def iso(at: float) -> str:
+    """A time for people and programs: UTC, whole seconds."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def report(
+    seen: Observation,
+    memory: Memory,
+    policy: Policy,
+    *,
+    now: float,
+    problems: Sequence[str],
+    last_success: float | None,
+) -> dict[str, Any]:
+    """The status, with the times of its facts. It holds no secret.
+
+    Args:
+        seen: the last observation; a part that it lacks is from the last one that had it.
+        last_success: when a pass last succeeded; None if none did yet.
+    """
+    instances = [one for one in seen.instances or () if one.state != InstanceState.TERMINATED]
+    nodes = list((seen.nodes or {}).values())
+    return {
+        "version": VERSION,
+        "cluster": policy.cluster,
+        "looked_at": now,
+        "last_success": last_success,
+        "problems": list(problems),
+        "paused": memory.paused,
+        "pools": {name: _pool(name, policy, memory, instances, nodes, now) for name in sorted(policy.pools)},
+        "gangs": [
+            {
+                "jobs": gang.id,
+                "attempts": gang.attempts,
+                "next_try": iso(gang.not_before) if gang.not_before else None,
+                "message": gang.message,
+            }
+            for _, gang in sorted(memory.gangs.items())
+            if gang.message or gang.attempts
+        ],
+        "cost_per_hour": cost_per_hour(instances, policy),
+    }
+
+
+def _pool(
+    name: str, policy: Policy, memory: Memory, instances: Sequence[Instance], nodes: Sequence[Node], now: float
+) -> dict[str, Any]:
+    pool = policy.pools[name]
+    cool_down = memory.cool_downs.get(name)
+    open_ = cool_down is not None and (cool_down.until > now or cool_down.probing)
+    return {
+        "max_nodes": pool.max_nodes,
+        "baked": pool.baked,
+        "instances": dict(sorted(Counter(one.state for one in instances if one.pool == name).items())),
+        "nodes": dict(sorted(Counter(slurm_state(node) for node in nodes if node.pool == name).items())),
+        "cool_down": {"until": iso(cool_down.until), "message": cool_down.message} if cool_down and open_ else None,
+    }
+
+
+def write(state: Path, content: Mapping[str, Any]) -> None:
+    """Write the file atomically, readable for the group (0640)."""
+    descriptor, part = tempfile.mkstemp(dir=state, prefix=f".{FILE}.")
+    try:
+        with os.fdopen(descriptor, "w") as stream:
+            os.fchmod(stream.fileno(), 0o640)
+            json.dump(content, stream)
+        os.replace(part, state / FILE)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+
+
+def evaluate(written: Mapping[str, Any] | None, policy: Policy, *, paused: str, now: float) -> dict[str, Any]:
+    """What `gpucluster-autoscaler status` prints: the daemon's own report, and whether the daemon still runs.
+
+    Args:
+        written: what `write` wrote; None if there is no file.
+        paused: from the ledger, which is newer than the file.
+    """
+    empty: dict[str, Any] = {"pools": {}, "gangs": [], "cost_per_hour": None, "problems": []}
+    content = dict(written or empty)
+    problems = list(content.get("problems") or ())
+    looked_at = content.pop("looked_at", None)
+    last_success = content.pop("last_success", None)
+    limit = _TICKS * policy.times.tick + _GRACE
+    if looked_at is None:
+        problems.append("the daemon has not looked yet")
+    elif now - looked_at > limit:
+        problems.append(f"the daemon last looked {duration(now - looked_at)} ago")
+    age = None if last_success is None else max(0.0, now - last_success)
+    if age is not None and age > limit and not problems:
+        problems.append(f"no look went well for {duration(age)}")
+    return {
+        "version": VERSION,
+        "cluster": policy.cluster,
+        "healthy": not problems,
+        "problems": problems,
+        "paused": paused,
+        "last_success_age": age if age is None else round(age, 1),
+        "pools": content["pools"],
+        "gangs": content["gangs"],
+        "cost_per_hour": content["cost_per_hour"],
+    }
+
+
+def duration(seconds: float) -> str:
+    """A duration for people."""
+    if seconds < 2 * _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    return f"{seconds / _HOUR:.1f} h"
+
+
+def text(status: Mapping[str, Any]) -> str:
+    """The status for a terminal."""
+    state = "paused" if status["paused"] else "healthy" if status["healthy"] else "NOT HEALTHY"
+    age = status["last_success_age"]
+    looked = "no look went well yet" if age is None else f"last good look {duration(age)} ago"
+    lines = [f"Autoscaler of {status['cluster']}: {state}, {looked}"]
+    if status["paused"]:
+        lines.append(f"  paused: {status['paused']}")
+    lines += [f"  problem: {problem}" for problem in status["problems"]]
+    for name, pool in status["pools"].items():
+        there = sum(count for state, count in pool["instances"].items() if state != InstanceState.TERMINATING)
+        baked = "baked image" if pool["baked"] else "configured after boot"
+        lines.append(f"Pool {name}: {there} of at most {pool['max_nodes']} nodes ({baked})")
+        lines.append(f"  instances  {_counts(pool['instances'])}")
+        lines.append(f"  Slurm      {_counts(pool['nodes'])}")
+        if pool["cool_down"]:
+            lines.append(f"  not asked until {pool['cool_down']['until']}: {pool['cool_down']['message']}")
+    for gang in status["gangs"]:
+        next_try = f", next try {gang['next_try']}" if gang["next_try"] else ""
+        lines.append(f"Job {gang['jobs']}: rolled back {gang['attempts']} times{next_try}: {gang['message']}")
+    if status["cost_per_hour"] is not None:
+        lines.append(f"Cost: {status['cost_per_hour']:.2f} an hour")
+    return "\n".join(lines)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {state.lower()}" for state, count in counts.items()) or "none"

@@ -1,0 +1,418 @@
+"""One node at a time: what Slurm reports about it against what the cloud has under its name.
+
+Each phase has its rule. A node that is in service with its instance, or powered down without one, needs no rule. The
+claims of nodes that power up are updated here; `gangs` decides on them, because those of one job belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpucluster.autoscaler.decide import pools
+from gpucluster.autoscaler.decide.phases import Phase, phase
+from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
+from gpucluster.autoscaler.decide.words import count, timestamp
+from gpucluster.autoscaler.decide.world import (
+    ACCEPTED,
+    AWAITED,
+    RELEASED,
+    UNANSWERED,
+    Annotate,
+    ClaimState,
+    Drain,
+    Fault,
+    Instance,
+    Join,
+    Node,
+    NodeClaim,
+    SaveConsole,
+)
+from gpucluster.autoscaler.policy import MAX_ORPHANS_PER_PASS, STRIKES
+from gpucluster.oci.instances import STOPPED, InstanceState
+from gpucluster.slurm.reasons import PREFIX, from_gpucluster, from_person
+from gpucluster.slurm.states import IMPAIRED, NodeState, wanted
+
+# A node may be found powered down without having been seen powering down. It gets so many seconds to come back before
+# its instance is terminated.
+SETTLE = 30.0
+# Slurm holds its lock for as long as it powers nodes down: 3 s for ten thousand of them (measured with 22.05).
+MAX_HEALED_PER_PASS = 500
+# Seconds until a node that was healed shows it; Slurm is not told twice in this time.
+HEALS_IN = 15.0
+# In these states of a claim no pass has seen its instance.
+_NEVER_SEEN = UNANSWERED | {ClaimState.FAILED}
+
+
+def reconcile(builder: PlanBuilder) -> None:
+    """Apply to each node the rule of its phase, unless the node is in its final state."""
+    claims, live, pools_known = builder.claims, builder.live, builder.policy.pools
+    for name, node in builder.nodes.items():
+        now_in = phase(node.flags)
+        if now_in is Phase.OFF:
+            if name not in claims and name not in live:
+                continue
+        elif now_in is Phase.UP and _settled(claims.get(name), live.get(name), node):
+            continue
+        if node.pool not in pools_known:
+            builder.note(name, f"node {name} belongs to no pool that this cluster has: it is left alone")
+            continue
+        _RULES[now_in](builder, node)
+
+
+def _settled(claim: NodeClaim | None, instances: list[Instance] | None, node: Node) -> bool:
+    return (
+        claim is not None
+        and instances is not None
+        and claim.state == ClaimState.UP
+        and len(instances) == 1
+        and instances[0].id == claim.instance_id
+        and instances[0].state == InstanceState.RUNNING
+        and instances[0].maintenance_at is None
+        and not claim.missing_since
+        and not claim.silent_since
+        and not node.flags & IMPAIRED
+    )
+
+
+# --- which instance belongs to a name -----
+
+
+def standing(builder: PlanBuilder, node: Node) -> Instance | None:
+    """The live instance of a node. Where there are several, the others are terminated.
+
+    The one that slurmd registered from is kept, else the one in the claim, else the oldest.
+    """
+    instances = builder.live.get(node.name)
+    if not instances:
+        return None
+    if len(instances) == 1:
+        return instances[0]
+    claim = builder.claims.get(node.name)
+    known = (node.instance_id, claim.instance_id if claim else "")
+    kept = min(instances, key=lambda one: (one.id != known[0], one.id != known[1], one.generation, one.id))
+    for other in instances:
+        if other is not kept:
+            pools.end_stray(
+                builder, other, f"{node.name} has {len(instances)} instances; {kept.id} is the one that is kept"
+            )
+    return kept
+
+
+def _vanished(builder: PlanBuilder, claim: NodeClaim) -> bool | None:
+    """Whether the instance of a claim is gone: True, False, or None while that is not sure. Counts the strikes."""
+    if claim.instance_id and claim.instance_id in builder.gone:
+        return True
+    times = builder.policy.times
+    if builder.now - claim.since < times.listing_lag and claim.state in (ClaimState.LAUNCHED, ClaimState.INTENDED):
+        return False
+    if not claim.missing_since:
+        builder.change(claim, missing_since=builder.now, strikes=1)
+        return None
+    if claim.strikes < STRIKES:
+        claim = builder.change(claim, strikes=claim.strikes + 1)
+    if claim.strikes >= STRIKES and builder.now - claim.missing_since >= times.unbacked_after:
+        return True
+    return None
+
+
+# --- powering up -----
+
+
+def _coming(builder: PlanBuilder, node: Node) -> None:
+    builder.coming[node.name] = node
+    instance = standing(builder, node)
+    claim = builder.claims.get(node.name)
+    if claim is None:
+        if instance:
+            claim = builder.adopt(node, instance, ClaimState.LAUNCHED)
+            builder.note(node.name, f"{instance.id} already carries the name of {node.name}: it is taken over")
+            _present(builder, node, claim, instance)
+        return
+    if claim.state in RELEASED:
+        return
+    if instance is None:
+        _absent(builder, claim)
+    elif instance.id == claim.instance_id:
+        if claim.state != ClaimState.FAILED:
+            _present(builder, node, claim, instance)
+    elif claim.state in _NEVER_SEEN or claim.instance_id in builder.gone or _vanished(builder, claim):
+        claim = builder.adopt(node, instance, ClaimState.LAUNCHED)
+        builder.note(node.name, f"the launch of {node.name} had come through: {instance.id} is taken over")
+        _present(builder, node, claim, instance)
+
+
+def _absent(builder: PlanBuilder, claim: NodeClaim) -> None:
+    if claim.state not in ACCEPTED or not _vanished(builder, claim):
+        return
+    claim = builder.claims[claim.node]
+    early = claim.state == ClaimState.LAUNCHED
+    words = "the cloud accepted the launch and ended the instance before it ran" if early else "the instance is gone"
+    kind = Fault.CAPACITY if early else Fault.LOST
+    builder.change(
+        claim,
+        state=ClaimState.FAILED,
+        fault=kind.value,
+        message=words,
+        tries=claim.tries + 1,
+        missing_since=0.0,
+        strikes=0,
+    )
+
+
+def _present(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Instance) -> None:
+    if claim.missing_since:
+        claim = builder.change(claim, missing_since=0.0, strikes=0)
+    if instance.state in STOPPED:
+        builder.change(
+            claim, state=ClaimState.ENDING, fault=Fault.LOST.value, message="it was stopped", tries=claim.tries + 1
+        )
+        why = f"{instance.id} was stopped while {node.name} was coming up; stopped instances cost money"
+        builder.terminate(node.name, node.pool, instance.id, why, unless_wanted=False)
+        return
+    if instance.state == InstanceState.RUNNING:
+        claim = _running(builder, node, claim, instance)
+    why = _overdue(builder, claim, instance)
+    if why:
+        _boot_failure(builder, node, claim, instance, why)
+
+
+def _running(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Instance) -> NodeClaim:
+    if claim.state == ClaimState.UP:
+        # It was in service, and powers up again; no pass has seen it powering down.
+        return builder.change(claim, state=ClaimState.RUNNING)
+    if claim.state == ClaimState.LAUNCHED:
+        if builder.policy.pools[node.pool].baked:
+            return builder.change(claim, state=ClaimState.RUNNING)
+        why = f"{instance.id} runs and is to be configured"
+        builder.actions.append(Join(node.name, node.pool, instance.id, why))
+        return builder.change(claim, state=ClaimState.JOINING, joined_at=builder.now)
+    if instance.id in builder.observation.unasked:
+        why = f"the configuration of {instance.id} could not be requested: once more"
+        builder.actions.append(Join(node.name, node.pool, instance.id, why))
+        return builder.change(claim, state=ClaimState.JOINING, joined_at=builder.now)
+    # The join service knows whether it is still being configured.
+    state = ClaimState.JOINING if instance.id in builder.observation.joining else ClaimState.RUNNING
+    return builder.change(claim, state=state) if state != claim.state and builder.now > claim.since else claim
+
+
+def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: Instance) -> str:
+    """Why waiting for an instance ends; empty if it goes on."""
+    times, waited = builder.policy.times, builder.now - claim.since
+    failed = builder.observation.join_failed.get(instance.id)
+    if failed is not None:
+        return f"it could not be configured: {failed}"
+    if claim.state == ClaimState.LAUNCHED and waited > times.launch_deadline:
+        return f"it was {instance.state} for {count(int(waited), 'second')} and did not start"
+    if claim.state == ClaimState.JOINING and waited > times.launch_deadline:
+        return f"it was not configured within {count(int(waited), 'second')}"
+    if claim.state == ClaimState.RUNNING and waited > times.join_deadline:
+        return f"no slurmd registered from it within {count(int(waited), 'second')}"
+    return ""
+
+
+def _boot_failure(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Instance, why: str) -> None:
+    builder.actions.append(SaveConsole(instance.id, node.name, f"{node.name} did not come into service: {why}"))
+    builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT.value, message=why, tries=claim.tries + 1)
+    builder.terminate(node.name, node.pool, instance.id, f"{why}; it is replaced", unless_wanted=False)
+    pools.count_boot_failure(builder, node.pool, f"{node.name}: {why}")
+
+
+# --- in service -----
+
+
+def _up(builder: PlanBuilder, node: Node) -> None:
+    instance = standing(builder, node)
+    claim = builder.claims.get(node.name)
+    if instance is None:
+        _unbacked(builder, node, claim)
+        return
+    if claim is None or claim.instance_id != instance.id:
+        claim = builder.adopt(node, instance, ClaimState.UP)
+    if claim.state != ClaimState.UP:
+        if claim.state in ACCEPTED:
+            pools.came_into_service(builder, node.pool)
+        claim = builder.change(claim, state=ClaimState.UP, fault="", message="", ended_at=0.0, tries=0)
+    if claim.missing_since:
+        claim = builder.change(claim, missing_since=0.0, strikes=0)
+    if instance.state == InstanceState.STOPPED:
+        lose(builder, node, f"its instance {instance.id} was stopped")
+        return
+    if _silent_for_too_long(builder, node, claim):
+        words = f"slurmd does not answer for {count(int(builder.policy.times.silent_grace), 'second')}"
+        lose(builder, node, words)
+        return
+    _drains(builder, node, instance)
+
+
+def _unbacked(builder: PlanBuilder, node: Node, claim: NodeClaim | None) -> None:
+    if node.drained and from_person(node.reason):
+        builder.note(
+            node.name, f"{node.name} has no instance, but a person drained it ({node.reason}): it is left alone"
+        )
+        return
+    if claim is None:
+        claim = NodeClaim(node.name, node.pool, 0, "", ClaimState.UP, builder.now, builder.now)
+        builder.claims[node.name] = claim
+    if _vanished(builder, claim):
+        lose(builder, node, f"its instance {claim.instance_id or ''} is gone".replace("  ", " "))
+    else:
+        builder.note(
+            node.name, f"the cloud's listing lacks the instance of {node.name}: watched before anything is done"
+        )
+
+
+def lose(builder: PlanBuilder, node: Node, what: str) -> None:
+    """Take a node whose instance is lost out of service and give it up; Slurm requeues its jobs."""
+    for job in builder.holders.get(node.name, ()):
+        if not job.requeue:
+            builder.actions.append(Annotate(job.id, f"{PREFIX} {node.name}: {what}. {NOT_REQUEUED}"))
+    builder.mark_down(node.name, f"{PREFIX} {what}")
+    builder.power_down(node.name, f"{PREFIX} {node.name}: {what}; Slurm runs its jobs again elsewhere")
+    claim = builder.claims.get(node.name)
+    if claim:
+        builder.change(claim, state=ClaimState.ENDING, fault=Fault.LOST.value, message=what)
+
+
+NOT_REQUEUED = (
+    "The job was submitted with --no-requeue (or is interactive), so Slurm ends it instead of running it again"
+)
+
+
+def _silent_for_too_long(builder: PlanBuilder, node: Node, claim: NodeClaim) -> bool:
+    if not node.silent:
+        if claim.silent_since:
+            builder.change(claim, silent_since=0.0)
+        return False
+    if not claim.silent_since:
+        builder.change(claim, silent_since=builder.now)
+        return False
+    return builder.now - claim.silent_since > builder.policy.times.silent_grace
+
+
+def _drains(builder: PlanBuilder, node: Node, instance: Instance) -> None:
+    if node.drained:
+        if not from_gpucluster(node.reason):
+            builder.note(node.name, f"{node.name} was drained by a person or a check ({node.reason}): it is left alone")
+        elif not node.busy:
+            builder.power_down(node.name, f"{node.reason}; the node is idle now and is given up")
+        return
+    ahead = instance.maintenance_at
+    if ahead is not None and ahead - builder.now <= builder.policy.times.drain_ahead:
+        why = f"{PREFIX} the cloud will reboot the host for maintenance at {timestamp(ahead)}"
+        builder.actions.append(Drain((node.name,), why))
+
+
+# --- powering down, and powered down -----
+
+
+def _leaving(builder: PlanBuilder, node: Node) -> None:
+    _end(builder, node, f"Slurm powers {node.name} down")
+
+
+def _off(builder: PlanBuilder, node: Node) -> None:
+    if wanted(node.flags):
+        builder.note(node.name, f"{node.name} is wanted again: Slurm powers it up next")
+        return
+    claim = builder.claims.get(node.name)
+    instances = builder.live.get(node.name)
+    if instances and (claim is None or claim.state in ACCEPTED):
+        builder.change(claim or builder.adopt(node, instances[0], ClaimState.ENDING), state=ClaimState.ENDING, fault="")
+        return
+    if instances and claim and claim.state == ClaimState.ENDING and not claim.ended_at and not claim.fault:
+        if builder.now - claim.since < SETTLE or builder.swept >= MAX_ORPHANS_PER_PASS:
+            return
+        builder.swept += 1
+    _end(builder, node, f"Slurm has powered {node.name} down")
+
+
+def _end(builder: PlanBuilder, node: Node, why: str) -> None:
+    """Terminate every instance under a name that Slurm has given up, then forget the claim."""
+    claim = builder.claims.get(node.name)
+    instances = builder.live.get(node.name, ())
+    if claim and claim.state != ClaimState.ENDING:
+        if claim.state == ClaimState.FAILED and claim.fault != Fault.TRANSIENT and not instances:
+            del builder.claims[node.name]
+            return
+        claim = builder.change(claim, state=ClaimState.ENDING)
+    if wanted(node.flags):
+        builder.note(node.name, f"{node.name} still has a job: its instance is left until that is over")
+        return
+    if claim is None and instances:
+        claim = builder.adopt(node, instances[0], ClaimState.ENDING)
+    for instance in instances:
+        if claim and instance.id == claim.instance_id:
+            builder.terminate(node.name, node.pool, instance.id, why)
+        elif claim and claim.state == ClaimState.ENDING and not claim.instance_id:
+            claim = builder.change(claim, instance_id=instance.id)
+            builder.terminate(node.name, node.pool, instance.id, why)
+        else:
+            pools.end_stray(builder, instance, why, unless_wanted=True)
+    if claim and not instances:
+        _forget(builder, claim, why)
+
+
+def _forget(builder: PlanBuilder, claim: NodeClaim, why: str) -> None:
+    """Forget a claim when it is sure that it has no instance."""
+    if builder.in_flight(claim):
+        return
+    fresh = builder.now - claim.since < builder.policy.times.listing_lag
+    if claim.instance_id and claim.instance_id not in builder.gone and fresh:
+        # Accepted a moment ago and not listed yet: terminate it by its id.
+        builder.terminate(claim.node, claim.pool, claim.instance_id, why)
+    elif claim.instance_id or not claim.token or not fresh:
+        del builder.claims[claim.node]
+
+
+# --- down -----
+
+
+def _lost(builder: PlanBuilder, node: Node) -> None:
+    if from_person(node.reason):
+        builder.note(node.name, f"{node.name} was taken down by a person ({node.reason}): it is left alone")
+        return
+    instance = standing(builder, node)
+    claim = builder.claims.get(node.name)
+    if instance is not None and instance.state not in STOPPED and not from_gpucluster(node.reason):
+        if claim is None or claim.instance_id != instance.id:
+            claim = builder.adopt(node, instance, ClaimState.UP)
+        if not _silent_for_too_long(builder, node, claim):
+            builder.note(node.name, f"{node.name} is down, its instance {instance.id} runs: it may come back by itself")
+            return
+    builder.power_down(node.name, f"{PREFIX} {node.name} is down ({node.reason or 'Slurm lost it'}) and is given up")
+    if claim:
+        builder.change(claim, state=ClaimState.ENDING)
+
+
+def _dead(builder: PlanBuilder, node: Node) -> None:
+    cooling = builder.cool_downs.get(node.pool)
+    claim = builder.claims.get(node.name)
+    # Slurm 22.05 keeps an old reason: a node that did not come up in time still has the reason that a person once gave.
+    awaited = claim is not None and claim.state in AWAITED and NodeState.POWERED_DOWN in node.flags
+    if (from_person(node.reason) and not awaited) or (
+        cooling and cooling.until > builder.now and from_gpucluster(node.reason)
+    ):
+        if node.name in builder.claims or node.name in builder.live:
+            _off(builder, node)
+        return
+    if claim and claim.state in AWAITED:
+        why = "it did not register before Slurm's ResumeTimeout"
+        if claim.instance_id:
+            builder.actions.append(SaveConsole(claim.instance_id, node.name, f"{node.name}: {why}"))
+        builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT.value, message=why)
+        pools.count_boot_failure(builder, node.pool, f"{node.name}: {why}")
+    if builder.healed >= MAX_HEALED_PER_PASS or builder.now - builder.healed_at.get(node.name, -HEALS_IN) < HEALS_IN:
+        return
+    builder.healed += 1
+    builder.healed_at[node.name] = builder.now
+    reason = node.reason or "it did not come into service in time"
+    builder.power_down(node.name, f"{PREFIX} {node.pool}: nodes that Slurm gave up are made usable again ({reason})")
+
+
+_RULES: dict[Phase, Callable[[PlanBuilder, Node], None]] = {
+    Phase.COMING: _coming,
+    Phase.UP: _up,
+    Phase.LEAVING: _leaving,
+    Phase.OFF: _off,
+    Phase.LOST: _lost,
+    Phase.DEAD: _dead,
+}

@@ -1,0 +1,221 @@
+"""Rollback and backoff of a gang: its jobs are annotated, its nodes given up, and its jobs get a later start."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpucluster.autoscaler.decide import admission, pools
+from gpucluster.autoscaler.decide.grouping import Gang
+from gpucluster.autoscaler.decide.nodes import NOT_REQUEUED
+from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
+from gpucluster.autoscaler.decide.words import fault, timestamp
+from gpucluster.autoscaler.decide.world import (
+    Annotate,
+    ClaimState,
+    Delay,
+    Fault,
+    GangHistory,
+    Hold,
+    Job,
+    Node,
+    PowerDown,
+)
+from gpucluster.autoscaler.policy import MAX_ATTEMPTS
+from gpucluster.slurm.reasons import PREFIX
+from gpucluster.slurm.states import JobState
+
+# For so many seconds after a job was postponed, a start time or a hold that did not take effect is set again, with so
+# many seconds between two tries.
+_INSIST, _AGAIN = 60.0, 5.0
+
+
+def deny(builder: PlanBuilder, gang: Gang, denial: admission.Denial) -> None:
+    """Postpone a gang that is not admitted now."""
+    known = builder.gangs.get(gang.id) or GangHistory(gang.id)
+    if denial.never and denial.here and _fits_elsewhere(builder, gang):
+        denial = replace(denial, never=False)  # Slurm chose a pool that is too small, and may choose a larger one
+    if any(not job.requeue for job in gang.jobs) and not denial.never:
+        # Nothing was launched, so waiting on its nodes costs nothing; giving up its nodes would end the job.
+        words = f"{PREFIX} {denial.why}. The job keeps its place and starts when that is over"
+        if known.message != words and builder.now - known.seen_at > _INSIST:
+            builder.actions.extend(Annotate(job.id, words) for job in gang.jobs)
+            builder.gangs[gang.id] = replace(known, message=words, seen_at=builder.now)
+        builder.note(gang.id, words)
+        return
+    guess = builder.now + _backoff(builder, gang, min(known.refusals, 3))
+    until = max(denial.until, builder.now) + 1 if denial.until else guess
+    without = frozenset(node.pool for node in gang.nodes)
+    if not denial.never and _elsewhere(builder, gang, without) and any(pools.closed(builder, name) for name in without):
+        until = 0.0
+    changed = replace(known, refusals=known.refusals + 1, fault="")
+    _postpone(builder, gang, changed, until, denial.why, hold=denial.never, dropping=_own_nodes(builder, gang))
+
+
+def roll_back(
+    builder: PlanBuilder, gang: Gang, kind: Fault, message: str, asked: frozenset[str] = frozenset(), cause: str = ""
+) -> None:
+    """Give the whole gang up in one step: Slurm requeues its jobs, and what was launched for it is terminated.
+
+    Args:
+        asked: the pools that failed; they cool down.
+        message: for the job. `cause`: for the cool-downs; by default the message.
+    """
+    known = builder.gangs.get(gang.id) or GangHistory(gang.id)
+    attempts = known.attempts + 1
+    until = builder.now + _backoff(builder, gang, known.attempts)
+    for name in sorted(asked):
+        until = max(until, pools.cool_down(builder, name, kind, cause or message).until + 1)
+    elsewhere = bool(asked) and _elsewhere(builder, gang, asked)
+    hold = attempts >= MAX_ATTEMPTS or (kind is Fault.CONFIGURATION and not elsewhere)
+    changed = replace(known, attempts=0 if hold else attempts, fault=kind.value)
+    words = f"{fault(kind, message)} (try {attempts} of {MAX_ATTEMPTS})"
+    dropping = [node for node in gang.nodes if _not_shared(builder, gang, node.name) or _has_failed(builder, node.name)]
+    dropping += _registered(builder, gang)
+    _postpone(builder, gang, changed, 0.0 if elsewhere else until, words, hold=hold, dropping=dropping)
+
+
+def _postpone(
+    builder: PlanBuilder,
+    gang: Gang,
+    history: GangHistory,
+    until: float,
+    why: str,
+    *,
+    hold: bool,
+    dropping: Sequence[Node],
+) -> None:
+    """Annotate or hold the jobs, give the nodes up, then set the later start.
+
+    The order matters: Slurm gives a later start only to a pending job. A job is pending once its nodes are given up.
+
+    Args:
+        until: the later start; 0 lets Slurm start the job at once in another pool.
+    """
+    if hold:
+        next_try = "The job is held: release it (scontrol release) when the cause is fixed"
+    elif until:
+        next_try = f"Next try at {timestamp(until)}"
+    else:
+        next_try = "Slurm tries another pool of the partition"
+    words = f"{PREFIX} {why}. {next_try}"
+    names = tuple(node.name for node in dropping)
+    later = []
+    for job in gang.jobs:
+        if not job.requeue:
+            builder.actions.append(Annotate(job.id, f"{PREFIX} {why}. {NOT_REQUEUED}"))
+        elif hold:
+            builder.actions.append(Hold(job.id, words))
+        elif until:
+            later.append(Delay(job.id, until, words))
+        else:
+            builder.actions.append(Annotate(job.id, words))
+    if names:
+        builder.actions.append(PowerDown(names, words if gang.jobs else f"{PREFIX} {why}"))
+    builder.actions.extend(later)
+    for name in names:
+        builder.dropped[name] = gang.id
+        claim = builder.claims.get(name)
+        if claim:
+            builder.drop(claim)
+        else:
+            # Slurm may be slow to give the node up: the claim shows that no person powered it up.
+            builder.reserve(builder.nodes[name], ClaimState.DROPPING)
+    builder.gangs[gang.id] = replace(
+        history,
+        not_before=until,
+        message=words,
+        seen_at=builder.now,
+        refused_at=builder.now,
+        admitted_at=0.0,
+        first_failure=0.0,
+        held=hold,
+    )
+    builder.note(gang.id, words)
+
+
+def _not_shared(builder: PlanBuilder, gang: Gang, name: str) -> bool:
+    return all(job.gang == gang.id for job in builder.holders.get(name, ()))
+
+
+def _has_failed(builder: PlanBuilder, name: str) -> bool:
+    claim = builder.claims.get(name)
+    return claim is not None and claim.state in (ClaimState.FAILED, ClaimState.ENDING)
+
+
+def _own_nodes(builder: PlanBuilder, gang: Gang) -> list[Node]:
+    """What is given up with a gang that is not admitted: its own nodes, or all of them where every one is shared."""
+    own = [node for node in gang.nodes if _not_shared(builder, gang, node.name)]
+    return own or [node for node in gang.nodes if node.name not in builder.claims] or list(gang.nodes)
+
+
+def _registered(builder: PlanBuilder, gang: Gang) -> list[Node]:
+    """Nodes that were launched for this gang and are in service: without it they would idle and cost money."""
+    names = {name: None for job in gang.jobs for name in job.nodes}
+    return [
+        builder.nodes[name]
+        for name in names
+        if (claim := builder.claims.get(name))
+        and claim.jobs == (gang.id,)
+        and claim.state == ClaimState.UP
+        and name in builder.nodes
+        and name not in builder.coming
+        and _not_shared(builder, gang, name)
+    ]
+
+
+def _fits_elsewhere(builder: PlanBuilder, gang: Gang) -> bool:
+    return bool(gang.jobs) and all(
+        admission.fits_elsewhere(builder, job.partitions, job.node_count) for job in gang.jobs
+    )
+
+
+def _elsewhere(builder: PlanBuilder, gang: Gang, without: frozenset[str]) -> bool:
+    return bool(gang.jobs) and all(
+        admission.elsewhere(builder, job.partitions, job.node_count, without) for job in gang.jobs
+    )
+
+
+def _backoff(builder: PlanBuilder, gang: Gang, before: int) -> float:
+    """Seconds until the next try after `before` tries: doubled each time, up to the limit.
+
+    Up to a quarter is added, always the same for the same gang and number, so that gangs that failed together are not
+    tried again at the same time.
+    """
+    times = builder.policy.times
+    part = hashlib.sha256(f"{gang.id}/{before}".encode()).digest()[0] / 1024
+    return min(times.backoff * 2.0 ** min(before, 20), times.backoff_limit) * (1 + part)
+
+
+# --- afterwards -----
+
+
+def follow_up(builder: PlanBuilder) -> None:
+    """Forget gangs that are over. Repeat a start time or a hold that Slurm refused because the job was still ending."""
+    for history in list(builder.gangs.values()):
+        if history.id.startswith("node/"):
+            if history.id.removeprefix("node/") not in builder.coming:
+                del builder.gangs[history.id]
+            continue
+        if history.id in builder.coming_for:
+            continue  # an interactive job is RUNNING before its nodes are up
+        leader = builder.jobs.get(history.id)
+        if leader is None or leader.state == JobState.RUNNING:
+            if leader or builder.now - history.seen_at > _INSIST:
+                del builder.gangs[history.id]
+        elif leader.pending:
+            if history.admitted_at:
+                builder.gangs[history.id] = replace(history, admitted_at=0.0, first_failure=0.0)
+            elif builder.now - history.refused_at < _INSIST and builder.now - history.seen_at >= _AGAIN:
+                _repeat(builder, history, leader)
+
+
+def _repeat(builder: PlanBuilder, history: GangHistory, leader: Job) -> None:
+    if history.held and not leader.reason.startswith("JobHeld"):
+        builder.actions.append(Hold(leader.id, history.message))
+    elif not history.held and history.not_before > builder.now and 0 < leader.eligible_at < history.not_before - _AGAIN:
+        builder.actions.append(Delay(leader.id, history.not_before, history.message))
+    else:
+        return
+    builder.gangs[history.id] = replace(history, seen_at=builder.now)

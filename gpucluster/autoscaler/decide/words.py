@@ -1,0 +1,70 @@
+"""How decisions are put into words for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from gpucluster.autoscaler.decide.world import (
+    Annotate,
+    Delay,
+    Drain,
+    Fault,
+    Hold,
+    Join,
+    Launch,
+    MarkDown,
+    PowerDown,
+    SaveConsole,
+    Terminate,
+)
+
+# What an action is called in the log, in the ledger and in the output of commands. `tell` is from before `Annotate` had
+# its name; programs that read the output know it.
+VERBS: Mapping[type, str] = {
+    Launch: "launch",
+    Terminate: "terminate",
+    PowerDown: "power down",
+    MarkDown: "mark down",
+    Drain: "drain",
+    Delay: "delay",
+    Hold: "hold",
+    Annotate: "tell",
+    Join: "join",
+    SaveConsole: "save the console",
+}
+
+# Separates the cloud's words from the advice for an administrator. The advice goes to the log and the status only:
+# users can do nothing about it.
+ADVICE = " | "
+_FAULTS = {
+    Fault.CAPACITY: "the cloud has no free host",
+    Fault.LIMIT: "a limit or quota of the tenancy is reached",
+    Fault.CONFIGURATION: "the cloud can't do what the pool's configuration asks for",
+    Fault.BOOT: "new nodes don't come into service",
+    Fault.TRANSIENT: "the cloud gives no clear answer",
+    Fault.LOST: "instances end without our doing",
+}
+
+
+def timestamp(at: float) -> str:
+    """A time for people, in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def count(number: int, thing: str, plural: str = "") -> str:
+    """`1 node`, `2 nodes`. Args: plural: where it is not the thing with an s."""
+    return f"{number} {thing if number == 1 else plural or f'{thing}s'}"
+
+
+def some(names: Sequence[str], most: int = 4) -> str:
+    """The first few of many names."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+def fault(kind: str, message: str = "") -> str:
+    """What went wrong, followed by the cloud's words without the advice."""
+    known = _FAULTS[Fault(kind)] if kind in set(Fault) else "something went wrong"
+    said = message.partition(ADVICE)[0]
+    return f"{known} ({said})" if said else known

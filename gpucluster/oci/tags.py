@@ -1,0 +1,53 @@
+"""The free-form tags by which gpucluster finds what is its own, and the rules that read them.
+
+Terraform puts CLUSTER on every resource. Instances that Terraform did not create carry more: an elastic node NODE, POOL
+and GENERATION; the instance that an image is baked on BUILDER and POOL. A baked image carries ROLE, POOL and
+FINGERPRINT.
+OCI does not distinguish upper and lower case in the keys of tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+CLUSTER = "gpucluster"
+NODE = "node"
+POOL = "pool"
+GENERATION = "generation"
+BUILDER = "builder"
+ROLE = "role"
+FINGERPRINT = "fingerprint"
+
+#: The value of ROLE of a baked image.
+IMAGE = "image"
+
+#: Keys that cluster.yml may not use for tags of its own.
+RESERVED = (CLUSTER, ROLE, POOL, NODE, GENERATION, BUILDER)
+
+Tags = Mapping[str, str]
+
+
+def of_cluster(tags: Tags | None, cluster: str) -> bool:
+    """Whether a resource belongs to a cluster."""
+    return (tags or {}).get(CLUSTER) == cluster
+
+
+def elastic_node(tags: Tags | None, cluster: str) -> str:
+    """The name of the elastic node that an instance is; empty if it is not an elastic node of this cluster."""
+    return (tags or {}).get(NODE, "") if of_cluster(tags, cluster) else ""
+
+
+def elastic_or_builder(tags: Tags | None, cluster: str) -> bool:
+    """Whether an instance is an elastic node or a builder of a cluster: only those may be ended without Terraform."""
+    return of_cluster(tags, cluster) and bool({NODE, BUILDER} & (tags or {}).keys())
+
+
+def generation(tags: Tags | None) -> int:
+    """How often a node of this name was launched, this one included; 0 if the tag is missing or not a number."""
+    number = str((tags or {}).get(GENERATION, ""))
+    return int(number) if number.isdecimal() else 0
+
+
+def for_elastic_node(cluster: str, pool: str, node: str, number: int) -> dict[str, str]:
+    """The tags of an elastic node. `number` is its generation."""
+    return {CLUSTER: cluster, POOL: pool, NODE: node, GENERATION: str(number)}

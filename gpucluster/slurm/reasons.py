@@ -1,0 +1,28 @@
+"""Who gave a node its Reason: gpucluster, slurmctld, or a person (or a health check).
+
+Only reasons of gpucluster may be taken back by gpucluster. A person's reason is a decision that nobody overrules.
+"""
+
+from __future__ import annotations
+
+#: Every reason that gpucluster gives begins so.
+PREFIX = "gpucluster:"
+#: The reason of a node that cluster.yml no longer has.
+REMOVED = f"{PREFIX} removed from cluster.yml"
+# What slurmctld itself writes when it gives a node up (Slurm 22.05 and 24.11).
+_SLURMCTLD = ("ResumeTimeout", "Not responding", "Node unexpectedly rebooted", "NO NETWORK ADDRESS FOUND")
+
+
+def from_slurmctld(reason: str) -> bool:
+    """Whether slurmctld gave the reason. It keeps an old one before its own: `loud fan : Not responding` (24.11)."""
+    return reason.rpartition(" : ")[2].startswith(_SLURMCTLD)
+
+
+def from_gpucluster(reason: str) -> bool:
+    """Whether gpucluster gave the reason, and slurmctld has added nothing."""
+    return reason.startswith(PREFIX) and not from_slurmctld(reason)
+
+
+def from_person(reason: str) -> bool:
+    """Whether a person or a health check gave the reason."""
+    return bool(reason) and not reason.startswith(PREFIX) and not from_slurmctld(reason)

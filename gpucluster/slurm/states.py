@@ -1,0 +1,151 @@
+"""What the states of Slurm's nodes and jobs mean: the only place that says which of them are healthy, busy or away.
+
+Slurm prints the state of a node in two forms (Slurm 22.05 to 24.11):
+
+    scontrol show node   a base state and flags in upper case, joined by `+`: IDLE+CLOUD+POWERED_DOWN
+    sinfo                one word in lower case, with a sign for one of the flags behind it: idle~
+
+`node_flags` reads the first form, `sinfo_word` the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from functools import lru_cache
+
+# --- nodes, as scontrol prints them -----
+
+
+class NodeState(StrEnum):
+    """Base states and flags of a node that matter here. Slurm has more; an unknown word is kept and means nothing."""
+
+    ALLOCATED = "ALLOCATED"
+    CLOUD = "CLOUD"
+    COMPLETING = "COMPLETING"
+    DOWN = "DOWN"
+    DRAIN = "DRAIN"
+    IDLE = "IDLE"
+    MAINTENANCE = "MAINTENANCE"
+    MIXED = "MIXED"
+    NOT_RESPONDING = "NOT_RESPONDING"
+    PLANNED = "PLANNED"
+    POWERED_DOWN = "POWERED_DOWN"
+    POWERING_DOWN = "POWERING_DOWN"
+    POWERING_UP = "POWERING_UP"
+    POWER_DOWN = "POWER_DOWN"
+    POWER_UP = "POWER_UP"
+    REBOOT_ISSUED = "REBOOT_ISSUED"
+    REBOOT_REQUESTED = "REBOOT_REQUESTED"
+
+
+#: The node is powered down, on its way there or back, or is about to be.
+POWER = frozenset(
+    {
+        NodeState.POWERED_DOWN,
+        NodeState.POWERING_DOWN,
+        NodeState.POWERING_UP,
+        NodeState.POWER_DOWN,
+        NodeState.POWER_UP,
+    }
+)
+#: A job, or a part of one, holds the node.
+ALLOCATED = frozenset({NodeState.ALLOCATED, NodeState.MIXED})
+#: A job holds the node, or Slurm cleans up after one.
+BUSY = ALLOCATED | {NodeState.COMPLETING}
+#: slurmctld can't use the node now: its slurmd does not answer, or it takes no new jobs.
+IMPAIRED = frozenset({NodeState.NOT_RESPONDING, NodeState.DRAIN})
+
+# The signs that older versions put behind a state, as the words that newer versions print.
+_FLAG_OF_SIGN = {
+    "*": NodeState.NOT_RESPONDING,
+    "~": NodeState.POWERED_DOWN,
+    "#": NodeState.POWERING_UP,
+    "%": NodeState.POWERING_DOWN,
+    "!": NodeState.POWER_DOWN,
+    "$": NodeState.MAINTENANCE,
+    "@": NodeState.REBOOT_REQUESTED,
+    "^": NodeState.REBOOT_ISSUED,
+    "-": NodeState.PLANNED,
+}
+_SIGNS = "".join(_FLAG_OF_SIGN)
+
+
+@lru_cache(maxsize=4096)
+def node_flags(state: str) -> frozenset[str]:
+    """The words of a State of `scontrol show node`, signs included: `IDLE*+CLOUD` is IDLE, NOT_RESPONDING, CLOUD.
+
+    Cached: ten thousand nodes have a few dozen different states.
+    """
+    return frozenset(_words(state))
+
+
+def _words(state: str) -> Iterator[str]:
+    for word in state.split("+"):
+        bare = word.rstrip(_SIGNS)
+        yield bare
+        yield from (_FLAG_OF_SIGN[sign] for sign in word[len(bare) :])
+
+
+def powering_up(flags: frozenset[str]) -> bool:
+    """Whether Slurm waits for the node to register."""
+    return NodeState.POWERING_UP in flags and NodeState.POWERING_DOWN not in flags
+
+
+def powered_down(flags: frozenset[str]) -> bool:
+    """Whether Slurm expects that nothing runs under the node's name."""
+    return NodeState.POWERED_DOWN in flags and not powering_up(flags)
+
+
+def wanted(flags: frozenset[str]) -> bool:
+    """Whether a job or a person wants the node up, whatever else its flags say."""
+    return bool(flags & ALLOCATED) or NodeState.POWER_UP in flags or powering_up(flags)
+
+
+def in_service(flags: frozenset[str]) -> bool:
+    """Whether a slurmd has registered and Slurm counts on the node."""
+    return NodeState.DOWN not in flags and not flags & POWER
+
+
+# --- nodes, as sinfo prints them -----
+
+#: The node takes jobs and answers. A sign behind the word, such as `*` (does not respond), makes it unhealthy.
+SINFO_HEALTHY = frozenset({"idle", "mixed", "allocated", "completing"})
+#: No new job starts on the node.
+SINFO_CLOSED = frozenset({"drained", "draining", "down", "error", "fail", "failed", "failing", "inval", "unknown"})
+#: A job runs on the node, or Slurm cleans up after one.
+SINFO_BUSY = frozenset({"allocated", "completing", "draining", "failing", "mixed"})
+
+
+def sinfo_word(state: str) -> str:
+    """A state of sinfo without the signs behind it."""
+    return state.lower().rstrip(_SIGNS + "+")
+
+
+# --- jobs -----
+
+
+class JobState(StrEnum):
+    """States of a job that matter here, as squeue prints them. Slurm has more."""
+
+    CANCELLED = "CANCELLED"
+    COMPLETED = "COMPLETED"
+    COMPLETING = "COMPLETING"
+    CONFIGURING = "CONFIGURING"
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    STAGE_OUT = "STAGE_OUT"
+    STOPPED = "STOPPED"
+    SUSPENDED = "SUSPENDED"
+
+
+#: The job occupies nodes, or Slurm cleans up after it.
+JOB_ON_NODES = (
+    JobState.RUNNING,
+    JobState.CONFIGURING,
+    JobState.SUSPENDED,
+    JobState.STOPPED,
+    JobState.COMPLETING,
+)
+#: The job was given nodes, whether or not they are up.
+JOB_HAS_NODES = frozenset({*JOB_ON_NODES, JobState.STAGE_OUT})

@@ -1,0 +1,179 @@
+"""Launches in parallel, with a double for the cloud; `test_oci` and `test_program` have the real one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from gpucluster.autoscaler.daemon.executor import Launcher, Sent, WorkQueue
+from gpucluster.autoscaler.daemon.oci import RequestFailed
+from gpucluster.autoscaler.decide.rate import Rate
+from gpucluster.autoscaler.decide.world import Fault, Launch
+
+
+def launch(number: int) -> Launch:
+    return Launch(f"c-e{number}", "c", 1, f"token-{number}", "a test")
+
+
+def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    limit = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+
+
+@contextmanager
+def launcher(
+    send: Callable[[Launch], tuple[str, str]],
+    wanted: Callable[[Launch], bool] = lambda _: True,
+    rate: Rate | None = None,
+) -> Iterator[Launcher]:
+    made = Launcher(send, wanted=wanted, rate=rate)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def collected(made: Launcher, count: int) -> tuple[Sent, ...]:
+    until(lambda: len(made.collect()[0]) == count)
+    return made.collect()[0]
+
+
+def test_an_outcome_stays_until_it_is_acknowledged() -> None:
+    with launcher(lambda one: (f"id-{one.node}", "request")) as made:
+        assert made.submit(launch(1))
+        [sent] = collected(made, 1)
+        assert (sent.outcome.instance_id, sent.outcome.fault, sent.outcome.request_id) == ("id-c-e1", None, "request")
+        assert not made.submit(launch(1))  # its outcome is not written down yet
+        until(lambda: made.collect() == ((sent,), frozenset()))
+        made.acknowledge((sent,))
+        assert made.collect() == ((), frozenset())
+        assert made.submit(launch(1))
+
+
+def test_launches_go_out_together_and_each_token_once() -> None:
+    gate, sent = threading.Event(), Counter[str]()
+    lock = threading.Lock()
+
+    def send(one: Launch) -> tuple[str, str]:
+        with lock:
+            sent[one.token] += 1
+        gate.wait(10)
+        return one.node, ""
+
+    with launcher(send) as made:
+        assert all(made.submit(launch(n)) for n in range(8))
+        assert not any(made.submit(launch(n)) for n in range(8))
+        until(lambda: len(sent) == 8)
+        assert made.collect() == ((), frozenset(f"token-{n}" for n in range(8)))
+        gate.set()
+        collected(made, 8)
+        assert set(sent.values()) == {1}
+
+
+def test_one_that_is_not_intended_any_more_is_dropped_without_a_word() -> None:
+    sent: list[str] = []
+
+    def send(one: Launch) -> tuple[str, str]:
+        sent.append(one.node)
+        return one.node, ""
+
+    with launcher(send, wanted=lambda one: one.node != "c-e1") as made:
+        made.submit(launch(1))
+        made.submit(launch(2))
+        collected(made, 1)
+        until(lambda: made.collect()[1] == frozenset())
+        assert sent == ["c-e2"]
+
+
+def test_a_storm_of_429_fails_nothing_and_asks_little_more_than_once_a_node() -> None:
+    """Scenario 5: the cloud takes 20 a second, and says 429 to the rest."""
+    lock, calls, refused = threading.Lock(), Counter[str](), 0
+    left, at = 20.0, time.monotonic()
+
+    def send(one: Launch) -> tuple[str, str]:
+        nonlocal left, at, refused
+        with lock:
+            calls[one.token] += 1
+            now = time.monotonic()
+            left, at = min(20.0, left + (now - at) * 20.0), now
+            if left < 1:
+                refused += 1
+                raise RequestFailed("launch", 429, "TooManyRequests", "Too many requests for the user")
+            left -= 1
+        time.sleep(0.05)
+        return one.node, ""
+
+    with launcher(send, rate=Rate(start=40.0)) as made:
+        for number in range(100):
+            made.submit(launch(number))
+        ended = collected_all(made, 100)
+        assert not [one for one in ended if one.outcome.fault]
+        assert refused > 0
+        assert sum(calls.values()) < 120
+
+
+def collected_all(made: Launcher, count: int) -> tuple[Sent, ...]:
+    until(lambda: len(made.collect()[0]) == count, 60)
+    return made.collect()[0]
+
+
+def test_a_throttled_launch_that_is_cancelled_meanwhile_is_not_sent_again() -> None:
+    calls: list[str] = []
+    wanted = {"c-e1"}
+
+    def send(one: Launch) -> tuple[str, str]:
+        calls.append(one.node)
+        wanted.clear()
+        raise RequestFailed("launch", 429, "TooManyRequests", "slow down")
+
+    with launcher(send, wanted=lambda one: one.node in wanted) as made:
+        made.submit(launch(1))
+        until(lambda: bool(calls) and made.collect() == ((), frozenset()))
+        assert calls == ["c-e1"]
+
+
+def test_every_other_end_is_an_outcome() -> None:
+    errors = {
+        "c-e1": (RequestFailed("launch", 500, "InternalError", "Out of host capacity.", "req-1"), Fault.CAPACITY),
+        "c-e2": (RequestFailed("launch", 0, "ReadTimeout", "timed out"), Fault.TRANSIENT),
+        "c-e3": (RequestFailed("launch", 401, "NotAuthenticated", "who are you"), Fault.TRANSIENT),
+        "c-e4": (RuntimeError("a bug"), Fault.TRANSIENT),
+        "c-e5": (RequestFailed("launch", 400, "LimitExceeded", "gpu count"), Fault.LIMIT),
+    }
+
+    def send(one: Launch) -> tuple[str, str]:
+        raise errors[one.node][0]
+
+    with launcher(send) as made:
+        for number in range(1, 6):
+            made.submit(launch(number))
+        outcomes = {one.outcome.node: one.outcome for one in collected(made, 5)}
+    assert {node: outcome.fault for node, outcome in outcomes.items()} == {n: fault for n, (_, fault) in errors.items()}
+    assert outcomes["c-e1"].message == "InternalError: Out of host capacity."
+    assert outcomes["c-e1"].request_id == "req-1"
+
+
+def test_closing_drops_what_is_queued_and_waits_for_nothing() -> None:
+    gate = threading.Event()
+    started: list[int] = []
+
+    def do(number: int) -> None:
+        started.append(number)
+        gate.wait(10)
+
+    queue: WorkQueue[int] = WorkQueue("test", do, workers=1)
+    queue.submit(1, 1)
+    queue.submit(2, 2)
+    until(lambda: started == [1])
+    began = time.monotonic()
+    queue.close()
+    assert time.monotonic() - began < 1
+    gate.set()
+    assert not queue.submit(3, 3)
+    time.sleep(0.05)
+    assert started == [1]

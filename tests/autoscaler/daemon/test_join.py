@@ -1,0 +1,317 @@
+"""Requests to configure new nodes: what root accepts, what it refuses, and real runs of ansible-playbook.
+
+The playbook is a small one of this test, and its hosts are this machine (ansible_connection: local).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.autoscaler.daemon import join
+from gpucluster.autoscaler.daemon.join import Service
+from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_results
+from gpucluster.autoscaler.daemon.join_requests import Request, Requests, Result, parse
+from gpucluster.autoscaler.policy import Policy
+from gpucluster.errors import InputError
+
+POOL = {
+    "partition": "compute", "prefix": "compute-e", "names": 10, "max_nodes": 4, "shape": "VM.Standard.E5.Flex",
+    "availability_domain": "AD-1", "instance_configuration_id": "ocid1.instanceconfiguration.x",
+}  # fmt: skip
+RAW = {
+    "version": 1, "cluster": "demo", "compartment_id": "ocid1.compartment.x", "region": "local-1",
+    "authentication": {"method": "instance_principal"},
+    "pools": {"compute": POOL, "my-gpus": {**POOL, "prefix": "my-gpus-e", "baked": True}},
+    "times": {"join_deadline": 30},
+}  # fmt: skip
+POLICY = Policy.parse(RAW)
+INVENTORY: dict[str, Any] = {
+    "all": {
+        "vars": {
+            "private_subnet_cidr": "10.9.1.0/24",
+            "gpucluster_hosts": [{"name": "head", "address": "10.9.1.2"}],
+            "slurm_pools": [{"name": "compute", "login_user": "opc"}, {"name": "my-gpus"}],
+        },
+        "children": {"controller": {"hosts": {"head": {"ansible_user": "ubuntu", "private_ip": "10.9.1.2"}}}},
+    }
+}
+GOOD = Request("compute-e3", "compute", "ocid1.instance.oc1.eu-x.abcdefghijklmnopqrst", "10.9.1.77")
+
+
+def test_a_request_of_the_daemon_is_believed() -> None:
+    check(GOOD, POLICY, INVENTORY)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"pool": "other"}, "no pool"),
+        ({"pool": "my-gpus", "node": "my-gpus-e1"}, "no pool whose nodes are configured here"),
+        ({"node": "head"}, "no name of the pool"),
+        ({"node": "compute-e11"}, "no name of the pool"),
+        ({"node": "compute-e3;reboot"}, "no name of the pool"),
+        ({"node": "../compute-e3"}, "no name of the pool"),
+        ({"instance_id": "ocid1.instance.x {{ lookup('pipe','id') }}"}, "no id of an instance"),
+        ({"instance_id": "../../etc/passwd"}, "no id of an instance"),
+        ({"address": "192.168.1.1"}, "not in the private network"),
+        ({"address": "10.9.1.2"}, "permanent host"),
+        ({"address": "{{ 7*7 }}"}, "not an address"),
+        ({"address": "10.9.1.77 -o ProxyCommand=x"}, "not an address"),
+        ({"address": "::1"}, "not an address"),
+    ],
+)
+def test_anything_else_is_refused_with_words(change: dict[str, str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        check(replace(GOOD, **change), POLICY, INVENTORY)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"[]", b"{", b'{"node": "x"}', b'{"node":1,"pool":"p","instance_id":"i","address":"a"}']
+)
+def test_what_is_no_request_is_refused(raw: bytes) -> None:
+    with pytest.raises(InputError):
+        parse(raw)
+
+
+def test_the_second_inventory() -> None:
+    other = replace(GOOD, node="my-gpus-e1", pool="my-gpus", instance_id=GOOD.instance_id + "zz", address="10.9.1.78")
+    found = new_hosts([GOOD, other], INVENTORY, key=Path("/k/id"), known_hosts=Path("/k/hosts"))["all"]["children"]
+    assert found["controller"] == {"hosts": {"head": {"ansible_connection": "local"}}}
+    one = found["joining"]["hosts"]["compute-e3"]
+    assert (one["ansible_host"], one["private_ip"], one["ansible_user"]) == ("10.9.1.77", "10.9.1.77", "opc")
+    assert "UserKnownHostsFile=/k/hosts/ijklmnopqrst" in one["ansible_ssh_common_args"]
+    assert "accept-new" in one["ansible_ssh_common_args"]
+    assert one["ansible_ssh_private_key_file"] == "/k/id"
+    assert found["joining"]["hosts"]["my-gpus-e1"]["ansible_user"] == "ubuntu"  # the controller's, for want of its own
+    assert found["pool_compute"] == {"hosts": {"compute-e3": {}}}
+    assert found["pool_my_gpus"] == {"hosts": {"my-gpus-e1": {}}}
+
+
+def test_each_host_is_judged_by_the_recap_and_by_its_own_words() -> None:
+    said = """
+TASK [base : Look] *************************************************************
+fatal: [a]: FAILED! => {"changed": false, "msg": "no  space\\nleft"}
+fatal: [b -> head(10.0.0.2)]: UNREACHABLE! => {"changed": false, "msg": "timed out", "unreachable": true}
+TASK [ldap : Secret] ***********************************************************
+fatal: [c]: FAILED! => {"censored": "the output has been hidden", "changed": false}
+PLAY RECAP *********************************************************************
+a                          : ok=3    changed=1    unreachable=0    failed=1    skipped=0    rescued=0    ignored=0
+b                          : ok=0    changed=0    unreachable=1    failed=0    skipped=0    rescued=0    ignored=0
+c                          : ok=9    changed=1    unreachable=0    failed=1    skipped=0    rescued=0    ignored=0
+d                          : ok=9    changed=7    unreachable=0    failed=0    skipped=0    rescued=0    ignored=0
+"""
+    found = parse_results(said, 2, ["a", "b", "c", "d", "e"])
+    assert found["a"] == Result(False, "base : Look: no space left")
+    assert found["b"] == Result(False, "base : Look: timed out")
+    assert found["c"].message == "ldap : Secret: the details are hidden because they may hold secrets"
+    assert found["d"] == Result(True, "configured")
+    assert not found["e"].ok
+    assert (
+        "ended with 124: ERROR! the playbook"
+        in parse_results("ERROR! the playbook\nis broken", 124, ["x"])["x"].message
+    )
+
+
+def test_the_daemon_sees_what_waits_and_what_ended(tmp_path: Path) -> None:
+    requests = Requests(tmp_path)
+    assert (requests.waiting(), requests.results()) == (frozenset(), {})
+    requests.submit(GOOD)
+    requests.submit(GOOD)
+    assert requests.waiting() == {GOOD.instance_id}
+    (tmp_path / "join" / f"{GOOD.stem}.result.json").write_text('{"ok": false, "message": "no ssh"}')
+    assert requests.waiting() == frozenset()
+    assert requests.results() == {GOOD.instance_id: Result(False, "no ssh")}
+    requests.remove(GOOD.instance_id)
+    assert list((tmp_path / "join").iterdir()) == []
+
+
+# --- the service, with a real ansible-playbook -----
+
+PLAYBOOK = """
+- hosts: controller
+  gather_facts: false
+  tasks:
+    - ansible.builtin.assert:
+        that: ansible_connection == 'local'
+- hosts: joining
+  gather_facts: false
+  strategy: free
+  tasks:
+    - ansible.builtin.command: sleep 5
+      when: inventory_hostname == 'compute-e9'
+    - ansible.builtin.assert:
+        that: "'pool_compute' in group_names"
+    - ansible.builtin.fail:
+        msg: the disk is bad
+      when: inventory_hostname == 'compute-e2'
+    - ansible.builtin.copy:
+        content: "{{ ansible_host }} {{ ansible_user }} {{ instance_id }}"
+        dest: "{{ made }}/{{ inventory_hostname }}"
+        mode: "0644"
+"""
+
+
+class Root:
+    """The service in a thread, with folders of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state, self.work, self.made = folder / "state", folder / "work", folder / "made"
+        for one in (self.state, self.state / "ssh", self.made):
+            one.mkdir(mode=0o700)
+        (self.state / "ssh" / "id_ed25519").write_text("a private key\n")
+        self.playbooks = folder / "ansible"
+        self.playbooks.mkdir()
+        (self.playbooks / "ansible.cfg").write_text("[defaults]\n")
+        (self.playbooks / "join.yml").write_text(PLAYBOOK)
+        self.config, self.inventory = folder / "autoscaler.json", folder / "inventory.yml"
+        self.config.write_text(json.dumps(RAW))
+        variables = {**INVENTORY["all"]["vars"], "ansible_connection": "local", "made": str(self.made),
+                     "ansible_python_interpreter": "/usr/bin/python3"}  # fmt: skip
+        self.inventory.write_text(json.dumps({"all": {**INVENTORY["all"], "vars": variables}}))
+        self.requests = Requests(self.state)
+
+    @contextmanager
+    def running(self) -> Iterator[Service]:
+        service = Service(
+            self.config,
+            self.state,
+            inventory=self.inventory,
+            work=self.work,
+            playbooks=self.playbooks,
+            window=0.3,
+        )
+        thread = threading.Thread(target=service.run)
+        thread.start()
+        try:
+            yield service
+        finally:
+            service.stop()
+            thread.join(timeout=30)
+
+    def results(self, count: int, seconds: float = 60) -> Mapping[str, Result]:
+        until(lambda: len(self.requests.results()) >= count, seconds)
+        return self.requests.results()
+
+
+def until(holds: Callable[[], Any], seconds: float = 30.0) -> None:
+    limit = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+def request(number: int) -> Request:
+    return Request(
+        f"compute-e{number}", "compute", f"ocid1.instance.oc1.x.abcdefghijklmn{number:02d}", f"10.9.1.{10 + number}"
+    )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    return Root(tmp_path)
+
+
+def test_those_that_come_together_are_configured_together_and_one_that_fails_harms_no_other(root: Root) -> None:
+    with root.running():
+        for number in (1, 2, 3):
+            root.requests.submit(request(number))
+        found = root.results(3)
+    assert found[request(1).instance_id] == Result(True, "configured")
+    assert found[request(3).instance_id].ok
+    assert not found[request(2).instance_id].ok
+    assert "the disk is bad" in found[request(2).instance_id].message
+    assert (root.made / "compute-e1").read_text() == f"10.9.1.11 opc {request(1).instance_id}"
+    # nothing of a run stays, above all no key
+    assert [entry.name for entry in root.work.iterdir()] == ["known_hosts"]
+    for file in (root.state / "join").glob("*.result.json"):
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_slow_host_does_not_hold_up_the_next_ones(root: Root) -> None:
+    with root.running():
+        root.requests.submit(request(9))
+        until(lambda: [one for one in root.work.iterdir() if one.name.startswith("run-")])
+        root.requests.submit(request(1))
+        root.results(1)
+        assert request(1).instance_id in root.requests.results()
+        root.results(2)
+
+
+def test_a_run_that_takes_too_long_is_ended_and_said_so(root: Root) -> None:
+    root.config.write_text(json.dumps({**RAW, "times": {"join_deadline": 3}}))
+    with root.running():
+        root.requests.submit(request(9))
+        [result] = root.results(1).values()
+    assert not result.ok
+    assert "ended with 124" in result.message
+
+
+def test_a_broken_request_is_refused_with_words_and_stops_nothing(root: Root) -> None:
+    folder = root.state / "join"
+    folder.mkdir()
+    secret = root.state.parent / "secret"
+    secret.write_text(json.dumps({"node": "compute-e1", "pool": "compute"}))
+    (folder / "abcdefgh-compute-e1.json").write_text("{")
+    (folder / "abcdefgh-compute-e2.json").symlink_to(secret)
+    (folder / "abcdefgh-compute-e4.json").write_text("x" * 10000)
+    os.mkfifo(folder / "abcdefgh-compute-e5.json")
+    (folder / "UPPER.json").write_text("{}")
+    outside = replace(request(6), address="8.8.8.8")
+    root.requests.submit(outside)
+    moved = folder / "abcdefgh-compute-e7.json"
+    moved.write_text(json.dumps({"node": "compute-e6", "pool": "compute", "instance_id": "i", "address": "a"}))
+    with root.running():
+        root.requests.submit(request(1))
+        until(lambda: len(list(folder.glob("*.result.json"))) == 7)
+        assert root.requests.results()[request(1).instance_id].ok
+
+    def said(name: str) -> str:
+        return str(json.loads((folder / f"{name}.result.json").read_text())["message"])
+
+    assert "not what it should be" in said("abcdefgh-compute-e1")
+    assert "Too many levels of symbolic links" in said("abcdefgh-compute-e2")
+    assert "not a short regular file" in said("abcdefgh-compute-e4")
+    assert "not a short regular file" in said("abcdefgh-compute-e5")
+    assert "not what its name says" in said("abcdefgh-compute-e7")
+    assert "not in the private network" in root.requests.results()[outside.instance_id].message
+    assert not (folder / "UPPER.result.json").exists()
+
+
+def test_results_never_go_where_a_link_points(root: Root) -> None:
+    elsewhere = root.state.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "abcdefgh-compute-e1.json").write_text("{")
+    (root.state / "join").symlink_to(elsewhere)
+    with root.running():
+        time.sleep(1.5)
+    assert [entry.name for entry in elsewhere.iterdir()] == ["abcdefgh-compute-e1.json"]
+
+
+def test_what_a_killed_service_left_is_done_by_the_next(root: Root) -> None:
+    root.requests.submit(request(1))
+    (root.work / "run-left").mkdir(parents=True)
+    (root.work / "run-left" / join.KEY).write_text("a private key")
+    with root.running():
+        assert root.results(1)[request(1).instance_id].ok
+    assert not (root.work / "run-left").exists()
+
+
+def test_while_the_policy_cannot_be_read_requests_wait(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = root.config.read_text()
+    root.config.write_text("{")
+    root.requests.submit(request(1))
+    with root.running():
+        time.sleep(1)
+        assert not root.requests.results()
+        root.config.write_text(good)
+        assert root.results(1)[request(1).instance_id].ok

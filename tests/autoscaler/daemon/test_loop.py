@@ -1,0 +1,422 @@
+"""The loop with doubles for Slurm and the cloud, and the real ledger, spool and plan. A failure costs one pass."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.autoscaler.daemon import hooks
+from gpucluster.autoscaler.daemon.clock import SteadyClock
+from gpucluster.autoscaler.daemon.ledger import Ledger
+from gpucluster.autoscaler.daemon.loop import Autoscaler
+from gpucluster.autoscaler.daemon.oci import RequestFailed
+from gpucluster.autoscaler.daemon.spool import Spool
+from gpucluster.autoscaler.daemon.wake_up import WakeUp
+from gpucluster.autoscaler.decide import plan
+from gpucluster.autoscaler.decide.world import (
+    ClaimState,
+    Fault,
+    Instance,
+    Join,
+    Memory,
+    NodeClaim,
+    Observation,
+    Plan,
+    SaveConsole,
+    Terminate,
+)
+from gpucluster.autoscaler.policy import Policy
+from tests.autoscaler.slurm_double import COMING, LEAVING, UP, SlurmDouble, SlurmFile, job
+
+POOL = {
+    "partition": "compute", "prefix": "c-e", "names": 4, "max_nodes": 4, "shape": "X", "availability_domain": "AD-1",
+    "instance_configuration_id": "ocid1.instanceconfiguration.x",
+}  # fmt: skip
+RAW: dict[str, Any] = {
+    "version": 1, "cluster": "demo", "compartment_id": "c", "region": "r", "authentication": {"method": "none"},
+    "pools": {"compute": {**POOL, "baked": True}},
+}  # fmt: skip
+
+
+class CloudDouble:
+    """Instances in a dictionary; the next answers can be set."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, Instance] = {}
+        self.launches: list[str] = []
+        self.terminated: list[str] = []
+        self.born = "RUNNING"
+        self.fails: Exception | None = None
+        self.refusal: Exception | None = None
+        self.causes: dict[str, tuple[Fault, str]] = {}
+
+    def instances(self, remembered: Collection[str] = ()) -> tuple[Instance, ...]:
+        if self.fails:
+            raise self.fails
+        return tuple(one for one in self.there.values() if one.state != "TERMINATED" or one.id in remembered)
+
+    def cause(self, instance_id: str) -> tuple[Fault, str] | None:
+        return self.causes.get(instance_id)
+
+    def launch(self, pool: str, node: str, generation: int, token: str) -> tuple[str, str]:
+        self.launches.append(token)
+        if self.refusal:
+            raise self.refusal
+        found = self.there.setdefault(
+            token, Instance(f"id-{node}-{generation}", node, pool, generation, self.born, time.time())
+        )
+        return found.id, "request"
+
+    def state(self, state: str) -> None:
+        self.there = {token: replace(one, state=state) for token, one in self.there.items()}
+
+    def terminate(self, instance_id: str) -> bool:
+        self.terminated.append(instance_id)
+        return True
+
+    def address(self, instance_id: str) -> str:
+        return "10.0.0.9"
+
+    def console(self, instance_id: str, patience: float) -> str:
+        time.sleep(0.2)
+        assert instance_id not in self.terminated
+        return "kernel panic"
+
+
+class Rig:
+    """An autoscaler and its surroundings."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.state, self.spool = folder / "state", folder / "spool"
+        self.state.mkdir(mode=0o700)
+        self.spool.mkdir()
+        self.slurm = SlurmFile(folder / "slurm.json", ("c-e1", "c-e2", "c-e3", "c-e4"))
+        self.slurm.write()
+        self.cloud = CloudDouble()
+        self.ledger = Ledger(self.state)
+        self.autoscaler = Autoscaler(
+            Policy.parse(options.pop("raw", RAW)),
+            slurm=options.pop("slurm", None) or SlurmDouble(self.slurm.file),
+            cloud=self.cloud,
+            ledger=self.ledger,
+            spool=Spool(self.spool),
+            state=self.state,
+            **options,
+        )
+
+    def reconcile(self) -> Plan | None:
+        return self.autoscaler.reconcile()
+
+    def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> None:
+        limit = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < limit
+            self.reconcile()
+            time.sleep(0.02)
+
+    @property
+    def problems(self) -> list[str]:
+        found = json.loads((self.state / "status.json").read_text())["problems"]
+        assert isinstance(found, list)
+        return found
+
+
+@contextmanager
+def rig(folder: Path, **options: Any) -> Iterator[Rig]:
+    made = Rig(folder, **options)
+    try:
+        yield made
+    finally:
+        made.autoscaler.close()
+        made.ledger.close()
+
+
+def test_nothing_is_sent_before_it_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with rig(tmp_path) as one:
+        one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
+        commit = one.ledger.commit
+        written: list[str] = []
+
+        def watched(memory: Memory, decided: Plan | None = None, now: float | None = None) -> None:
+            assert not one.cloud.launches or written
+            commit(memory, decided, now)
+            written.extend(claim.token for claim in memory.claims.values())
+
+        monkeypatch.setattr(one.ledger, "commit", watched)
+        one.until(lambda: one.cloud.launches)
+        assert one.cloud.launches[0] in written
+
+
+def test_an_unwritable_ledger_launches_and_ends_nothing_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scenario 38."""
+    with rig(tmp_path) as one:
+        one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
+        with monkeypatch.context() as broken:
+
+            def full(*_: object) -> None:
+                raise OSError(28, "No space left on device")
+
+            broken.setattr(one.ledger, "commit", full)
+            hooks.record(str(one.spool), "resume", "c-e1", None, time.time_ns())
+            assert one.reconcile() is None
+            assert one.reconcile() is None
+            assert one.problems == ["ledger: [Errno 28] No space left on device"]
+            assert not one.cloud.launches
+            assert len(list(one.spool.iterdir())) == 1  # it is read again
+        one.until(lambda: one.cloud.launches)
+        assert one.problems == []
+        assert not list(one.spool.iterdir())
+
+
+@pytest.mark.parametrize(
+    "error", [RequestFailed("list_instances", 500, "InternalError", "?"), RuntimeError("a bug"), OSError(5, "I/O")]
+)
+def test_whatever_the_hands_raise_is_a_look_without_them(tmp_path: Path, error: Exception) -> None:
+    """Scenario 14: the cloud can't be asked."""
+    with rig(tmp_path) as one:
+        one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
+        one.cloud.fails = error
+        for _ in range(3):
+            assert one.reconcile() is not None
+        assert not one.cloud.launches
+        assert one.problems[0].startswith("cloud: ")
+        one.cloud.fails = None
+        one.until(lambda: one.cloud.launches)
+        assert one.problems == []
+
+
+def test_a_bug_in_the_plan_does_not_end_the_daemon(tmp_path: Path) -> None:
+    bugs = [True]
+
+    def decide(seen: Observation, memory: Memory, policy: Policy, now: float) -> Plan:
+        if bugs:
+            raise KeyError("a name that nobody knows")
+        return plan.decide(seen, memory, policy, now)
+
+    with rig(tmp_path, decide=decide) as one:
+        assert one.reconcile() is None
+        assert "reconcile: KeyError" in one.problems[0]
+        bugs.clear()
+        assert one.reconcile() is not None
+        assert one.problems == []
+
+
+def test_a_late_failure_is_told_to_the_plan_with_its_cause(tmp_path: Path) -> None:
+    """Scenario 3."""
+    seen: list[Observation] = []
+
+    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> Plan:
+        seen.append(observation)
+        return plan.decide(observation, memory, policy, now)
+
+    with rig(tmp_path, decide=decide) as one:
+        one.cloud.born = "PROVISIONING"
+        one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
+        one.until(lambda: any(claim.state == "launched" for claim in one.ledger.load().claims.values()))
+        one.cloud.causes["id-c-e1-1"] = (Fault.CAPACITY, "InternalError: Out of host capacity.")
+        one.cloud.state("TERMINATED")
+        one.reconcile()
+        [outcome] = [outcome for outcome in seen[-1].outcomes if outcome.fault]
+        assert (outcome.fault, outcome.instance_id) == (Fault.CAPACITY, "id-c-e1-1")
+        assert "capacity_errors_total" in one.autoscaler.metrics.text()
+        assert 'gpucluster_capacity_errors_total{ad="AD-1",shape="X"} 1.0' in one.autoscaler.metrics.text()
+
+
+def test_a_node_that_is_wanted_again_is_not_terminated(tmp_path: Path) -> None:
+    """Scenario 23: between the observation and the termination Slurm has given the node to a job."""
+
+    class Quick(SlurmDouble):
+        def node_states(self, names: Any) -> Any:
+            one.slurm.write({"c-e1": UP}, [job("6", ["c-e1"], "RUNNING")])
+            return super().node_states(names)
+
+    with rig(tmp_path, slurm=Quick(tmp_path / "slurm.json")) as one:
+        one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
+        one.until(lambda: any(claim.state != "intended" for claim in one.ledger.load().claims.values()))
+        one.slurm.write({"c-e1": LEAVING})
+        decided = one.reconcile()
+        assert decided is not None
+        assert any(isinstance(action, Terminate) for action in decided.actions)
+        time.sleep(0.3)
+        assert one.cloud.terminated == []
+
+
+def acting(*actions: Any) -> Callable[..., Plan]:
+    """A plan that is always the same."""
+    return lambda _seen, memory, _policy, _now: Plan(actions, memory)
+
+
+def test_the_console_is_saved_before_its_instance_goes(tmp_path: Path) -> None:
+    actions = SaveConsole("id-of-it", "c-e1", "no boot"), Terminate("id-of-it", "c-e1", "compute", "no boot", False)
+    with rig(tmp_path, decide=acting(*actions)) as one:
+        one.until(lambda: one.cloud.terminated)
+        [file] = (one.state / "console").iterdir()
+        assert file.read_text() == "kernel panic"
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_node_that_may_not_be_ended_is_a_problem_until_it_may(tmp_path: Path) -> None:
+    with rig(tmp_path, decide=acting(Terminate("id-of-it", "c-e1", "compute", "idle", False))) as one:
+        real, said = one.cloud.terminate, "Compare with: gpucluster policies"
+
+        def denied(_instance_id: str) -> bool:
+            raise RequestFailed("terminate_instance", 404, "NotAuthorizedOrNotFound", "Authorization failed", hint=said)
+
+        def reported() -> bool:
+            one.reconcile()
+            return any(
+                problem.startswith("ending nodes: terminate_instance") and said in problem for problem in one.problems
+            )
+
+        one.cloud.terminate = denied  # type: ignore[assignment,method-assign]
+        one.until(reported)
+        one.cloud.terminate = real  # type: ignore[method-assign]
+        one.until(lambda: one.reconcile() is not None and not one.problems)
+
+
+def test_a_new_instance_is_asked_to_be_configured_once_and_its_end_is_told(tmp_path: Path) -> None:
+    seen: list[Observation] = []
+
+    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> Plan:
+        seen.append(observation)
+        known = observation.joining or observation.join_failed or len(seen) > 1
+        return Plan(() if known else (Join("c-e1", "compute", "id-of-it", "it runs"),), memory)
+
+    with rig(tmp_path, decide=decide) as one:
+        one.until(lambda: list((one.state / "join").glob("*.json")))
+        [file] = (one.state / "join").glob("*.json")
+        content = json.loads(file.read_text())
+        assert content == {"node": "c-e1", "pool": "compute", "instance_id": "id-of-it", "address": "10.0.0.9"}
+        one.reconcile()
+        assert seen[-1].joining == {"id-of-it"}
+        file.with_name(f"{file.stem}.result.json").write_text('{"ok": false, "message": "ldap : Join: no"}')
+        one.reconcile()
+        assert (seen[-1].join_failed, seen[-1].joining) == ({"id-of-it": "ldap : Join: no"}, frozenset())
+        assert not list((one.state / "join").iterdir())
+        one.reconcile()
+        assert not seen[-1].join_failed
+
+
+def test_a_configuration_that_could_not_be_asked_for_is_told_once(tmp_path: Path) -> None:
+    seen: list[Observation] = []
+
+    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> Plan:
+        seen.append(observation)
+        return Plan((Join("c-e1", "compute", "id-of-it", "it runs"),) if len(seen) == 1 else (), memory)
+
+    with rig(tmp_path, decide=decide) as one:
+        one.cloud.address = lambda instance_id: ""  # type: ignore[method-assign]
+        one.until(lambda: seen and seen[-1].unasked)
+        assert seen[-1].unasked == {"id-of-it"}
+        one.reconcile()
+        assert not seen[-1].unasked
+
+
+def test_a_new_process_asks_again_for_configurations_that_nobody_works_on(tmp_path: Path) -> None:
+    seen: list[Observation] = []
+
+    def decide(observation: Observation, memory: Memory, policy: Policy, now: float) -> Plan:
+        seen.append(observation)
+        return Plan((), memory)
+
+    claims = {
+        name: NodeClaim(name, "compute", 1, f"token-{name}", state, 1.0, 1.0, (), f"id-{name}")
+        for name, state in (
+            ("c-e1", ClaimState.JOINING),
+            ("c-e2", ClaimState.RUNNING),
+            ("c-e3", ClaimState.JOINING),
+            ("c-e4", ClaimState.UP),
+        )
+    }
+    raw = {**RAW, "pools": {"compute": {**POOL, "baked": False}}}
+    with rig(tmp_path, decide=decide, raw=raw) as one:
+        one.ledger.commit(replace(one.ledger.load(), claims=claims), Plan((), one.ledger.load()), 1.0)
+        (one.state / "join").mkdir(exist_ok=True)
+        (one.state / "join" / "request-c-e3.json").write_text(
+            '{"node": "c-e3", "pool": "compute", "instance_id": "id-c-e3", "address": "10.0.0.9"}'
+        )
+        one.reconcile()
+        assert seen[-1].unasked == {"id-c-e1", "id-c-e2"}
+        one.reconcile()
+        assert not seen[-1].unasked
+
+
+def test_a_refused_command_of_slurm_is_no_end(tmp_path: Path) -> None:
+    from gpucluster.autoscaler.decide.world import Annotate
+    from gpucluster.errors import ToolError
+
+    class Refusing(SlurmDouble):
+        def apply(self, action: Any) -> None:
+            raise ToolError("Slurm refused: Invalid job id")
+
+    with rig(tmp_path, slurm=Refusing(tmp_path / "slurm.json"), decide=acting(Annotate("5", "words"))) as one:
+        assert one.reconcile() is not None
+        assert one.problems == ["slurm's commands: Slurm refused: Invalid job id"]
+        one.autoscaler._decide = acting()
+        one.reconcile()
+        assert one.problems == []  # nothing is asked of Slurm any more that it refuses
+
+
+def test_an_unwritable_status_file_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with rig(tmp_path) as one:
+        one.reconcile()
+        monkeypatch.setattr("gpucluster.autoscaler.daemon.status.write", lambda *_: os.listdir(tmp_path / "nowhere"))
+        assert one.reconcile() is not None
+
+
+def test_the_clock_never_jumps() -> None:
+    """Scenario 39."""
+    wall, monotonic = [1000.0], [0.0]
+    clock = SteadyClock(lambda: wall[0], lambda: monotonic[0])
+    assert clock() == 1000.0
+    for jump in (3600.0, -7200.0):
+        wall[0] += jump
+        before = clock()
+        assert abs(before - clock()) < 1e-6
+        for _ in range(10):
+            wall[0] += 10
+            monotonic[0] += 10
+            clock()
+        assert 95 - 1e-6 <= clock() - before <= 105 + 1e-6
+    for _ in range(10000):  # and at last it agrees again
+        wall[0] += 10
+        monotonic[0] += 10
+        clock()
+    assert clock() == pytest.approx(wall[0])
+
+
+def test_pokes_wake_and_never_block_the_one_who_pokes(tmp_path: Path) -> None:
+    wake_up = WakeUp(tmp_path / "poke")
+    try:
+        for _ in range(5000):
+            hooks.send(str(tmp_path / "poke"), b"resume")
+            wake_up.wake()
+        began = time.monotonic()
+        wake_up.wait(10)
+        assert time.monotonic() - began < 1
+        wake_up.wait(0.2)
+        assert time.monotonic() - began >= 0.2
+    finally:
+        wake_up.close()
+    assert not (tmp_path / "poke").exists()
+
+
+def test_a_socket_that_a_killed_daemon_left_is_no_hindrance(tmp_path: Path) -> None:
+    first = WakeUp(tmp_path / "poke")
+    second = WakeUp(tmp_path / "poke")
+    hooks.send(str(tmp_path / "poke"), b"resume")
+    began = time.monotonic()
+    second.wait(5)
+    assert time.monotonic() - began < 1
+    second.close()
+    first.close()

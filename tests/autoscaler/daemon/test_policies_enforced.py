@@ -1,0 +1,278 @@
+"""The rights that the product generates, compared with the requests that the autoscaler sends.
+
+Real: the autoscaler's `OciCloud` with Oracle's SDK, signed requests, and the local cloud's API, which enforces the
+statements for the controller's instance by the tables of Oracle's documentation (permissions.toml). What it can't show
+is where OCI differs from its documentation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import oci
+import pytest
+from oci.core import models
+
+from gpucluster.autoscaler.daemon.oci import OciCloud, RequestFailed
+from gpucluster.autoscaler.decide.world import Fault
+from gpucluster.autoscaler.policy import Authentication
+from gpucluster.handover import iam
+from gpucluster.oci import permissions
+from gpucluster.spec import loads
+from tests.autoscaler.cloud_harness import CLUSTER, Site
+from tests.localcloud.api_harness import GPU_SHAPE, Api, refused, running
+from tests.localcloud.entitled import CLUSTER as TEXT
+from tests.localcloud.entitled import Entitled
+
+LISTING = "Oracle Linux GPU Cluster Networking"
+# With all that needs a right of its own: RDMA, a Marketplace listing, a capacity reservation, tags of a namespace.
+SPEC = loads(
+    TEXT.format(name=CLUSTER, shape=GPU_SHAPE).replace(
+        "{provider: local}", "{provider: local, defined_tags: {Finance.CostCenter: gpu}}"
+    )
+    + f"""\
+    image: {{listing: {LISTING}, login_user: opc}}
+    capacity_reservation_id: ocid1.capacityreservation.oc1.iad.one
+"""
+)
+
+
+class Play:
+    """A cluster in a compartment of its own, in a network of another one, whose controller asks the API."""
+
+    def __init__(self, api: Api, folder: Path) -> None:
+        self.api = api
+        self.compartment, self.network = (self._compartment(name) for name in ("hpc", "network"))
+        source = models.InstanceConfigurationInstanceSourceViaImageDetails(image_id=self._subscribed_image())
+        self.site = Site(
+            api,
+            compartment=self.compartment,
+            network=self.network,
+            defined_tags={"Finance": {"CostCenter": "gpu"}},
+            capacity_reservation_id=self._reservation(),
+            source_details=source,
+        )
+        self.controller_id = api.launch(self.site.subnet, "controller", compartment_id=self.compartment).id
+        self.controller = Entitled(api, self.controller_id, folder / "config", name=CLUSTER).in_group()
+        self.site.policy = replace(
+            self.site.policy,
+            authentication=Authentication("api_key", config_file=str(self.controller.config), endpoint=api.endpoint),
+        )
+        wanted = iam.policies(
+            SPEC,
+            compartment_id=self.compartment,
+            controller_id=self.controller_id,
+            network_compartment_id=self.network,
+        )
+        # Both policies in one, of the tenancy: what the statements say is the same.
+        self.statements = tuple(one.text for one in (*wanted.controller, *wanted.controller_tenancy))
+        self._number = 0
+        # An instance that came to nothing after it had been accepted has a work request with an error.
+        self.controller.allow(self.statements)
+        self.site.faults({"operation": "BootInstance", "message": "Out of host capacity."})
+        self.failed, _ = self.launch()
+        api.wait(api.compute.get_instance, self.failed, "TERMINATED")
+        self.site.faults()
+        self.node, _ = self.launch()
+        api.wait(api.compute.get_instance, self.node, "RUNNING")
+
+    def _compartment(self, name: str) -> str:
+        details = oci.identity.models.CreateCompartmentDetails(
+            compartment_id=self.api.tenancy, name=name, description="of a test"
+        )
+        return str(self.api.identity.create_compartment(details).data.id)
+
+    def _subscribed_image(self) -> str:
+        """The newest image of a listing, which the compartment may use."""
+        compute = self.api.compute
+        listing = compute.list_app_catalog_listings().data[0].listing_id
+        version = compute.list_app_catalog_listing_resource_versions(listing).data[0]
+        read = compute.get_app_catalog_listing_agreements(listing, version.listing_resource_version).data
+        names = ("listing_id", "listing_resource_version", "eula_link", "oracle_terms_of_use_link", "signature",
+                 "time_retrieved")  # fmt: skip
+        agreed = {name: getattr(read, name) for name in names}
+        compute.create_app_catalog_subscription(
+            models.CreateAppCatalogSubscriptionDetails(compartment_id=self.compartment, **agreed)
+        )
+        return str(version.listing_resource_id)
+
+    def _reservation(self) -> str:
+        config = models.InstanceReservationConfigDetails(instance_shape=GPU_SHAPE, reserved_count=100)
+        details = models.CreateComputeCapacityReservationDetails(
+            compartment_id=self.compartment,
+            availability_domain=self.api.domain,
+            instance_reservation_configs=[config],
+        )
+        return str(self.api.compute.create_compute_capacity_reservation(details).data.id)
+
+    def launch(self) -> tuple[str, str]:
+        """Launch as the autoscaler does; a fresh `OciCloud` reads the configuration again."""
+        self._number += 1
+        node = f"compute-e{self._number}"
+        return self.site.cloud().launch("compute", node, 1, f"token-{self._number}")
+
+    def spare(self) -> str:
+        """A node that the operator launched; it is to be ended."""
+        self._number += 1
+        tags = {"gpucluster": CLUSTER, "node": f"compute-e{self._number}"}
+        details = self.api.launch_details(
+            self.site.subnet, tags["node"], compartment_id=self.compartment, freeform_tags=tags
+        )
+        return str(self.api.compute.launch_instance(details).data.id)
+
+    def refusals(self) -> dict[str, RequestFailed]:
+        """Everything that the autoscaler asks for; what was refused, by the operation."""
+        cloud, found = self.site.cloud(), {}
+        cloud._sleep = lambda _seconds: time.sleep(0.02)
+        calls: Mapping[str, Callable[[], Any]] = {
+            "list": cloud.instances,
+            "launch": self.launch,
+            "address": lambda: cloud.address(self.node),
+            "cause": lambda: cloud.cause(self.failed),
+            "console": lambda: cloud.console(self.node),
+            "terminate": lambda: cloud.terminate(self.spare()),
+        }
+        for name, call in calls.items():
+            try:
+                answer = call()
+            except RequestFailed as refusal:
+                found[refusal.operation] = refusal
+            else:
+                # Without the right to read, an instance counts as gone; a caller that terminates has listed it before.
+                assert answer or name == "console" or "list_instances" in found, name
+        return found
+
+
+@pytest.fixture(scope="module")
+def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+    folder = tmp_path_factory.mktemp("enforced")
+    with running(folder / "cloud") as api:
+        yield Play(api, folder)
+
+
+@pytest.fixture(autouse=True)
+def _all_rights(play: Play) -> None:
+    play.controller.allow(play.statements)
+
+
+def test_the_autoscaler_works_with_exactly_these_rights(play: Play) -> None:
+    asked: list[tuple[str, str]] = []
+    cloud = play.site.cloud(on_request=lambda *one: asked.append(one))
+    assert play.refusals() == {}
+    assert {one.id for one in cloud.instances([play.failed])} >= {play.node, play.failed}
+    assert cloud.address(play.node).startswith("10.77.")
+    assert cloud.cause(play.failed) == (Fault.CAPACITY, "InternalError: Out of host capacity.")
+    cloud.console(play.node)
+    made, _ = cloud.launch("compute", "compute-e900", 1, "token-900")
+    tags = play.api.compute.get_instance(made).data.defined_tags
+    assert tags == {"Finance": {"CostCenter": "gpu"}}
+    assert cloud.terminate(made)
+    # Nothing is asked that the table does not have, and the table has nothing that is not asked.
+    assert {operation for operation, _ in asked} == set(permissions.NEEDED)
+
+
+def test_each_statement_is_needed_and_its_absence_is_told(play: Play) -> None:
+    for statement in play.statements:
+        play.controller.allow([one for one in play.statements if one != statement])
+        refusals = play.refusals()
+        right = statement.partition(" to ")[2].partition(" in ")[0]
+        assert refusals, f"nothing needs: {statement}"
+        for operation, refusal in refusals.items():
+            assert (refusal.status, refusal.code) == (404, "NotAuthorizedOrNotFound"), refusal
+            said = str(refusal)
+            assert said.startswith(f"{operation}: ")
+            assert f"`{right}`" in said, f"{operation} does not say that it needs {right}"
+            assert "gpucluster policies" in said
+            assert f"gpucluster-{CLUSTER}" in said
+
+
+def test_a_permission_less_is_too_little_and_a_condition_lets_no_other_through(play: Play) -> None:
+    """Narrowed rights name no permission too many."""
+    narrowed = [one for one in play.statements if "request.permission" in one]
+    assert narrowed
+    for statement in narrowed:
+        body, _, condition = statement.partition(" where ")
+        parts = [part for part in condition.split("'") if part.isupper()]
+        for dropped in parts if len(parts) > 1 else ():
+            tests = ", ".join(f"request.permission = '{one}'" for one in parts if one != dropped)
+            rest = [one for one in play.statements if one != statement]
+            play.controller.allow([*rest, f"{body} where any {{{tests}}}"])
+            assert play.refusals(), f"nothing needs {dropped}"
+
+
+def test_nothing_else_is_permitted(play: Play) -> None:
+    api, own = play.api, play.controller
+    elsewhere = api.launch(play.site.subnet, "other-controller").id  # of another cluster, in the root compartment
+    vcn = play.site.subnet.vcn_id
+    change = models.UpdateInstanceDetails(display_name="mine")
+    launch = api.launch_details(play.site.subnet, "foreign")
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: own.network.delete_vcn(vcn),
+        lambda: own.network.delete_subnet(play.site.subnet.id),
+        lambda: own.network.list_vcns(play.network),
+        lambda: own.compute.terminate_instance(elsewhere),
+        lambda: own.compute.get_instance(elsewhere),
+        lambda: own.compute.list_instances(api.tenancy),
+        lambda: own.compute.launch_instance(launch),
+        lambda: own.compute.update_instance(play.node, change),
+        lambda: own.compute.instance_action(play.node, "STOP"),
+        lambda: own.compute.capture_console_history(models.CaptureConsoleHistoryDetails(instance_id=elsewhere)),
+        lambda: own.compute.delete_compute_cluster(play.site.compute_cluster.id),
+        lambda: own.management.delete_instance_configuration(play.site.configuration.id),
+        lambda: own.management.list_instance_pools(play.compartment),
+        lambda: own.identity.list_policies(api.tenancy),
+        lambda: own.identity.list_dynamic_groups(api.tenancy),
+        lambda: own.identity.delete_dynamic_group(own.group.id),
+    )
+    for forbidden in calls:
+        with refused(404, "NotAuthorizedOrNotFound"):
+            forbidden()
+    assert api.compute.get_instance(elsewhere).data.lifecycle_state == "RUNNING"
+    assert api.compute.get_instance(play.node).data.display_name.startswith("compute-e")
+
+
+def test_a_node_has_none_of_the_controllers_rights(play: Play, tmp_path: Path) -> None:
+    node = Entitled(play.api, play.node, tmp_path / "config")
+    with refused(404, "NotAuthorizedOrNotFound"):
+        node.compute.list_instances(play.compartment)
+
+
+def test_rights_that_come_late_are_waited_for(play: Play) -> None:
+    play.controller.allow([])
+    cloud = play.site.cloud()
+    with pytest.raises(RequestFailed, match="gpucluster policies"):
+        cloud.instances()
+    # The listing is let through first: a launch that is not, just then, is no reason to hold a job for ever.
+    play.controller.allow([one for one in play.statements if " to use subnets " not in one])
+    assert cloud.instances()
+    with pytest.raises(RequestFailed) as caught:
+        cloud.launch("compute", "compute-e901", 1, "token-901")
+    assert caught.value.kind is Fault.TRANSIENT
+    play.controller.allow(play.statements)
+    made, _ = cloud.launch("compute", "compute-e901", 1, "token-901")
+    assert cloud.terminate(made)
+    # If listing was allowed from the start, the refusal is final.
+    play.controller.allow([one for one in play.statements if " to use subnets " not in one])
+    with pytest.raises(RequestFailed) as caught:
+        play.launch()
+    assert caught.value.kind is Fault.CONFIGURATION
+
+
+def test_a_node_that_may_not_be_ended_is_not_taken_for_gone(play: Play) -> None:
+    play.controller.allow([one for one in play.statements if " to use volumes " not in one])
+    with pytest.raises(RequestFailed, match=r"terminate_instance: .*`use volumes`"):
+        play.site.cloud().terminate(play.node)
+    assert play.site.cloud().terminate("ocid1.instance.local..gone") is False
+
+
+def test_a_key_that_is_not_believed_says_what_to_do(play: Play, tmp_path: Path) -> None:
+    text = play.controller.config.read_text().replace(f"user = {play.controller_id}", f"user = {play.node}")
+    config = tmp_path / "config"
+    config.write_text(text)
+    authentication = replace(play.site.policy.authentication, config_file=str(config))
+    with pytest.raises(RequestFailed, match="Run gpucluster apply"):
+        OciCloud(replace(play.site.policy, authentication=authentication)).instances()

@@ -1,0 +1,96 @@
+"""The prolog waits for the marker files of its job's elastic nodes, and for nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from gpucluster.autoscaler.daemon import prolog_markers
+from gpucluster.autoscaler.decide.world import Job, Node
+
+PROLOG = Path(prolog_markers.__file__).with_name("prolog.sh")
+
+
+def node(name: str, *flags: str) -> Node:
+    return Node(name, "a", frozenset(flags))
+
+
+def start(tmp_path: Path, nodes: str, up: Path) -> subprocess.Popen[bytes]:
+    """The prolog with a stand-in for `scontrol show hostnames`, which knows no brackets."""
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text('#!/bin/sh\nprintf "%s\\n" "$3" | tr , "\\n"\n')
+    scontrol.chmod(0o755)
+    script = tmp_path / "prolog"
+    script.write_text(PROLOG.read_text().replace("/usr/bin/scontrol", str(scontrol)))
+    script.chmod(0o755)
+    return subprocess.Popen(
+        [script, str(up)], env={"SLURM_JOB_NODELIST": nodes, "SLURM_JOB_ID": "7"}, stdin=subprocess.DEVNULL
+    )
+
+
+def test_the_files_follow_slurm(tmp_path: Path) -> None:
+    up = tmp_path / "up"
+    prolog_markers.publish(
+        up, {"a-e1": node("a-e1", "IDLE", "CLOUD"), "a-e2": node("a-e2", "ALLOCATED", "POWERING_UP")}, {}
+    )
+    assert sorted(os.listdir(up)) == ["a-e1"]
+    prolog_markers.publish(
+        up, {"a-e1": node("a-e1", "IDLE", "POWERING_DOWN"), "a-e2": node("a-e2", "MIXED", "CLOUD")}, {}
+    )
+    assert sorted(os.listdir(up)) == ["a-e2"]
+
+
+@pytest.mark.parametrize("nodes", ["a-1,b-2", "a-e1", "a-1,a-e1", "", "pool-extra-1"])
+def test_what_is_there_is_not_waited_for(tmp_path: Path, nodes: str) -> None:
+    up = tmp_path / "up"
+    prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE")}, {})
+    assert start(tmp_path, nodes, up).wait(timeout=5) == 0
+
+
+def test_it_waits_for_the_last_node(tmp_path: Path) -> None:
+    up = tmp_path / "up"
+    prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE")}, {})
+    waiting = start(tmp_path, "a-e1,a-e12", up)
+    try:
+        time.sleep(0.6)
+        assert waiting.poll() is None
+        prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE"), "a-e12": node("a-e12", "IDLE")}, {})
+        assert waiting.wait(timeout=5) == 0
+    finally:
+        waiting.kill()
+
+
+@pytest.mark.parametrize(("state", "reason"), [("PENDING", "Cleaning"), ("COMPLETING", "None")])
+def test_it_does_not_hold_up_a_job_that_lost_its_nodes(tmp_path: Path, state: str, reason: str) -> None:
+    up = tmp_path / "up"
+    others = {number: Job(number, number, "CONFIGURING", "None", ("a",), ("a-e1",), 1) for number in ("7", "17")}
+    prolog_markers.publish(up, {}, others)
+    waiting = start(tmp_path, "a-e1", up)
+    try:
+        time.sleep(0.6)
+        assert waiting.poll() is None
+        prolog_markers.publish(up, {}, {**others, "7": Job("7", "7", state, reason, ("a",), (), 1)})
+        assert waiting.wait(timeout=5) == 0
+        prolog_markers.publish(up, {}, others)
+        assert os.listdir(up) == []
+    finally:
+        waiting.kill()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_without_the_autoscaler_it_does_not_wait(tmp_path: Path, late: bool) -> None:
+    up = tmp_path / "up"
+    if late:
+        up.mkdir()
+    waiting = start(tmp_path, "a-e1", up)
+    try:
+        if late:
+            time.sleep(0.3)
+            up.rmdir()
+        assert waiting.wait(timeout=5) == 0
+    finally:
+        waiting.kill()

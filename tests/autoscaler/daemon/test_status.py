@@ -1,0 +1,104 @@
+"""The output of `status`, for people and for monitors."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpucluster.autoscaler.daemon import status
+from gpucluster.autoscaler.daemon.timeline import slurm_state
+from gpucluster.autoscaler.decide.world import CoolDown, GangHistory, Instance, Memory, Node, Observation
+from gpucluster.autoscaler.policy import Authentication, Policy, PoolPolicy
+
+NOW = 1_800_000_000.0
+POOL = PoolPolicy("gpu", "gpu", "gpu-e", 6, 2, "BM.GPU4.8", "AD-1", "ocid1.ic", baked=True)
+POLICY = Policy("demo", "c", "r", Authentication("none"), {"gpu": POOL}, prices={"BM.GPU4.8": 12.5})
+SEEN = Observation(
+    nodes={
+        "gpu-e1": Node("gpu-e1", "gpu", frozenset({"ALLOCATED", "CLOUD"})),
+        "gpu-e2": Node("gpu-e2", "gpu", frozenset({"IDLE", "CLOUD", "POWERED_DOWN"})),
+    },
+    jobs={},
+    instances=(
+        Instance("i1", "gpu-e1", "gpu", 1, "RUNNING", NOW),
+        Instance("i2", "gpu-e2", "gpu", 1, "TERMINATING", NOW),
+        Instance("i3", "gpu-e3", "gpu", 1, "TERMINATED", NOW),
+    ),
+)
+MEMORY = Memory(
+    "m",
+    gangs={"7": GangHistory("7", attempts=2, not_before=NOW + 60, message="out of capacity"), "8": GangHistory("8")},
+    cool_downs={"gpu": CoolDown("gpu", NOW + 300, "capacity", "Out of host capacity.")},
+)
+
+
+def judged(now: float = NOW + 3, paused: str = "", problems: tuple[str, ...] = ()) -> dict[str, object]:
+    written = status.report(SEEN, MEMORY, POLICY, now=NOW, problems=problems, last_success=NOW)
+    return status.evaluate(written, POLICY, paused=paused, now=now)
+
+
+def test_for_monitors() -> None:
+    assert judged() == {
+        "version": 1,
+        "cluster": "demo",
+        "healthy": True,
+        "problems": [],
+        "paused": "",
+        "last_success_age": 3.0,
+        "pools": {
+            "gpu": {
+                "max_nodes": 2,
+                "baked": True,
+                "instances": {"RUNNING": 1, "TERMINATING": 1},
+                "nodes": {"allocated": 1, "powered_down": 1},
+                "cool_down": {"until": "2027-01-15T08:05:00Z", "message": "Out of host capacity."},
+            }
+        },
+        "gangs": [{"jobs": "7", "attempts": 2, "next_try": "2027-01-15T08:01:00Z", "message": "out of capacity"}],
+        "cost_per_hour": 12.5,
+    }
+
+
+def test_for_people() -> None:
+    assert status.text(judged()) == (
+        "Autoscaler of demo: healthy, last good look 3 s ago\n"
+        "Pool gpu: 1 of at most 2 nodes (baked image)\n"
+        "  instances  1 running, 1 terminating\n"
+        "  Slurm      1 allocated, 1 powered_down\n"
+        "  not asked until 2027-01-15T08:05:00Z: Out of host capacity.\n"
+        "Job 7: rolled back 2 times, next try 2027-01-15T08:01:00Z: out of capacity\n"
+        "Cost: 12.50 an hour"
+    )
+    assert "paused: by hand" in status.text(judged(paused="by hand"))
+
+
+def test_a_problem_or_silence_is_not_healthy() -> None:
+    assert judged(problems=("cloud: no answer",))["healthy"] is False
+    assert judged(now=NOW + 3600)["problems"] == ["the daemon last looked 60 min ago"]
+    nothing = status.evaluate(None, POLICY, paused="", now=NOW)
+    assert nothing["problems"] == ["the daemon has not looked yet"]
+    assert "NOT HEALTHY, no look went well yet" in status.text(nothing)
+
+
+def test_without_prices_there_is_no_cost() -> None:
+    from dataclasses import replace
+
+    written = status.report(SEEN, MEMORY, replace(POLICY, prices={}), now=NOW, problems=(), last_success=None)
+    assert written["cost_per_hour"] is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        ("IDLE+CLOUD", "idle"),
+        ("MIXED+CLOUD", "allocated"),
+        ("IDLE+CLOUD+DRAIN", "drained"),
+        ("DOWN+CLOUD+NOT_RESPONDING", "down"),
+        ("DOWN+CLOUD+POWERED_DOWN", "down"),
+        ("ALLOCATED+CLOUD+POWERING_UP+NOT_RESPONDING", "powering_up"),
+        ("IDLE+CLOUD+POWERING_DOWN", "powering_down"),
+        ("IDLE+CLOUD+POWERED_DOWN", "powered_down"),
+        ("IDLE+CLOUD+NOT_RESPONDING", "silent"),
+    ],
+)
+def test_one_word_for_the_flags_of_a_node(flags: str, word: str) -> None:
+    assert slurm_state(Node("n", "gpu", frozenset(flags.split("+")))) == word

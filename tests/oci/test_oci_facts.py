@@ -1,0 +1,80 @@
+"""Tags, names, lifecycle states and refusals of OCI."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpucluster.oci import names, refusals, tags
+from gpucluster.oci.instances import ENDING, LIVE, STOPPED, InstanceState
+from gpucluster.oci.refusals import Cause, cause_of, lasts
+
+
+def test_tags_of_an_elastic_node() -> None:
+    made = tags.for_elastic_node("lab", "gpu", "gpu-e1", 3)
+    assert made == {"gpucluster": "lab", "pool": "gpu", "node": "gpu-e1", "generation": "3"}
+    assert set(made) <= set(tags.RESERVED)
+    assert tags.elastic_node(made, "lab") == "gpu-e1"
+    assert tags.elastic_node(made, "other") == ""
+    assert tags.elastic_node(None, "lab") == ""
+    assert tags.elastic_node({"gpucluster": "lab"}, "lab") == ""
+    assert tags.generation(made) == 3
+    assert tags.generation({"generation": "x"}) == tags.generation(None) == 0
+
+
+def test_what_may_be_ended_without_terraform() -> None:
+    assert tags.elastic_or_builder({"gpucluster": "lab", "node": "gpu-e1"}, "lab")
+    assert tags.elastic_or_builder({"gpucluster": "lab", "builder": "gpu"}, "lab")
+    assert not tags.elastic_or_builder({"gpucluster": "lab"}, "lab")
+    assert not tags.elastic_or_builder({"gpucluster": "other", "node": "gpu-e1"}, "lab")
+    assert not tags.elastic_or_builder(None, "lab")
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("gpu-e1", 1), ("gpu-e120", 120), ("gpu-e0", 0), ("gpu-e01", 0), ("gpu-e", 0), ("gpu-1", 0), ("gpu-e1a", 0)],
+)
+def test_numbers_of_elastic_nodes(name: str, number: int) -> None:
+    assert names.number_of(names.elastic_prefix("gpu"), name) == number
+
+
+def test_names() -> None:
+    assert names.elastic_name_count(0) == 0
+    assert names.elastic_name_count(4) == 10
+    assert names.number_of(names.elastic_prefix("gpu"), names.builder_name("gpu")) == 0
+
+
+def test_each_lifecycle_state_is_live_or_ending() -> None:
+    assert set(InstanceState) == LIVE | ENDING
+    assert not LIVE & ENDING
+    assert STOPPED < LIVE
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "operation", "cause"),
+    [
+        (500, "InternalError", "Out of host capacity.", "LaunchInstance", Cause.CAPACITY),
+        (400, "TenantCapacityExceeded", "", "LaunchInstance", Cause.LIMIT),
+        (429, "", "", "", Cause.THROTTLED),
+        (401, "NotAuthenticated", "clock skew", "", Cause.CLOCK),
+        (401, "NotAuthenticated", "", "", Cause.CREDENTIALS),
+        (404, "NotAuthorizedOrNotFound", "", "GetVcn", Cause.GONE),
+        (404, "NotAuthorizedOrNotFound", "", "", Cause.PERMISSION),
+        (409, "IncorrectState", "is being changed", "", Cause.BUSY),
+        (503, "", "", "", Cause.SERVICE),
+        (400, "InvalidParameter", "no such shape", "", Cause.INPUT),
+        (0, "", "", "", Cause.UNKNOWN),
+    ],
+)
+def test_causes(status: int, code: str, message: str, operation: str, cause: Cause) -> None:
+    assert cause_of(status, code, message, operation) is cause
+
+
+def test_which_refusals_last() -> None:
+    assert lasts(400, "no such shape")
+    assert lasts(404, "")
+    assert not lasts(409, "")
+    assert not lasts(412, "")
+    assert not lasts(500, "")
+    assert not lasts(0, "")
+    assert not lasts(400, "hostnameLabel c-e1 is already in use by VNIC ocid1.vnic")
+    assert {Cause.SERVICE, Cause.INPUT, Cause.UNKNOWN} == refusals.GENERAL
