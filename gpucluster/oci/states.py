@@ -1,7 +1,7 @@
-"""Lifecycle states of OCI's resources, as the API names them. Pure.
+"""Lifecycle states of OCI's resources, as the API names them, and what they mean. Pure.
 
-Source: `lifecycleState` of each resource in OCI's API reference. Each kind of resource has some of these. A state that
-is not listed here is a string like any other: members compare equal to their text, so nothing has to be converted.
+Source: `lifecycleState` of each resource in OCI's API reference (SDK: LIFECYCLE_STATE_*, STATUS_*). A state that is not
+listed here is a string like any other: members compare equal to their text, so nothing has to be converted.
 """
 
 from __future__ import annotations
@@ -10,26 +10,38 @@ from enum import StrEnum
 
 
 class LifecycleState(StrEnum):
-    """The states that we ask about."""
+    """The member lifecycleState of a resource. Each kind of resource has some of these."""
 
+    REQUESTED = "REQUESTED"
     CREATING = "CREATING"
-    PROVISIONING = "PROVISIONING"
+    CREATING_IMAGE = "CREATING_IMAGE"
     IMPORTING = "IMPORTING"
+    PROVISIONING = "PROVISIONING"
     STARTING = "STARTING"
+    ATTACHING = "ATTACHING"
     ATTACHED = "ATTACHED"
+    ASSIGNED = "ASSIGNED"
     ACTIVE = "ACTIVE"
     AVAILABLE = "AVAILABLE"
     RUNNING = "RUNNING"
+    SCALING = "SCALING"
+    MOVING = "MOVING"
+    STOPPING = "STOPPING"
     STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
     TERMINATING = "TERMINATING"
     TERMINATED = "TERMINATED"
     DELETING = "DELETING"
     DELETED = "DELETED"
+    DETACHED = "DETACHED"
 
 
 class WorkRequestStatus(StrEnum):
-    """How a work request ended."""
+    """The member status of a work request."""
 
+    IN_PROGRESS = "IN_PROGRESS"
+    SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
 
 
@@ -37,3 +49,24 @@ class WorkRequestStatus(StrEnum):
 ENDED = frozenset({LifecycleState.TERMINATED, LifecycleState.DELETED})
 #: It does not exist any more, or is about to end: it can't be used again.
 GONE = ENDED | {LifecycleState.TERMINATING, LifecycleState.DELETING}
+
+#: The states of an instance.
+INSTANCE = frozenset(
+    {
+        LifecycleState.CREATING_IMAGE,
+        LifecycleState.MOVING,
+        LifecycleState.PROVISIONING,
+        LifecycleState.RUNNING,
+        LifecycleState.STARTING,
+        LifecycleState.STOPPED,
+        LifecycleState.STOPPING,
+        LifecycleState.TERMINATED,
+        LifecycleState.TERMINATING,
+    }
+)
+#: The instance is ending or has ended: nobody can use it or end it again.
+ENDING = INSTANCE & GONE
+#: The instance costs money or soon will. A stopped GPU instance costs as much as a running one.
+LIVE = INSTANCE - ENDING
+#: Somebody or something stops the instance.
+STOPPED = frozenset({LifecycleState.STOPPING, LifecycleState.STOPPED})

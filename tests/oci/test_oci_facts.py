@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpucluster.oci import names, refusals, tags
-from gpucluster.oci.instances import ENDING, LIVE, STOPPED, InstanceState
 from gpucluster.oci.refusals import Cause, cause_of, lasts
+from gpucluster.oci.states import ENDING, INSTANCE, LIVE, STOPPED
 
 
 def test_tags_of_an_elastic_node() -> None:
@@ -44,7 +44,7 @@ def test_names() -> None:
 
 
 def test_each_lifecycle_state_is_live_or_ending() -> None:
-    assert set(InstanceState) == LIVE | ENDING
+    assert set(INSTANCE) == LIVE | ENDING
     assert not LIVE & ENDING
     assert STOPPED < LIVE
 

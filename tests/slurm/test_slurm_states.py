@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import gpucluster
-from gpucluster.oci.instances import InstanceState
+from gpucluster.oci.states import LifecycleState
 from gpucluster.slurm import reasons, states
 from gpucluster.slurm.states import JobState, NodeState, node_flags, sinfo_word
 
@@ -18,7 +18,7 @@ OWNER = PACKAGE / "slurm"
 # Two such words in one collection show that the code decides what states of Slurm mean.
 FLAGS = frozenset(NodeState)
 SINFO = states.SINFO_CLOSED | states.SINFO_BUSY
-JOBS = frozenset(JobState) - set(InstanceState)  # instances of OCI are RUNNING and STOPPED, too
+JOBS = frozenset(JobState) - set(LifecycleState)  # instances of OCI are RUNNING and STOPPED, too
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from gpucluster.autoscaler.decide.world import Fault, Instance
 from gpucluster.autoscaler.policy import Policy, PoolPolicy
 from gpucluster.errors import CloudError, InputError
 from gpucluster.oci import permissions, tags
-from gpucluster.oci.instances import ENDING
 from gpucluster.oci.refusals import (
     BAD_REQUEST,
     NOT_FOUND,
@@ -33,6 +32,7 @@ from gpucluster.oci.refusals import (
     cause_of,
     lasts,
 )
+from gpucluster.oci.states import ENDING
 
 KEYS = "ssh_authorized_keys"
 # Seconds to connect and to wait for an answer. A launch that takes longer is sent again with the same token.

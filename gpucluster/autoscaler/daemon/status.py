@@ -14,7 +14,7 @@ from typing import Any
 from gpucluster.autoscaler.daemon.timeline import cost_per_hour, slurm_state
 from gpucluster.autoscaler.decide.world import Instance, Memory, Node, Observation
 from gpucluster.autoscaler.policy import Policy
-from gpucluster.oci.instances import InstanceState
+from gpucluster.oci.states import LifecycleState
 
 FILE = "status.json"
 VERSION = 1
@@ -43,7 +43,7 @@ def report(
         seen: the last observation; a part that it lacks is from the last one that had it.
         last_success: when a pass last succeeded; None if none did yet.
     """
-    instances = [one for one in seen.instances or () if one.state != InstanceState.TERMINATED]
+    instances = [one for one in seen.instances or () if one.state != LifecycleState.TERMINATED]
     nodes = list((seen.nodes or {}).values())
     return {
         "version": VERSION,
@@ -147,7 +147,7 @@ def text(status: Mapping[str, Any]) -> str:
         lines.append(f"  paused: {status['paused']}")
     lines += [f"  problem: {problem}" for problem in status["problems"]]
     for name, pool in status["pools"].items():
-        there = sum(count for state, count in pool["instances"].items() if state != InstanceState.TERMINATING)
+        there = sum(count for state, count in pool["instances"].items() if state != LifecycleState.TERMINATING)
         baked = "baked image" if pool["baked"] else "configured after boot"
         lines.append(f"Pool {name}: {there} of at most {pool['max_nodes']} nodes ({baked})")
         lines.append(f"  instances  {_counts(pool['instances'])}")

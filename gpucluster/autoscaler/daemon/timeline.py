@@ -22,7 +22,7 @@ from gpucluster.autoscaler.decide.world import (
     Outcome,
 )
 from gpucluster.autoscaler.policy import Policy
-from gpucluster.oci.instances import InstanceState
+from gpucluster.oci.states import LifecycleState
 from gpucluster.slurm.states import JobState
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Timeline:
             job = jobs.get(waiting)
             if job is None or job.state != "CONFIGURING":
                 self._waiting.discard(waiting)
-                if job is not None and job.state == InstanceState.RUNNING:
+                if job is not None and job.state == LifecycleState.RUNNING:
                     self._metrics.count("gang_total", result="started")
         nodes = seen.nodes or {}
         for job in jobs.values():
@@ -129,7 +129,7 @@ class Timeline:
                 self._waiting.add(job.id)
 
     def _boot(self, nodes: Mapping[str, Node], instances: Iterable[Instance], memory: Memory, now: float) -> None:
-        running = {one.node: one.generation for one in instances if one.state == InstanceState.RUNNING}
+        running = {one.node: one.generation for one in instances if one.state == LifecycleState.RUNNING}
         for name, boot in list(self._boots.items()):
             claim, node = memory.claims.get(name), nodes.get(name)
             if claim is None or claim.generation != boot.generation:
@@ -144,7 +144,7 @@ class Timeline:
                 del self._boots[name]
 
     def _count(self, nodes: Mapping[str, Node], instances: Iterable[Instance]) -> None:
-        clouds = {one.node: one.state.lower() for one in instances if one.state != InstanceState.TERMINATED}
+        clouds = {one.node: one.state.lower() for one in instances if one.state != LifecycleState.TERMINATED}
         counts: Counter[tuple[str, str, str]] = Counter(
             (node.pool, slurm_state(node), clouds.get(node.name, "none")) for node in nodes.values()
         )

@@ -28,7 +28,7 @@ from gpucluster.autoscaler.decide.world import (
     SaveConsole,
 )
 from gpucluster.autoscaler.policy import MAX_ORPHANS_PER_PASS, STRIKES
-from gpucluster.oci.instances import STOPPED, InstanceState
+from gpucluster.oci.states import STOPPED, LifecycleState
 from gpucluster.slurm.reasons import PREFIX, from_gpucluster, from_person
 from gpucluster.slurm.states import IMPAIRED, NodeState, wanted
 
@@ -66,7 +66,7 @@ def _settled(claim: NodeClaim | None, instances: list[Instance] | None, node: No
         and claim.state == ClaimState.UP
         and len(instances) == 1
         and instances[0].id == claim.instance_id
-        and instances[0].state == InstanceState.RUNNING
+        and instances[0].state == LifecycleState.RUNNING
         and instances[0].maintenance_at is None
         and not claim.missing_since
         and not claim.silent_since
@@ -169,7 +169,7 @@ def _present(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Insta
         why = f"{instance.id} was stopped while {node.name} was coming up; stopped instances cost money"
         builder.terminate(node.name, node.pool, instance.id, why, unless_wanted=False)
         return
-    if instance.state == InstanceState.RUNNING:
+    if instance.state == LifecycleState.RUNNING:
         claim = _running(builder, node, claim, instance)
     why = _overdue(builder, claim, instance)
     if why:
@@ -234,7 +234,7 @@ def _up(builder: PlanBuilder, node: Node) -> None:
         claim = builder.change(claim, state=ClaimState.UP, fault="", message="", ended_at=0.0, tries=0)
     if claim.missing_since:
         claim = builder.change(claim, missing_since=0.0, strikes=0)
-    if instance.state == InstanceState.STOPPED:
+    if instance.state == LifecycleState.STOPPED:
         lose(builder, node, f"its instance {instance.id} was stopped")
         return
     if _silent_for_too_long(builder, node, claim):

@@ -40,7 +40,7 @@ from gpucluster.autoscaler.decide.world import (
     Terminate,
 )
 from gpucluster.autoscaler.policy import Policy
-from gpucluster.oci.instances import InstanceState
+from gpucluster.oci.states import LifecycleState
 from gpucluster.slurm.states import JobState
 
 # The order in which the actions of one plan are carried out: a job is annotated before it loses its nodes; nodes of a
@@ -99,7 +99,7 @@ class PlanBuilder:
                 self.live.setdefault(name, []).append(instance)
                 continue
             self.gone.add(instance.id)
-            if instance.state == InstanceState.TERMINATING:
+            if instance.state == LifecycleState.TERMINATING:
                 self.terminating.add(name)
 
     # --- reading -----

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gpucluster.oci.instances import LIVE
+from gpucluster.oci.states import LIVE
 from gpucluster.slurm import states
 from gpucluster.slurm.states import JOB_HAS_NODES, JobState, NodeState
 
@@ -140,7 +140,7 @@ class Instance:
 
     Args:
         node: the tag `node`. `generation`: the tag `generation`; 0 if it is missing or not a number.
-        state: OCI's lifecycle state (`oci.instances.InstanceState`).
+        state: OCI's lifecycle state (`oci.instances.LifecycleState`).
         created_at: when the cloud accepted it.
         maintenance_at: when OCI will reboot it for maintenance; None if no reboot is due.
     """

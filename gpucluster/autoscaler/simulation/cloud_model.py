@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields
 
 from gpucluster.autoscaler.decide.world import Fault, Instance, Launch
 from gpucluster.autoscaler.simulation.clock import Clock
-from gpucluster.oci.instances import InstanceState
+from gpucluster.oci.states import LifecycleState
 
 _NO_HOST = "500 InternalError: Out of host capacity"
 # Refusals that the cloud may answer with.
@@ -29,7 +29,7 @@ _REFUSALS = (
     ("unknown_lost", Fault.TRANSIENT, "the connection was lost"),
 )
 # States in which an instance costs money: a stopped GPU instance does, too.
-_BILLED = frozenset({InstanceState.PROVISIONING, InstanceState.RUNNING, InstanceState.STOPPED})
+_BILLED = frozenset({LifecycleState.PROVISIONING, LifecycleState.RUNNING, LifecycleState.STOPPED})
 CATEGORIES = ("booting", "busy", "idle")
 
 
@@ -102,7 +102,7 @@ class ModelInstance:
     generation: int
     token: str
     created_at: float
-    state: InstanceState = InstanceState.PROVISIONING
+    state: LifecycleState = LifecycleState.PROVISIONING
     version: int = 0
     shown: int = 0
     boots: bool = True
@@ -118,7 +118,7 @@ class ModelInstance:
     @property
     def gone(self) -> bool:
         """It is terminated."""
-        return self.state == InstanceState.TERMINATED
+        return self.state == LifecycleState.TERMINATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class CloudModel:
     def join(self, instance_id: str) -> None:
         """The configuration of an instance of a pool without a baked image has ended."""
         instance = self.alive.get(instance_id)
-        if instance is not None and instance.state == InstanceState.RUNNING and instance.boots:
+        if instance is not None and instance.state == LifecycleState.RUNNING and instance.boots:
             self.register(instance.node, instance.id)
 
     # --- events that nobody asked for -----
@@ -204,7 +204,7 @@ class CloudModel:
         instance = self.alive.get(instance_id)
         if instance is None or not instance.billed:
             return
-        self._set_state(instance, InstanceState.TERMINATING)
+        self._set_state(instance, LifecycleState.TERMINATING)
         self.clock.after(self.settings.terminate_seconds, lambda: self._ended(instance))
         self.lost(instance.node, instance.id)
 
@@ -225,8 +225,8 @@ class CloudModel:
     def stop(self, instance_id: str) -> None:
         """A person stops it; it still costs money."""
         instance = self.alive.get(instance_id)
-        if instance is not None and instance.state == InstanceState.RUNNING:
-            self._set_state(instance, InstanceState.STOPPED)
+        if instance is not None and instance.state == LifecycleState.RUNNING:
+            self._set_state(instance, LifecycleState.STOPPED)
             self.lost(instance.node, instance.id)
 
     def categorize(self, instance_id: str, category: str) -> None:
@@ -306,20 +306,20 @@ class CloudModel:
             self.clock.after(later, lambda: self.stop(instance.id))
 
     def _running(self, instance: ModelInstance) -> None:
-        if instance.state == InstanceState.PROVISIONING:
-            self._set_state(instance, InstanceState.RUNNING)
+        if instance.state == LifecycleState.PROVISIONING:
+            self._set_state(instance, LifecycleState.RUNNING)
 
     def _booted(self, instance: ModelInstance) -> None:
-        if instance.state == InstanceState.RUNNING and instance.boots:
+        if instance.state == LifecycleState.RUNNING and instance.boots:
             self.register(instance.node, instance.id)
 
     def _died_young(self, instance: ModelInstance) -> None:
-        if instance.state == InstanceState.PROVISIONING:
+        if instance.state == LifecycleState.PROVISIONING:
             self._ended(instance)
             self.failed_late(instance)
 
     def _ended(self, instance: ModelInstance) -> None:
-        self._set_state(instance, InstanceState.TERMINATED)
+        self._set_state(instance, LifecycleState.TERMINATED)
         del self.alive[instance.id]
         self.names[instance.node] -= 1
         self.in_pool[instance.pool] -= 1
@@ -330,7 +330,7 @@ class CloudModel:
         self.instances.pop(instance.id, None)
         self.by_token.pop(instance.token, None)
 
-    def _set_state(self, instance: ModelInstance, state: InstanceState) -> None:
+    def _set_state(self, instance: ModelInstance, state: LifecycleState) -> None:
         self._settle(instance)
         instance.state = state
         self._publish_later(instance)
@@ -342,7 +342,7 @@ class CloudModel:
         lag = self.random.random() * self.settings.listing_lag
         self.clock.after(lag, lambda: self._publish(instance, state, version))
 
-    def _publish(self, instance: ModelInstance, state: InstanceState, version: int) -> None:
+    def _publish(self, instance: ModelInstance, state: LifecycleState, version: int) -> None:
         if instance.id not in self.instances or version < instance.shown:
             return
         instance.shown = version

@@ -14,7 +14,7 @@ from gpucluster.localcloud.api import bastions, console, file_storage, identity,
 from gpucluster.localcloud.compute import addresses, custom_images, lifecycle, pools
 from gpucluster.localcloud.engine.protocol import RunState
 from gpucluster.localcloud.state.cloud import CloudState, log
-from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkStatus
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkRequestStatus
 from gpucluster.localcloud.state.names import network_name
 from gpucluster.localcloud.state.store import Resource
 from gpucluster.localcloud.state.wire import ApiError
@@ -80,7 +80,7 @@ def _recreate_networks(cloud: CloudState) -> None:
 
 
 def _close_lost_actions(cloud: CloudState) -> None:
-    for request in cloud.store.find("coreservicesworkrequest", status=WorkStatus.IN_PROGRESS):
+    for request in cloud.store.find("coreservicesworkrequest", status=WorkRequestStatus.IN_PROGRESS):
         if request.body["operationType"] == "InstanceAction":
             cloud.end_work(request.id, errors=(("InternalError", "The server of the local cloud was restarted"),))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from gpucluster.errors import CloudError
 from gpucluster.localcloud.engine.protocol import LABEL_HOME, LABEL_OCID, Engine
 from gpucluster.localcloud.state.faults import Facts, Faults
-from gpucluster.localcloud.state.lifecycle_states import ENDING, LifecycleState, WorkAction, WorkStatus
+from gpucluster.localcloud.state.lifecycle_states import ENDING, LifecycleState, WorkAction, WorkRequestStatus
 from gpucluster.localcloud.state.names import new_ocid, short
 from gpucluster.localcloud.state.store import Json, Resource, ResourceStore, Retry
 from gpucluster.localcloud.state.tenancy import Identity
@@ -250,7 +250,7 @@ class CloudState:
             kind,
             {
                 "operationType": operation,
-                "status": WorkStatus.IN_PROGRESS,
+                "status": WorkRequestStatus.IN_PROGRESS,
                 "compartmentId": resource.body.get("compartmentId"),
                 "percentComplete": 0.0,
                 "timeAccepted": timestamp(),
@@ -276,10 +276,10 @@ class CloudState:
             return
         with self.store.transaction():
             request = self.store.get(_kind_of(ocid), ocid)
-            if request is None or request.body["status"] != WorkStatus.IN_PROGRESS:
+            if request is None or request.body["status"] != WorkRequestStatus.IN_PROGRESS:
                 return
             request.body.update(
-                status=WorkStatus.FAILED if errors else WorkStatus.SUCCEEDED,
+                status=WorkRequestStatus.FAILED if errors else WorkRequestStatus.SUCCEEDED,
                 percentComplete=100.0,
                 timeFinished=timestamp(),
             )
