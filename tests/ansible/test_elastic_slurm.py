@@ -16,8 +16,8 @@ import gpucluster
 from gpucluster import shapes
 from gpucluster.spec.reserved import OWNED_SLURM_KEYS, TUNABLE_SLURM_KEYS
 from tests.ansible.render import ELASTIC, host_facts, render_slurm
+from tests.ansible.slurm_render import ADDRESS, CONTROLLER, SHARED_MACHINE, VERSION, in_container, pool, render
 from tests.ansible.test_templates import lines, settings
-from tests.unit.slurm_render import ADDRESS, CONTROLLER, SHARED_MACHINE, VERSION, in_container, pool, render
 
 HOOKS = (Path(gpucluster.__file__).parent / "autoscaler" / "daemon" / "hooks.py").read_text()
 POWER = {"resume_timeout": 1800, "suspend_timeout": 120, "max_powered_nodes": 7}

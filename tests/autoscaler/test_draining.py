@@ -140,7 +140,7 @@ class TestSlurm:
         waiting = [event.message for event in events if event.status == "waiting"]
         assert f"job {job} of root on c-1" in waiting[0]
 
-    def test_when_time_is_up_the_jobs_are_named_and_the_node_stays_drained_until_it_is_wished_for(
+    def test_when_time_is_up_the_jobs_are_named_and_the_node_stays_drained_until_it_is_desired_again(
         self, slurm_harness: SlurmHarness, slurm: Draining, events: list[Event]
     ) -> None:
         job = running(slurm_harness, "--nodelist=c-1", "--time=30")

@@ -85,7 +85,7 @@ def test_a_statement_is_read() -> None:
     assert (read.subjects, read.place) == ((("Default", "a"), ("Default", "b")), "tenancy")
     assert read.permissions == {"INSTANCE_READ", "VNIC_READ"}
     assert statement("Allow group Domain/people to manage all-resources in compartment A:B").place == "A:B"
-    assert statement("Allow any-user to inspect vcns in tenancy").names("Default", "whoever", "ocid1.x")
+    assert statement("Allow any-user to inspect vcns in tenancy").names("Default", "anybody", "ocid1.x")
 
 
 @pytest.mark.parametrize(

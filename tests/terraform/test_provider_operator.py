@@ -61,7 +61,7 @@ def test_a_create_waits_for_its_state_and_forgives_a_stale_get() -> None:
     assert ResourceOperator(script).create(VCN, {"display_name": "demo"})["state"] == "AVAILABLE"
 
 
-def test_equal_wishes_have_tokens_of_their_own_that_another_run_finds_again() -> None:
+def test_equal_requests_have_tokens_of_their_own_that_another_run_finds_again() -> None:
     def tokens() -> list[str]:
         script = Script(POST_vcns=[_vcn("AVAILABLE")], GET_vcn=[_vcn("AVAILABLE")])
         operator = ResourceOperator(script)

@@ -137,7 +137,7 @@ def test_only_ssh_from_named_blocks_comes_in(workspace: Workspace, cloud: LocalC
     assert private["prohibitPublicIpOnVnic"] is True
 
 
-def test_a_newer_image_replaces_nothing_and_another_wish_is_heard(workspace: Workspace, cloud: LocalCloud) -> None:
+def test_a_newer_image_replaces_nothing_and_another_image_is_applied(workspace: Workspace, cloud: LocalCloud) -> None:
     workspace.apply()
     (controller,) = cloud.standing(INSTANCES, "demo")
     tenancy = cloud.credentials.tenancy
@@ -294,7 +294,7 @@ def test_elastic_nodes_boot_from_the_baked_image_and_permanent_ones_do_not(
     assert workspace.plan().changes == []
 
 
-def test_two_clusters_of_the_same_wish_stay_two(new_workspace: Callable[[str], Workspace], cloud: LocalCloud) -> None:
+def test_two_clusters_of_the_same_spec_stay_two(new_workspace: Callable[[str], Workspace], cloud: LocalCloud) -> None:
     """A retry token belongs to one working copy."""
     one, two = new_workspace("one"), new_workspace("two")
     two.variables = {**one.variables, "network": {**one.variables["network"]}}

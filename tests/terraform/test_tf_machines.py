@@ -52,7 +52,7 @@ def _address(name: str) -> str:
     return f'module.pool["single"].module.instance["{name}"].oci_core_instance.this'
 
 
-def test_every_wish_reaches_the_machines_and_every_resource_is_tagged(
+def test_every_setting_reaches_the_machines_and_every_resource_is_tagged(
     reservation: str, workspace: Workspace, cloud: LocalCloud
 ) -> None:
     settings: dict[str, Any] = {

@@ -12,7 +12,7 @@ import pytest
 
 from gpucluster import shapes
 from gpucluster.spec.reserved import OWNED_SLURM_KEYS, TUNABLE_SLURM_KEYS
-from tests.unit.slurm_render import ADDRESS, CONTROLLER, SHARED_MACHINE, VERSION, in_container, pool, render
+from tests.ansible.slurm_render import ADDRESS, CONTROLLER, SHARED_MACHINE, VERSION, in_container, pool, render
 
 SHAPES = list(shapes.catalogue().values())
 
