@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,16 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(ca, "FOLDER", tmp_path / "etc" / "authority")
     monkeypatch.setattr(shutil, "chown", lambda *_: None)
     # Its work lies in /run, where this user may not write.
     real = tempfile.TemporaryDirectory
     monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda prefix, **_: real(prefix=prefix))
-    return tmp_path
+    # The program sets its own, for a process of its own.
+    before = os.umask(0o022)
+    yield tmp_path
+    os.umask(before)
 
 
 def run(place: Path, capsys: pytest.CaptureFixture[str], name: str = "ctl") -> dict[str, Any]:
