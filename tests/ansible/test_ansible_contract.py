@@ -67,6 +67,17 @@ def test_roles_of_the_site_exist() -> None:
     assert named <= set(ROLES)
 
 
+def test_task_files_that_are_named_exist() -> None:
+    named = [
+        (file, f"roles/{call['name']}/tasks/{re.sub('{{.*}}', '*', call.get('tasks_from', 'main'))}.yml")
+        for file, task in ALL_TASKS
+        for call in (task.get(f"ansible.builtin.{verb}_role") for verb in ("import", "include"))
+        if call
+    ]
+    assert named
+    assert [f"{file.relative_to(ANSIBLE)}: {target}" for file, target in named if not any(ANSIBLE.glob(target))] == []
+
+
 def test_no_failure_is_ignored_and_no_shell_is_used() -> None:
     for file, task in ALL_TASKS:
         where = f"{file.relative_to(ANSIBLE)}: {task.get('name')}"

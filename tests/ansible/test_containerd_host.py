@@ -29,7 +29,7 @@ REQUESTS = "/var/lib/gpucluster/linger"
 IMAGE = "registry.example/probe:1"
 BUNDLE = "/opt/gpucluster/nerdctl"
 TASKS: list[dict[str, Any]] = [
-    {"import_role": {"name": "base", "tasks_from": "look"}},
+    {"import_role": {"name": "base", "tasks_from": "gather_facts"}},
     {"gpucluster_service": {"files": "{{ agent_files }}"}},
     {"import_role": {"name": "containerd"}},
 ]

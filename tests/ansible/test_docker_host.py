@@ -25,7 +25,7 @@ pytestmark = pytest.mark.containers
 STORAGE = "/var/lib/gpucluster/containers"
 MESH = "/etc/gpucluster/mesh"
 TASKS: list[dict[str, Any]] = [
-    {"import_role": {"name": "base", "tasks_from": "look"}},
+    {"import_role": {"name": "base", "tasks_from": "gather_facts"}},
     {"import_role": {"name": "docker"}},
 ]
 VARIABLES = INVENTORY | {

@@ -26,7 +26,7 @@ PROLOG = "/usr/local/lib/gpucluster/prolog-enroot"
 USER = 10001
 # One task that gathers facts, and the role.
 TASKS: list[dict[str, Any]] = [
-    {"import_role": {"name": "base", "tasks_from": "look"}},
+    {"import_role": {"name": "base", "tasks_from": "gather_facts"}},
     {"import_role": {"name": "enroot"}},
 ]
 NEW, OLD = "4.1.2", "4.0.1"

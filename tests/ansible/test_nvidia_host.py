@@ -24,7 +24,7 @@ from tests.mirror import Mirror
 pytestmark = pytest.mark.containers
 
 TASKS: list[dict[str, Any]] = [
-    {"import_role": {"name": "base", "tasks_from": "look"}},
+    {"import_role": {"name": "base", "tasks_from": "gather_facts"}},
     {"import_role": {"name": "nvidia"}},
 ]
 ROOT = "/srv/host"

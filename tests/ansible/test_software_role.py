@@ -39,7 +39,8 @@ def host() -> Iterator[Booted]:
 
 
 def software(mirror: Mirror, *names: str) -> dict[str, Any]:
-    files = [{"file": name, "sha256": mirror.sha256(name), "component": "box"} for name in names]
+    release = {"component": "box", "version": "1", "format": "any", "architecture": "any"}
+    files = [{**release, "file": name, "sha256": mirror.sha256(name)} for name in names]
     return {
         "gpucluster_hosts": [{"name": "compute-1", "address": "127.0.0.1"}],
         "software_files": files,
@@ -48,11 +49,11 @@ def software(mirror: Mirror, *names: str) -> dict[str, Any]:
     }
 
 
-LOOK = {
+FACTS = {
     "gpucluster_host": {"user": "root", "key": "x", "packages": read("vars/packages.yml")["packages"], "purposes": []}
 }
 AGENT = {"gpucluster_service": {"files": "{{ agent_files }}"}}
-ROLE = [LOOK, {"ansible.builtin.include_role": {"name": "software"}}]
+ROLE = [FACTS, {"ansible.builtin.include_role": {"name": "software"}}]
 
 
 def ask(host: Booted, *paths: str) -> list[str]:
