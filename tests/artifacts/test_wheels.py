@@ -24,6 +24,8 @@ from gpucluster.artifacts import agent_archive, wheels
 from gpucluster.errors import EnvironmentFault
 from gpucluster.events import Event, ignore
 
+pytestmark = pytest.mark.slow
+
 TARGET = wheels.Target(f"{sys.version_info.major}.{sys.version_info.minor}", "x86_64")
 
 
