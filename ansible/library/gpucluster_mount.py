@@ -115,7 +115,7 @@ class Mount:
     def verify(self) -> None:
         """Fail unless the mount is the source.
 
-        NFS reports its source. A test double of NFS may report another one; then the share is mounted a second time, and
+        NFS reports its source. A test double of NFS may report another; then the share is mounted a second time, and
         is the same if both have the same top directory.
         """
         found = mounted_at(MOUNTINFO.read_text(encoding="utf-8"), self.path)
