@@ -50,7 +50,7 @@ check-style:
 
 .PHONY: check-tests
 check-tests:
-	$(BIN)/python -m pytest --no-header --durations=0 --durations-min=2 -m "$(FAST)"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=3 -m "$(FAST)"
 
 .PHONY: test
 test: system-packages test-packages lint ## run every check and every test, the end-to-end test included
