@@ -69,7 +69,7 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpu]:
         yield Gpu(node, mirror, server, tmp_path_factory.mktemp("gpu"))
 
 
-def test_gpus_are_described_anew_after_an_upgrade_and_no_more_without_runtimes(gpu: Gpu) -> None:
+def test_gpus_are_described_again_after_an_upgrade_and_no_more_without_runtimes(gpu: Gpu) -> None:
     node = gpu.node
     gpu.apply(TASKS, ["docker"], "1.17.0")
     assert node.read("/run/cdi/nvidia.yaml") == "1.17.0\n"

@@ -96,7 +96,7 @@ def test_it_is_built_once(place: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["slurm", "source", "file", "note"])
-def test_it_is_built_anew_when_something_is_not_as_it_was(place: Path, change: str) -> None:
+def test_it_is_built_again_when_something_is_not_as_it_was(place: Path, change: str) -> None:
     host = Host(place)
     build(host, place)
     file = Path(host.params["path"])

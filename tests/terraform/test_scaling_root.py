@@ -165,7 +165,7 @@ def actions(changes: tuple[Change, ...]) -> list[tuple[str, str]]:
     return sorted((change.address, change.action) for change in changes)
 
 
-def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_made_anew(cluster: Cluster, cloud: LocalCloud) -> None:
+def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_recreated(cluster: Cluster, cloud: LocalCloud) -> None:
     sizes = {"compute": f"{RDMA}, count: 3", "cpu": f"{CPU}, count: 3", "burst": f"{RDMA}, count: 2, max_count: 5"}
     before = cluster.begin(**sizes)
     assert before == cluster.standing()
@@ -210,7 +210,7 @@ def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_made_anew(cluster
     assert "compute-3" not in cluster.standing()
 
 
-def test_what_would_make_nodes_anew_is_refused_before_anything_is_touched(cluster: Cluster) -> None:
+def test_what_would_recreate_nodes_is_refused_before_anything_is_touched(cluster: Cluster) -> None:
     before = cluster.begin(compute=f"{RDMA}, count: 2", cpu=f"{CPU}, count: 1")
 
     plan = cluster.plan(compute=f"{RDMA}, count: 2, max_count: 4", cpu=f"{CPU}, count: 1")

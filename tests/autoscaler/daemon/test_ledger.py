@@ -151,7 +151,7 @@ def test_a_broken_file_is_set_aside_and_a_new_one_begun(tmp_path: Path, damage: 
     assert reopened(tmp_path) == new
 
 
-def test_a_file_that_goes_under_a_running_daemon_is_written_anew(tmp_path: Path) -> None:
+def test_a_file_that_goes_under_a_running_daemon_is_written_again(tmp_path: Path) -> None:
     with Ledger(tmp_path) as ledger:
         memory = replace(ledger.load(), claims={"gpu-e1": claim()})
         ledger.commit(memory)

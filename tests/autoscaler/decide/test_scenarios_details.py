@@ -149,7 +149,7 @@ def test_a_gang_is_not_begun_before_slurm_powers_all_of_it_up() -> None:
     assert sorted(world.launched()) == names(1, 4)
 
 
-def test_what_was_just_given_up_is_not_begun_anew_because_slurm_is_slow() -> None:
+def test_what_was_just_given_up_is_not_started_again_because_slurm_is_slow() -> None:
     world = failing()
     world.refuses(*names(1, 2), fault=Fault.TRANSIENT)
     world.refuses("gpu-e2")
