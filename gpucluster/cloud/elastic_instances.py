@@ -9,14 +9,14 @@ from __future__ import annotations
 import http
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.cloud.client import Access, everything, model, refusals
+from gpucluster.cloud.client import Access, all_pages, model, refusals
 from gpucluster.errors import CloudError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Event, EventKind, Sink
 from gpucluster.oci.states import LifecycleState
 from gpucluster.oci.tags import BUILDER, NODE, POOL
 from gpucluster.waiting import wait_until
@@ -58,30 +58,30 @@ class ElasticInstances:
         self._on_event = on_event
 
     def instances(self) -> tuple[ElasticInstance, ...]:
-        """Those that are not terminated, sorted by name."""
+        """The instances that are not terminated, sorted by name."""
         with refusals("listing the elastic nodes"):
-            listed = everything(self._client().list_instances, self._access.compartment_id)
-        found = [_elastic(instance) for instance in listed if self._ours(instance)]
-        return tuple(sorted(found, key=lambda one: (one.pool, len(one.node), one.node)))
+            listed = all_pages(self._client().list_instances, self._access.compartment_id)
+        own = [_elastic(instance) for instance in listed if self._ours(instance)]
+        return tuple(sorted(own, key=lambda instance: (instance.pool, len(instance.node), instance.node)))
 
-    def remove(self, wanted: Callable[[ElasticInstance], bool] = lambda _: True) -> int:
-        """Terminate those for which `wanted` is true and wait until they are gone. Returns how many there were.
+    def remove(self, selected: Callable[[ElasticInstance], bool] = lambda _: True) -> int:
+        """Terminate the instances for which `selected` is true, and wait until that has ended. Returns their number.
 
         The listing is read again at the end: what was launched in the meantime is removed as well.
 
         Raises:
             CloudError: the cloud refused, or an instance does not end.
         """
-        # The listing may lag behind what a request for one instance already tells.
+        # The listing may lag behind the answer to a request for one instance.
         ended: set[str] = set()
         deadline = time.monotonic() + _TERMINATION_TIMEOUT
         while time.monotonic() < deadline:
-            present = [one for one in self.instances() if wanted(one) and one.id not in ended]
+            present = [each for each in self.instances() if selected(each) and each.id not in ended]
             if not present:
                 return len(ended)
             with ThreadPoolExecutor(max_workers=_WORKERS) as workers:
-                list(workers.map(lambda one: self._end(one, deadline), present))
-            ended |= {one.id for one in present}
+                list(workers.map(lambda instance: self._terminate(instance, deadline), present))
+            ended |= {instance.id for instance in present}
         raise CloudError(
             "new elastic nodes are launched as fast as they are removed",
             hint="Stop the autoscaler: gpucluster ssh -- sudo systemctl stop gpucluster-autoscaler",
@@ -91,7 +91,7 @@ class ElasticInstances:
         """Launch the instance that an image is baked on, and wait until it runs. Returns its OCID.
 
         Args:
-            image_id: the platform's image; the instance configuration may name a baked one.
+            image_id: the platform image; the instance configuration may name a baked image.
         """
         management = self._access.client("core", "ComputeManagementClient")
         with refusals(f"launching {name}"):
@@ -121,13 +121,13 @@ class ElasticInstances:
                 ),
             )
             body = model("core", "ComputeInstanceDetails", launch_details=details)
-            self._on_event(Event("resource", f"instance {name}", "creating"))
+            self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "creating"))
             # The SDK repeats a request whose answer was lost. The token keeps OCI from launching a second instance.
             launched = management.launch_instance_configuration(
                 instance_configuration_id, body, opc_retry_token=uuid.uuid4().hex
             ).data
             self._await_running(launched.id, name)
-        self._on_event(Event("resource", f"instance {name}", "created", data={"id": launched.id}))
+        self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "created", data={"id": launched.id}))
         return str(launched.id)
 
     def _client(self) -> Any:
@@ -137,19 +137,23 @@ class ElasticInstances:
         key, value = self._tag
         tags = instance.freeform_tags or {}
         return (
-            tags.get(key) == value and bool({NODE, BUILDER} & tags.keys()) and instance.lifecycle_state != "TERMINATED"
+            tags.get(key) == value
+            and bool({NODE, BUILDER} & tags.keys())
+            and instance.lifecycle_state != LifecycleState.TERMINATED
         )
 
-    def _end(self, one: ElasticInstance, deadline: float) -> None:
-        name = f"instance {one.node}"
-        self._on_event(Event("resource", name, "deleting", data={"id": one.id}))
+    def _terminate(self, instance: ElasticInstance, deadline: float) -> None:
+        name = f"instance {instance.node}"
+        self._on_event(Event(EventKind.RESOURCE, name, "deleting", data={"id": instance.id}))
         begun = time.monotonic()
-        with refusals(f"terminating {one.node}"):
-            if one.state != LifecycleState.TERMINATING:
-                self._unless_gone(lambda: self._client().terminate_instance(one.id, preserve_boot_volume=False))
-            if not wait_until(lambda: self._terminated(one.id), deadline - time.monotonic(), _POLL):
-                raise CloudError(f"{one.node} does not end", where=one.id, hint="Run the same command again")
-        self._on_event(Event("resource", name, "deleted", elapsed=time.monotonic() - begun))
+        with refusals(f"terminating {instance.node}"):
+            if instance.state != LifecycleState.TERMINATING:
+                self._unless_gone(lambda: self._client().terminate_instance(instance.id, preserve_boot_volume=False))
+            if not wait_until(lambda: self._terminated(instance.id), deadline - time.monotonic(), _POLL):
+                raise CloudError(
+                    f"{instance.node} is not terminated in time", where=instance.id, hint="Run the same command again"
+                )
+        self._on_event(Event(EventKind.RESOURCE, name, "deleted", elapsed=time.monotonic() - begun))
 
     def _terminated(self, instance_id: str) -> bool:
         return self._state(instance_id) in (LifecycleState.TERMINATED, "")
@@ -179,19 +183,9 @@ class ElasticInstances:
             )
 
     def _launched(self, instance_id: str) -> str | None:
-        """The state in which the launch ended; None while it goes on."""
+        """The state in which the launch ended; None as long as it continues."""
         state = self._state(instance_id)
         return None if state in (LifecycleState.PROVISIONING, LifecycleState.STARTING) else state or "gone"
-
-
-def counts(instances: Iterable[ElasticInstance]) -> dict[str, dict[str, int]]:
-    """The number of instances in each state, by pool. Builders are not counted."""
-    found: dict[str, dict[str, int]] = {}
-    for one in instances:
-        if not one.builder:
-            states = found.setdefault(one.pool, {})
-            states[one.state] = states.get(one.state, 0) + 1
-    return found
 
 
 def _elastic(instance: Any) -> ElasticInstance:

@@ -35,7 +35,7 @@ _EVERY_BOOT = "/var/lib/cloud/scripts/per-boot/gpucluster"
 
 
 @dataclass(frozen=True)
-class LocalDisk:
+class LocalDiskSettings:
     """A machine's own NVMe drives as one xfs file system.
 
     Args:
@@ -92,7 +92,7 @@ class BootSettings:
     """The settings that a machine applies when it boots; None for what it lacks, or what another program sets."""
 
     timezone: str
-    local_disk: LocalDisk | None = None
+    local_disk: LocalDiskSettings | None = None
     rdma: RdmaAddressing | None = None
     firewalld: bool = False
 
@@ -103,7 +103,7 @@ def boot_settings(spec: ClusterSpec, pool: str | None) -> BootSettings:
     disk, drives = spec.storage.local_disk, shapes.get(machine.shape).nvme_count
     return BootSettings(
         timezone=spec.software.timezone,
-        local_disk=LocalDisk(disk.mount_path, drives) if disk.enabled and drives else None,
+        local_disk=LocalDiskSettings(disk.mount_path, drives) if disk.enabled and drives else None,
         rdma=None if pool is None else _rdma_of(spec, pool),
     )
 
@@ -135,8 +135,8 @@ def _files(settings: BootSettings) -> list[dict[str, str]]:
         _file(f"{_PROGRAMS}first-boot", _script("first-boot.sh"), "0755"),
         _file(_EVERY_BOOT, _script("boot.sh"), "0755"),
     ]
-    for name, wanted in (("local-disk", settings.local_disk), ("rdma-addresses", settings.rdma)):
-        if wanted is not None:
+    for name, setting in (("local-disk", settings.local_disk), ("rdma-addresses", settings.rdma)):
+        if setting is not None:
             found.append(_file(f"{_PROGRAMS}{name}", _script(f"{name}.sh"), "0755"))
             found.append(_file(f"{_UNITS}{name}.service", _text(f"{name}.service")))
     return found

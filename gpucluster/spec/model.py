@@ -39,7 +39,7 @@ class ClusterSpec(Part):
     pools: dict[str, Pool] = Field(min_length=1, max_length=50, description="The pools of nodes, by name.")
     users: Users = Field(default_factory=Users, description="The users.")
     iam: Iam = Field(default_factory=Iam, description="Permissions of the controller in OCI.")
-    state: State = Field(default_factory=State, description="Where Terraform keeps its state.")
+    state: State = Field(default_factory=State, description="Where Terraform stores its state.")
     slurm: Slurm = Field(default_factory=Slurm, description="The scheduler.")
     autoscaler: Autoscaler = Field(default_factory=Autoscaler, description="Limits of elastic nodes.")
     containers: Containers = Field(default_factory=Containers, description="Container runtimes.")

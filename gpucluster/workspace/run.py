@@ -16,8 +16,8 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.text import count
 from gpucluster.workspace.run_log import RunLog, RunStatus, lock
 
-# Seconds that Terraform, Ansible and their children are given to end after an interruption.
-LEFTOVER_PATIENCE = 120.0
+# Seconds to wait until Terraform, Ansible and their children have ended after an interruption.
+LEFTOVER_TIMEOUT = 120.0
 _MARK = "GPUCLUSTER_CLUSTER"
 
 
@@ -27,7 +27,7 @@ def mark(paths: ClusterPaths) -> dict[str, str]:
 
 
 class Run:
-    """The phases of one run: announced, timed, and written into the run log in whichever way the run ends.
+    """The phases of one run: announced, timed, and written into the run log, however the run ends.
 
     `phases` holds the seconds of each, in order.
     """
@@ -89,7 +89,7 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
         except KeyboardInterrupt:
             this.close(RunStatus.INTERRUPTED, "stopped by a signal")
             raise Interrupted(
-                f"{command} was interrupted", hint="Nothing is lost: run the same command again to go on"
+                f"{command} was interrupted", hint="Nothing is lost: run the same command again to continue"
             ) from None
         except GpuClusterError as error:
             this.close(RunStatus.FAILED, str(error))
@@ -101,11 +101,11 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
 
 
 def _end_leftovers(paths: ClusterPaths, on_event: Sink) -> None:
-    left = process.marked(_MARK, str(paths.root))
-    if not left:
+    leftovers = process.pids_with_variable(_MARK, str(paths.root))
+    if not leftovers:
         return
-    warn(on_event, "leftovers", f"ending {count(len(left), 'program')} of an earlier run that was killed")
-    stuck = process.end(left, LEFTOVER_PATIENCE)
+    warn(on_event, "leftovers", f"ending {count(len(leftovers), 'program')} of an earlier run that was killed")
+    stuck = process.end(leftovers, LEFTOVER_TIMEOUT)
     if stuck:
         raise ToolError(
             f"programs of an earlier run do not end: pids {', '.join(map(str, stuck))}",

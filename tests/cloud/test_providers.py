@@ -70,5 +70,5 @@ def test_the_lock_of_the_other_provider_is_forgotten(tmp_path: Path) -> None:
     lock.parent.mkdir(parents=True)
     for provider, survives in (("bundled", False), ("bundled", True), ("registry", False), ("registry", True)):
         lock.write_text("# checksums")
-        LocalCloud(ignored, paths, ignored, provider)._drop_lock_of_other(provider)
+        LocalCloud(ignored, paths, ignored, provider)._drop_other_provider_lock(provider)
         assert lock.exists() is survives, provider

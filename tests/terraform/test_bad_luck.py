@@ -300,7 +300,7 @@ def _run(site: Site) -> subprocess.Popen[str]:
 
 def _terraform_of(site: Site) -> int:
     """The pid of the running terraform itself, not of its provider."""
-    for pid in process.marked("GPUCLUSTER_CLUSTER", str(site.paths.root)):
+    for pid in process.pids_with_variable("GPUCLUSTER_CLUSTER", str(site.paths.root)):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:

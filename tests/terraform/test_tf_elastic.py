@@ -8,7 +8,7 @@ import pytest
 
 from gpucluster.cloud.baked_images import BakedImage, BakedImages, newest, superseded
 from gpucluster.cloud.client import Access, model
-from gpucluster.cloud.elastic_instances import ElasticInstances, counts
+from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, ignore
 
@@ -74,8 +74,6 @@ def test_only_what_carries_both_tags_is_removed(cloud: LocalCloud, pool: dict[st
         ("burst-e1", "burst", False),
         ("burst-e2", "burst", False),
     ]
-    assert set(counts(found)) == {"burst"}
-    assert sum(counts(found)["burst"].values()) == 2
 
     assert elastic.remove(lambda one: one.node == "burst-e2") == 1
     assert [one.node for one in elastic.instances()] == ["burst-e1"]
@@ -130,7 +128,6 @@ def test_a_builder_boots_from_the_platforms_image(
     assert instance["freeformTags"] == {"gpucluster": "demo", "role": "compute", "pool": "burst", "builder": "burst"}
     (one,) = elastic.instances()
     assert (one.node, one.builder) == ("burst-bake", True)
-    assert counts([one]) == {}
 
     images = BakedImages(access, TAG, ignore)
     made = images.create("burst", "0123456789abcdef", launched)
