@@ -6,7 +6,7 @@
     resource  creating | created | updating | updated | deleting | deleted | failed | cached | running | ...
     task      ok | changed | failed | unreachable | skipped      one Ansible task on one host
     check     pass | fail | not_run | skip       one check of `verify`
-    log       info | warning | error
+    log       info | warning | error (`LogLevel`); scaling | waiting      about nodes that are added or removed
     result    success | failed | ...             the last event of a run; `data` is the whole result
 """
 
@@ -83,6 +83,11 @@ Sink = Callable[[Event], None]
 
 def ignore(_event: Event) -> None:
     """A sink that ignores every event."""
+
+
+def info(on_event: Sink, name: str, message: str) -> None:
+    """Report something for information about the thing called `name`."""
+    on_event(Event(EventKind.LOG, name, LogLevel.INFO, message))
 
 
 def warn(on_event: Sink, name: str, message: str) -> None:

@@ -11,7 +11,7 @@ from gpucluster.artifacts.selection import FileState, FileStatus, select
 from gpucluster.artifacts.sources import ReleaseSource
 from gpucluster.artifacts.store import ArtifactStore
 from gpucluster.errors import EnvironmentFault, GpuClusterError, InputError
-from gpucluster.events import Event, EventKind, Sink
+from gpucluster.events import Sink, warn
 
 
 def locate(store: ArtifactStore, origin: ReleaseSource, needed: Iterable[Artifact], on_event: Sink) -> list[FileStatus]:
@@ -39,7 +39,7 @@ def locate(store: ArtifactStore, origin: ReleaseSource, needed: Iterable[Artifac
         except InputError:
             raise failure from None
         message = f"{origin.name} does not answer ({failure.what}); the files on this machine are used"
-        on_event(Event(EventKind.LOG, "software", "warning", message))
+        warn(on_event, "software", message)
     return statuses
 
 

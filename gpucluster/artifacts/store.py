@@ -23,7 +23,7 @@ from gpucluster.artifacts.cache import key_of
 from gpucluster.artifacts.http_client import PAUSES
 from gpucluster.artifacts.sources import ReleaseSource
 from gpucluster.errors import EnvironmentFault, InputError
-from gpucluster.events import Event, EventKind, Sink
+from gpucluster.events import Sink, info
 from gpucluster.paths import write_private
 
 # Limits for one file. All files that we install are much smaller.
@@ -111,7 +111,7 @@ class ArtifactStore:
     @contextmanager
     def _downloaded(self, origin: ReleaseSource, place: str, name: str, on_event: Sink) -> Iterator[tuple[Path, str]]:
         """A downloaded file, and its checksum. It is deleted at the end unless it was moved."""
-        on_event(Event(EventKind.LOG, "software", "info", f"downloading {name} from {origin.name}"))
+        info(on_event, "software", f"downloading {name} from {origin.name}")
         for left in self._files.glob(".new-*"):  # of a run that was killed: we hold the lock
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=self._files, prefix=".new-") as scratch:
@@ -132,7 +132,7 @@ class ArtifactStore:
         try:
             lock.acquire(blocking=False)
         except filelock.Timeout:
-            on_event(Event(EventKind.LOG, "software", "info", "another run downloads release files; waiting for it"))
+            info(on_event, "software", "another run downloads release files; waiting for it")
             lock.acquire()
         try:
             yield

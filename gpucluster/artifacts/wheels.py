@@ -26,10 +26,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from gpucluster import process
+from gpucluster import events, process
 from gpucluster.artifacts.cache import assembling, delete_old, key_of, link, sha256_of
 from gpucluster.errors import EnvironmentFault, ProcessError
-from gpucluster.events import Event, EventKind, Sink
+from gpucluster.events import Sink
 from gpucluster.paths import ansible_dir, cache_dir
 
 # Of the packages that gpucluster requires, those that the autoscaler and join.yml import.
@@ -144,9 +144,7 @@ def _packages(root: Path, target: Target, own_directory: Path | None, on_event: 
     folder = root / f"packages-{key}"
     if (folder / INDEX).exists():
         return folder
-    on_event(
-        Event(EventKind.LOG, "wheels", "info", f"downloading the controller's Python packages ({', '.join(needed)})")
-    )
+    events.info(on_event, "wheels", f"downloading the controller's Python packages ({', '.join(needed)})")
     sums: dict[str, str] = {}
     with assembling(folder, INDEX, {"version": _VERSION, "sha256": sums}) as scratch:
         _download(scratch, target.python, target.architecture, own_directory)

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpucluster.cloud.client import Access, model, refusals
 from gpucluster.errors import CloudError, ToolError
-from gpucluster.events import Event, EventKind, Sink
+from gpucluster.events import Sink, info
 from gpucluster.oci.states import LifecycleState
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.ssh import Gateway, SshClient
@@ -92,7 +92,7 @@ class Bastion:
         if saved and saved.serves(bastion_id, address, public_key, time.time() + left) and self._active(saved):
             self._use(saved)
         else:
-            self._on_event(Event(EventKind.LOG, "bastion", "note", f"opening a session to {address}"))
+            info(self._on_event, "bastion", f"opening a session to {address}")
             self._use(self._create(bastion_id, address, public_key))
 
     def renew(self) -> None:

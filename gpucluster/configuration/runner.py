@@ -18,7 +18,7 @@ import yaml
 
 from gpucluster import process
 from gpucluster.errors import AnsibleError
-from gpucluster.events import Event, EventKind, Sink
+from gpucluster.events import Event, EventKind, LogLevel, Sink
 from gpucluster.paths import ClusterPaths, ansible_dir, write_private
 
 FORKS = 20
@@ -114,7 +114,7 @@ class _Listener:
         message = str(result.get("msg") or "") if action.endswith("debug") else ""
         if message and (who, message) not in self._announced:
             self._announced.add((who, message))
-            self.on_event(Event(EventKind.LOG, who, "info", f"{host}: {message}", data={"host": host}))
+            self.on_event(Event(EventKind.LOG, who, LogLevel.INFO, f"{host}: {message}", data={"host": host}))
 
     def _collect_facts(self, host: str, facts: Any) -> None:
         if isinstance(facts, Mapping):

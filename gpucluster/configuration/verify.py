@@ -201,14 +201,14 @@ def _local_disks(expected: Expectation, facts: Facts) -> Check:
     if expected.hardware_emulated and _absent(reported):
         return Check(name, SKIP, "the hardware is emulated: no node has a drive of its own")
     failures = [
-        f"{host}: {fault}"
+        f"{host}: {problem}"
         for host, drives in expected.local_drives.items()
-        if (fault := _disk_fault(reported[host], drives))
+        if (problem := _disk_problem(reported[host], drives))
     ]
     return _result(name, failures, f"xfs on {count(len(expected.local_drives), 'node')}")
 
 
-def _disk_fault(disk: Mapping[str, Any], drives: int) -> str:
+def _disk_problem(disk: Mapping[str, Any], drives: int) -> str:
     if not disk:
         return "nothing is known about its drives: its user data did not run, or is of an earlier version"
     if not disk.get("mounted"):
@@ -280,7 +280,7 @@ def _container_steps(pool: str, nodes: Sequence[str], expected: Expectation, con
         return Check(name, SKIP, "there is no user who could run one")
     if "container_steps" not in controller:
         return Check(name, NOT_RUN, "none was tried")
-    steps: dict[str, Any] = next((steps for steps in controller["container_steps"] if steps["pool"] == pool), {})
+    steps: dict[str, Any] = next((tried for tried in controller["container_steps"] if tried["pool"] == pool), {})
     seen: Sequence[str] = steps.get("seen", ())
     missed: Mapping[str, str] = steps.get("missed", {})
     if missed and all("Exec format error" in error for error in missed.values()):
@@ -300,7 +300,7 @@ def _container_steps(pool: str, nodes: Sequence[str], expected: Expectation, con
     untried = [f"{node} ({states.get(node, 'unknown')})" for node in every if node not in seen]
     tried = f"on {len(seen)} of {len(every)} nodes" if seen else "no node is free"
     message = f"{tried}; not tried: {', '.join(untried)}" if untried else tried
-    # It is no fault if all nodes of an elastic pool run jobs. A permanent node must have been checked once.
+    # It is no problem if all nodes of an elastic pool run jobs. A permanent node must have been checked once.
     return Check(name, PASS if seen else NOT_RUN if nodes else SKIP, message)
 
 

@@ -84,7 +84,7 @@ def _csv(raw: bytes, name: str) -> Document:
                 pass
             elif not header:
                 header = [cell.strip() for cell in cells]
-                if not _good_header(doc, header, line):
+                if not _check_header(doc, header, line):
                     return doc
             else:
                 people.append(_row(doc, header, cells, line, ("users", len(people))))
@@ -95,7 +95,7 @@ def _csv(raw: bytes, name: str) -> Document:
     return doc
 
 
-def _good_header(doc: Document, header: list[str], line: int) -> bool:
+def _check_header(doc: Document, header: list[str], line: int) -> bool:
     twice = sorted({column for column in header if column and header.count(column) > 1})
     if "name" not in header:
         message = f"the first line must name the columns, and one of them `name`; got {shown(','.join(header))}"
@@ -158,7 +158,7 @@ class _Seen:
     """Names and numbers that may be used only once."""
 
     def __init__(self, doc: Document) -> None:
-        self._found = doc
+        self._doc = doc
         self._where: dict[tuple[str, Any], Entry] = {}
 
     def note(self, path: Entry, person: dict[str, Any]) -> None:
@@ -167,8 +167,8 @@ class _Seen:
             if key in person:
                 first = self._where.setdefault((key, person[key]), path)
                 if first != path:
-                    line = self._found.place((*first, key)).line
-                    self._found.error((*path, key), f"{shown(person[key])} occurs twice, first in line {line}")
+                    line = self._doc.place((*first, key)).line
+                    self._doc.error((*path, key), f"{shown(person[key])} occurs twice, first in line {line}")
 
 
 def _person(doc: Document, path: Entry, entry: dict[str, Any], directory: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from gpucluster.artifacts import catalogue, releases
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import PreflightError
 from gpucluster.errors import PreflightFinding as Finding
-from gpucluster.events import Event, EventKind, Sink
+from gpucluster.events import Event, EventKind, LogLevel, Sink
 from gpucluster.preflight.collect import collect
 from gpucluster.preflight.evaluate import evaluate
 from gpucluster.preflight.facts import Facts
@@ -85,7 +85,7 @@ def check(
             findings=report.findings,
         )
     for finding in report.findings:
-        status = "warning" if finding.level == "warning" else "info"
+        status = LogLevel.WARNING if finding.level == "warning" else LogLevel.INFO
         message = f"{finding.check}: {finding.reason}" + (f". {finding.action}" if finding.action else "")
         on_event(Event(EventKind.LOG, "preflight", status, message, data=asdict(finding)))
     return report.findings

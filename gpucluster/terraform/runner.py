@@ -16,7 +16,7 @@ from typing import Any
 
 from gpucluster import process
 from gpucluster.errors import EnvironmentFault, GpuClusterError, LockedError, TerraformError
-from gpucluster.events import Event, EventKind, Sink
+from gpucluster.events import Sink, warn
 from gpucluster.paths import ClusterPaths, terraform_dir, write_private
 from gpucluster.terraform import diagnosis, messages, summary
 from gpucluster.terraform.backends import BackendConfig
@@ -232,7 +232,7 @@ class Terraform:
             errors(message)
             warning = messages.warning_of(message)
             if warning:
-                self._on_event(Event(EventKind.LOG, "terraform", "warning", warning))
+                warn(self._on_event, "terraform", warning)
             on_message(message)
 
         done = self._run(command, on_line, *args, json=_flag(), **options)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.errors import InputError, TerraformError
-from gpucluster.events import Event, EventKind, Sink
+from gpucluster.events import Sink, warn
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.terraform import backends
 from gpucluster.terraform.backends import BackendConfig, StateLocation
@@ -161,7 +161,7 @@ class TerraformState:
         unsaved.chmod(0o600)
         unsaved.replace(copy)
         message = f"the state that the last apply could not save is saved now; copy: {copy}"
-        self._on_event(Event(EventKind.LOG, "terraform", "warning", message))
+        warn(self._on_event, "terraform", message)
 
     def protect(self) -> None:
         """Make its files readable for the owner only."""
@@ -265,14 +265,7 @@ class TerraformState:
                 hint=f"A copy is in {copy}. Set the old place under `state:` in cluster.yml again, then run: "
                 "gpucluster apply",
             )
-        self._on_event(
-            Event(
-                EventKind.LOG,
-                "terraform",
-                "warning",
-                f"the state is in {self._desired} now, not in {present}; copy: {copy}",
-            )
-        )
+        warn(self._on_event, "terraform", f"the state is in {self._desired} now, not in {present}; copy: {copy}")
 
 
 def _now() -> str:

@@ -39,7 +39,7 @@ _PROVIDER_CLIENTS = (
 _NO_DOMAIN = "invalid"
 
 
-class LocalCloud:
+class LocalCloudProvider:
     """The local cloud of this machine.
 
     Args:

@@ -101,33 +101,33 @@ def existing_subnets(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
         yield from _names_in_use(spec, facts, fact, text, name)
 
 
-def _identity(spec: ClusterSpec, fact: Subnet, text: str, key: str, cidr: str | None) -> Iterator[Finding]:
-    if fact.state != "AVAILABLE":
-        yield Finding("error", "network", f"{text} is {fact.state}", "Use another")
-    if fact.vcn_id != spec.network.vcn_id:
-        reason = f"{text} is in the VCN {fact.vcn_id}, and network.vcn_id is {spec.network.vcn_id}"
+def _identity(spec: ClusterSpec, subnet: Subnet, text: str, key: str, cidr: str | None) -> Iterator[Finding]:
+    if subnet.state != "AVAILABLE":
+        yield Finding("error", "network", f"{text} is {subnet.state}", "Use another")
+    if subnet.vcn_id != spec.network.vcn_id:
+        reason = f"{text} is in the VCN {subnet.vcn_id}, and network.vcn_id is {spec.network.vcn_id}"
         yield Finding("error", "network", reason, "Name subnets of that VCN")
-    if fact.cidr != cidr:
-        yield Finding("error", "network", f"{text} has {fact.cidr}, and {key} is {cidr}", f"Set it to {fact.cidr}")
-    if not fact.dns_label:
+    if subnet.cidr != cidr:
+        yield Finding("error", "network", f"{text} has {subnet.cidr}, and {key} is {cidr}", f"Set it to {subnet.cidr}")
+    if not subnet.dns_label:
         yield _no_label(spec, text)
     domains = {machine.domain for machine in requirements.machines(spec)} - {""}
-    if fact.domain and domains - {fact.domain}:
-        reason = f"{text} is in {fact.domain} only, and machines are to be created in {', '.join(sorted(domains))}"
+    if subnet.domain and domains - {subnet.domain}:
+        reason = f"{text} is in {subnet.domain} only, and machines are to be created in {', '.join(sorted(domains))}"
         yield Finding("error", "network", reason, "Use a regional subnet, or that domain")
 
 
-def _public(fact: Subnet, text: str) -> Iterator[Finding]:
-    if fact.private:
+def _public(subnet: Subnet, text: str) -> Iterator[Finding]:
+    if subnet.private:
         reason = f"{text} prohibits public addresses, and the controller needs one"
         yield Finding("error", "network", reason, "Use another, or write `access: bastion` under network")
-    elif isinstance(fact.routes, tuple) and "internetgateway" not in fact.routes:
+    elif isinstance(subnet.routes, tuple) and "internetgateway" not in subnet.routes:
         reason = f"{text} has no route to an internet gateway, so no user can log in to the controller"
         yield Finding("error", "network", reason, "Add the route, or write `access: bastion` under network")
 
 
-def _private(fact: Subnet, text: str) -> Iterator[Finding]:
-    if not fact.private:
+def _private(subnet: Subnet, text: str) -> Iterator[Finding]:
+    if not subnet.private:
         reason = f"{text} allows public addresses"
         yield Finding(
             "warning",
@@ -135,31 +135,31 @@ def _private(fact: Subnet, text: str) -> Iterator[Finding]:
             reason,
             "gpucluster assigns none to nodes; only a subnet that prohibits them guarantees it",
         )
-    if not isinstance(fact.routes, tuple):
+    if not isinstance(subnet.routes, tuple):
         return
-    if not {"natgateway", "drg", "privateip", "internetgateway"} & set(fact.routes):
+    if not {"natgateway", "drg", "privateip", "internetgateway"} & set(subnet.routes):
         reason = f"{text} has no route to a NAT gateway (nor to another gateway)"
         action = (
             "Add one, or provide package mirrors inside the network: nodes install packages of their operating system"
         )
         yield Finding("warning", "network", reason, action)
-    if "servicegateway" not in fact.routes:
+    if "servicegateway" not in subnet.routes:
         reason = f"{text} has no route to a service gateway"
         action = "Add one for All Services: the Oracle Cloud Agent and the controller use it"
         yield Finding("warning", "network", reason, action)
 
 
-def _ingress(spec: ClusterSpec, fact: Subnet, text: str, *, public: bool) -> Iterator[Finding]:
+def _ingress(spec: ClusterSpec, subnet: Subnet, text: str, *, public: bool) -> Iterator[Finding]:
     """What the security lists allow. Network security groups may allow more, so this is only a warning."""
-    if not isinstance(fact.ingress, tuple):
+    if not isinstance(subnet.ingress, tuple):
         return
-    if not any(rule.protocol == "all" and _covers(rule, spec.network.vcn_cidr) for rule in fact.ingress):
+    if not any(rule.protocol == "all" and _covers(rule, spec.network.vcn_cidr) for rule in subnet.ingress):
         reason = f"the security lists of {text} do not allow all traffic from {spec.network.vcn_cidr}"
         action = "Add an ingress rule for all protocols: Slurm, NFS, LDAP and MPI use many ports"
         yield Finding("warning", "network", reason, action)
     if public:
         blocked = [
-            cidr for cidr in spec.network.ssh_allowed_cidrs if not any(_ssh(rule, cidr) for rule in fact.ingress)
+            cidr for cidr in spec.network.ssh_allowed_cidrs if not any(_ssh(rule, cidr) for rule in subnet.ingress)
         ]
         if blocked:
             reason = f"the security lists of {text} do not allow ssh from {', '.join(blocked[:_LISTED])}"
@@ -176,10 +176,10 @@ def _covers(rule: IngressRule, cidr: str) -> bool:
     return outer is not None and inner is not None and inner.subnet_of(outer)
 
 
-def _names_in_use(spec: ClusterSpec, facts: Facts, fact: Subnet, text: str, name: str) -> Iterator[Finding]:
+def _names_in_use(spec: ClusterSpec, facts: Facts, subnet: Subnet, text: str, name: str) -> Iterator[Finding]:
     own = {instance.name for instance in facts.instances} if isinstance(facts.instances, tuple) else set()
     new = requirements.host_names(spec, name) - own
-    taken = sorted(new & {label.lower() for label in fact.host_names})
+    taken = sorted(new & {label.lower() for label in subnet.host_names})
     # If the cluster exists, these are its own names, even if its instances could not be listed.
     if taken and not own and not isinstance(facts.instances, Unknown):
         reason = f"host names are in use in {text}: {', '.join(taken[:_LISTED])}"
