@@ -419,16 +419,14 @@ class Cluster:
         return PoolMembers(self._cloud.access(), self._on_event)
 
     def _elastic(self) -> ElasticInstances:
-        return ElasticInstances(self._cloud.access(), self._tag, self._on_event)
+        return ElasticInstances(self._cloud.access(), self.spec.name, self._on_event)
 
     def _images(self) -> BakedImages:
-        return BakedImages(self._cloud.access(), self._tag, self._on_event)
+        return BakedImages(self._cloud.access(), self.spec.name, self._on_event)
 
     def _leaked(self) -> LeakedResources:
         network, home = self.spec.network, self.spec.storage.home
         named = (network.vcn_id, network.public_subnet_id, network.private_subnet_id, home.file_system_id)
-        return LeakedResources(self._cloud.access(), self._tag, self._on_event, keep={ocid for ocid in named if ocid})
-
-    @property
-    def _tag(self) -> tuple[str, str]:
-        return (handover.CLUSTER_TAG, self.spec.name)
+        return LeakedResources(
+            self._cloud.access(), self.spec.name, self._on_event, keep={ocid for ocid in named if ocid}
+        )

@@ -70,23 +70,22 @@ class BakedImages:
     """The custom images of one cluster.
 
     Args:
-        tag: the key and the value that mark this cluster's resources.
+        cluster: its name.
     """
 
-    def __init__(self, access: Access, tag: tuple[str, str], on_event: Sink) -> None:
+    def __init__(self, access: Access, cluster: str, on_event: Sink) -> None:
         self._access = access
-        self._tag = tag
+        self._cluster = cluster
         self._on_event = on_event
 
     def all(self) -> tuple[BakedImage, ...]:
         """Every image that has the cluster's tags, the newest first; unfinished ones included."""
-        key, value = self._tag
         with refusals("listing the cluster's images"):
             listed = all_pages(self._client().list_images, self._access.compartment_id)
         own = [
             _baked(image)
             for image in listed
-            if (image.freeform_tags or {}).get(key) == value
+            if tags.of_cluster(image.freeform_tags, self._cluster)
             and image.freeform_tags.get(tags.ROLE) == tags.IMAGE
             and image.lifecycle_state != LifecycleState.DELETED
         ]
@@ -98,9 +97,8 @@ class BakedImages:
         Raises:
             CloudError: the cloud refused, or the image does not become available.
         """
-        key, value = self._tag
-        own = {key: value, tags.ROLE: tags.IMAGE, tags.POOL: pool, tags.FINGERPRINT: fingerprint}
-        name = f"{value}-{pool}-{datetime.now(UTC):%Y%m%d%H%M%S}"
+        own = {tags.CLUSTER: self._cluster, tags.ROLE: tags.IMAGE, tags.POOL: pool, tags.FINGERPRINT: fingerprint}
+        name = f"{self._cluster}-{pool}-{datetime.now(UTC):%Y%m%d%H%M%S}"
         details = model(
             "core",
             "CreateImageDetails",

@@ -17,8 +17,8 @@ from typing import Any
 from gpucluster.cloud.client import Access, all_pages, model, refusals
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, EventKind, Sink
+from gpucluster.oci import tags
 from gpucluster.oci.states import LifecycleState
-from gpucluster.oci.tags import BUILDER, NODE, POOL
 from gpucluster.waiting import wait_until
 
 _POLL = 1.0
@@ -48,13 +48,13 @@ class ElasticInstances:
     """The elastic nodes and builders of one cluster.
 
     Args:
-        tag: the key and the value that mark this cluster's resources. Only instances that have it, and a tag `node`
-            or `builder` as well, are ever changed.
+        cluster: its name. Only instances with the tags of an elastic node or a builder of this cluster are ever
+            changed.
     """
 
-    def __init__(self, access: Access, tag: tuple[str, str], on_event: Sink) -> None:
+    def __init__(self, access: Access, cluster: str, on_event: Sink) -> None:
         self._access = access
-        self._tag = tag
+        self._cluster = cluster
         self._on_event = on_event
 
     def instances(self) -> tuple[ElasticInstance, ...]:
@@ -98,13 +98,17 @@ class ElasticInstances:
             template = management.get_instance_configuration(
                 instance_configuration_id
             ).data.instance_details.launch_details
-            key, value = self._tag
             details = model(
                 "core",
                 "InstanceConfigurationLaunchInstanceDetails",
                 display_name=name,
                 # A map or a nested object replaces that of the configuration as a whole.
-                freeform_tags={**(template.freeform_tags or {}), key: value, POOL: pool, BUILDER: pool},
+                freeform_tags={
+                    **(template.freeform_tags or {}),
+                    tags.CLUSTER: self._cluster,
+                    tags.POOL: pool,
+                    tags.BUILDER: pool,
+                },
                 source_details=model(
                     "core",
                     "InstanceConfigurationInstanceSourceViaImageDetails",
@@ -134,13 +138,8 @@ class ElasticInstances:
         return self._access.client("core", "ComputeClient")
 
     def _ours(self, instance: Any) -> bool:
-        key, value = self._tag
-        tags = instance.freeform_tags or {}
-        return (
-            tags.get(key) == value
-            and bool({NODE, BUILDER} & tags.keys())
-            and instance.lifecycle_state != LifecycleState.TERMINATED
-        )
+        ended = instance.lifecycle_state == LifecycleState.TERMINATED
+        return tags.elastic_or_builder(instance.freeform_tags, self._cluster) and not ended
 
     def _terminate(self, instance: ElasticInstance, deadline: float) -> None:
         name = f"instance {instance.node}"
@@ -189,7 +188,7 @@ class ElasticInstances:
 
 
 def _elastic(instance: Any) -> ElasticInstance:
-    tags = instance.freeform_tags
-    builder = NODE not in tags
-    name = instance.display_name if builder else tags[NODE]
-    return ElasticInstance(instance.id, name, tags.get(POOL, ""), instance.lifecycle_state, builder)
+    own = instance.freeform_tags
+    builder = tags.NODE not in own
+    name = instance.display_name if builder else own[tags.NODE]
+    return ElasticInstance(instance.id, name, own.get(tags.POOL, ""), instance.lifecycle_state, builder)

@@ -19,6 +19,7 @@ from typing import Any
 from gpucluster.cloud.client import Access, all_pages, home_region, refusals
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, EventKind, Sink
+from gpucluster.oci import tags
 from gpucluster.oci.states import ENDED, GONE
 from gpucluster.waiting import wait_until
 
@@ -81,19 +82,17 @@ class LeakedResource:
 
 
 class LeakedResources:
-    """Finds and removes resources with a free-form tag.
+    """Finds and removes the resources with the tag of a cluster.
 
     Args:
-        tag: the key and the value that mark this cluster's resources.
+        cluster: the name of the cluster.
         keep: OCIDs of resources that cluster.yml names and gpucluster did not create. They are never removed, whatever
             tags they have.
     """
 
-    def __init__(
-        self, access: Access, tag: tuple[str, str], on_event: Sink, *, keep: AbstractSet[str] = frozenset()
-    ) -> None:
+    def __init__(self, access: Access, cluster: str, on_event: Sink, *, keep: AbstractSet[str] = frozenset()) -> None:
         self._access = access
-        self._tag = tag
+        self._cluster = cluster
         self._on_event = on_event
         self._keep = keep
 
@@ -152,10 +151,9 @@ class LeakedResources:
         return all_pages(call, compartment)
 
     def _ours(self, resource: Any) -> bool:
-        key, value = self._tag
-        tags = getattr(resource, "freeform_tags", None) or {}
         gone = str(getattr(resource, "lifecycle_state", "")).upper() in GONE
-        return tags.get(key) == value and not gone and resource.id not in self._keep
+        tagged = tags.of_cluster(getattr(resource, "freeform_tags", None), self._cluster)
+        return tagged and not gone and resource.id not in self._keep
 
     def _wait_until_gone(self, get: Callable[[str], Any], resource: LeakedResource) -> None:
         def gone() -> bool:

@@ -15,7 +15,6 @@ from gpucluster.handover.autoscaling import POLICY_VERSION, Autoscaling, autosca
 from gpucluster.handover.inventory import Members, builder_inventory, hosts, inventory, primary_gids
 from gpucluster.handover.names import (
     BUILDER_GROUP,
-    CLUSTER_TAG,
     builder_name,
     elastic_names,
     elastic_prefix,
@@ -28,7 +27,6 @@ from gpucluster.handover.variables import RDMA_PLUGINS, tfvars
 
 __all__ = [
     "BUILDER_GROUP",
-    "CLUSTER_TAG",
     "CONTRACT_VERSION",
     "POLICY_VERSION",
     "RDMA_PLUGINS",

@@ -93,9 +93,7 @@ class Site:
 
     def orphans(self) -> LeakedResources:
         config = oci.config.from_file(str(self.cloud.home / "credentials" / "config"))
-        return LeakedResources(
-            Access(config, self.cloud.endpoint, self.cloud.credentials.tenancy), ("gpucluster", self.name), ignore
-        )
+        return LeakedResources(Access(config, self.cloud.endpoint, self.cloud.credentials.tenancy), self.name, ignore)
 
     def ids(self, collection: str) -> list[str]:
         return [str(one["id"]) for one in self.cloud.standing(collection, self.name)]

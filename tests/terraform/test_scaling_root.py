@@ -96,7 +96,7 @@ class Cluster:
         saved.save_hosts([Host("resize-controller", "", "", "")] if silent_controller else [], set())
         silent = SimpleNamespace(ssh_argv=lambda *_: ["false"])
         cloud = SimpleNamespace(access=lambda: self._access)
-        elastic = ElasticInstances(self._access, (handover.CLUSTER_TAG, self.spec.name), ignore)
+        elastic = ElasticInstances(self._access, self.spec.name, ignore)
         return Resizing(
             self.spec,
             cast(CloudProvider, cloud),

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gpucluster import handover
 from gpucluster.cloud.client import all_pages, model
 from gpucluster.oci import tags
 from gpucluster.oci.states import GONE
@@ -34,12 +33,12 @@ class CloudQueries:
     """Queries about one cluster and its surroundings.
 
     Args:
-        cluster: its name; the tag with it marks the cluster's own resources.
+        cluster: its name, by which the cluster's own resources are tagged.
     """
 
     def __init__(self, client: QueryClient, cluster: str) -> None:
         self._client = client
-        self._tag = (handover.CLUSTER_TAG, cluster)
+        self._cluster = cluster
         self._compartment = client.access.compartment_id
         self._here = f"in compartment id {self._compartment}"
 
@@ -72,14 +71,13 @@ class CloudQueries:
 
     def instances(self) -> tuple[Instance, ...] | Unknown:
         """The existing instances of this cluster."""
-        key, name = self._tag
 
         def read() -> tuple[Instance, ...]:
             listed = all_pages(self._compute.list_instances, self._compartment)
             return tuple(
                 _instance(item)
                 for item in listed
-                if (item.freeform_tags or {}).get(key) == name and item.lifecycle_state not in GONE
+                if tags.of_cluster(item.freeform_tags, self._cluster) and item.lifecycle_state not in GONE
             )
 
         return self._client.query("limits", "which instances exist", f"read instances {self._here}", read)
@@ -232,14 +230,13 @@ class CloudQueries:
         )
 
     def _vcn(self, result: Any) -> Vcn:
-        key, name = self._tag
         return Vcn(
             str(result.id),
             str(result.display_name),
             tuple(result.cidr_blocks or [result.cidr_block]),
             str(result.dns_label or ""),
             str(result.lifecycle_state),
-            ours=(result.freeform_tags or {}).get(key) == name,
+            ours=tags.of_cluster(result.freeform_tags, self._cluster),
         )
 
     def subnet(self, ocid: str) -> Subnet | Unknown:
@@ -279,9 +276,9 @@ class CloudQueries:
         """This cluster's storage in a domain, and its bastion."""
 
         def ours(result: list[Any]) -> int:
-            key, name = self._tag
             return sum(
-                (item.freeform_tags or {}).get(key) == name and item.lifecycle_state not in GONE for item in result
+                tags.of_cluster(item.freeform_tags, self._cluster) and item.lifecycle_state not in GONE
+                for item in result
             )
 
         def read() -> Created:
