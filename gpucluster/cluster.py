@@ -387,8 +387,8 @@ class Cluster:
     # --- clients: made when they are needed, because the local cloud answers only after a run has started it -----
 
     def _terraform(self, env: Mapping[str, str] | None = None) -> Terraform:
-        marked = {**runs.mark(self.paths), **(env or {})}
-        return Terraform(self.paths, self._terraform_program, marked, self._on_event, backend=self._backend)
+        environment = {**runs.environment(self.paths), **(env or {})}
+        return Terraform(self.paths, self._terraform_program, environment, self._on_event, backend=self._backend)
 
     @cached_property
     def _terraform_program(self) -> Path:
@@ -407,7 +407,7 @@ class Cluster:
         )
 
     def _ansible(self) -> Ansible:
-        return Ansible(self.paths, self._ssh_client().config, runs.mark(self.paths), self._on_event)
+        return Ansible(self.paths, self._ssh_client().config, runs.environment(self.paths), self._on_event)
 
     def _ssh_client(self) -> SshClient:
         return SshClient(self.paths, self._cloud.ssh_key())

@@ -68,10 +68,10 @@ class ArtifactStore:
         with self._one_at_a_time(on_event):
             if target.is_file():  # the run that had the lock has downloaded it
                 return
-            with self._downloaded(origin, place, name, on_event) as (file, found):
-                if found != checksum:
+            with self._downloaded(origin, place, name, on_event) as (file, actual):
+                if actual != checksum:
                     raise InputError(
-                        f"{name} has another checksum: {found}; {checksum_from} says {checksum}",
+                        f"{name} has another checksum: {actual}; {checksum_from} says {checksum}",
                         where=f"{origin.name}: {place}",
                         hint="The file was not stored. Find out which of the two is right before you change either",
                     )
@@ -79,9 +79,9 @@ class ArtifactStore:
 
     def fetch_unchecked(self, origin: ReleaseSource, place: str, name: str, on_event: Sink) -> str:
         """Download a file, whatever its checksum is. Returns the checksum."""
-        with self._one_at_a_time(on_event), self._downloaded(origin, place, name, on_event) as (file, found):
-            self._move(file, self.path(found, name))
-        return found
+        with self._one_at_a_time(on_event), self._downloaded(origin, place, name, on_event) as (file, actual):
+            self._move(file, self.path(actual, name))
+        return actual
 
     def save_claim(self, origin: str, name: str, checksum: str) -> None:
         """Save the checksum that a source has for a file, for later runs in which it does not answer."""
@@ -158,10 +158,10 @@ def _copy(origin: ReleaseSource, place: str, target: Path) -> str:
     for pause in (*PAUSES, None):
         try:
             with origin.reading(place) as (stream, size), target.open("wb") as out:
-                found, copied = _bounded_copy(stream.read, out.write, where)
+                actual, copied = _bounded_copy(stream.read, out.write, where)
             if size is None or copied == size:
                 target.chmod(0o644)
-                return found
+                return actual
             why = f"it ended after {copied} of {size} bytes"
         except urllib.error.HTTPError as error:
             what = f"{target.name} can't be downloaded: the server answered {error.code}"

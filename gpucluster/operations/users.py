@@ -160,7 +160,7 @@ class Users:
         """Add all users of a file (see `users_file`), and change those that exist already. It can be repeated.
 
         Raises:
-            InputError: the file is wrong; `findings` has every fault. Nothing was changed.
+            InputError: the file is wrong; `findings` has every error. Nothing was changed.
         """
         people = users_file.read(file)
         done = self._directory.call(ImportReport, "user.import", {"users": people})

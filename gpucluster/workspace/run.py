@@ -1,6 +1,7 @@
 """One run at a time: it holds the cluster's lock, ends programs that a killed run left behind, and times its phases.
 
-Programs that a run starts carry a mark in their environment. The next run finds by it those that outlived a killed run.
+Programs that a run starts have a variable of ours in their environment. By it the next run finds those that a killed
+run left.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from gpucluster.workspace.run_log import RunLog, RunStatus, lock
 
 # Seconds to wait until Terraform, Ansible and their children have ended after an interruption.
 LEFTOVER_TIMEOUT = 120.0
-_MARK = "GPUCLUSTER_CLUSTER"
+_VARIABLE = "GPUCLUSTER_CLUSTER"
 
 
-def mark(paths: ClusterPaths) -> dict[str, str]:
+def environment(paths: ClusterPaths) -> dict[str, str]:
     """What a run adds to the environment of each program that it starts."""
-    return {_MARK: str(paths.root)}
+    return {_VARIABLE: str(paths.root)}
 
 
 class Run:
@@ -101,7 +102,7 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
 
 
 def _end_leftovers(paths: ClusterPaths, on_event: Sink) -> None:
-    leftovers = process.pids_with_variable(_MARK, str(paths.root))
+    leftovers = process.pids_with_variable(_VARIABLE, str(paths.root))
     if not leftovers:
         return
     warn(on_event, "leftovers", f"ending {count(len(leftovers), 'program')} of an earlier run that was killed")

@@ -57,7 +57,7 @@ class Site:
         self.name = name
         self.paths = ClusterPaths.of(folder / "cluster.yml")
         self.paths.create()
-        self.environment = {**environment, **cloud.environment, **runs.mark(self.paths)}
+        self.environment = {**environment, **cloud.environment, **runs.environment(self.paths)}
         self.events: list[Event] = []
         self.workspace = Workspace(folder, {}, cluster_variables(cloud, name))
 
@@ -277,7 +277,7 @@ RUN = """
     def show(event):
         print(event.name, event.status, flush=True)
     with runs.run("apply", paths, show):
-        terraform = Terraform(paths, Path(asked["program"]), {**asked["env"], **runs.mark(paths)}, show)
+        terraform = Terraform(paths, Path(asked["program"]), {**asked["env"], **runs.environment(paths)}, show)
         terraform.prepare()
         terraform.init()
         terraform.set_variables(asked["variables"])
