@@ -109,12 +109,12 @@ class _Listener:
             self.failures.append(f"{host}: {title}: {message}")
         self.on_event(Event(EventKind.TASK, title, status, message, elapsed=data.get("duration"), data={"host": host}))
 
-    def _announce_message(self, who: str, host: str, result: Mapping[str, Any], action: str) -> None:
+    def _announce_message(self, source: str, host: str, result: Mapping[str, Any], action: str) -> None:
         """Announce the message of a debug task. A message that many hosts have is announced once."""
         message = str(result.get("msg") or "") if action.endswith("debug") else ""
-        if message and (who, message) not in self._announced:
-            self._announced.add((who, message))
-            self.on_event(Event(EventKind.LOG, who, LogLevel.INFO, f"{host}: {message}", data={"host": host}))
+        if message and (source, message) not in self._announced:
+            self._announced.add((source, message))
+            self.on_event(Event(EventKind.LOG, source, LogLevel.INFO, f"{host}: {message}", data={"host": host}))
 
     def _collect_facts(self, host: str, facts: Any) -> None:
         if isinstance(facts, Mapping):

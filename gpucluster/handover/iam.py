@@ -136,9 +136,9 @@ def _place(compartment_id: str) -> str:
 _Placed = tuple[Statement, str]
 
 
-def _allow(feature: str, who: str, right: Right, place: str, condition: str = "") -> _Placed:
+def _allow(feature: str, subject: str, right: Right, place: str, condition: str = "") -> _Placed:
     where = condition or right.condition
-    return Statement(feature, f"Allow {who} to {right} {place}" + (f" where {where}" if where else "")), place
+    return Statement(feature, f"Allow {subject} to {right} {place}" + (f" where {where}" if where else "")), place
 
 
 def _by_policy(placed: Iterable[_Placed], own: str) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
@@ -151,16 +151,16 @@ def _by_policy(placed: Iterable[_Placed], own: str) -> tuple[tuple[Statement, ..
 # --- the controller -----
 
 
-def _controller(spec: ClusterSpec, pools: tuple[Pool, ...], who: str, own: str, network: str) -> Iterator[_Placed]:
+def _controller(spec: ClusterSpec, pools: tuple[Pool, ...], subject: str, own: str, network: str) -> Iterator[_Placed]:
     for feature, rights in _for_nodes(pools):
         for right in rights:
             places = {permissions.SUBNETS: [network], permissions.VNICS: [own, network]}.get(right, [own])
             for place in dict.fromkeys(places):
-                yield _allow(feature, who, right, place)
+                yield _allow(feature, subject, right, place)
     if any(pool.image.listing for pool in pools):
-        yield _allow("images of a Marketplace listing", who, permissions.LISTINGS, "in tenancy")
+        yield _allow("images of a Marketplace listing", subject, permissions.LISTINGS, "in tenancy")
     if spec.cloud.defined_tags:
-        yield _allow("defined tags of new nodes", who, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
+        yield _allow("defined tags of new nodes", subject, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
 
 
 def _for_nodes(pools: tuple[Pool, ...]) -> Iterator[tuple[str, tuple[Right, ...]]]:
@@ -193,7 +193,7 @@ _NETWORK_TYPES = (
 )  # fmt: skip
 
 
-def _operator(spec: ClusterSpec, who: str, own: str, network: str) -> Iterator[_Placed]:
+def _operator(spec: ClusterSpec, subject: str, own: str, network: str) -> Iterator[_Placed]:
     for feature, rights, place in (
         *_preflight(),
         *_compute(spec, own),
@@ -202,13 +202,13 @@ def _operator(spec: ClusterSpec, who: str, own: str, network: str) -> Iterator[_
         *_identity(spec, own),
     ):
         for right in rights:
-            yield _allow(feature, who, right, place)
+            yield _allow(feature, subject, right, place)
     if spec.cloud.defined_tags:
-        yield _allow("defined tags", who, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
+        yield _allow("defined tags", subject, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
     if spec.state.backend == "oci" and isinstance(bucket := spec.state.config.get("bucket"), str):
         condition = f"target.bucket.name = '{bucket}'"
         for right in (Right("read", "buckets"), Right("manage", "objects")):
-            yield _allow("Terraform's state in Object Storage", who, right, "in tenancy", condition)
+            yield _allow("Terraform's state in Object Storage", subject, right, "in tenancy", condition)
     if any(pool.capacity_reservation_id and pool.kind == "cluster_network" for pool in spec.pools.values()):
         # docs: "Managing Cluster Networks with Instance Pools": the service launches the instances, not the operator.
         feature = "capacity reservations of a cluster network"
