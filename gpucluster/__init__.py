@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from gpucluster.events import Event, EventKind
     from gpucluster.handover.iam import Policies
     from gpucluster.lifecycle.result import Result
-    from gpucluster.operations.accounts import (
+    from gpucluster.operations.backup import Backup, Restored
+    from gpucluster.operations.container_images import ContainerImage, ContainerImages, ImageImport
+    from gpucluster.operations.directory_records import (
         Group,
         GroupChange,
         Imported,
@@ -53,8 +55,6 @@ if TYPE_CHECKING:
         User,
         UserChange,
     )
-    from gpucluster.operations.backup import Backup, Restored
-    from gpucluster.operations.container_images import ContainerImage, ContainerImages, ImageImport
     from gpucluster.operations.users import Groups, Users
     from gpucluster.preflight import Report
     from gpucluster.spec import ClusterSpec, load
@@ -136,7 +136,7 @@ _MODULES = {
     "gpucluster.events": ("Event", "EventKind"),
     "gpucluster.handover.iam": ("Policies",),
     "gpucluster.lifecycle.result": ("Result",),
-    "gpucluster.operations.accounts": (
+    "gpucluster.operations.directory_records": (
         "Group",
         "GroupChange",
         "ImportReport",

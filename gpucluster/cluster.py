@@ -1,4 +1,4 @@
-"""A cluster and its operations. Each public method of `Cluster` reads like a table of contents.
+"""A cluster and its operations: `Cluster` puts the parts of the package together.
 
 Only one run at a time: every method that changes something holds the cluster's lock. A run may be killed at any point;
 the next run finds out what exists and continues from there.
@@ -37,7 +37,7 @@ from gpucluster.lifecycle.teardown import DataGuard, Teardown
 from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.container_images import ContainerImages
-from gpucluster.operations.controller import Controller
+from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.operations.users import DirectoryClient, Groups, Users
 from gpucluster.paths import ClusterPaths, cache_dir
@@ -71,7 +71,7 @@ class Cluster:
         self._cloud = open_cloud(spec, self.paths, report, provider)
         self._saved = SavedState(self.paths)
         self._login_keys = LoginKeys(spec, self.paths)
-        self._controller = Controller(spec, self.paths, self._saved, self._bastion, report)
+        self._controller = ControllerConnection(spec, self.paths, self._saved, self._bastion, report)
         downloads = Downloads(spec, self._cloud, __version__, report)
         self._hosts = Hosts(
             spec,
@@ -158,8 +158,9 @@ class Cluster:
             terraform = self._provisioning.prepare(run, preflight=preflight)
             with run.phase("plan"):
                 plan, replaced = self._provisioning.plan(terraform)
-            for one in replaced:
-                warn(self._on_event, "cluster", f"apply would refuse this without --replace-nodes: {one}")
+            for replacement in replaced:
+                message = f"apply would refuse this without --replace-nodes: {replacement}"
+                warn(self._on_event, "cluster", message)
             plan.file.unlink(missing_ok=True)
         return plan
 
@@ -175,8 +176,8 @@ class Cluster:
 
         Args:
             delete_data: allow a plan that deletes or replaces the file system with the users' homes.
-            replace_nodes: allow one that recreates permanent nodes that cluster.yml still asks for, or the controller.
-            drain_timeout: seconds that jobs on leaving nodes are given to end; with 0 they are requeued, or cancelled.
+            replace_nodes: allow a plan that recreates the controller, or permanent nodes that cluster.yml asks for.
+            drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
             preflight: ask the cloud in advance whether it would accept the spec.
 
         Raises:
@@ -236,7 +237,7 @@ class Cluster:
             delete_data: delete the homes' file system even if users' files are in it.
 
         Raises:
-            DataGuardError: there are users' files, or nobody can tell.
+            DataGuardError: there are users' files, or that can't be checked.
         """
         with self._run("destroy") as run:
             terraform = self._provisioning.prepare(run, keep_variables=True)
@@ -288,14 +289,17 @@ class Cluster:
         self._cloud.start(to_build=False)
         return self._images().all()
 
-    def autoscaler_argv(self, words: Sequence[str]) -> list[str]:
-        """The command line of the autoscaler's own program on the controller: `["status", "--output", "json"]`.
+    def autoscaler_argv(self, arguments: Sequence[str]) -> list[str]:
+        """The command line that runs the autoscaler's own program on the controller.
+
+        Args:
+            arguments: of that program, such as `["status", "--output", "json"]`.
 
         Raises:
             InputError: no pool is elastic.
             ToolError: nothing was applied yet.
         """
-        return self._controller.autoscaler_argv(words)
+        return self._controller.autoscaler_argv(arguments)
 
     def autoscaler_status(self) -> dict[str, Any]:
         """What the autoscaler reports of itself, its pools, and the jobs that wait for nodes.
@@ -313,7 +317,7 @@ class Cluster:
         """
         return self._controller.ssh_argv(host, command)
 
-    # --- what there is to know about it -----
+    # --- status, outputs and generated files -----
 
     def status(self) -> dict[str, Any]:
         """The hosts, Slurm's nodes, the autoscaler, the last run: see `operations.status`. Reads only."""
@@ -380,11 +384,11 @@ class Cluster:
             login=self._login_keys.login_commands(deployment.controller),
         )
 
-    # --- clients: made when they are needed, for the local cloud answers only after a run has started it -----
+    # --- clients: made when they are needed, because the local cloud answers only after a run has started it -----
 
     def _terraform(self, env: Mapping[str, str] | None = None) -> Terraform:
-        marked = {**runs.mark(self.paths), **(env or {})}
-        return Terraform(self.paths, self._terraform_program, marked, self._on_event, backend=self._backend)
+        environment = {**runs.environment(self.paths), **(env or {})}
+        return Terraform(self.paths, self._terraform_program, environment, self._on_event, backend=self._backend)
 
     @cached_property
     def _terraform_program(self) -> Path:
@@ -403,7 +407,7 @@ class Cluster:
         )
 
     def _ansible(self) -> Ansible:
-        return Ansible(self.paths, self._ssh_client().config, runs.mark(self.paths), self._on_event)
+        return Ansible(self.paths, self._ssh_client().config, runs.environment(self.paths), self._on_event)
 
     def _ssh_client(self) -> SshClient:
         return SshClient(self.paths, self._cloud.ssh_key())
@@ -415,16 +419,14 @@ class Cluster:
         return PoolMembers(self._cloud.access(), self._on_event)
 
     def _elastic(self) -> ElasticInstances:
-        return ElasticInstances(self._cloud.access(), self._tag, self._on_event)
+        return ElasticInstances(self._cloud.access(), self.spec.name, self._on_event)
 
     def _images(self) -> BakedImages:
-        return BakedImages(self._cloud.access(), self._tag, self._on_event)
+        return BakedImages(self._cloud.access(), self.spec.name, self._on_event)
 
     def _leaked(self) -> LeakedResources:
         network, home = self.spec.network, self.spec.storage.home
         named = (network.vcn_id, network.public_subnet_id, network.private_subnet_id, home.file_system_id)
-        return LeakedResources(self._cloud.access(), self._tag, self._on_event, keep={one for one in named if one})
-
-    @property
-    def _tag(self) -> tuple[str, str]:
-        return (handover.CLUSTER_TAG, self.spec.name)
+        return LeakedResources(
+            self._cloud.access(), self.spec.name, self._on_event, keep={ocid for ocid in named if ocid}
+        )

@@ -1,4 +1,4 @@
-"""Every way in which gpucluster fails, and the exit code of each.
+"""The errors of gpucluster, and the exit code of each.
 
 All codes are listed here, so that each has one meaning::
 
@@ -58,7 +58,7 @@ class GpuClusterError(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault in an input file. `line` and `column` count from 1; 0 means the file as a whole."""
+    """One error in an input file. `line` and `column` count from 1; 0 means the file as a whole."""
 
     file: str
     line: int
@@ -75,7 +75,7 @@ class Finding:
 
 
 class InputError(GpuClusterError):
-    """The input is wrong. `findings` holds every fault at once, in the order of the file."""
+    """The input is wrong. `findings` holds all errors, in the order of the file."""
 
     exit_code = EXIT_INPUT
 
@@ -141,7 +141,7 @@ class ReplacementError(GpuClusterError):
 
 
 class Interrupted(GpuClusterError):
-    """The user or the system asked us to stop."""
+    """Ctrl-C or SIGTERM stopped the command."""
 
     exit_code = EXIT_INTERRUPTED
 

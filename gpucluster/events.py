@@ -1,12 +1,12 @@
 """What the library reports while it works. The caller decides how it is shown.
 
-`kind` says what an event is about (`EventKind`), `status` how that thing is doing:
+`kind` says what an event is about (`EventKind`), `status` in which state that is:
 
     phase     started | done | failed | interrupted      a part of a run (`PhaseStatus`); `elapsed` when it ends
     resource  creating | created | updating | updated | deleting | deleted | failed | cached | running | ...
     task      ok | changed | failed | unreachable | skipped      one Ansible task on one host
     check     pass | fail | not_run | skip       one check of `verify`
-    log       info | warning | error
+    log       info | warning | error (`LogLevel`); scaling | waiting      about nodes that are added or removed
     result    success | failed | ...             the last event of a run; `data` is the whole result
 """
 
@@ -32,7 +32,7 @@ class EventKind(StrEnum):
 
 
 class PhaseStatus(StrEnum):
-    """How a phase of a run is doing."""
+    """The status of a phase of a run."""
 
     STARTED = "started"
     DONE = "done"
@@ -52,7 +52,8 @@ class LogLevel(StrEnum):
 class Event:
     """One report. `elapsed` is in seconds, `time` in seconds since the epoch; `data` holds JSON values.
 
-    `kind` and `status` are plain strings in JSON. A `status` of resources may be any word: clouds have many.
+    `kind` and `status` are plain strings in JSON. The `status` of a resource may be any word, such as one of
+    the states that the cloud has.
     """
 
     kind: str
@@ -81,7 +82,12 @@ Sink = Callable[[Event], None]
 
 
 def ignore(_event: Event) -> None:
-    """A sink for callers that do not listen."""
+    """A sink that ignores every event."""
+
+
+def info(on_event: Sink, name: str, message: str) -> None:
+    """Report something for information about the thing called `name`."""
+    on_event(Event(EventKind.LOG, name, LogLevel.INFO, message))
 
 
 def warn(on_event: Sink, name: str, message: str) -> None:

@@ -118,7 +118,7 @@ def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner may read, whole or not at all.
 
     Raises:
-        EnvironmentFault: the disk is full or the folder can't be written; the old file is as it was.
+        EnvironmentFault: the disk is full or the folder can't be written; an existing file is unchanged.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

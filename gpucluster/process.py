@@ -42,7 +42,7 @@ def without_colour(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """The text for the log: without colour, and without the password of a URL that somebody may have configured."""
+    """The text for the log: without colour, and without the password in a URL that a user may have configured."""
     return _CREDENTIALS.sub(r"\1:***@", without_colour(text))
 
 
@@ -148,7 +148,7 @@ def stream(
     input: str | None = None,
     private: bool = False,
 ) -> Completed:
-    """Run a program and pass on each line of its standard output when it comes. Never raises on its status.
+    """Run a program and pass on each line of its standard output as it arrives. Never raises on its status.
 
     The program gets a session of its own, so that only we receive Ctrl-C from the terminal. We pass on one SIGINT and
     wait: a second SIGINT would make Terraform exit without writing its state.
@@ -175,7 +175,7 @@ def stream(
     assert child.stdout is not None
     assert child.stderr is not None
     errors: list[str] = []
-    reader = threading.Thread(target=_drain, args=(child.stderr, errors, on_error_line), daemon=True)
+    reader = threading.Thread(target=_read_lines, args=(child.stderr, errors, on_error_line), daemon=True)
     reader.start()
     out: list[str] = []
     try:
@@ -201,7 +201,7 @@ def _log_end(done: Completed) -> None:
     _log.debug("%s ended with status %d", done.argv[0], done.returncode)
 
 
-def _drain(source: Iterable[bytes], lines: list[str], on_line: Callable[[str], None]) -> None:
+def _read_lines(source: Iterable[bytes], lines: list[str], on_line: Callable[[str], None]) -> None:
     for raw in source:
         lines.append(raw.decode(errors="replace"))
         on_line(lines[-1].rstrip("\n"))
@@ -262,7 +262,7 @@ def spawn_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | Non
         raise _missing(argv[0]) from error
     finally:
         os.close(descriptor)
-    # Nobody waits for the child. With a returncode, Popen does not warn when it is garbage collected.
+    # We do not wait for the child. With a returncode, Popen does not warn when it is garbage collected.
     child.returncode = 0
     return child.pid
 
@@ -279,19 +279,19 @@ def identity(pid: int) -> str | None:
     return None if state in ("Z", "X") else f"{boot}:{start_time}"
 
 
-def marked(variable: str, value: str) -> tuple[int, ...]:
-    """The pids of processes with `variable=value` in their environment: children of a run of ours that was killed."""
-    mark = f"{variable}={value}".encode()
-    found = []
+def pids_with_variable(variable: str, value: str) -> tuple[int, ...]:
+    """The pids of processes with `variable=value` in their environment, such as those that a killed run left."""
+    assignment = f"{variable}={value}".encode()
+    pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
+            if assignment in (entry / "environ").read_bytes().split(b"\0"):
+                pids.append(int(entry.name))
         except OSError:
             continue  # it has ended, or belongs to another user
-    return tuple(sorted(found))
+    return tuple(sorted(pids))
 
 
 def end(pids: Sequence[int], timeout: float) -> tuple[int, ...]:

@@ -23,8 +23,8 @@ from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.waiting import wait_until
 
 _POLL = 0.5
-# cloud-init writes this file when its last stage has ended. `cloud-init status --wait` tells the same, but takes a
-# second of processor time on each host, which matters with sixteen hosts on one machine. Our own user data writes its
+# cloud-init writes this file when its last stage has ended. `cloud-init status --wait` reports the same, but takes
+# a second of processor time on each host, which matters with sixteen hosts on one machine. Our own user data writes its
 # errors for people into the second file (see `handover.user_data`).
 _CLOUD_INIT = (
     "until [ -s /run/cloud-init/result.json ]; do sleep 0.2; done; cat /run/cloud-init/result.json; "
@@ -56,8 +56,8 @@ class Host:
     jump: str = ""
 
     @property
-    def is_entrance(self) -> bool:
-        """Whether it is reached without going through another host of the cluster."""
+    def is_entry_point(self) -> bool:
+        """Whether it is reached without another host of the cluster in between."""
         return self.jump in ("", GATEWAY)
 
 
@@ -90,7 +90,7 @@ def public_key(private_key: Path) -> str:
 
 
 class SshClient:
-    """The ssh configuration of one cluster, written to a file, and what is done with it.
+    """The ssh configuration of one cluster, as a file, and connections that use it.
 
     Args:
         private_key: None leaves the choice to ssh and its agent.
@@ -102,8 +102,8 @@ class SshClient:
         self._known_hosts = paths.ssh / "known_hosts"
         self._key = private_key
         # The path of a control socket may have about 100 characters; that of the state folder may be longer.
-        mark = hashlib.sha256(str(paths.root).encode()).hexdigest()[:12]
-        self._sockets = Path(tempfile.gettempdir()) / f"gpucluster-ssh-{os.geteuid()}-{mark}"
+        digest = hashlib.sha256(str(paths.root).encode()).hexdigest()[:12]
+        self._sockets = Path(tempfile.gettempdir()) / f"gpucluster-ssh-{os.geteuid()}-{digest}"
 
     def write(self, hosts: Sequence[Host]) -> None:
         """Write the configuration for these hosts. A host whose `jump` is GATEWAY is reached through the gateway."""
@@ -111,7 +111,7 @@ class SshClient:
         write_private(self.config, self._text(hosts))
 
     def write_gateway(self, gateway: Gateway) -> None:
-        """Write the gateway, into a file of its own: it changes more often than the hosts."""
+        """Write the gateway into a file of its own, because it changes more often than the hosts."""
         lines = [
             f"HostName {gateway.host}",
             f"Port {gateway.port}",
@@ -131,7 +131,7 @@ class SshClient:
                 # With ProxyJump, ssh would not read this file for the jump host; with -W it does.
                 lines.append(f"ProxyCommand ssh -F {_quoted(self.config)} -W %h:%p {host.jump}")
             blocks.append("\n".join([f"Host {host.name}", *(f"  {line}" for line in lines)]))
-        common = [
+        defaults = [
             "BatchMode yes",
             "StrictHostKeyChecking accept-new",
             f"UserKnownHostsFile {_quoted(self._known_hosts)}",
@@ -145,8 +145,8 @@ class SshClient:
             "LogLevel ERROR",
         ]
         if self._key is not None:
-            common += [f"IdentityFile {_quoted(self._key)}", "IdentitiesOnly yes"]
-        blocks.append("\n".join(["Host *", *(f"  {line}" for line in common)]))
+            defaults += [f"IdentityFile {_quoted(self._key)}", "IdentitiesOnly yes"]
+        blocks.append("\n".join(["Host *", *(f"  {line}" for line in defaults)]))
         return "\n\n".join(blocks) + "\n"
 
     def argv(self, host: str, command: Sequence[str] = ()) -> list[str]:
@@ -168,12 +168,12 @@ class SshClient:
         """
         until = time.monotonic() + deadline
         # The controller first: a connection through one that does not answer yet can only fail.
-        for group in ([h for h in hosts if h.is_entrance], [h for h in hosts if not h.is_entrance]):
+        for group in ([h for h in hosts if h.is_entry_point], [h for h in hosts if not h.is_entry_point]):
             with ThreadPoolExecutor(max_workers=16) as pool:
-                faults = [text for text in pool.map(lambda h: self._wait_for(h, until), group) if text]
-            if faults:
+                failures = [text for text in pool.map(lambda h: self._wait_for(h, until), group) if text]
+            if failures:
                 raise ToolError(
-                    "not every host is ready: " + "; ".join(faults),
+                    "not every host is ready: " + "; ".join(failures),
                     hint="Read the console history of these instances, then run: gpucluster apply",
                 )
 
@@ -205,7 +205,8 @@ class SshClient:
     def close(self) -> None:
         """Close the shared connections and remove their sockets."""
         for socket in self._sockets.glob("*"):
-            process.run(["ssh", "-o", f"ControlPath={socket}", "-O", "exit", "gone"], check=False, timeout=10)
+            # ssh requires the name of a host, and does not use it here.
+            process.run(["ssh", "-o", f"ControlPath={socket}", "-O", "exit", "unused"], check=False, timeout=10)
             socket.unlink(missing_ok=True)
         if self._sockets.is_dir():
             self._sockets.rmdir()

@@ -22,6 +22,6 @@ def printable(text: str) -> str:
 
 def did_you_mean(word: str, known: Iterable[str], *, most: int = 2) -> str:
     """A hint with up to `most` known words of a similar spelling; empty if there is none. Case is ignored."""
-    by_folded = {one.casefold(): one for one in known}
+    by_folded = {candidate.casefold(): candidate for candidate in known}
     matches = difflib.get_close_matches(word.casefold(), by_folded, n=most, cutoff=0.6)
     return f"Did you mean {' or '.join(by_folded[match] for match in matches)}?" if matches else ""

@@ -1,4 +1,4 @@
-"""Waiting for a condition by asking again and again: the one polling loop of the package.
+"""Waiting for a condition by evaluating it repeatedly: the one polling loop of the package.
 
 Only the clock and the sleep are effects, and a caller may pass its own: a test, a simulation, or a thread that must
 wake up at once (`threading.Event.wait` is a valid `sleep`).
@@ -27,9 +27,9 @@ def wait_until(
     which is false then, and the caller says what failed. An exception of the condition ends the wait.
 
     Args:
-        condition: asked at least once, and a last time when `timeout` has passed.
-        timeout: seconds, by a clock that does not jump. `math.inf` waits for ever.
-        interval: seconds between two questions. The last pause is shorter, so that a wait is not longer than `timeout`
+        condition: called at least once, and a last time when `timeout` has passed.
+        timeout: seconds, by a clock that does not jump. `math.inf` waits without a limit.
+        interval: seconds between two calls. The last pause is shorter, so that a wait is not longer than `timeout`
             (beside what the condition itself takes).
         clock: seconds since any fixed moment.
         sleep: pauses for some seconds; its result is ignored.
@@ -39,7 +39,7 @@ def wait_until(
     """
     deadline = clock() + timeout
     while True:
-        # Read before the condition is asked: one that takes long is still asked once after the deadline.
+        # Read before the condition is called: one that takes long is still called once after the deadline.
         left = deadline - clock()
         result = condition()
         if result or left <= 0:

@@ -81,7 +81,7 @@ def test_marked_finds_the_children_of_a_dead_run(tmp_path: Path) -> None:
     env = {**os.environ, "GPUCLUSTER_TEST_MARK": mark}
     pid = process.spawn_daemon([sys.executable, "-c", "import time; time.sleep(30)"], log=tmp_path / "d.log", env=env)
     try:
-        assert process.marked("GPUCLUSTER_TEST_MARK", mark) == (pid,)
-        assert process.marked("GPUCLUSTER_TEST_MARK", mark + "x") == ()
+        assert process.pids_with_variable("GPUCLUSTER_TEST_MARK", mark) == (pid,)
+        assert process.pids_with_variable("GPUCLUSTER_TEST_MARK", mark + "x") == ()
     finally:
         process.end([pid], 5)

@@ -49,7 +49,7 @@ def copy_whole(file: Path, target: Path) -> None:
         copy.replace(target)
 
 
-def forget_old(root: Path, pattern: str, keep: int) -> None:
+def delete_old(root: Path, pattern: str, keep: int) -> None:
     """Delete the folders that match a pattern, except the `keep` that were used last."""
     folders = sorted(root.glob(pattern), key=lambda folder: folder.stat().st_mtime, reverse=True)
     for folder in folders[keep:]:

@@ -91,7 +91,7 @@ class Artifact:
         return asdict(self)
 
 
-def wanted(
+def needed(
     runtimes: Collection[str],
     architectures: Collection[str],
     *,
@@ -110,32 +110,32 @@ def wanted(
     Raises:
         InputError: a version of a component that is not in the catalogue.
     """
-    known = _releases()
+    catalogue = _releases()
     for name in versions:
-        if name not in known:
-            hint = did_you_mean(name, known, most=1) or f"There are {', '.join(known)}"
+        if name not in catalogue:
+            hint = did_you_mean(name, catalogue, most=1) or f"There are {', '.join(catalogue)}"
             raise InputError(f"software.versions names {name}, and there is no such release", hint=hint)
     names = {component for runtime in runtimes for component in _COMPONENTS[runtime]}
     names |= {TOOLKIT} if runtimes and gpus_present else set()
-    asked = {*architectures, "any"}
+    suitable = {*architectures, "any"}
     return tuple(
         artifact
-        for name, release in known.items()
+        for name, release in catalogue.items()
         if name in names
         for artifact in _artifacts(name, release, versions.get(name, release.version), checksums)
-        if artifact.architecture in asked
+        if artifact.architecture in suitable
     )
 
 
-def wanted_by(spec: ClusterSpec, *, hardware_emulated: bool) -> tuple[Artifact, ...]:
+def needed_by(spec: ClusterSpec, *, hardware_emulated: bool) -> tuple[Artifact, ...]:
     """The files that the hosts of a cluster need.
 
     Args:
-        hardware_emulated: the GPUs of the shapes are not there (the local cloud).
+        hardware_emulated: hosts do not have the GPUs of their shapes (the local cloud).
     """
     pools = [shapes.get(pool.shape) for pool in spec.pools.values()]
     hosts = [shapes.get(spec.controller.shape), *pools]
-    return wanted(
+    return needed(
         spec.containers.runtimes,
         {shape.architecture for shape in hosts},
         gpus_present=not hardware_emulated and any(shape.has_nvidia_gpus for shape in pools),

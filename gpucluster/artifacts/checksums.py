@@ -1,4 +1,4 @@
-"""Lists of checksums, `SHA256SUMS`: read, written, and what they say about a file. Pure but for `write_sums`."""
+"""Lists of checksums, `SHA256SUMS`: reading, writing, and looking up a file. Pure, except `write_sums`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _TAGGED = re.compile(rf"SHA(?:2-)?256\s*\((?P<name>.+)\)\s*=\s*{_SUM}", re.IGNOR
 
 @dataclass(frozen=True)
 class ChecksumClaim:
-    """What a source says about the checksum of a file.
+    """The checksum that the lists of a source have for a file.
 
     Args:
-        sha256: None if it has none, or several.
-        why: if None, what its lists were found to say; empty if it has no list.
-        contradictory: its list has more than one checksum for the file.
+        sha256: None if they have none, or several.
+        why: the end of a message about a missing checksum: which lists were read; empty if the source has no list.
+        contradictory: a list has more than one checksum for the file.
     """
 
     sha256: str | None
@@ -56,7 +56,7 @@ def checksums_of(names: Sequence[str], known: Mapping[str, set[str]]) -> set[str
         if name in known:
             return known[name]
     for last in dict.fromkeys(PurePosixPath(name).name for name in names):
-        found = {one for listed, sums in known.items() if PurePosixPath(listed).name == last for one in sums}
+        found = {checksum for listed, sums in known.items() if PurePosixPath(listed).name == last for checksum in sums}
         if found:
             return found
     return set()
@@ -71,7 +71,8 @@ def write_sums(file: Path, known: Mapping[str, Iterable[str]]) -> None:
     """Write such a list, atomically."""
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=".new-") as scratch:
         new = Path(scratch) / file.name
-        new.write_text("".join(f"{one}  {name}\n" for name, sums in sorted(known.items()) for one in sorted(sums)))
+        lines = (f"{checksum}  {name}\n" for name, sums in sorted(known.items()) for checksum in sorted(sums))
+        new.write_text("".join(lines))
         new.replace(file)
 
 
@@ -88,12 +89,12 @@ class ChecksumLists:
         self._known: dict[str, dict[str, set[str]] | None] = {}
 
     def of(self, artifact: Artifact, place: str) -> ChecksumClaim:
-        """What the lists say about a file.
+        """The checksum that the lists have for a file.
 
         Args:
             place: its path, relative to the root of the source.
         """
-        silent = []
+        without = []
         for at in dict.fromkeys([str(PurePosixPath(place).parent), "."]):
             where = SUMS if at == "." else f"{at}/{SUMS}"
             known = self._list(where)
@@ -104,8 +105,8 @@ class ChecksumLists:
                 return ChecksumClaim(None, contradiction(self._shown(where), claimed), contradictory=True)
             if claimed:
                 return ChecksumClaim(next(iter(claimed)))
-            silent.append(self._shown(where))
-        return ChecksumClaim(None, "".join(f"; {where} was read, and does not name it" for where in silent))
+            without.append(self._shown(where))
+        return ChecksumClaim(None, "".join(f"; {where} was read, and does not name it" for where in without))
 
     def _list(self, where: str) -> dict[str, set[str]] | None:
         if where not in self._known:

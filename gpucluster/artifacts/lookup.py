@@ -11,46 +11,47 @@ from gpucluster.artifacts.selection import FileState, FileStatus, select
 from gpucluster.artifacts.sources import ReleaseSource
 from gpucluster.artifacts.store import ArtifactStore
 from gpucluster.errors import EnvironmentFault, GpuClusterError, InputError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Sink, warn
 
 
-def locate(store: ArtifactStore, origin: ReleaseSource, wanted: Iterable[Artifact], on_event: Sink) -> list[FileStatus]:
-    """Where each file is: first by the store on this machine, then by the source.
+def locate(store: ArtifactStore, origin: ReleaseSource, needed: Iterable[Artifact], on_event: Sink) -> list[FileStatus]:
+    """Find each file: first in the store on this machine, then in the source.
 
-    If the source does not answer, it is not asked again, and what it said in earlier runs counts, with a warning.
+    If the source does not answer, it is not asked again. Then the checksums that it had in earlier runs are used,
+    with a warning.
 
     Raises:
         GpuClusterError: the source does not answer, and the files in the store are not enough.
     """
     statuses: list[FileStatus] = []
     failure: GpuClusterError | None = None
-    for artifact in wanted:
+    for artifact in needed:
         if failure is None:
             try:
-                statuses.append(_locate_one(store, origin, artifact))
+                statuses.append(_locate_file(store, origin, artifact))
                 continue
             except (EnvironmentFault, InputError) as error:
                 failure = error
-        statuses.append(_by_store(store, origin, artifact))
+        statuses.append(_locate_in_store(store, origin, artifact))
     if failure is not None:
         try:
             select(statuses, origin)
         except InputError:
             raise failure from None
         message = f"{origin.name} does not answer ({failure.what}); the files on this machine are used"
-        on_event(Event("log", "software", "warning", message))
+        warn(on_event, "software", message)
     return statuses
 
 
-def _by_store(store: ArtifactStore, origin: ReleaseSource, artifact: Artifact) -> FileStatus:
-    """By what the source said when the file was taken from it."""
+def _locate_in_store(store: ArtifactStore, origin: ReleaseSource, artifact: Artifact) -> FileStatus:
+    """By the checksum that the source had when the file was taken from it."""
     checksum = artifact.sha256 or store.saved_claim(origin.name, artifact.file)
     if checksum is None or not store.has(checksum, artifact.file):
         return status_of(artifact, FileState.UNKNOWN)
     return FileStatus(artifact, FileState.CACHED, "", checksum, artifact.checksum if artifact.sha256 else SUMS)
 
 
-def _locate_one(store: ArtifactStore, origin: ReleaseSource, artifact: Artifact) -> FileStatus:
+def _locate_file(store: ArtifactStore, origin: ReleaseSource, artifact: Artifact) -> FileStatus:
     if artifact.sha256 and store.has(artifact.sha256, artifact.file):
         return status_of(artifact, FileState.CACHED)
     place = origin.find(artifact)

@@ -1,13 +1,13 @@
 """The release files that hosts need, on this machine: from a mirror or their projects' pages, checked and stored.
 
-    releases = ensure(wanted_by(spec, ...), spec.software.mirror_location, on_event)    # for the inventory
+    releases = ensure(needed_by(spec, ...), spec.software.mirror_location, on_event)    # for the inventory
     check(...)      # would ensure succeed? Downloads nothing
     survey(...)     # the same, file by file, for people
     fetch(...)      # fills a folder that can serve as a mirror elsewhere
 
 A file is only taken with a checksum: from software.checksums, else from catalogue.toml, else from the mirror's
-SHA256SUMS. The mirror is asked for its SHA256SUMS in each run, because it may change. If it does not answer, what it
-said last counts.
+SHA256SUMS. The mirror is asked for its SHA256SUMS in each run, because it may change. If it does not answer, the
+checksums that it had last are used.
 
     <cache>/software/files/         what was downloaded and checked (`store`)
     <cache>/software/set-<key>/     hard links to all files of a cluster, and software.json: for Ansible
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpucluster.artifacts.cache import assembling, copy_whole, forget_old, key_of, link, sha256_of
+from gpucluster.artifacts.cache import assembling, copy_whole, delete_old, key_of, link, sha256_of
 from gpucluster.artifacts.catalogue import Artifact
 from gpucluster.artifacts.checksums import SUMS, checksums_of, contradiction, parse_sums, write_sums
 from gpucluster.artifacts.lookup import locate, status_of
@@ -48,8 +48,8 @@ class ReleaseSet:
     files: tuple[Mapping[str, str], ...]
 
 
-def ensure(wanted: Sequence[Artifact], mirror: str | None, on_event: Sink) -> ReleaseSet:
-    """Every wanted file, checked, in one folder. A file that is stored already is not downloaded again.
+def ensure(needed: Sequence[Artifact], mirror: str | None, on_event: Sink) -> ReleaseSet:
+    """Every needed file, checked, in one folder. A file that is stored already is not downloaded again.
 
     A component has several formats (deb, rpm). Those that the source has are taken; one is enough.
 
@@ -60,49 +60,52 @@ def ensure(wanted: Sequence[Artifact], mirror: str | None, on_event: Sink) -> Re
         InputError: files are missing, have no checksum, or the wrong one; `findings` names each.
         EnvironmentFault: the source does not answer, or the disk is full.
     """
-    if not wanted:
+    if not needed:
         return ReleaseSet(None, ())
     origin, store = source(mirror), ArtifactStore(cache_dir() / "software")
     with readable_errors(store.root):
-        taken = select(locate(store, origin, wanted, on_event), origin)
-        for one in taken:
-            _store(store, origin, one, on_event)
+        taken = select(locate(store, origin, needed, on_event), origin)
+        for status in taken:
+            _store(store, origin, status, on_event)
         folder = _set_of(store, taken)
-        forget_old(store.root, "set-*", _SETS)
+        delete_old(store.root, "set-*", _SETS)
         store.remove_unused()
-    return ReleaseSet(folder, tuple(_entry(one) for one in taken))
+    return ReleaseSet(folder, tuple(_entry(status) for status in taken))
 
 
-def survey(wanted: Sequence[Artifact], mirror: str | None, on_event: Sink) -> tuple[FileStatus, ...]:
-    """The status of every file. Nothing is downloaded, and the source is not asked for files that are stored here.
+def survey(needed: Sequence[Artifact], mirror: str | None, on_event: Sink) -> tuple[FileStatus, ...]:
+    """The status of every file. Nothing is downloaded, and the source is not asked for files that are in the store.
 
     Raises:
         EnvironmentFault: the mirror does not answer, and the files on this machine are not enough.
     """
-    if not wanted:
+    if not needed:
         return ()
     store = ArtifactStore(cache_dir() / "software")
     with readable_errors(store.root):
-        return tuple(locate(store, source(mirror), wanted, on_event))
+        return tuple(locate(store, source(mirror), needed, on_event))
 
 
-def check(wanted: Sequence[Artifact], mirror: str | None) -> tuple[PreflightFinding, ...]:
-    """For preflight: why `ensure` would fail, and what the user should know before. Nothing is downloaded."""
-    if not wanted:
+def check(needed: Sequence[Artifact], mirror: str | None) -> tuple[PreflightFinding, ...]:
+    """For preflight: why `ensure` would fail, and what the operator should know before. Nothing is downloaded."""
+    if not needed:
         return ()
     announced: list[Event] = []
     try:
         origin = source(mirror)
-        taken = select(survey(wanted, mirror, announced.append), origin)
+        taken = select(survey(needed, mirror, announced.append), origin)
     except InputError as error:
-        found = error.findings or (Finding("", 0, 0, "", error.what, error.hint),)
-        texts = [(f"{one.file}: {one.message}" if one.file else one.message, one.hint) for one in found]
+        findings = error.findings or (Finding("", 0, 0, "", error.what, error.hint),)
+        texts = [
+            (f"{finding.file}: {finding.message}" if finding.file else finding.message, finding.hint)
+            for finding in findings
+        ]
         return tuple(PreflightFinding("error", "software", text, hint or error.hint) for text, hint in texts)
     except GpuClusterError as error:
         where = f" ({error.where})" if error.where else ""
         return (PreflightFinding("error", "software", f"{error.what}{where}", error.hint),)
     warnings = [PreflightFinding("warning", "software", event.message) for event in announced]
-    trusted = [one.artifact.file for one in taken if one.checksum == SUMS]
+    trusted = [status.artifact.file for status in taken if status.checksum == SUMS]
     if origin.forgeable and trusted:
         reason = (
             f"{origin.name} sends files and their checksums by plain http: an attacker in the network can change both"
@@ -113,7 +116,7 @@ def check(wanted: Sequence[Artifact], mirror: str | None) -> tuple[PreflightFind
 
 
 def fetch(
-    wanted: Sequence[Artifact], mirror: str | None, folder: Path, *, trust_download: bool, on_event: Sink
+    needed: Sequence[Artifact], mirror: str | None, folder: Path, *, trust_download: bool, on_event: Sink
 ) -> tuple[FileStatus, ...]:
     """Fill a folder that can serve as a mirror, with a SHA256SUMS. Files that are there with the right checksum stay.
 
@@ -140,12 +143,12 @@ def fetch(
         folder.mkdir(parents=True, exist_ok=True)
         known = parse_sums((folder / SUMS).read_text()) if (folder / SUMS).exists() else {}
         # The folder's own list counts as if it were the mirror's.
-        asked = [one if one.sha256 else replace(one, sha256=_listed(known, one.file, folder)) for one in wanted]
-        valid = {one.file for one in asked if one.sha256 and _has(folder / one.file, one.sha256)}
-        statuses = [status_of(one, FileState.CACHED, str(folder / one.file)) for one in asked if one.file in valid]
-        statuses += locate(store, origin, [one for one in asked if one.file not in valid], on_event)
+        files = [file if file.sha256 else replace(file, sha256=_listed(known, file.file, folder)) for file in needed]
+        valid = {file.file for file in files if file.sha256 and _has(folder / file.file, file.sha256)}
+        statuses = [status_of(file, FileState.CACHED, str(folder / file.file)) for file in files if file.file in valid]
+        statuses += locate(store, origin, [file for file in files if file.file not in valid], on_event)
         if trust_download:
-            statuses = [_trusted(store, origin, one, on_event) for one in statuses]
+            statuses = [_trusted(store, origin, status, on_event) for status in statuses]
         taken = select(statuses, origin)
         for status in taken:
             if status.artifact.file not in valid:
@@ -198,12 +201,12 @@ def _entry(status: FileStatus) -> Mapping[str, str]:
 
 def _set_of(store: ArtifactStore, taken: Sequence[FileStatus]) -> Path:
     """The folder with these files, for Ansible. The same files have the same folder."""
-    files = [_entry(one) for one in taken]
+    files = [_entry(status) for status in taken]
     folder = store.root / f"set-{key_of(files)}"
     if not (folder / INDEX).exists():
         paths = [store.path(file["sha256"], file["file"]) for file in files]
         for path, file in zip(paths, files, strict=True):
-            if not _has(path, file["sha256"]):  # a faulty disk, or somebody has edited it
+            if not _has(path, file["sha256"]):  # the disk is faulty, or the file was edited
                 path.unlink(missing_ok=True)
                 raise EnvironmentFault(
                     "a file has changed since it was downloaded",

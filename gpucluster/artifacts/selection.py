@@ -1,4 +1,4 @@
-"""Which of the known files are taken, and why a file can't be. Pure."""
+"""Which files are taken, and why a file can't be taken. Pure."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class FileStatus:
     """One file, and what is known about it.
 
     Args:
-        place: its path in the source; empty if the source does not have it or was not asked.
+        place: its path in the source; empty if the source does not have it, or was not asked.
         sha256: the checksum that the file must have; None if none is known.
         checksum: where `sha256` comes from: software.checksums, pinned, the mirror's SHA256SUMS; or unknown.
-        claim: what the source says about the checksum of an unchecked file.
+        claim: the checksum that the source has for an unchecked file.
     """
 
     artifact: Artifact
@@ -68,22 +68,24 @@ def select(statuses: Sequence[FileStatus], origin: ReleaseSource) -> list[FileSt
     """
     by_file = {status.artifact.file: status for status in statuses}
     taken: list[FileStatus] = []
-    faulty: list[FileStatus] = []
+    unavailable: list[FileStatus] = []
     for formats in alternatives([status.artifact for status in statuses]).values():
         groups = [[by_file[artifact.file] for artifact in artifacts] for artifacts in formats.values()]
-        complete = [group for group in groups if all(_available(one) for one in group)]
-        taken += [one for group in complete for one in group]
+        complete = [group for group in groups if all(map(_available, group))]
+        taken += [status for group in complete for status in group]
         for group in groups:
-            if group not in complete and (not complete or any(_available(one) for one in group)):
-                faulty += [one for one in group if not _available(one)]
-    if faulty:
-        missing = [one for one in faulty if one.state is FileState.MISSING]
-        kind = "missing" if len(missing) == len(faulty) else "missing or can't be checked" if missing else "unchecked"
+            if group not in complete and (not complete or any(map(_available, group))):
+                unavailable += [status for status in group if not _available(status)]
+    if unavailable:
+        missing = [status for status in unavailable if status.state is FileState.MISSING]
+        kind = (
+            "missing" if len(missing) == len(unavailable) else "missing or can't be checked" if missing else "unchecked"
+        )
         raise InputError(
-            f"{count(len(faulty), 'release file is', 'release files are')} {kind}",
+            f"{count(len(unavailable), 'release file is', 'release files are')} {kind}",
             where=origin.name,
             hint="The packages of one format (deb or rpm) are enough. How to make a mirror: docs/how-to/mirror.md",
-            findings=[_finding(one, origin) for one in faulty],
+            findings=[_finding(status, origin) for status in unavailable],
         )
     return taken
 
@@ -95,7 +97,7 @@ def _available(status: FileStatus) -> bool:
 def _finding(status: FileStatus, origin: ReleaseSource) -> Finding:
     artifact = status.artifact
     if status.state is FileState.MISSING:
-        message = f"it is missing; looked at {', '.join(origin.places(artifact))}"
+        message = f"it is missing; tried {', '.join(origin.places(artifact))}"
         return Finding(artifact.file, 0, 0, "", message, f"Its project publishes it as {artifact.url}")
     if status.claim.contradictory:
         return Finding(artifact.file, 0, 0, "", status.claim.why, CONTRADICTION_HINT.format(artifact.file))

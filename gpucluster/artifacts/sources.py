@@ -1,6 +1,6 @@
 """Where release files come from: a folder, a mirror by http, or the projects' own pages.
 
-A source finds a file, says what its own SHA256SUMS says about it, and gives its bytes. It decides nothing: `releases`
+A source finds a file, reads its checksum from the SHA256SUMS of the source, and opens it. It decides nothing: `store`
 checks the bytes.
 """
 
@@ -34,7 +34,7 @@ class ReleaseSource(Protocol):
         """Whether an attacker in the network could change a file and its checksum together."""
 
     def places(self, artifact: Artifact) -> tuple[str, ...]:
-        """Where it looks for a file, as a person would type it."""
+        """The places where a file may be, as a person would type them."""
 
     def find(self, artifact: Artifact) -> str | None:
         """The path of the file in this source; None if it does not have the file.
@@ -45,7 +45,7 @@ class ReleaseSource(Protocol):
         """
 
     def claim(self, artifact: Artifact, place: str) -> ChecksumClaim:
-        """What the source's own SHA256SUMS says about the file.
+        """The checksum that the SHA256SUMS of the source has for the file.
 
         Args:
             place: as `find` returned it.

@@ -1,7 +1,7 @@
 """Downloaded files, each under its checksum: a file in the store is complete and has that checksum.
 
 <root>/files/<sha256>/<file>
-<root>/said/<key>               what a source's own list said about a file that was taken by it
+<root>/said/<key>               the checksum that a source's list had for a file that was taken from it
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from gpucluster.artifacts.cache import key_of
 from gpucluster.artifacts.http_client import PAUSES
 from gpucluster.artifacts.sources import ReleaseSource
 from gpucluster.errors import EnvironmentFault, InputError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Sink, info
 from gpucluster.paths import write_private
 
-# Limits for one file. Nothing that we install comes near them.
+# Limits for one file. All files that we install are much smaller.
 _MAX_BYTES = 2 * 1024**3
 _MAX_SECONDS = 1800.0
 _CHUNK = 1024 * 1024
@@ -68,10 +68,10 @@ class ArtifactStore:
         with self._one_at_a_time(on_event):
             if target.is_file():  # the run that had the lock has downloaded it
                 return
-            with self._downloaded(origin, place, name, on_event) as (file, found):
-                if found != checksum:
+            with self._downloaded(origin, place, name, on_event) as (file, actual):
+                if actual != checksum:
                     raise InputError(
-                        f"{name} has another checksum: {found}; {checksum_from} says {checksum}",
+                        f"{name} has another checksum: {actual}; {checksum_from} says {checksum}",
                         where=f"{origin.name}: {place}",
                         hint="The file was not stored. Find out which of the two is right before you change either",
                     )
@@ -79,12 +79,12 @@ class ArtifactStore:
 
     def fetch_unchecked(self, origin: ReleaseSource, place: str, name: str, on_event: Sink) -> str:
         """Download a file, whatever its checksum is. Returns the checksum."""
-        with self._one_at_a_time(on_event), self._downloaded(origin, place, name, on_event) as (file, found):
-            self._move(file, self.path(found, name))
-        return found
+        with self._one_at_a_time(on_event), self._downloaded(origin, place, name, on_event) as (file, actual):
+            self._move(file, self.path(actual, name))
+        return actual
 
     def save_claim(self, origin: str, name: str, checksum: str) -> None:
-        """Save what a source says about a file, for later runs in which it does not answer."""
+        """Save the checksum that a source has for a file, for later runs in which it does not answer."""
         saved = self._claim_file(origin, name)
         if self.saved_claim(origin, name) == checksum:
             os.utime(saved)
@@ -92,7 +92,7 @@ class ArtifactStore:
             write_private(saved, json.dumps({"source": origin, "file": name, "sha256": checksum}) + "\n")
 
     def saved_claim(self, origin: str, name: str) -> str | None:
-        """The checksum that the source said last; None if it never did."""
+        """The checksum that the source had last; None if it never had one."""
         try:
             return str(json.loads(self._claim_file(origin, name).read_text())["sha256"])
         except (OSError, ValueError, TypeError, KeyError):
@@ -100,10 +100,10 @@ class ArtifactStore:
 
     def remove_unused(self) -> None:
         """Delete what no run has used for 90 days."""
-        for one in (*self._files.iterdir(), *self._claims.glob("*")):
+        for entry in (*self._files.iterdir(), *self._claims.glob("*")):
             with suppress(OSError):
-                if one.stat().st_mtime < time.time() - _UNUSED_SECONDS:
-                    shutil.rmtree(one) if one.is_dir() else one.unlink()
+                if entry.stat().st_mtime < time.time() - _UNUSED_SECONDS:
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
     def _claim_file(self, origin: str, name: str) -> Path:
         return self._claims / key_of([origin, name])
@@ -111,7 +111,7 @@ class ArtifactStore:
     @contextmanager
     def _downloaded(self, origin: ReleaseSource, place: str, name: str, on_event: Sink) -> Iterator[tuple[Path, str]]:
         """A downloaded file, and its checksum. It is deleted at the end unless it was moved."""
-        on_event(Event("log", "software", "info", f"downloading {name} from {origin.name}"))
+        info(on_event, "software", f"downloading {name} from {origin.name}")
         for left in self._files.glob(".new-*"):  # of a run that was killed: we hold the lock
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=self._files, prefix=".new-") as scratch:
@@ -132,7 +132,7 @@ class ArtifactStore:
         try:
             lock.acquire(blocking=False)
         except filelock.Timeout:
-            on_event(Event("log", "software", "info", "another run downloads release files; waiting for it"))
+            info(on_event, "software", "another run downloads release files; waiting for it")
             lock.acquire()
         try:
             yield
@@ -158,10 +158,10 @@ def _copy(origin: ReleaseSource, place: str, target: Path) -> str:
     for pause in (*PAUSES, None):
         try:
             with origin.reading(place) as (stream, size), target.open("wb") as out:
-                found, copied = _bounded_copy(stream.read, out.write, where)
+                actual, copied = _bounded_copy(stream.read, out.write, where)
             if size is None or copied == size:
                 target.chmod(0o644)
-                return found
+                return actual
             why = f"it ended after {copied} of {size} bytes"
         except urllib.error.HTTPError as error:
             what = f"{target.name} can't be downloaded: the server answered {error.code}"

@@ -26,14 +26,14 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from gpucluster import process
-from gpucluster.artifacts.cache import assembling, forget_old, key_of, link, sha256_of
+from gpucluster import events, process
+from gpucluster.artifacts.cache import assembling, delete_old, key_of, link, sha256_of
 from gpucluster.errors import EnvironmentFault, ProcessError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Sink
 from gpucluster.paths import ansible_dir, cache_dir
 
-# What the autoscaler and join.yml import, of the packages that this one requires.
-_IMPORTED = ("ansible-core", "clustershell", "oci", "prometheus-client", "pyyaml")
+# Of the packages that gpucluster requires, those that the autoscaler and join.yml import.
+_IMPORTED = frozenset({"ansible-core", "clustershell", "oci", "prometheus-client", "pyyaml"})  # canonical names
 # The Python of a controller by its operating system: the system's own if it is new enough, else the newest in the
 # system's repositories.
 _PYTHONS: Mapping[tuple[str, str], str] = {
@@ -80,8 +80,8 @@ def python_of(operating_system: str | None, version: str | None) -> str | None:
 def requirements(python: str) -> tuple[str, ...]:
     """What the autoscaler requires on a host with this Python, as its package's metadata says.
 
-    Version ranges, so that what a mirror offers will do. pip evaluates the markers of a requirement for the Python that
-    runs pip, not for the one that it downloads for, so they are evaluated here.
+    These are version ranges, so that any version of a mirror within them is enough. pip evaluates the markers of a
+    requirement for the Python that runs pip, not for the one that it downloads for, so they are evaluated here.
     """
     condition = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
     listed = (Requirement(line) for line in importlib.metadata.requires("gpucluster") or ())
@@ -119,7 +119,7 @@ def ensure(target: Target, own_directory: Path | None, version: str, on_event: S
                 for wheel in packages.glob("*.whl"):
                     link(wheel, scratch / wheel.name)
         os.utime(folder)
-        forget_old(root, "set-*", _SETS)  # sets differ by our own wheel, which changes with each version
+        delete_old(root, "set-*", _SETS)  # sets differ by our own wheel, which changes with each version
     return folder
 
 
@@ -144,7 +144,7 @@ def _packages(root: Path, target: Target, own_directory: Path | None, on_event: 
     folder = root / f"packages-{key}"
     if (folder / INDEX).exists():
         return folder
-    on_event(Event("log", "wheels", "info", f"downloading the controller's Python packages ({', '.join(needed)})"))
+    events.info(on_event, "wheels", f"downloading the controller's Python packages ({', '.join(needed)})")
     sums: dict[str, str] = {}
     with assembling(folder, INDEX, {"version": _VERSION, "sha256": sums}) as scratch:
         _download(scratch, target.python, target.architecture, own_directory)

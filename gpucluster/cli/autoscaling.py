@@ -1,4 +1,4 @@
-"""The commands of the autoscaler. Its own program on the controller answers all of them but `simulate`."""
+"""The commands of the autoscaler. All but `simulate` run its own program on the controller."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def autoscaler() -> None:
     """Inspect and control the autoscaler, which launches and removes elastic nodes."""
 
 
-def _run_remotely(context: Context, *words: str) -> NoReturn:
+def _run_remotely(context: Context, *arguments: str) -> NoReturn:
     """Run the autoscaler's own program on the controller; its output and its exit status become ours."""
-    with cluster_of(context) as (cluster, _shown):
+    with cluster_of(context) as (cluster, _reporter):
         kind = "json" if context.output == "json" else "text"
-        argv = cluster.autoscaler_argv([*words, "--output", kind])
+        argv = cluster.autoscaler_argv([*arguments, "--output", kind])
     from gpucluster import process
 
     sys.exit(process.call(argv))
@@ -64,19 +64,19 @@ def autoscaler_resume(context: Context) -> None:
     options_metavar="",
     short_help="Replay past jobs against a policy; needs no cluster.",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TRACE... [OPTIONS]")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="TRACE... [OPTIONS]")
 @click.pass_context
-def autoscaler_simulate(ctx: click.Context, words: tuple[str, ...]) -> None:
+def autoscaler_simulate(ctx: click.Context, arguments: tuple[str, ...]) -> None:
     """Replay past jobs against a policy: how long would they wait, and what would it cost? Needs no cluster."""
     import argparse
 
-    above = ctx.find_root().params
-    output = above.get("output") or "auto"
-    with reporting(Context(None, output, debug=bool(above.get("debug")))):
+    at_root = ctx.find_root().params
+    output = at_root.get("output") or "auto"
+    with reporting(Context(None, output, debug=bool(at_root.get("debug")))):
         from gpucluster.autoscaler.simulation import command as simulate_command
 
         parser = argparse.ArgumentParser(prog="gpucluster autoscaler simulate")
         simulate_command.add_arguments(parser)
         parser.set_defaults(output="json" if output == "json" else "text")
-        status = simulate_command.run(parser.parse_args(words))
+        status = simulate_command.run(parser.parse_args(arguments))
     sys.exit(status)

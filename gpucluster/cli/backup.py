@@ -24,10 +24,10 @@ def backup(context: Context, path: str | None) -> None:
     from datetime import datetime
     from pathlib import Path
 
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         file = Path(path or f"{cluster.spec.name}-{datetime.now().astimezone():%Y%m%dT%H%M%S}.tar.gz")
         made = cluster.backup(file)
-        shown.result({"command": "backup", **made.to_dict()}, f"{made.file} written: {_content(made.to_dict())}")
+        reporter.result({"command": "backup", **made.to_dict()}, f"{made.file} written: {_content(made.to_dict())}")
 
 
 @command("restore")
@@ -40,9 +40,9 @@ def restore(context: Context, path: str, force: bool) -> None:
     """
     from pathlib import Path
 
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         done = cluster.restore(Path(path), force=force)
-        shown.result(
+        reporter.result(
             {"command": "restore", **done.to_dict()},
             "\n".join((f"{path} is restored: {_content(done.to_dict())}", *_consequences(done))),
         )
@@ -68,4 +68,4 @@ def _consequences(done: Restored) -> list[str]:
         lines.append(
             f"{jobs} ran at the time of the backup, and Slurm does not know them any more: they count as ended now"
         )
-    return lines + [f"not done yet: {printable(one)}" for one in done.unfinished]
+    return lines + [f"not done yet: {printable(work)}" for work in done.unfinished]

@@ -1,5 +1,5 @@
-"""What all commands share: the root group, the options before and after a command's name, the way to a `Cluster` and
-from its errors to an exit code.
+"""What all commands share: the root group, the options before and after a command's name, the `Cluster` of the file,
+and the exit codes of errors.
 
 Everything heavy is imported inside functions, so that `--help` costs little more than Python itself.
 """
@@ -92,11 +92,11 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click
     def register(function: Callable[..., None]) -> click.Command:
         @click.pass_context
         def call(ctx: click.Context, /, file: str | None, output: str | None, debug: bool, **arguments: Any) -> None:
-            above = ctx.find_root().params
+            at_root = ctx.find_root().params
             context = Context(
-                file or above.get("file"),
-                output or above.get("output") or "auto",
-                debug=debug or bool(above.get("debug")),
+                file or at_root.get("file"),
+                output or at_root.get("output") or "auto",
+                debug=debug or bool(at_root.get("debug")),
             )
             with debugging(context.debug):
                 function(context, **arguments)
@@ -104,8 +104,8 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click
         call.__doc__ = function.__doc__
         call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
         parent = settings.pop("parent", cli)
-        made: click.Command = parent.command(name, **settings)(options(call))
-        return made
+        registered: click.Command = parent.command(name, **settings)(options(call))
+        return registered
 
     return register
 
@@ -126,32 +126,32 @@ def cli(file: str | None, output: str | None, debug: bool) -> None:
 @contextlib.contextmanager
 def reporting(context: Context) -> Iterator[Reporter]:
     """A reporter; errors in this block become text and an exit code."""
-    from gpucluster.cli.output import reporter
+    from gpucluster.cli.output import reporter_for
 
-    # A moving status line and debug lines would overwrite each other.
-    shown = reporter("text" if context.debug and context.output == "auto" else context.output)
+    # A live status line and debug lines would overwrite each other.
+    reporter = reporter_for("text" if context.debug and context.output == "auto" else context.output)
     try:
-        yield shown
+        yield reporter
     except GpuClusterError as error:
         if context.debug:
             show_traceback()
-        shown.error(error)
+        reporter.error(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        shown.error(Interrupted("interrupted"))
+        reporter.error(Interrupted("interrupted"))
         sys.exit(EXIT_INTERRUPTED)
     finally:
-        shown.close()
+        reporter.close()
 
 
 @contextlib.contextmanager
 def cluster_of(context: Context, provider: str = "bundled") -> Iterator[tuple[Cluster, Reporter]]:
     """The cluster of the file, within `reporting`."""
-    with reporting(context) as shown:
+    with reporting(context) as reporter:
         spec = context.spec()
         from gpucluster.cluster import Cluster
 
-        yield Cluster(spec, on_event=shown, provider=provider), shown
+        yield Cluster(spec, on_event=reporter, provider=provider), reporter
 
 
 PROVIDER = click.option(

@@ -29,7 +29,7 @@ from gpucluster.text import count
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(context: Context, path: str, name: str, cloud: Literal["local", "oci"], force: bool) -> None:
     """Write a cluster.yml from a template, with every setting explained."""
-    with reporting(context) as shown:
+    with reporting(context) as reporter:
         from gpucluster.spec import loads, template
 
         text = template(name=name, provider=cloud)
@@ -39,23 +39,23 @@ def init(context: Context, path: str, name: str, cloud: Literal["local", "oci"],
             with open(path, "w" if force else "x") as stream:
                 stream.write(text)
         except FileExistsError:
-            raise InputError("the file is there already", where=path, hint="Pass --force to overwrite it") from None
+            raise InputError("the file exists already", where=path, hint="Pass --force to overwrite it") from None
         except OSError as error:
             raise InputError(f"can't write the file: {error.strerror}", where=path) from error
-        shown.result({"command": "init", "file": path}, f"{path} written. Next: gpucluster --file {path} validate")
+        reporter.result({"command": "init", "file": path}, f"{path} written. Next: gpucluster --file {path} validate")
 
 
 @command("validate")
 def validate(context: Context) -> None:
     """Check the cluster file and report every error at once, each with its line."""
-    with reporting(context) as shown:
+    with reporting(context) as reporter:
         spec = context.spec()
         counts = {
             name: f"{pool.count} to {pool.max_count}" if pool.elastic else pool.count
             for name, pool in spec.pools.items()
         }
         pools = ", ".join(f"{name} ({counts[name]} x {pool.shape})" for name, pool in spec.pools.items())
-        shown.result(
+        reporter.result(
             {"command": "validate", "file": str(context.file), "name": spec.name},
             f"{context.file} is valid: cluster {spec.name}, pools {pools}",
         )
@@ -65,13 +65,13 @@ def validate(context: Context) -> None:
 @PROVIDER
 def preflight(context: Context, provider: str) -> None:
     """Ask the cloud in advance whether it would accept the cluster file. Creates nothing."""
-    with cluster_of(context, provider) as (cluster, shown):
+    with cluster_of(context, provider) as (cluster, reporter):
         from gpucluster.cli.output import findings
 
         report = cluster.preflight()
         verdict = "would fail" if report.errors else "no obstacle was found"
         line = f"preflight: {verdict}" + (f" ({report.summary})" if report.findings else "")
-        shown.result(report.to_dict(), "\n".join(filter(None, [findings(report.findings), line])))
+        reporter.result(report.to_dict(), "\n".join(filter(None, [findings(report.findings), line])))
     if report.errors:
         sys.exit(EXIT_INPUT)
 
@@ -79,11 +79,11 @@ def preflight(context: Context, provider: str) -> None:
 @command("policies")
 def policies(context: Context) -> None:
     """Print the IAM policies that the cluster and its operator need, for an administrator."""
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         from gpucluster.handover import iam
 
-        wanted = cluster.policies()
-        shown.result({"command": "policies", **wanted.to_dict()}, iam.text(wanted))
+        needed = cluster.policies()
+        reporter.result({"command": "policies", **needed.to_dict()}, iam.text(needed))
 
 
 @command("plan")
@@ -92,10 +92,10 @@ def policies(context: Context) -> None:
 @SKIP_PREFLIGHT
 def plan(context: Context, provider: str, detailed_exitcode: bool, skip_preflight: bool) -> None:
     """Show what apply would change in the cloud. Changes nothing."""
-    with cluster_of(context, provider) as (cluster, shown):
+    with cluster_of(context, provider) as (cluster, reporter):
         changes = cluster.plan(preflight=not skip_preflight).changes
         lines = [f"  {change.action}  {change.address}" for change in changes]
-        shown.result(
+        reporter.result(
             {"command": "plan", "changes": [vars(change) for change in changes]},
             "\n".join([count(len(changes), "change"), *lines]) if changes else "no changes",
         )
@@ -123,7 +123,7 @@ def apply(
     skip_preflight: bool,
 ) -> None:
     """Create or update the cluster, then verify it."""
-    with cluster_of(context, provider) as (cluster, shown):
+    with cluster_of(context, provider) as (cluster, reporter):
         from gpucluster.operations.drain import DRAIN_TIMEOUT
 
         result = cluster.apply(
@@ -132,16 +132,16 @@ def apply(
             drain_timeout=DRAIN_TIMEOUT if drain_timeout is None else drain_timeout,
             preflight=not skip_preflight,
         )
-        shown.result(result.to_dict(), summary(result) + next_steps(cluster, result))
+        reporter.result(result.to_dict(), summary(result) + next_steps(cluster, result))
 
 
 @command("verify")
 @PROVIDER
 def verify(context: Context, provider: str) -> None:
     """Run the checks that apply ends with."""
-    with cluster_of(context, provider) as (cluster, shown):
+    with cluster_of(context, provider) as (cluster, reporter):
         result = cluster.verify()
-        shown.result(result.to_dict(), summary(result))
+        reporter.result(result.to_dict(), summary(result))
 
 
 @command("destroy")
@@ -149,17 +149,17 @@ def verify(context: Context, provider: str) -> None:
 @DELETE_DATA
 def destroy(context: Context, provider: str, delete_data: bool) -> None:
     """Remove everything that apply made."""
-    with cluster_of(context, provider) as (cluster, shown):
+    with cluster_of(context, provider) as (cluster, reporter):
         result = cluster.destroy(delete_data=delete_data)
-        shown.result(result.to_dict(), summary(result))
+        reporter.result(result.to_dict(), summary(result))
 
 
 @command("status")
 def status(context: Context) -> None:
     """Show the hosts, Slurm's nodes, the autoscaler and the last run."""
-    with cluster_of(context) as (cluster, shown):
-        found = cluster.status()
-        shown.result({"command": "status", **found}, status_text(found))
+    with cluster_of(context) as (cluster, reporter):
+        current = cluster.status()
+        reporter.result({"command": "status", **current}, status_text(current))
 
 
 @command("output")
@@ -167,9 +167,9 @@ def output(context: Context) -> None:
     """Print Terraform's outputs as JSON, in a versioned format."""
     import json
 
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         outputs = dict(cluster.outputs())
-        shown.result({"command": "output", "outputs": outputs}, json.dumps(outputs, indent=2))
+        reporter.result({"command": "output", "outputs": outputs}, json.dumps(outputs, indent=2))
 
 
 @command("inventory")
@@ -177,19 +177,19 @@ def inventory(context: Context) -> None:
     """Print the Ansible inventory as JSON."""
     import json
 
-    with cluster_of(context) as (cluster, shown):
-        found = dict(cluster.inventory())
-        shown.result({"command": "inventory", "inventory": found}, json.dumps(found, indent=2))
+    with cluster_of(context) as (cluster, reporter):
+        hosts = dict(cluster.inventory())
+        reporter.result({"command": "inventory", "inventory": hosts}, json.dumps(hosts, indent=2))
 
 
 class _SshCommand(click.Command):
-    """Keeps `--` as the border between a host's name and the remote command, even if the name is left out."""
+    """Keeps `--` as the separator of a host's name and the remote command, even if the name is left out."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
-            border = args.index("--")
-            ctx.meta["remote"] = tuple(args[border + 1 :])
-            args = args[:border]
+            separator = args.index("--")
+            ctx.meta["remote"] = tuple(args[separator + 1 :])
+            args = args[:separator]
         return super().parse_args(ctx, args)
 
 
@@ -198,7 +198,7 @@ class _SshCommand(click.Command):
 def ssh(context: Context, node: str | None) -> None:
     """Log in to NODE (default: the controller), or run a command there: gpucluster ssh [NODE] [-- CMD...]."""
     remote = click.get_current_context().meta.get("remote", ())
-    with cluster_of(context) as (cluster, _shown):
+    with cluster_of(context) as (cluster, _reporter):
         argv = cluster.ssh_argv(node, remote)
     from gpucluster import process
 

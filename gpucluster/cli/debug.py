@@ -13,9 +13,9 @@ import click
 
 
 @contextlib.contextmanager
-def debugging(wanted: bool) -> Iterator[None]:
-    """Show what is logged in this block, and the traceback of an unexpected exception, if `wanted`."""
-    if not wanted:
+def debugging(enabled: bool) -> Iterator[None]:
+    """Show what is logged in this block, and the traceback of an unexpected exception, if `enabled`."""
+    if not enabled:
         yield
         return
     import logging  # importing it takes a tenth of the time that starting Python takes

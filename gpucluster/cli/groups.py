@@ -12,7 +12,7 @@ from gpucluster.cli.summaries import names
 from gpucluster.text import printable
 
 if TYPE_CHECKING:
-    from gpucluster.operations.accounts import GroupChange
+    from gpucluster.operations.directory_records import GroupChange
 
 
 @cli.group("group")
@@ -25,29 +25,29 @@ def group() -> None:
 @click.option("--gid", type=int, help="Group id. Default: the next free one.")
 def group_add(context: Context, name: str, gid: int | None) -> None:
     """Add a group."""
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         done = cluster.groups.add(name, gid=gid)
-        what = "added" if done.changed else "is there already"
-        shown.result({"command": "group add", **done.to_dict()}, printable(f"{name} {what}: gid {done.group.gid}"))
+        what = "added" if done.changed else "exists already"
+        reporter.result({"command": "group add", **done.to_dict()}, printable(f"{name} {what}: gid {done.group.gid}"))
 
 
 @command("list", parent=group)
 def group_list(context: Context) -> None:
     """List all groups and their members."""
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         groups = cluster.groups.list()
-        rows = [[printable(cell) for cell in (one.name, str(one.gid), names(one.members))] for one in groups]
+        rows = [[printable(cell) for cell in (each.name, str(each.gid), names(each.members))] for each in groups]
         text = table(rows, ["NAME", "GID", "MEMBERS"]) if rows else "there are no groups"
-        shown.result({"command": "group list", "groups": [one.to_dict() for one in groups]}, text)
+        reporter.result({"command": "group list", "groups": [each.to_dict() for each in groups]}, text)
 
 
 @command("remove", parent=group)
 @click.argument("name")
 def group_remove(context: Context, name: str) -> None:
-    """Remove a group. Files keep its number."""
-    with cluster_of(context) as (cluster, shown):
+    """Remove a group. Files keep its gid."""
+    with cluster_of(context) as (cluster, reporter):
         cluster.groups.remove(name)
-        shown.result({"command": "group remove", "name": name}, f"{printable(name)} removed")
+        reporter.result({"command": "group remove", "name": name}, f"{printable(name)} removed")
 
 
 @command("add-member", parent=group)
@@ -55,9 +55,9 @@ def group_remove(context: Context, name: str) -> None:
 @click.argument("member", metavar="USER")
 def group_add_member(context: Context, name: str, member: str) -> None:
     """Add a user to a group."""
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         done = cluster.groups.add_member(name, member)
-        shown.result({"command": "group add-member", **done.to_dict()}, _members(done))
+        reporter.result({"command": "group add-member", **done.to_dict()}, _members(done))
 
 
 @command("remove-member", parent=group)
@@ -65,9 +65,9 @@ def group_add_member(context: Context, name: str, member: str) -> None:
 @click.argument("member", metavar="USER")
 def group_remove_member(context: Context, name: str, member: str) -> None:
     """Remove a user from a group."""
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         done = cluster.groups.remove_member(name, member)
-        shown.result({"command": "group remove-member", **done.to_dict()}, _members(done))
+        reporter.result({"command": "group remove-member", **done.to_dict()}, _members(done))
 
 
 def _members(done: GroupChange) -> str:

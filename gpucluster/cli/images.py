@@ -25,9 +25,9 @@ def image() -> None:
 @PROVIDER
 def image_bake(context: Context, pool: str, provider: str) -> None:
     """Bake an image for the elastic nodes of POOL, and let them boot from it."""
-    with cluster_of(context, provider) as (cluster, shown):
+    with cluster_of(context, provider) as (cluster, reporter):
         result = cluster.bake(pool)
-        shown.result(result.to_dict(), summary(result))
+        reporter.result(result.to_dict(), summary(result))
 
 
 @command("import", parent=image)
@@ -38,12 +38,12 @@ def image_bake(context: Context, pool: str, provider: str) -> None:
 @click.option("--force", is_flag=True, help="Import it again if there is one of this name.")
 def image_import(context: Context, uri: str, pool: str | None, user: str | None, name: str | None, force: bool) -> None:
     """Import a container image once, for all jobs: docker://REGISTRY#NAME:TAG."""
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         done = cluster.container_images.import_uri(uri, pool=pool, user=user, name=name, force=force)
-        made = done.image
-        said = "is imported" if done.changed else "is there already"
-        text = f"{made.name} {said}: {_size(made.size)}\nNext: srun --container-image={made.path} COMMAND"
-        shown.result({"command": "image import", **done.to_dict()}, text)
+        imported = done.image
+        what = "is imported" if done.changed else "exists already"
+        text = f"{imported.name} {what}: {_size(imported.size)}\nNext: srun --container-image={imported.path} COMMAND"
+        reporter.result({"command": "image import", **done.to_dict()}, text)
 
 
 @command("list", parent=image)
@@ -51,25 +51,32 @@ def image_list(context: Context) -> None:
     """List the baked images of this cluster, and its container images."""
     from gpucluster.cli.output import table
 
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         images = cluster.images()
-        rows = [[one.pool, one.name, one.state, one.fingerprint, f"{one.created_at:%Y-%m-%d %H:%M}"] for one in images]
+        rows = [
+            [each.pool, each.name, each.state, each.fingerprint, f"{each.created_at:%Y-%m-%d %H:%M}"] for each in images
+        ]
         text = table(rows, ["POOL", "IMAGE", "STATE", "FINGERPRINT", "MADE"]) if rows else "there are no baked images"
         containers = cluster.container_images
-        of_jobs = containers.list() if containers.supported else ()
+        container_images = containers.list() if containers.supported else ()
         if containers.supported:
-            text += "\n\n" + (_container_table(of_jobs) if of_jobs else "there are no container images")
-        data = {"images": [one.to_dict() for one in images], "container_images": [one.to_dict() for one in of_jobs]}
-        shown.result({"command": "image list", **data}, text)
+            text += "\n\n" + (
+                _container_table(container_images) if container_images else "there are no container images"
+            )
+        data = {
+            "images": [each.to_dict() for each in images],
+            "container_images": [container_image.to_dict() for container_image in container_images],
+        }
+        reporter.result({"command": "image list", **data}, text)
 
 
 @command("remove", parent=image)
 @click.argument("name")
 def image_remove(context: Context, name: str) -> None:
     """Remove a container image. Job steps that have it mounted lose it."""
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         cluster.container_images.remove(name)
-        shown.result({"command": "image remove", "name": name}, f"{name} is removed")
+        reporter.result({"command": "image remove", "name": name}, f"{name} is removed")
 
 
 def _container_table(images: Sequence[ContainerImage]) -> str:
@@ -79,8 +86,8 @@ def _container_table(images: Sequence[ContainerImage]) -> str:
 
     now = datetime.now(UTC)
     rows = [
-        [printable(one.name), _size(one.size), _age((now - one.created_at).total_seconds()), printable(one.user)]
-        for one in images
+        [printable(each.name), _size(each.size), _age((now - each.created_at).total_seconds()), printable(each.user)]
+        for each in images
     ]
     return table(rows, ["CONTAINER IMAGE", "SIZE", "AGE", "IMPORTED BY"])
 

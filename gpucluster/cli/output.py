@@ -28,7 +28,7 @@ _COLOURS = {
     "unreachable": "bold red", "pass": "green", "fail": "bold red", "not_run": "bold yellow", "warning": "yellow",
     "error": "bold red",
 }  # fmt: skip
-_BEGINNINGS = frozenset({"creating", "updating", "deleting", "replacing", "working", "reading"})
+_ONGOING = frozenset({"creating", "updating", "deleting", "replacing", "working", "reading"})
 
 
 def seconds(value: float) -> str:
@@ -86,7 +86,7 @@ class JsonLines:
         self(Event(EventKind.RESULT, "", "failed", str(error), data=data))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
 class _Lines:
@@ -103,7 +103,7 @@ class _Lines:
         if event.kind == EventKind.PHASE:
             return self._phase(event, took)
         if event.kind == EventKind.RESOURCE:
-            if event.status in _BEGINNINGS and not event.message:
+            if event.status in _ONGOING and not event.message:
                 return ""
             return f"  {sign} {event.name} {event.status}{took}{message}"
         if event.kind == EventKind.TASK:
@@ -150,11 +150,11 @@ class Plain(_Lines):
         print(f"gpucluster: {error}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
 class Terminal(_Lines):
-    """For a person at a terminal: what is done stays on the screen, one moving line at the bottom shows the rest."""
+    """For people at a terminal: lines for what has happened, and a live status line at the bottom."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class Terminal(_Lines):
             self._phase_name, self._since = event.name, time.monotonic()
             self._working.clear()
         elif event.kind == EventKind.TASK and event.status in ("ok", "changed"):
-            self._move(event.name)
+            self._update_status_line(event.name)
             return
         else:
             line = self.line(event)
@@ -182,17 +182,17 @@ class Terminal(_Lines):
                 colour = _COLOURS.get(event.status, "bold" if event.kind == EventKind.PHASE else "")
                 self._console.print(f"[{colour}]{escape(line)}[/]" if colour else escape(line))
         self._track(event)
-        self._move(", ".join(list(self._working)[-2:]))
+        self._update_status_line(", ".join(list(self._working)[-2:]))
 
     def _track(self, event: Event) -> None:
         if event.kind != EventKind.RESOURCE:
             return
-        if event.status in _BEGINNINGS:
+        if event.status in _ONGOING:
             self._working[event.name] = None
         else:
             self._working.pop(event.name, None)
 
-    def _move(self, activity: str) -> None:
+    def _update_status_line(self, activity: str) -> None:
         from rich.markup import escape
 
         width = max(self._console.width - 30, 20)
@@ -204,26 +204,26 @@ class Terminal(_Lines):
             self._status.update(text)
 
     def result(self, data: Mapping[str, Any], text: str) -> None:
-        """Print the text under everything."""
+        """Remove the status line and print the text."""
         self.close()
         if text:
             self._console.print(text, markup=False)
 
     def error(self, error: GpuClusterError) -> None:
-        """Print the error under everything, on standard error."""
+        """Remove the status line and print the error on standard error."""
         self.close()
         from rich.console import Console
 
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"gpucluster: {error}", style="red", markup=False)
 
     def close(self) -> None:
-        """Stop the moving line and show the cursor again."""
+        """Remove the status line and show the cursor again."""
         if self._status is not None:
             self._status.stop()
             self._status = None
 
 
-def reporter(kind: str) -> Reporter:
+def reporter_for(kind: str) -> Reporter:
     """The reporter for `--output`: auto, text or json. `auto` is live on a terminal and plain in a pipe."""
     if kind == "json":
         return JsonLines()
@@ -241,11 +241,11 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
     )
 
 
-def findings(found: Sequence[PreflightFinding]) -> str:
-    """A table of what a preflight found; under each reason is what to do."""
+def findings(listed: Sequence[PreflightFinding]) -> str:
+    """A table of the findings of a preflight; under each reason is what to do."""
     rows = []
-    for one in found:
-        rows.append([one.level, one.check, one.reason])
-        if one.action:
-            rows.append(["", "", f"  {one.action}"])
+    for finding in listed:
+        rows.append([finding.level, finding.check, finding.reason])
+        if finding.action:
+            rows.append(["", "", f"  {finding.action}"])
     return table(rows, ["LEVEL", "CHECK", "WHAT, AND WHAT TO DO"]) if rows else ""

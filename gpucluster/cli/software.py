@@ -19,26 +19,29 @@ def software() -> None:
     """List and fetch the release files that hosts get (Enroot, Pyxis, nerdctl)."""
 
 
-def _wanted(spec: ClusterSpec) -> tuple[Artifact, ...]:
-    from gpucluster.artifacts.catalogue import wanted_by
+def _needed_files(spec: ClusterSpec) -> tuple[Artifact, ...]:
+    from gpucluster.artifacts.catalogue import needed_by
 
-    return wanted_by(spec, hardware_emulated=spec.cloud.traits.hardware_emulated)
+    return needed_by(spec, hardware_emulated=spec.cloud.traits.hardware_emulated)
 
 
 @command("list", parent=software)
 def software_list(context: Context) -> None:
     """List the release files that this cluster needs, and whether they are available. Fetches nothing."""
-    with reporting(context) as shown:
+    with reporting(context) as reporter:
         from gpucluster.artifacts.releases import survey
         from gpucluster.cli.output import table
 
         spec = context.spec()
-        seen = survey(_wanted(spec), spec.software.mirror_location, shown)
-        rows = [[one.artifact.component, one.artifact.file, one.state, one.checksum, one.artifact.url] for one in seen]
+        statuses = survey(_needed_files(spec), spec.software.mirror_location, reporter)
+        rows = [
+            [each.artifact.component, each.artifact.file, each.state, each.checksum, each.artifact.url]
+            for each in statuses
+        ]
         text = table(rows, ["COMPONENT", "FILE", "STATE", "CHECKSUM", "URL"]) if rows else "no release file is needed"
         mirror = spec.software.mirror_location
-        result = {"command": "software list", "mirror": mirror, "files": [one.to_dict() for one in seen]}
-        shown.result(result, text)
+        result = {"command": "software list", "mirror": mirror, "files": [each.to_dict() for each in statuses]}
+        reporter.result(result, text)
 
 
 @command("fetch", parent=software)
@@ -49,24 +52,24 @@ def software_list(context: Context) -> None:
 )  # fmt: skip
 def software_fetch(context: Context, directory: str, trust_download: bool) -> None:
     """Fetch the release files that this cluster needs into DIRECTORY, which can then be its software.mirror."""
-    with reporting(context) as shown:
+    with reporting(context) as reporter:
         from pathlib import Path
 
         from gpucluster.artifacts.releases import fetch
 
         spec = context.spec()
         mirror = spec.software.mirror_location
-        taken = fetch(_wanted(spec), mirror, Path(directory), trust_download=trust_download, on_event=shown)
+        taken = fetch(_needed_files(spec), mirror, Path(directory), trust_download=trust_download, on_event=reporter)
         lines = [f"{directory} has {count(len(taken), 'release file')} and SHA256SUMS"]
-        trusted = [one for one in taken if one.checksum == "unknown"]
+        trusted = [each for each in taken if each.checksum == "unknown"]
         if trusted:
             lines.append("The checksums of these files are not known; compare them with what their projects publish:")
-            lines += [f"  {one.sha256}  {one.artifact.file}  ({one.artifact.url})" for one in trusted]
-        # In cluster.yml a path is relative to that file, not to the present folder.
+            lines += [f"  {each.sha256}  {each.artifact.file}  ({each.artifact.url})" for each in trusted]
+        # In cluster.yml a path is relative to that file, not to the current folder.
         place, beside = Path(directory).resolve(), spec.file.resolve().parent
         usable = str(place.relative_to(beside) if place.is_relative_to(beside) else place)
         if taken:
             lines.append(f"Use it: `mirror: {usable}` under `software:` of {spec.file}, or serve it by https")
-        files = [one.to_dict() for one in taken]
+        files = [each.to_dict() for each in taken]
         result = {"command": "software fetch", "directory": directory, "mirror": usable, "files": files}
-        shown.result(result, "\n".join(lines))
+        reporter.result(result, "\n".join(lines))

@@ -1,4 +1,4 @@
-"""The text that commands end with: how a run ended, what to type next, what `status` found."""
+"""The text that commands end with: how a run ended, the next commands, and the status of a cluster."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from gpucluster.lifecycle.result import Result
 
 
-def names(found: Sequence[str]) -> str:
+def names(listed: Sequence[str]) -> str:
     """Names in one cell of a table."""
-    return ",".join(found) or "-"
+    return ",".join(listed) or "-"
 
 
 def summary(result: Result) -> str:
@@ -61,24 +61,24 @@ def _program(cluster: Cluster) -> str:
     beside = Path(sys.executable).with_name("gpucluster")
     name = "gpucluster" if shutil.which("gpucluster") else os.path.relpath(beside)
     file = os.path.relpath(cluster.spec.file)
-    found = next((default for default in DEFAULT_FILES if os.path.exists(default)), None)
-    return name if file == found else f"{name} --file {shlex.quote(file)}"
+    default_file = next((default for default in DEFAULT_FILES if os.path.exists(default)), None)
+    return name if file == default_file else f"{name} --file {shlex.quote(file)}"
 
 
-def status_text(found: dict[str, Any]) -> str:
-    """What `Cluster.status` found."""
+def status_text(status: dict[str, Any]) -> str:
+    """What `Cluster.status` returned, as text."""
     from gpucluster.cli.output import table
 
-    parts = [f"cluster {found['name']}: {found['state']}"]
-    if found["hosts"]:
-        parts.append(table([[host["name"], host["address"]] for host in found["hosts"]], ["HOST", "ADDRESS"]))
+    parts = [f"cluster {status['name']}: {status['state']}"]
+    if status["hosts"]:
+        parts.append(table([[host["name"], host["address"]] for host in status["hosts"]], ["HOST", "ADDRESS"]))
     # Slurm lists a name for each possible elastic node. Those without an instance ("~") are left out.
-    rows = [[row["node"], row["state"], row["partition"]] for row in found["slurm"] if not row["state"].endswith("~")]
+    rows = [[row["node"], row["state"], row["partition"]] for row in status["slurm"] if not row["state"].endswith("~")]
     if rows:
         parts.append(table(rows, ["NODE", "STATE", "PARTITION"]))
-    if found["autoscaler"]:
-        parts.append(_autoscaler_text(found["autoscaler"]))
-    run = found["last_run"]
+    if status["autoscaler"]:
+        parts.append(_autoscaler_text(status["autoscaler"]))
+    run = status["last_run"]
     if run:
         parts.append(f"last run: {run['command']} {run['status']}, started {run['started']}")
     return "\n\n".join(parts)

@@ -16,7 +16,7 @@ from gpucluster.errors import EXIT_FAILED, InputError, PartlyDone
 from gpucluster.text import printable
 
 if TYPE_CHECKING:
-    from gpucluster.operations.accounts import Removal, User, UserChange
+    from gpucluster.operations.directory_records import Removal, User, UserChange
 
 T = TypeVar("T")
 
@@ -32,54 +32,54 @@ def user() -> None:
 @user_options
 def user_add(context: Context, name: str, **options: Any) -> None:
     """Add a user: directory entry, home, keys, Slurm."""
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         done = cluster.users.add(name, **settings_of(**options))
-        made = done.user
-        what = "added" if done.changed else "is there already"
-        text = printable(f"{made.name} {what}: uid {made.uid}, group {made.group}, home {made.home}")
-        if not made.ssh_keys:
-            text += "\nThere is no ssh key yet, and so no way in. "
-            text += f"Next: gpucluster user edit {printable(made.name)} --ssh-key FILE"
-        shown.result({"command": "user add", **done.to_dict()}, text)
+        added = done.user
+        what = "added" if done.changed else "exists already"
+        text = printable(f"{added.name} {what}: uid {added.uid}, group {added.group}, home {added.home}")
+        if not added.ssh_keys:
+            text += "\nThe user has no ssh key yet and can't log in. "
+            text += f"Next: gpucluster user edit {printable(added.name)} --ssh-key FILE"
+        reporter.result({"command": "user add", **done.to_dict()}, text)
 
 
 @command("list", parent=user)
 def user_list(context: Context) -> None:
     """List all users."""
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         users = cluster.users.list()
         rows = [
             [
                 printable(cell)
-                for cell in (one.name, str(one.uid), one.group, names(one.groups), _state(one), one.full_name)
+                for cell in (each.name, str(each.uid), each.group, names(each.groups), _state(each), each.full_name)
             ]
-            for one in users
+            for each in users
         ]
         header = ["NAME", "UID", "GROUP", "GROUPS", "STATE", "FULL NAME"]
         text = table(rows, header) if rows else "there are no users"
-        shown.result({"command": "user list", "users": [one.to_dict() for one in users]}, text)
+        reporter.result({"command": "user list", "users": [each.to_dict() for each in users]}, text)
 
 
 @command("show", parent=user)
 @click.argument("name")
 def user_show(context: Context, name: str) -> None:
     """Show all settings of a user."""
-    with cluster_of(context) as (cluster, shown):
-        found = cluster.users.show(name)
+    with cluster_of(context) as (cluster, reporter):
+        user = cluster.users.show(name)
         rows = {
-            "name": found.name,
-            "full name": found.full_name,
-            "state": _state(found),
-            "uid": str(found.uid),
-            "group": f"{found.group} ({found.gid})",
-            "groups": names(found.groups),
-            "home": found.home,
-            "shell": found.shell,
-            "account": found.slurm_account or "-",
+            "name": user.name,
+            "full name": user.full_name,
+            "state": _state(user),
+            "uid": str(user.uid),
+            "group": f"{user.group} ({user.gid})",
+            "groups": names(user.groups),
+            "home": user.home,
+            "shell": user.shell,
+            "account": user.slurm_account or "-",
         }
         lines = [f"{key:<10}{printable(value)}" for key, value in rows.items()]
-        lines += [f"{'ssh key':<10}{printable(key)}" for key in found.ssh_keys]
-        shown.result({"command": "user show", "user": found.to_dict()}, "\n".join(lines))
+        lines += [f"{'ssh key':<10}{printable(key)}" for key in user.ssh_keys]
+        reporter.result({"command": "user show", "user": user.to_dict()}, "\n".join(lines))
 
 
 @command("edit", parent=user)
@@ -90,12 +90,12 @@ def user_show(context: Context, name: str) -> None:
 @click.option("--add-ssh-key", multiple=True, metavar="FILE|-", help="File of keys to add to the present ones.")
 def user_edit(context: Context, name: str, **options: Any) -> None:
     """Change the given settings of a user; --groups and --ssh-key replace the present ones."""
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         settings = settings_of(**options)
         if not settings:
             raise InputError("nothing to change was given", hint="See: gpucluster user edit --help")
         done = cluster.users.edit(name, **settings)
-        shown.result(
+        reporter.result(
             {"command": "user edit", **done.to_dict()}, _changed(done, name, "changed", "has these settings already")
         )
 
@@ -104,18 +104,18 @@ def user_edit(context: Context, name: str, **options: Any) -> None:
 @click.argument("name")
 def user_disable(context: Context, name: str) -> None:
     """Refuse a user's logins, and end their jobs and processes. All data stays."""
-    with cluster_of(context) as (cluster, shown):
-        done = _or_partly(lambda: cluster.users.disable(name), lambda done: _disabled(done, name))
-        shown.result({"command": "user disable", **done.to_dict()}, _disabled(done, name))
+    with cluster_of(context) as (cluster, reporter):
+        done = _with_partial_result(lambda: cluster.users.disable(name), lambda done: _disabled(done, name))
+        reporter.result({"command": "user disable", **done.to_dict()}, _disabled(done, name))
 
 
 @command("enable", parent=user)
 @click.argument("name")
 def user_enable(context: Context, name: str) -> None:
     """Allow a user's logins again."""
-    with cluster_of(context) as (cluster, shown):
-        done = _or_partly(lambda: cluster.users.enable(name), lambda done: _enabled(done, name))
-        shown.result({"command": "user enable", **done.to_dict()}, _enabled(done, name))
+    with cluster_of(context) as (cluster, reporter):
+        done = _with_partial_result(lambda: cluster.users.enable(name), lambda done: _enabled(done, name))
+        reporter.result({"command": "user enable", **done.to_dict()}, _enabled(done, name))
 
 
 @command("remove", parent=user)
@@ -124,9 +124,9 @@ def user_enable(context: Context, name: str) -> None:
 @click.option("--archive-home", "home", flag_value="archive", help="Make one file of the home.")
 def user_remove(context: Context, name: str, home: Literal["keep", "archive"]) -> None:
     """Remove a user: entry, keys, Slurm, jobs, processes. Files stay."""
-    with cluster_of(context) as (cluster, shown):
-        done = _or_partly(lambda: cluster.users.remove(name, home=home), _removed)
-        shown.result({"command": "user remove", **done.to_dict()}, _removed(done))
+    with cluster_of(context) as (cluster, reporter):
+        done = _with_partial_result(lambda: cluster.users.remove(name, home=home), _removed)
+        reporter.result({"command": "user remove", **done.to_dict()}, _removed(done))
 
 
 @command("import", parent=user)
@@ -135,14 +135,14 @@ def user_import(context: Context, people: str) -> None:
     """Add or change all users of a YAML or CSV file; can be repeated."""
     from pathlib import Path
 
-    with cluster_of(context) as (cluster, shown):
+    with cluster_of(context) as (cluster, reporter):
         report = cluster.users.import_file(Path(people))
-        rows = [[printable(cell) for cell in (one.name, one.status, one.message or "")] for one in report.users]
+        rows = [[printable(cell) for cell in (each.name, each.status, each.message or "")] for each in report.users]
         status = "failed" if report.failed else "success"
         text = table(rows, ["NAME", "STATUS", "WHY"]) if rows else ""
         if report.failed:
             text += f"\n{len(report.failed)} of {len(report.users)} failed. Correct them, then import the file again"
-        shown.result({"command": "user import", "status": status, **report.to_dict()}, text)
+        reporter.result({"command": "user import", "status": status, **report.to_dict()}, text)
     if report.failed:
         sys.exit(EXIT_FAILED)
 
@@ -150,7 +150,7 @@ def user_import(context: Context, people: str) -> None:
 # --- text -----
 
 
-def _or_partly(change: Callable[[], T], text: Callable[[T], str]) -> T:
+def _with_partial_result(change: Callable[[], T], text: Callable[[T], str]) -> T:
     """Make a change. If a part of it failed, what was done is printed under the error."""
     try:
         return change()
@@ -159,8 +159,8 @@ def _or_partly(change: Callable[[], T], text: Callable[[T], str]) -> T:
         raise
 
 
-def _state(one: User) -> str:
-    return ("enabled" if one.enabled else "disabled") + (", privileged" if one.privileged else "")
+def _state(user: User) -> str:
+    return ("enabled" if user.enabled else "disabled") + (", privileged" if user.privileged else "")
 
 
 def _disabled(done: UserChange, name: str) -> str:
@@ -171,18 +171,19 @@ def _enabled(done: UserChange, name: str) -> str:
     return _changed(done, name, "is enabled", "was enabled already")
 
 
-def _changed(done: UserChange, name: str, now: str, already: str) -> str:
-    text = f"{printable(name)} {now if done.changed else already}"
+def _changed(done: UserChange, name: str, if_changed: str, if_unchanged: str) -> str:
+    text = f"{printable(name)} {if_changed if done.changed else if_unchanged}"
     if done.ended.jobs or done.ended.processes:
         text += f"; ended: jobs {done.ended.jobs}, processes {done.ended.processes}"
     return "\n".join([text, *_unreachable(done.ended.unreachable), *_warnings(done.warnings)])
 
 
 def _removed(done: Removal) -> str:
-    gone = done.removed
+    removed = done.removed
     lines = [
-        f"{printable(done.name)} removed: directory entry {_yes(gone.entry)}, association {_yes(gone.association)}, "
-        f"ssh keys {gone.keys}, jobs {gone.jobs}, processes {gone.processes}"
+        f"{printable(done.name)} removed: directory entry {_yes(removed.entry)}, "
+        f"association {_yes(removed.association)}, ssh keys {removed.keys}, jobs {removed.jobs}, "
+        f"processes {removed.processes}"
     ]
     lines += [f"kept: {printable(path)}" for path in done.kept]
     lines += [f"the home is archived: {printable(done.archive)}"] if done.archive else []

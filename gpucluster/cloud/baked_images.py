@@ -1,8 +1,8 @@
-"""Baked images: an elastic node that boots from one is ready to join.
+"""Baked images: an elastic node that boots from a baked image is ready to join.
 
 An image belongs to a cluster and a pool. It holds what a node must have in common with the cluster: keys, the
-controller's address, the share. Its tags hold a fingerprint of all that. An image with another fingerprint is of an
-earlier creation of the cluster and does not fit.
+controller's address, the share. Its tags hold a fingerprint of all that. An image with another fingerprint was made
+for another controller, share or configuration and does not fit.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gpucluster.cloud.client import Access, everything, model, refusals
+from gpucluster.cloud.client import Access, all_pages, model, refusals
 from gpucluster.errors import CloudError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Event, EventKind, Sink
 from gpucluster.oci import tags
 from gpucluster.oci.states import LifecycleState
 from gpucluster.waiting import wait_until
 
-ROLE = tags.IMAGE
-#: The number of images of a pool that are not deleted: the one in use, and one to go back to.
-KEPT = 2
-# To capture the boot volume of a bare metal host takes some minutes: the host is stopped and started again.
+#: The number of images of a pool that are not deleted: the one in use, and an earlier one to return to.
+IMAGES_PER_POOL = 2
+# Capturing the boot volume of a bare metal host takes some minutes: the host is stopped and started again.
 _TIMEOUT = 60 * 60.0
 _POLL = 1.0
 
@@ -52,8 +51,8 @@ class BakedImage:
 
 def newest(images: Sequence[BakedImage], pool: str, fingerprint: str) -> BakedImage | None:
     """The newest available image of a pool with this fingerprint; None if there is none."""
-    available = [one for one in images if one.pool == pool and one.state == LifecycleState.AVAILABLE]
-    fitting = [one for one in available if one.fingerprint == fingerprint]
+    available = [image for image in images if image.pool == pool and image.state == LifecycleState.AVAILABLE]
+    fitting = [image for image in available if image.fingerprint == fingerprint]
     return max(fitting, key=lambda image: (image.created_at, image.name), default=None)
 
 
@@ -64,34 +63,33 @@ def superseded(images: Sequence[BakedImage], pool: str, present: str) -> tuple[B
         present: the OCID of the image that the pool's nodes boot from.
     """
     others = [image for image in images if image.pool == pool and image.id != present]
-    return tuple(sorted(others, key=lambda image: (image.created_at, image.name), reverse=True)[KEPT - 1 :])
+    return tuple(sorted(others, key=lambda image: (image.created_at, image.name), reverse=True)[IMAGES_PER_POOL - 1 :])
 
 
 class BakedImages:
     """The custom images of one cluster.
 
     Args:
-        tag: the key and the value that mark this cluster's resources.
+        cluster: its name.
     """
 
-    def __init__(self, access: Access, tag: tuple[str, str], on_event: Sink) -> None:
+    def __init__(self, access: Access, cluster: str, on_event: Sink) -> None:
         self._access = access
-        self._tag = tag
+        self._cluster = cluster
         self._on_event = on_event
 
     def all(self) -> tuple[BakedImage, ...]:
         """Every image that has the cluster's tags, the newest first; unfinished ones included."""
-        key, value = self._tag
         with refusals("listing the cluster's images"):
-            listed = everything(self._client().list_images, self._access.compartment_id)
-        mine = [
+            listed = all_pages(self._client().list_images, self._access.compartment_id)
+        own = [
             _baked(image)
             for image in listed
-            if (image.freeform_tags or {}).get(key) == value
-            and image.freeform_tags.get(tags.ROLE) == ROLE
+            if tags.of_cluster(image.freeform_tags, self._cluster)
+            and image.freeform_tags.get(tags.ROLE) == tags.IMAGE
             and image.lifecycle_state != LifecycleState.DELETED
         ]
-        return tuple(sorted(mine, key=lambda image: (image.created_at, image.name), reverse=True))
+        return tuple(sorted(own, key=lambda image: (image.created_at, image.name), reverse=True))
 
     def create(self, pool: str, fingerprint: str, instance_id: str) -> BakedImage:
         """Create an image of an instance's boot volume, and wait until it can be used.
@@ -99,9 +97,8 @@ class BakedImages:
         Raises:
             CloudError: the cloud refused, or the image does not become available.
         """
-        key, value = self._tag
-        own = {key: value, tags.ROLE: ROLE, tags.POOL: pool, tags.FINGERPRINT: fingerprint}
-        name = f"{value}-{pool}-{datetime.now(UTC):%Y%m%d%H%M%S}"
+        own = {tags.CLUSTER: self._cluster, tags.ROLE: tags.IMAGE, tags.POOL: pool, tags.FINGERPRINT: fingerprint}
+        name = f"{self._cluster}-{pool}-{datetime.now(UTC):%Y%m%d%H%M%S}"
         details = model(
             "core",
             "CreateImageDetails",
@@ -110,23 +107,23 @@ class BakedImages:
             freeform_tags=own,
             instance_id=instance_id,
         )
-        self._on_event(Event("resource", f"image {name}", "creating"))
+        self._on_event(Event(EventKind.RESOURCE, f"image {name}", "creating"))
         with refusals(f"creating the image {name}"):
             image = self._client().create_image(details).data
             ready = self._await(image.id, name)
-        self._on_event(Event("resource", f"image {name}", "created", data={"id": image.id}))
+        self._on_event(Event(EventKind.RESOURCE, f"image {name}", "created", data={"id": image.id}))
         return ready
 
     def remove(self, images: Sequence[BakedImage]) -> None:
-        """Delete images and wait until they are gone."""
+        """Delete images."""
         for image in images:
-            self._on_event(Event("resource", f"image {image.name}", "deleting"))
+            self._on_event(Event(EventKind.RESOURCE, f"image {image.name}", "deleting"))
             with refusals(f"deleting the image {image.name}"):
                 if image.state == LifecycleState.PROVISIONING:
                     # OCI refuses to delete an image that is being created; a killed run may have left one.
                     self._wait_created(image.id)
                 self._client().delete_image(image.id)
-            self._on_event(Event("resource", f"image {image.name}", "deleted"))
+            self._on_event(Event(EventKind.RESOURCE, f"image {image.name}", "deleted"))
 
     def _client(self) -> Any:
         return self._access.client("core", "ComputeClient")
@@ -146,7 +143,7 @@ class BakedImages:
         return wait_until(lambda: self._created(image_id), _TIMEOUT, _POLL) or self._read(image_id)
 
     def _created(self, image_id: str) -> Any:
-        """The image as OCI has it once its creation has ended; None while it goes on."""
+        """The image as OCI has it once its creation has ended; None as long as it continues."""
         image = self._read(image_id)
         return None if image.lifecycle_state in (LifecycleState.PROVISIONING, LifecycleState.IMPORTING) else image
 

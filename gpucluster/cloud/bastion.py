@@ -14,7 +14,7 @@ from typing import Any
 
 from gpucluster.cloud.client import Access, model, refusals
 from gpucluster.errors import CloudError, ToolError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Sink, info
 from gpucluster.oci.states import LifecycleState
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.ssh import Gateway, SshClient
@@ -22,7 +22,7 @@ from gpucluster.waiting import wait_until
 
 #: The longest time to live of a session, in seconds: OCI's limit, and what a bastion of ours allows.
 LONGEST_SESSION = 10_800
-#: The time that must be left at the beginning of a run, in seconds: to configure a large cluster takes long.
+#: The time that must be left at the beginning of a run, in seconds: configuring a large cluster takes long.
 LEFT_FOR_A_RUN = 3_600
 #: The time that must be left for a single command, in seconds.
 LEFT_FOR_A_COMMAND = 300
@@ -66,7 +66,9 @@ def endpoint_of(command: str) -> tuple[str, int]:
     host = re.search(r"\S+@(\S+)\s*$", command)
     ports = re.findall(r"(?:^|\s)-p\s*(\d+)", command)
     if host is None:
-        raise CloudError(f"the Bastion service gave no way to its host: {command!r}", hint="Run the same command again")
+        raise CloudError(
+            f"the Bastion service named no host to connect to: {command!r}", hint="Run the same command again"
+        )
     return host.group(1), int(ports[-1]) if ports else _SSH_PORT
 
 
@@ -90,7 +92,7 @@ class Bastion:
         if saved and saved.serves(bastion_id, address, public_key, time.time() + left) and self._active(saved):
             self._use(saved)
         else:
-            self._on_event(Event("log", "bastion", "note", f"opening a session to {address}"))
+            info(self._on_event, "bastion", f"opening a session to {address}")
             self._use(self._create(bastion_id, address, public_key))
 
     def renew(self) -> None:
@@ -170,6 +172,6 @@ class Bastion:
 
 
 def _created(client: Any, session_id: str) -> Any:
-    """The session once its creation has ended; None while it goes on."""
+    """The session once its creation has ended; None as long as it continues."""
     session = client.get_session(session_id).data
     return None if session.lifecycle_state == LifecycleState.CREATING else session

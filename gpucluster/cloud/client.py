@@ -1,6 +1,6 @@
 """The `oci` SDK: clients for an endpoint, complete listings, and the SDK's exceptions as our errors.
 
-To import `oci` takes 0.4 s. It is imported inside the functions that use it, and nowhere else on the operator's side.
+Importing `oci` takes 0.4 s. It is imported inside the functions that use it, and nowhere else on the operator's side.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Access:
     Args:
         config: the SDK's configuration.
         endpoint: None for Oracle's own.
-        profile_region: the region that the operator's profile names: one that is known to answer. May be empty.
+        profile_region: the region that the operator's profile names; preflight asks it if the cluster's region refuses
+            a call. May be empty.
     """
 
     config: Mapping[str, Any]
@@ -40,7 +41,7 @@ class Access:
 
         Args:
             timeout: seconds that one request may take. With it, the client retries nothing: the caller does.
-            signer: that of another client, so that the key is not read and checked again.
+            signer: the signer of another client, so that the key is not read and checked again.
         """
         import oci
 
@@ -73,20 +74,20 @@ def home_region(access: Access) -> str:
     )
 
 
-def everything(call: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
-    """All pages of a listing.
+def all_pages(call: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+    """The entries of all pages of a listing.
 
     The SDK's own pagination would request each page up to eight times, on top of the client's retries.
     """
     answer = call(*args, **kwargs)
-    found = _listed(answer.data)
+    entries = _entries(answer.data)
     while answer.has_next_page:
         answer = call(*args, **kwargs, page=answer.next_page)
-        found += _listed(answer.data)
-    return found
+        entries += _entries(answer.data)
+    return entries
 
 
-def _listed(data: Any) -> list[Any]:
+def _entries(data: Any) -> list[Any]:
     """The entries of one page: a list, or a collection with `items` as newer operations return it."""
     return list(getattr(data, "items", data))
 
@@ -156,7 +157,7 @@ def fingerprint(key: bytes) -> str:
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
     try:
-        # Whether the key is sound shows when it signs. To check it here would take longer than everything else.
+        # A damaged key fails when it signs. Checking it here would take longer than everything else.
         private = load_pem_private_key(key, None, unsafe_skip_rsa_key_validation=True)
     except TypeError:
         raise ValueError("it has a passphrase") from None

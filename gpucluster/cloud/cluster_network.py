@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.cloud.client import Access, everything, model, refusals
+from gpucluster.cloud.client import Access, all_pages, model, refusals
 from gpucluster.errors import CloudError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Event, EventKind, Sink
 from gpucluster.oci.states import GONE, LifecycleState, WorkRequestStatus
 from gpucluster.waiting import wait_until
 
@@ -46,7 +46,7 @@ class NetworkStatus:
 
     @property
     def gone(self) -> bool:
-        """Whether the network does not exist any more, or is about to end."""
+        """Whether the network does not exist any more, or is being deleted."""
         return self.state in GONE
 
     @property
@@ -83,7 +83,7 @@ class ClusterNetwork:
             listed = []
             if network.lifecycle_state not in GONE:
                 call = self._management().list_cluster_network_instances
-                listed = everything(call, network.compartment_id, self.id)
+                listed = all_pages(call, network.compartment_id, self.id)
         return NetworkStatus(
             network.display_name,
             network.lifecycle_state,
@@ -94,7 +94,7 @@ class ClusterNetwork:
         )
 
     def present(self) -> NetworkStatus | None:
-        """As `status`; None if somebody has deleted the network."""
+        """As `status`; None if the network was deleted."""
         try:
             status = self.status()
         except CloudError as error:
@@ -125,7 +125,7 @@ class ClusterNetwork:
     def remove(self, members: Mapping[str, str], size: int) -> None:
         """Terminate these members and no others, one by one, and wait until they are gone.
 
-        The network's size shrinks with each, down to `size`. From then on OCI launches another member for each.
+        The network's size shrinks with each, down to `size`. From then on OCI launches a new one for each.
 
         Args:
             members: the name of each, by its OCID.
@@ -140,17 +140,17 @@ class ClusterNetwork:
             status = self.settle()
             if instance_id not in status.members:
                 continue
-            self._on_event(Event("resource", f"instance {name}", "deleting", data={"id": instance_id}))
+            self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "deleting", data={"id": instance_id}))
             self._detach(status, instance_id, name, shrink=status.size != size and status.size > 1)
         for instance_id, name in members.items():
-            self._await_end(instance_id, name)
-            self._on_event(Event("resource", f"instance {name}", "deleted", elapsed=time.monotonic() - begun))
+            self._await_termination(instance_id, name)
+            self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "deleted", elapsed=time.monotonic() - begun))
         self.settle()
 
     def refill(self, size: int) -> None:
         """Ask OCI again to launch the members that are missing."""
         status = self.status()
-        self._on_event(Event("resource", f"cluster network {status.name}", "updating", "members are missing"))
+        self._on_event(Event(EventKind.RESOURCE, f"cluster network {status.name}", "updating", "members are missing"))
         pool = model("core", "UpdateClusterNetworkInstancePoolDetails", id=status.pool_id, size=size)
         with refusals("asking for the missing members of a cluster network"):
             details = model("core", "UpdateClusterNetworkDetails", instance_pools=[pool])
@@ -163,12 +163,12 @@ class ClusterNetwork:
             requests = [
                 request
                 for resource in (self.id, self.status().pool_id)
-                for request in everything(work.list_work_requests, self._access.compartment_id, resource_id=resource)
+                for request in all_pages(work.list_work_requests, self._access.compartment_id, resource_id=resource)
             ]
             newest = max(requests, key=lambda request: request.time_accepted, default=None)
             if newest is None or newest.status != WorkRequestStatus.FAILED:
                 return None
-            errors = everything(work.list_work_request_errors, newest.id)
+            errors = all_pages(work.list_work_request_errors, newest.id)
         reason = "; ".join(dict.fromkeys(error.message.rstrip(".") for error in errors))
         return Failure(reason or "it gives no reason", newest.id)
 
@@ -189,12 +189,12 @@ class ClusterNetwork:
                     status.pool_id, details, opc_retry_token=uuid.uuid4().hex
                 )
         except CloudError as error:
-            # The answer to the SDK's first request may have been lost. Then the member is detached already, and OCI
-            # refuses the second request.
+            # If the answer to the SDK's first request was lost, the member is detached already, and OCI refuses the
+            # second request.
             if error.status not in _REFUSED or instance_id in self.status().members:
                 raise
 
-    def _await_end(self, instance_id: str, name: str) -> None:
+    def _await_termination(self, instance_id: str, name: str) -> None:
         if not wait_until(lambda: self._state(instance_id) == LifecycleState.TERMINATED, TIMEOUT, _POLL):
             raise CloudError(
                 f"{name} is not terminated after {TIMEOUT / 60:.0f} min",

@@ -9,16 +9,16 @@ from __future__ import annotations
 import http
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.cloud.client import Access, everything, model, refusals
+from gpucluster.cloud.client import Access, all_pages, model, refusals
 from gpucluster.errors import CloudError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Event, EventKind, Sink
+from gpucluster.oci import tags
 from gpucluster.oci.states import LifecycleState
-from gpucluster.oci.tags import BUILDER, NODE, POOL
 from gpucluster.waiting import wait_until
 
 _POLL = 1.0
@@ -48,40 +48,40 @@ class ElasticInstances:
     """The elastic nodes and builders of one cluster.
 
     Args:
-        tag: the key and the value that mark this cluster's resources. Only instances that have it, and a tag `node`
-            or `builder` as well, are ever changed.
+        cluster: its name. Only instances with the tags of an elastic node or a builder of this cluster are ever
+            changed.
     """
 
-    def __init__(self, access: Access, tag: tuple[str, str], on_event: Sink) -> None:
+    def __init__(self, access: Access, cluster: str, on_event: Sink) -> None:
         self._access = access
-        self._tag = tag
+        self._cluster = cluster
         self._on_event = on_event
 
     def instances(self) -> tuple[ElasticInstance, ...]:
-        """Those that are not terminated, sorted by name."""
+        """The instances that are not terminated, sorted by name."""
         with refusals("listing the elastic nodes"):
-            listed = everything(self._client().list_instances, self._access.compartment_id)
-        found = [_elastic(instance) for instance in listed if self._ours(instance)]
-        return tuple(sorted(found, key=lambda one: (one.pool, len(one.node), one.node)))
+            listed = all_pages(self._client().list_instances, self._access.compartment_id)
+        own = [_elastic(instance) for instance in listed if self._ours(instance)]
+        return tuple(sorted(own, key=lambda instance: (instance.pool, len(instance.node), instance.node)))
 
-    def remove(self, wanted: Callable[[ElasticInstance], bool] = lambda _: True) -> int:
-        """Terminate those for which `wanted` is true and wait until they are gone. Returns how many there were.
+    def remove(self, selected: Callable[[ElasticInstance], bool] = lambda _: True) -> int:
+        """Terminate the instances for which `selected` is true, and wait until that has ended. Returns their number.
 
         The listing is read again at the end: what was launched in the meantime is removed as well.
 
         Raises:
             CloudError: the cloud refused, or an instance does not end.
         """
-        # The listing may lag behind what a request for one instance already tells.
+        # The listing may lag behind the answer to a request for one instance.
         ended: set[str] = set()
         deadline = time.monotonic() + _TERMINATION_TIMEOUT
         while time.monotonic() < deadline:
-            present = [one for one in self.instances() if wanted(one) and one.id not in ended]
+            present = [each for each in self.instances() if selected(each) and each.id not in ended]
             if not present:
                 return len(ended)
             with ThreadPoolExecutor(max_workers=_WORKERS) as workers:
-                list(workers.map(lambda one: self._end(one, deadline), present))
-            ended |= {one.id for one in present}
+                list(workers.map(lambda instance: self._terminate(instance, deadline), present))
+            ended |= {instance.id for instance in present}
         raise CloudError(
             "new elastic nodes are launched as fast as they are removed",
             hint="Stop the autoscaler: gpucluster ssh -- sudo systemctl stop gpucluster-autoscaler",
@@ -91,20 +91,24 @@ class ElasticInstances:
         """Launch the instance that an image is baked on, and wait until it runs. Returns its OCID.
 
         Args:
-            image_id: the platform's image; the instance configuration may name a baked one.
+            image_id: the platform image; the instance configuration may name a baked image.
         """
         management = self._access.client("core", "ComputeManagementClient")
         with refusals(f"launching {name}"):
             template = management.get_instance_configuration(
                 instance_configuration_id
             ).data.instance_details.launch_details
-            key, value = self._tag
             details = model(
                 "core",
                 "InstanceConfigurationLaunchInstanceDetails",
                 display_name=name,
                 # A map or a nested object replaces that of the configuration as a whole.
-                freeform_tags={**(template.freeform_tags or {}), key: value, POOL: pool, BUILDER: pool},
+                freeform_tags={
+                    **(template.freeform_tags or {}),
+                    tags.CLUSTER: self._cluster,
+                    tags.POOL: pool,
+                    tags.BUILDER: pool,
+                },
                 source_details=model(
                     "core",
                     "InstanceConfigurationInstanceSourceViaImageDetails",
@@ -121,35 +125,34 @@ class ElasticInstances:
                 ),
             )
             body = model("core", "ComputeInstanceDetails", launch_details=details)
-            self._on_event(Event("resource", f"instance {name}", "creating"))
+            self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "creating"))
             # The SDK repeats a request whose answer was lost. The token keeps OCI from launching a second instance.
             launched = management.launch_instance_configuration(
                 instance_configuration_id, body, opc_retry_token=uuid.uuid4().hex
             ).data
             self._await_running(launched.id, name)
-        self._on_event(Event("resource", f"instance {name}", "created", data={"id": launched.id}))
+        self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "created", data={"id": launched.id}))
         return str(launched.id)
 
     def _client(self) -> Any:
         return self._access.client("core", "ComputeClient")
 
     def _ours(self, instance: Any) -> bool:
-        key, value = self._tag
-        tags = instance.freeform_tags or {}
-        return (
-            tags.get(key) == value and bool({NODE, BUILDER} & tags.keys()) and instance.lifecycle_state != "TERMINATED"
-        )
+        ended = instance.lifecycle_state == LifecycleState.TERMINATED
+        return tags.elastic_or_builder(instance.freeform_tags, self._cluster) and not ended
 
-    def _end(self, one: ElasticInstance, deadline: float) -> None:
-        name = f"instance {one.node}"
-        self._on_event(Event("resource", name, "deleting", data={"id": one.id}))
+    def _terminate(self, instance: ElasticInstance, deadline: float) -> None:
+        name = f"instance {instance.node}"
+        self._on_event(Event(EventKind.RESOURCE, name, "deleting", data={"id": instance.id}))
         begun = time.monotonic()
-        with refusals(f"terminating {one.node}"):
-            if one.state != LifecycleState.TERMINATING:
-                self._unless_gone(lambda: self._client().terminate_instance(one.id, preserve_boot_volume=False))
-            if not wait_until(lambda: self._terminated(one.id), deadline - time.monotonic(), _POLL):
-                raise CloudError(f"{one.node} does not end", where=one.id, hint="Run the same command again")
-        self._on_event(Event("resource", name, "deleted", elapsed=time.monotonic() - begun))
+        with refusals(f"terminating {instance.node}"):
+            if instance.state != LifecycleState.TERMINATING:
+                self._unless_gone(lambda: self._client().terminate_instance(instance.id, preserve_boot_volume=False))
+            if not wait_until(lambda: self._terminated(instance.id), deadline - time.monotonic(), _POLL):
+                raise CloudError(
+                    f"{instance.node} is not terminated in time", where=instance.id, hint="Run the same command again"
+                )
+        self._on_event(Event(EventKind.RESOURCE, name, "deleted", elapsed=time.monotonic() - begun))
 
     def _terminated(self, instance_id: str) -> bool:
         return self._state(instance_id) in (LifecycleState.TERMINATED, "")
@@ -179,23 +182,13 @@ class ElasticInstances:
             )
 
     def _launched(self, instance_id: str) -> str | None:
-        """The state in which the launch ended; None while it goes on."""
+        """The state in which the launch ended; None as long as it continues."""
         state = self._state(instance_id)
         return None if state in (LifecycleState.PROVISIONING, LifecycleState.STARTING) else state or "gone"
 
 
-def counts(instances: Iterable[ElasticInstance]) -> dict[str, dict[str, int]]:
-    """The number of instances in each state, by pool. Builders are not counted."""
-    found: dict[str, dict[str, int]] = {}
-    for one in instances:
-        if not one.builder:
-            states = found.setdefault(one.pool, {})
-            states[one.state] = states.get(one.state, 0) + 1
-    return found
-
-
 def _elastic(instance: Any) -> ElasticInstance:
-    tags = instance.freeform_tags
-    builder = NODE not in tags
-    name = instance.display_name if builder else tags[NODE]
-    return ElasticInstance(instance.id, name, tags.get(POOL, ""), instance.lifecycle_state, builder)
+    own = instance.freeform_tags
+    builder = tags.NODE not in own
+    name = instance.display_name if builder else own[tags.NODE]
+    return ElasticInstance(instance.id, name, own.get(tags.POOL, ""), instance.lifecycle_state, builder)

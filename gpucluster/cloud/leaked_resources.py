@@ -1,7 +1,7 @@
 """Leaked resources: they have a cluster's tag and are not in Terraform's state.
 
 If Terraform is killed after a create request and before it writes its state, it leaves a resource that it does not
-know. A real cloud bills it until somebody removes it. `destroy` finds such resources by their tag and removes them.
+know. OCI bills it until it is removed. `destroy` finds such resources by their tag and removes them.
 
 A subscription to a Marketplace listing has no tags, costs nothing and may serve others in the compartment. It is not
 removed.
@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from gpucluster.cloud.client import Access, everything, home_region, refusals
+from gpucluster.cloud.client import Access, all_pages, home_region, refusals
 from gpucluster.errors import CloudError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Event, EventKind, Sink
+from gpucluster.oci import tags
 from gpucluster.oci.states import ENDED, GONE
 from gpucluster.waiting import wait_until
 
@@ -81,19 +82,17 @@ class LeakedResource:
 
 
 class LeakedResources:
-    """Finds and removes resources with a free-form tag.
+    """Finds and removes the resources with the tag of a cluster.
 
     Args:
-        tag: the key and the value that mark this cluster's resources.
+        cluster: the name of the cluster.
         keep: OCIDs of resources that cluster.yml names and gpucluster did not create. They are never removed, whatever
             tags they have.
     """
 
-    def __init__(
-        self, access: Access, tag: tuple[str, str], on_event: Sink, *, keep: AbstractSet[str] = frozenset()
-    ) -> None:
+    def __init__(self, access: Access, cluster: str, on_event: Sink, *, keep: AbstractSet[str] = frozenset()) -> None:
         self._access = access
-        self._tag = tag
+        self._cluster = cluster
         self._on_event = on_event
         self._keep = keep
 
@@ -102,24 +101,27 @@ class LeakedResources:
         with refusals("listing the resources that an earlier run left"):
             domains = self._domains()
             return tuple(
-                LeakedResource(kind.name, found.id, _name(found))
+                LeakedResource(kind.name, resource.id, _name(resource))
                 for kind in _KINDS
-                for found in self._list(kind, domains)
-                if self._ours(found)
+                for resource in self._list(kind, domains)
+                if self._ours(resource)
             )
 
     def remove(self, resources: Sequence[LeakedResource]) -> None:
-        """Remove these in the order of their dependencies, and wait until each is gone."""
+        """Remove these resources in the order of their dependencies, and wait until each is deleted."""
         kinds: Mapping[str, _Kind] = {kind.name: kind for kind in _KINDS}
-        for one in sorted(resources, key=lambda resource: [kind.name for kind in _KINDS].index(resource.kind)):
-            kind = kinds[one.kind]
+        order = list(kinds)
+        for resource in sorted(resources, key=lambda leaked: order.index(leaked.kind)):
+            kind = kinds[resource.kind]
             client = self._client(kind)
             verb = "terminate" if kind.name in _TERMINATED_KINDS else "delete"
-            self._on_event(Event("resource", f"{one.kind} {one.name}", "deleting"))
-            with refusals(f"removing the {one.kind} {one.name} that an earlier run left"):
-                getattr(client, kind.method(verb))(one.id)
-                self._wait_until_gone(getattr(client, kind.method("get")), one)
-            self._on_event(Event("resource", f"{one.kind} {one.name}", "deleted", "left by a killed run"))
+            self._on_event(Event(EventKind.RESOURCE, f"{resource.kind} {resource.name}", "deleting"))
+            with refusals(f"removing the {resource.kind} {resource.name} that an earlier run left"):
+                getattr(client, kind.method(verb))(resource.id)
+                self._wait_until_gone(getattr(client, kind.method("get")), resource)
+            self._on_event(
+                Event(EventKind.RESOURCE, f"{resource.kind} {resource.name}", "deleted", "left by a killed run")
+            )
 
     def _domains(self) -> tuple[str, ...]:
         identity = self._access.client("identity", "IdentityClient")
@@ -141,23 +143,22 @@ class LeakedResources:
         compartment = self._access.compartment_id
         if kind.in_tenancy:
             places = dict.fromkeys((compartment, self._access.config["tenancy"]))
-            return [found for place in places for found in _allowed(call, place)]
+            return [resource for place in places for resource in _allowed(call, place)]
         if kind.needs_domain:
-            return [found for domain in domains for found in everything(call, compartment, domain)]
+            return [resource for domain in domains for resource in all_pages(call, compartment, domain)]
         if kind.service == "core" and kind.client == "VirtualNetworkClient":
-            return everything(call, compartment_id=compartment)
-        return everything(call, compartment)
+            return all_pages(call, compartment_id=compartment)
+        return all_pages(call, compartment)
 
-    def _ours(self, thing: Any) -> bool:
-        key, value = self._tag
-        tags = getattr(thing, "freeform_tags", None) or {}
-        gone = str(getattr(thing, "lifecycle_state", "")).upper() in GONE
-        return tags.get(key) == value and not gone and thing.id not in self._keep
+    def _ours(self, resource: Any) -> bool:
+        gone = str(getattr(resource, "lifecycle_state", "")).upper() in GONE
+        tagged = tags.of_cluster(getattr(resource, "freeform_tags", None), self._cluster)
+        return tagged and not gone and resource.id not in self._keep
 
-    def _wait_until_gone(self, get: Callable[[str], Any], one: LeakedResource) -> None:
+    def _wait_until_gone(self, get: Callable[[str], Any], resource: LeakedResource) -> None:
         def gone() -> bool:
             try:
-                state = getattr(get(one.id).data, "lifecycle_state", None)
+                state = getattr(get(resource.id).data, "lifecycle_state", None)
             except Exception as error:
                 if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
                     return True
@@ -166,21 +167,21 @@ class LeakedResources:
 
         if not wait_until(gone, _TIMEOUT, _POLL):
             raise CloudError(
-                f"the {one.kind} {one.name} is not gone after {_TIMEOUT / 60:.0f} min",
-                where=one.id,
+                f"the {resource.kind} {resource.name} is not deleted after {_TIMEOUT / 60:.0f} min",
+                where=resource.id,
                 hint="Run: gpucluster destroy",
             )
 
 
-def _name(thing: Any) -> str:
+def _name(resource: Any) -> str:
     """Most resources have a display name, some a name, a few neither."""
-    return str(getattr(thing, "display_name", None) or getattr(thing, "name", None) or thing.id)
+    return str(getattr(resource, "display_name", None) or getattr(resource, "name", None) or resource.id)
 
 
 def _allowed(call: Callable[..., Any], place: str) -> list[Any]:
     """A listing; empty if the operator may not list there. OCI answers a missing compartment in the same way."""
     try:
-        return everything(call, place)
+        return all_pages(call, place)
     except Exception as error:
         if getattr(error, "status", None) in (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.FORBIDDEN):
             return []

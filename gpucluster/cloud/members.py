@@ -1,4 +1,4 @@
-"""Who the members of a pool are: their names and addresses.
+"""The members of a pool: their names and addresses.
 
 Terraform does not wait for the members of a cluster network and does not know their addresses
 (see docs/adr/0001-pool-ownership.md); the SDK does.
@@ -14,15 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.cloud.client import Access, everything, model, refusals
+from gpucluster.cloud.client import Access, all_pages, model, refusals
 from gpucluster.cloud.cluster_network import ClusterNetwork, Failure, NetworkStatus
 from gpucluster.errors import CloudError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Event, EventKind, Sink
 from gpucluster.oci.states import LifecycleState
 from gpucluster.waiting import wait_until
 
 _POLL = 1.0
-# How long a network must be idle before we believe that no more members come: its listings may lag behind.
+# How long a network must be idle before we conclude that no more members are launched: its listings may lag behind.
 _SETTLED = 5.0
 
 
@@ -58,11 +58,13 @@ def numbered_names(pool: str, names: Mapping[str, str], desired: Sequence[str]) 
         if name in desired and name not in holders:
             holders[name] = instance_id
     named = {instance_id: name for name, instance_id in holders.items()}
-    nameless = (
-        one for one in sorted(names) if one not in named and (names[one] in holders or not _number(pool, names[one]))
+    unnamed = (
+        ocid
+        for ocid in sorted(names)
+        if ocid not in named and (names[ocid] in holders or not _number(pool, names[ocid]))
     )
     free = (name for name in desired if name not in holders)
-    return named | dict(zip(nameless, free, strict=False))
+    return named | dict(zip(unnamed, free, strict=False))
 
 
 class PoolMembers:
@@ -83,15 +85,17 @@ class PoolMembers:
             deadline: seconds from now. Bare metal takes up to 30 minutes for the first 20 nodes.
 
         Raises:
-            CloudError: not all members run in time, or they never will: with the reason that the cloud gives.
+            CloudError: not all members run in time, or OCI will not launch them; the text has the reason.
         """
         compute = self._access.client("core", "ComputeClient")
         network = ClusterNetwork(self._access, cluster_network_id, self._on_event)
         present = _Completion(network, pool, names, self._on_event).wait(deadline).members
         given = numbered_names(pool, present, names)
         with refusals("reading the members of a cluster network"), ThreadPoolExecutor(max_workers=8) as workers:
-            found = list(workers.map(lambda one: self._named(compute, one, present[one], given[one]), sorted(given)))
-        return tuple(sorted(found, key=lambda member: _number(pool, member.name)))
+            named = list(
+                workers.map(lambda ocid: self._named(compute, ocid, present[ocid], given[ocid]), sorted(given))
+            )
+        return tuple(sorted(named, key=lambda member: _number(pool, member.name)))
 
     def member(self, instance_id: str) -> Member:
         """One instance, with its address."""
@@ -106,7 +110,7 @@ class PoolMembers:
     def _member(self, compute: Any, instance_id: str) -> Member:
         network = self._access.client("core", "VirtualNetworkClient")
         instance = compute.get_instance(instance_id).data
-        attachments = everything(compute.list_vnic_attachments, instance.compartment_id, instance_id=instance_id)
+        attachments = all_pages(compute.list_vnic_attachments, instance.compartment_id, instance_id=instance_id)
         for attachment in attachments:
             if attachment.lifecycle_state != LifecycleState.ATTACHED:
                 continue
@@ -129,7 +133,7 @@ class _Completion:
     names: Sequence[str]
     on_event: Sink
     _announced: int = -1
-    _hopeless_since: float = math.inf
+    _blocked_since: float = math.inf
 
     def wait(self, timeout: float) -> NetworkStatus:
         """Return the network's status once each member runs and can have one of the names.
@@ -154,23 +158,25 @@ class _Completion:
         complete = len(status.members) == len(placed) == len(self.names)
         if complete and status.running == status.members.keys() and status.state == LifecycleState.RUNNING:
             return status
-        self._raise_if_hopeless(status)
+        self._raise_if_blocked(status)
         if len(status.running) != self._announced:
             self._announced = len(status.running)
             message = f"{self._announced} of {len(self.names)} members run"
-            self.on_event(Event("resource", status.name, "updating", message))
+            self.on_event(Event(EventKind.RESOURCE, status.name, "updating", message))
         return None
 
-    def _raise_if_hopeless(self, status: NetworkStatus) -> None:
-        """Give up when the network is gone, or has been idle for a while and still is not as it should be."""
-        error = _hopeless(self.network, status, self.pool, self.names)
-        self._hopeless_since = min(self._hopeless_since, time.monotonic()) if error else math.inf
-        if error and (status.gone or time.monotonic() - self._hopeless_since >= _SETTLED):
+    def _raise_if_blocked(self, status: NetworkStatus) -> None:
+        """Raise if the network is gone, or if it has been idle for a while without the desired members."""
+        error = _blocking_error(self.network, status, self.pool, self.names)
+        self._blocked_since = min(self._blocked_since, time.monotonic()) if error else math.inf
+        if error and (status.gone or time.monotonic() - self._blocked_since >= _SETTLED):
             raise error
 
 
-def _hopeless(network: ClusterNetwork, status: NetworkStatus, pool: str, names: Sequence[str]) -> CloudError | None:
-    """Why the members will never be those that are desired; None while they may become so."""
+def _blocking_error(
+    network: ClusterNetwork, status: NetworkStatus, pool: str, names: Sequence[str]
+) -> CloudError | None:
+    """The error if OCI will not launch or remove members by itself; None as long as it may."""
     if not status.idle:
         return None
     if status.gone:
@@ -180,7 +186,7 @@ def _hopeless(network: ClusterNetwork, status: NetworkStatus, pool: str, names: 
             f"the cluster network is gone{why}", where=_where(network, failure), hint="Run: gpucluster apply"
         )
     placed = numbered_names(pool, status.members, names)
-    surplus = sorted(name for one, name in status.members.items() if one not in placed)
+    surplus = sorted(name for ocid, name in status.members.items() if ocid not in placed)
     if surplus:
         return CloudError(
             f"the cluster network has members that are not in cluster.yml: {', '.join(surplus)}",
@@ -191,10 +197,10 @@ def _hopeless(network: ClusterNetwork, status: NetworkStatus, pool: str, names: 
     if failure is None:
         return None
     return CloudError(
-        f"only {len(status.running)} of {len(names)} members run, and no more come: {failure.reason}",
+        f"only {len(status.running)} of {len(names)} members run, and OCI launches no more: {failure.reason}",
         where=_where(network, failure),
-        hint="Run: gpucluster apply. It asks for them again. If they do not come, set `count` in cluster.yml to what "
-        "there is, or name another `availability_domain`",
+        hint="Run: gpucluster apply. It asks for them again. If OCI does not launch them, set `count` in cluster.yml "
+        "to the number that runs, or name another `availability_domain`",
     )
 
 

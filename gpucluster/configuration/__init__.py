@@ -1,4 +1,4 @@
-"""Ansible: the playbooks run here, and the facts that they collect are checked here.
+"""Ansible: running the playbooks, and checking the facts that they collect.
 
 `runner` is the only module that imports ansible-runner. `verify` is pure: facts in, checks out. May import what is
 below `handover`.

@@ -1,4 +1,4 @@
-"""The playbooks, run through ansible-runner: one call, events for its tasks, and a result for every host."""
+"""Runs playbooks through ansible-runner: events for tasks, and a result for every host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import yaml
 
 from gpucluster import process
 from gpucluster.errors import AnsibleError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Event, EventKind, LogLevel, Sink
 from gpucluster.paths import ClusterPaths, ansible_dir, write_private
 
 FORKS = 20
@@ -107,14 +107,14 @@ class _Listener:
         else:
             status, message = "failed", _reason(result)
             self.failures.append(f"{host}: {title}: {message}")
-        self.on_event(Event("task", title, status, message, elapsed=data.get("duration"), data={"host": host}))
+        self.on_event(Event(EventKind.TASK, title, status, message, elapsed=data.get("duration"), data={"host": host}))
 
-    def _announce_message(self, who: str, host: str, result: Mapping[str, Any], action: str) -> None:
+    def _announce_message(self, source: str, host: str, result: Mapping[str, Any], action: str) -> None:
         """Announce the message of a debug task. A message that many hosts have is announced once."""
         message = str(result.get("msg") or "") if action.endswith("debug") else ""
-        if message and (who, message) not in self._announced:
-            self._announced.add((who, message))
-            self.on_event(Event("log", who, "info", f"{host}: {message}", data={"host": host}))
+        if message and (source, message) not in self._announced:
+            self._announced.add((source, message))
+            self.on_event(Event(EventKind.LOG, source, LogLevel.INFO, f"{host}: {message}", data={"host": host}))
 
     def _collect_facts(self, host: str, facts: Any) -> None:
         if isinstance(facts, Mapping):

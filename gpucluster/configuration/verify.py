@@ -1,4 +1,4 @@
-"""The checks at the end of a run: facts from every host in, results out. Pure.
+"""The checks at the end of a run: from the facts of every host to results. Pure.
 
 A check that could not run is not a pass: its status is `not_run`, and the cluster does not pass. A check of hardware
 that is only emulated is a `skip`.
@@ -45,11 +45,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What the cluster should look like.
+    """The expected state of a cluster.
 
     Args:
         hosts: every host, the controller first.
-        pools: the static nodes of each pool.
+        pools: the permanent nodes of each pool.
         people: the users that every host must know, with the number of their primary group.
         home_mount_path: None if there is no shared home. Then there is no directory (LDAP) either.
         scheduler: whether there is Slurm. Without it, nodes must reach each other by ssh.
@@ -81,7 +81,7 @@ class Expectation:
 
 
 def evaluate(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
-    """Compare what was found with what is expected.
+    """Compare the facts with what is expected.
 
     Args:
         facts: by host name, what `verify.yml` collected.
@@ -119,94 +119,96 @@ def _scheduled(expected: Expectation, controller: Mapping[str, Any]) -> list[Che
 
 def passed(checks: Sequence[Check]) -> bool:
     """Whether every check that was not skipped passed. Without any that passed, the cluster does not pass."""
-    return any(check.status == PASS for check in checks) and not faults(checks)
+    return any(check.status == PASS for check in checks) and not problems(checks)
 
 
-def faults(checks: Sequence[Check]) -> tuple[Check, ...]:
+def problems(checks: Sequence[Check]) -> tuple[Check, ...]:
     """The checks that did not pass and were not skipped."""
     return tuple(check for check in checks if check.status not in (PASS, SKIP))
 
 
-def _result(name: str, faults: Sequence[str], good: str) -> Check:
-    return Check(name, FAIL, "; ".join(faults)) if faults else Check(name, PASS, good)
+def _result(name: str, failures: Sequence[str], good: str) -> Check:
+    return Check(name, FAIL, "; ".join(failures)) if failures else Check(name, PASS, good)
 
 
 def _answers(expected: Expectation, facts: Facts) -> Check:
     missing = [host for host in expected.hosts if host not in facts]
     wrong = [
-        f"{host} calls itself {facts[host].get('hostname')}"
+        f"{host} has the host name {facts[host].get('hostname')}"
         for host in expected.hosts
         if host in facts and facts[host].get("hostname") != host
     ]
-    faults = [*([f"no answer from {', '.join(missing)}"] if missing else []), *wrong]
-    return _result("hosts answer", faults, f"{len(expected.hosts)} of {len(expected.hosts)}")
+    failures = [*([f"no answer from {', '.join(missing)}"] if missing else []), *wrong]
+    return _result("hosts answer", failures, f"{len(expected.hosts)} of {len(expected.hosts)}")
 
 
 def _home(expected: Expectation, facts: Facts) -> Check:
     name = f"{expected.home_mount_path} is one file system"
-    faults = []
+    failures = []
     for host in expected.hosts:
-        found = facts.get(host)
-        if found is None:
-            faults.append(f"{host}: not seen")
-        elif not (found.get("home_fs") or {}).get("mounted"):
-            faults.append(f"{host}: not mounted")
-        elif not found.get("home_token_seen"):
-            faults.append(f"{host}: does not have the file that the controller wrote")
-    return _result(name, faults, f"on {count(len(expected.hosts), 'host')}")
+        reported = facts.get(host)
+        if reported is None:
+            failures.append(f"{host}: no facts")
+        elif not (reported.get("home_fs") or {}).get("mounted"):
+            failures.append(f"{host}: not mounted")
+        elif not reported.get("home_token_seen"):
+            failures.append(f"{host}: does not have the file that the controller wrote")
+    return _result(name, failures, f"on {count(len(expected.hosts), 'host')}")
 
 
 def _users(expected: Expectation, facts: Facts) -> Check:
     name = "directory users resolve" if expected.home_mount_path else "users have accounts"
     if not expected.people:
         return Check(name, PASS, "there are no users yet")
-    faults = []
+    failures = []
     seen: dict[str, set[str]] = {}
     for host in expected.hosts:
         ids = facts.get(host, {}).get("user_ids") or {}
         for person in expected.people:
             if not ids.get(person):
-                faults.append(f"{host} does not know {person}")
+                failures.append(f"{host} does not know {person}")
             else:
                 seen.setdefault(person, set()).add(ids[person])
-    faults += [f"{person} has different ids: {', '.join(sorted(ids))}" for person, ids in seen.items() if len(ids) > 1]
-    faults += [
+    failures += [
+        f"{person} has different ids: {', '.join(sorted(ids))}" for person, ids in seen.items() if len(ids) > 1
+    ]
+    failures += [
         f"{person} is in group {ids_text.partition(':')[2]}, not {expected.people[person]}"
         for person, ids in seen.items()
         for ids_text in ids
         if ids_text.partition(":")[2] != str(expected.people[person])
     ]
-    return _result(name, faults, f"{', '.join(expected.people)} on {count(len(expected.hosts), 'host')}")
+    return _result(name, failures, f"{', '.join(expected.people)} on {count(len(expected.hosts), 'host')}")
 
 
 def _mesh(expected: Expectation, facts: Facts) -> Check:
-    """Each node reaches the next one, and the last one the first. So a user who logs in can reach all of them."""
+    """Each node reaches the next one, and the last one the first. So a user can reach all nodes from any of them."""
     name = "nodes reach each other by ssh"
     nodes = [node for pool in expected.pools.values() for node in pool]
     if not expected.people:
         return Check(name, SKIP, "there is no user who could log in")
-    faults = []
+    failures = []
     for node in nodes:
         mesh = facts.get(node, {}).get("mesh") or {}
         if mesh.get("reached") != mesh.get("next") or not mesh.get("next"):
-            faults.append(f"{node} to {mesh.get('next', 'the next')}: {mesh.get('error') or 'not tried'}")
-    return _result(name, faults, f"{count(len(nodes), 'node')}, as {next(iter(expected.people))}")
+            failures.append(f"{node} to {mesh.get('next', 'the next')}: {mesh.get('error') or 'not tried'}")
+    return _result(name, failures, f"{count(len(nodes), 'node')}, as {next(iter(expected.people))}")
 
 
 def _local_disks(expected: Expectation, facts: Facts) -> Check:
     name = "each node's own drives are one file system"
-    found = {host: facts.get(host, {}).get("local_disk") or {} for host in expected.local_drives}
-    if expected.hardware_emulated and _absent(found):
+    reported = {host: facts.get(host, {}).get("local_disk") or {} for host in expected.local_drives}
+    if expected.hardware_emulated and _absent(reported):
         return Check(name, SKIP, "the hardware is emulated: no node has a drive of its own")
-    faults = [
-        f"{host}: {fault}"
+    failures = [
+        f"{host}: {problem}"
         for host, drives in expected.local_drives.items()
-        if (fault := _disk_fault(found[host], drives))
+        if (problem := _disk_problem(reported[host], drives))
     ]
-    return _result(name, faults, f"xfs on {count(len(expected.local_drives), 'node')}")
+    return _result(name, failures, f"xfs on {count(len(expected.local_drives), 'node')}")
 
 
-def _disk_fault(disk: Mapping[str, Any], drives: int) -> str:
+def _disk_problem(disk: Mapping[str, Any], drives: int) -> str:
     if not disk:
         return "nothing is known about its drives: its user data did not run, or is of an earlier version"
     if not disk.get("mounted"):
@@ -218,20 +220,20 @@ def _disk_fault(disk: Mapping[str, Any], drives: int) -> str:
 
 def _rdma_addresses(expected: Expectation, facts: Facts) -> Check:
     name = "RDMA interfaces have addresses"
-    found = {host: facts.get(host, {}).get("rdma_addresses") or {} for host in expected.rdma_addressed}
-    if expected.hardware_emulated and _absent(found):
+    reported = {host: facts.get(host, {}).get("rdma_addresses") or {} for host in expected.rdma_addressed}
+    if expected.hardware_emulated and _absent(reported):
         return Check(name, SKIP, "the hardware is emulated: no node has an RDMA interface")
-    faults = [
+    failures = [
         f"{host}: {interfaces.get('words') or 'its user data did not run'}"
-        for host, interfaces in found.items()
+        for host, interfaces in reported.items()
         if interfaces.get("state") != "addressed"
     ]
-    return _result(name, faults, f"on {count(len(found), 'node')}")
+    return _result(name, failures, f"on {count(len(reported), 'node')}")
 
 
-def _absent(found: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether every host has looked for the hardware and found none."""
-    return all(one.get("state") == "absent" for one in found.values())
+def _absent(reported: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether every host reports that it does not have the hardware."""
+    return all(states.get("state") == "absent" for states in reported.values())
 
 
 def _idle(pool: str, partition: str, nodes: Sequence[str], controller: Mapping[str, Any]) -> Check:
@@ -242,10 +244,10 @@ def _idle(pool: str, partition: str, nodes: Sequence[str], controller: Mapping[s
     if listed is None:
         return Check(name, NOT_RUN, "sinfo gave no answer")
     states = {row["node"]: row["state"] for row in listed if row.get("partition", "").rstrip("*") == partition}
-    faults = [
+    failures = [
         f"{node} is {states.get(node, 'unknown to Slurm')}" for node in nodes if states.get(node) not in SINFO_HEALTHY
     ]
-    return _result(name, faults, f"{len(nodes)} of {len(nodes)} nodes")
+    return _result(name, failures, f"{len(nodes)} of {len(nodes)} nodes")
 
 
 def _job(pool: str, controller: Mapping[str, Any]) -> Check:
@@ -278,7 +280,7 @@ def _container_steps(pool: str, nodes: Sequence[str], expected: Expectation, con
         return Check(name, SKIP, "there is no user who could run one")
     if "container_steps" not in controller:
         return Check(name, NOT_RUN, "none was tried")
-    steps: dict[str, Any] = next((one for one in controller["container_steps"] if one["pool"] == pool), {})
+    steps: dict[str, Any] = next((tried for tried in controller["container_steps"] if tried["pool"] == pool), {})
     seen: Sequence[str] = steps.get("seen", ())
     missed: Mapping[str, str] = steps.get("missed", {})
     if missed and all("Exec format error" in error for error in missed.values()):
@@ -288,17 +290,17 @@ def _container_steps(pool: str, nodes: Sequence[str], expected: Expectation, con
             "its nodes have another architecture than the controller, whose shell would run in the container",
         )
     if missed:
-        faults = [f"{node}: {error}" for node, error in missed.items()]
+        failures = [f"{node}: {error}" for node, error in missed.items()]
         if set(missed) - set(elastic):
-            faults.append("to install what is missing, run: gpucluster apply")
+            failures.append("to install what is missing, run: gpucluster apply")
         if replaced := ",".join(node for node in missed if node in elastic):
-            faults.append(f"to replace elastic nodes, run: scontrol update nodename={replaced} state=power_down_asap")
-        return Check(name, FAIL, "; ".join(faults))
+            failures.append(f"to replace elastic nodes, run: scontrol update nodename={replaced} state=power_down_asap")
+        return Check(name, FAIL, "; ".join(failures))
     every = [*nodes, *elastic]
     untried = [f"{node} ({states.get(node, 'unknown')})" for node in every if node not in seen]
     tried = f"on {len(seen)} of {len(every)} nodes" if seen else "no node is free"
     message = f"{tried}; not tried: {', '.join(untried)}" if untried else tried
-    # It is no fault if all nodes of an elastic pool run jobs. A permanent node must have been checked once.
+    # It is no problem if all nodes of an elastic pool run jobs. A permanent node must have been checked once.
     return Check(name, PASS if seen else NOT_RUN if nodes else SKIP, message)
 
 
@@ -315,7 +317,7 @@ def _autoscaler(controller: Mapping[str, Any]) -> Check:
     if not isinstance(status, Mapping):
         return Check(name, NOT_RUN, "it was not asked")
     if status.get("healthy") is not True:
-        faults = [str(problem) for problem in status.get("problems") or ()]
-        return Check(name, FAIL, "; ".join(faults) or str(status.get("error") or "it does not say why"))
+        failures = [str(problem) for problem in status.get("problems") or ()]
+        return Check(name, FAIL, "; ".join(failures) or str(status.get("error") or "it does not say why"))
     paused = status.get("paused")
     return Check(name, PASS, f"paused: {paused}" if paused else f"pools {', '.join(status.get('pools') or ())}")

@@ -2,11 +2,11 @@
 
 variables.py makes Terraform's variables, outputs.py reads Terraform's outputs, inventory.py makes Ansible's inventory,
 autoscaling.py the autoscaler's policy, user_data.py the user data of instances, iam.py the policy statements for OCI;
-nodes.py computes the fingerprint of a node. The names of HCL variables and of Ansible groups are in this folder and
-nowhere else in Python.
+nodes.py computes the fingerprint of a node, and names.py has the names of hosts and groups. The names of HCL variables
+and of Ansible groups are in this folder and nowhere else in Python.
 
-Everything here is pure: no clock, files (but its own scripts), sockets or threads. Of the folders with effects
-(`cloud`, `artifacts`, `ssh`) it imports plain data types only; a test checks that.
+Everything here is pure: no clock, files (but its own scripts), sockets or threads. May import `cloud` and what
+is below it, but of the folders with effects (`cloud`, `artifacts`, `ssh`) plain data types only; a test checks that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from gpucluster.handover.autoscaling import POLICY_VERSION, Autoscaling, autosca
 from gpucluster.handover.inventory import Members, builder_inventory, hosts, inventory, primary_gids
 from gpucluster.handover.names import (
     BUILDER_GROUP,
-    CLUSTER_TAG,
     builder_name,
     elastic_names,
     elastic_prefix,
@@ -28,7 +27,6 @@ from gpucluster.handover.variables import RDMA_PLUGINS, tfvars
 
 __all__ = [
     "BUILDER_GROUP",
-    "CLUSTER_TAG",
     "CONTRACT_VERSION",
     "POLICY_VERSION",
     "RDMA_PLUGINS",

@@ -2,9 +2,9 @@
 
 There are two subjects: the controller, whose autoscaler launches and terminates nodes (Terraform creates its dynamic
 group and policies, unless an administrator does), and the operator, who runs gpucluster (an administrator creates
-these policies, because nobody can grant permissions to themselves).
+these policies, because users can't grant permissions to themselves).
 
-Statements name single resource types and the lowest sufficient verb, so that they show what is possible. The
+Statements name single resource types and the lowest sufficient verb, so that they show what the subject can do. The
 permissions of the autoscaler are in `oci.permissions`. Source: Oracle's policy reference (Identity/policyreference).
 """
 
@@ -78,7 +78,7 @@ class Policies:
 
 
 def _rows(statements: Iterable[Statement]) -> list[dict[str, str]]:
-    return [{"feature": one.feature, "statement": one.text} for one in statements]
+    return [{"feature": statement.feature, "statement": statement.text} for statement in statements]
 
 
 def policies(
@@ -96,8 +96,8 @@ def policies(
     subject = f"'{domain}'/'{name}'" if spec.iam.identity_domain else name
     own, network = _place(compartment_id), _place(network_compartment_id or compartment_id)
     elastic = tuple(spec.elastic_pools.values())
-    found = _controller(spec, elastic, f"dynamic-group {subject}", own, network) if elastic else ()
-    controller, controller_tenancy = _by_policy(found, own)
+    placed = _controller(spec, elastic, f"dynamic-group {subject}", own, network) if elastic else ()
+    controller, controller_tenancy = _by_policy(placed, own)
     operator, operator_tenancy = _by_policy(_operator(spec, f"group {OPERATORS}", own, network), own)
     return Policies(
         cluster=spec.name,
@@ -115,15 +115,15 @@ def policies(
     )
 
 
-def tfvars(wanted: Policies) -> dict[str, Any] | None:
+def tfvars(needed: Policies) -> dict[str, Any] | None:
     """The variable `iam` of the root module `terraform/cluster`; None if Terraform creates nothing."""
-    if not wanted.created:
+    if not needed.created:
         return None
     return {
-        "dynamic_group": wanted.dynamic_group,
-        "description": f"The controller of the cluster {wanted.cluster}: what its autoscaler may do",
-        "compartment_statements": [one.text for one in wanted.controller],
-        "tenancy_statements": [one.text for one in wanted.controller_tenancy],
+        "dynamic_group": needed.dynamic_group,
+        "description": f"The controller of the cluster {needed.cluster}: what its autoscaler may do",
+        "compartment_statements": [statement.text for statement in needed.controller],
+        "tenancy_statements": [statement.text for statement in needed.controller_tenancy],
     }
 
 
@@ -133,34 +133,34 @@ def _place(compartment_id: str) -> str:
 
 
 # A statement, and its location.
-_Found = tuple[Statement, str]
+_Placed = tuple[Statement, str]
 
 
-def _allow(feature: str, who: str, right: Right, place: str, condition: str = "") -> _Found:
+def _allow(feature: str, subject: str, right: Right, place: str, condition: str = "") -> _Placed:
     where = condition or right.condition
-    return Statement(feature, f"Allow {who} to {right} {place}" + (f" where {where}" if where else "")), place
+    return Statement(feature, f"Allow {subject} to {right} {place}" + (f" where {where}" if where else "")), place
 
 
-def _by_policy(found: Iterable[_Found], own: str) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
+def _by_policy(placed: Iterable[_Placed], own: str) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
     """The statements for a policy in the cluster's compartment, and those for the tenancy. None appears twice."""
-    once = {one.text: (one, place == own) for one, place in reversed(tuple(found))}
-    inside = tuple(one for one, is_own in reversed(once.values()) if is_own)
-    return inside, tuple(one for one, is_own in reversed(once.values()) if not is_own)
+    once = {statement.text: (statement, place == own) for statement, place in reversed(tuple(placed))}
+    inside = tuple(statement for statement, is_own in reversed(once.values()) if is_own)
+    return inside, tuple(statement for statement, is_own in reversed(once.values()) if not is_own)
 
 
 # --- the controller -----
 
 
-def _controller(spec: ClusterSpec, pools: tuple[Pool, ...], who: str, own: str, network: str) -> Iterator[_Found]:
-    for feature, wanted in _for_nodes(pools):
-        for right in wanted:
+def _controller(spec: ClusterSpec, pools: tuple[Pool, ...], subject: str, own: str, network: str) -> Iterator[_Placed]:
+    for feature, rights in _for_nodes(pools):
+        for right in rights:
             places = {permissions.SUBNETS: [network], permissions.VNICS: [own, network]}.get(right, [own])
             for place in dict.fromkeys(places):
-                yield _allow(feature, who, right, place)
+                yield _allow(feature, subject, right, place)
     if any(pool.image.listing for pool in pools):
-        yield _allow("images of a Marketplace listing", who, permissions.LISTINGS, "in tenancy")
+        yield _allow("images of a Marketplace listing", subject, permissions.LISTINGS, "in tenancy")
     if spec.cloud.defined_tags:
-        yield _allow("defined tags of new nodes", who, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
+        yield _allow("defined tags of new nodes", subject, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
 
 
 def _for_nodes(pools: tuple[Pool, ...]) -> Iterator[tuple[str, tuple[Right, ...]]]:
@@ -193,32 +193,32 @@ _NETWORK_TYPES = (
 )  # fmt: skip
 
 
-def _operator(spec: ClusterSpec, who: str, own: str, network: str) -> Iterator[_Found]:
-    for feature, wanted, place in (
+def _operator(spec: ClusterSpec, subject: str, own: str, network: str) -> Iterator[_Placed]:
+    for feature, rights, place in (
         *_preflight(),
         *_compute(spec, own),
         *_network(spec, own, network),
         *_storage(spec, own),
         *_identity(spec, own),
     ):
-        for right in wanted:
-            yield _allow(feature, who, right, place)
+        for right in rights:
+            yield _allow(feature, subject, right, place)
     if spec.cloud.defined_tags:
-        yield _allow("defined tags", who, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
+        yield _allow("defined tags", subject, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
     if spec.state.backend == "oci" and isinstance(bucket := spec.state.config.get("bucket"), str):
         condition = f"target.bucket.name = '{bucket}'"
         for right in (Right("read", "buckets"), Right("manage", "objects")):
-            yield _allow("Terraform's state in Object Storage", who, right, "in tenancy", condition)
+            yield _allow("Terraform's state in Object Storage", subject, right, "in tenancy", condition)
     if any(pool.capacity_reservation_id and pool.kind == "cluster_network" for pool in spec.pools.values()):
         # docs: "Managing Cluster Networks with Instance Pools": the service launches the instances, not the operator.
         feature = "capacity reservations of a cluster network"
         yield _allow(feature, "service compute_management", permissions.CAPACITY_RESERVATIONS, "in tenancy")
 
 
-_Wanted = tuple[str, tuple[Right, ...], str]
+_Needed = tuple[str, tuple[Right, ...], str]
 
 
-def _preflight() -> Iterator[_Wanted]:
+def _preflight() -> Iterator[_Needed]:
     yield "preflight: compartments, domains, the home region", (
         Right("inspect", "compartments"), Right("inspect", "tenancies"),
     ), "in tenancy"  # fmt: skip
@@ -227,7 +227,7 @@ def _preflight() -> Iterator[_Wanted]:
     ), "in tenancy"  # fmt: skip
 
 
-def _compute(spec: ClusterSpec, own: str) -> Iterator[_Wanted]:
+def _compute(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
     pools = spec.pools.values()
     kinds = {pool.kind for pool in pools}
     machines = (spec.controller, *pools)
@@ -251,7 +251,7 @@ def _compute(spec: ClusterSpec, own: str) -> Iterator[_Wanted]:
         yield "capacity reservations", (permissions.CAPACITY_RESERVATIONS,), own
 
 
-def _network(spec: ClusterSpec, own: str, network: str) -> Iterator[_Wanted]:
+def _network(spec: ClusterSpec, own: str, network: str) -> Iterator[_Needed]:
     if spec.network.vcn_id is None:
         yield "network", tuple(Right("manage", kind) for kind in _NETWORK_TYPES), own
     else:
@@ -268,7 +268,7 @@ def _network(spec: ClusterSpec, own: str, network: str) -> Iterator[_Wanted]:
         yield "bastion", (Right("manage", "bastion"), Right("manage", "bastion-session")), own
 
 
-def _storage(spec: ClusterSpec, own: str) -> Iterator[_Wanted]:
+def _storage(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
     home = spec.storage.home
     if home.server is not None or not home.enabled:
         return
@@ -276,7 +276,7 @@ def _storage(spec: ClusterSpec, own: str) -> Iterator[_Wanted]:
     yield "home share", (systems, Right("manage", "mount-targets"), Right("manage", "export-sets")), own
 
 
-def _identity(spec: ClusterSpec, own: str) -> Iterator[_Wanted]:
+def _identity(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
     if not spec.elastic_pools or not spec.iam.create:
         return
     outside = any(pool.image.listing for pool in spec.elastic_pools.values()) or bool(spec.cloud.defined_tags)
@@ -304,48 +304,48 @@ def _notes(spec: ClusterSpec, elastic: tuple[Pool, ...], network_compartment_id:
         yield "If an image is in another compartment, add the statement about instance-images to a policy there, too."
 
 
-def text(wanted: Policies) -> str:
+def text(needed: Policies) -> str:
     """The permissions as text for an administrator: statements can be copied, `#` begins a comment."""
-    lines = [f"# Permissions for the cluster {wanted.cluster}, compartment {wanted.compartment_id}"]
-    lines += [f"# {note}" for note in wanted.notes]
+    lines = [f"# Permissions for the cluster {needed.cluster}, compartment {needed.compartment_id}"]
+    lines += [f"# {note}" for note in needed.notes]
     lines += [
         "",
-        *(_controller_text(wanted) or ["# No pool is elastic: the controller needs no permissions."]),
+        *(_controller_text(needed) or ["# No pool is elastic: the controller needs no permissions."]),
         "",
         "# --- for the users who run gpucluster: an administrator creates these ---",
         f"# Replace {OPERATORS} with the name of your group, with its domain if that is not the default one.",
-        *_policy_text("in the cluster's compartment", wanted.operator),
-        *_policy_text("in the tenancy (root compartment)", wanted.operator_tenancy),
+        *_policy_text("in the cluster's compartment", needed.operator),
+        *_policy_text("in the tenancy (root compartment)", needed.operator_tenancy),
     ]
     return "\n".join(lines)
 
 
-def _controller_text(wanted: Policies) -> list[str]:
-    if not wanted.controller:
+def _controller_text(needed: Policies) -> list[str]:
+    if not needed.controller:
         return []
-    how = "Terraform creates these" if wanted.created else "an administrator creates these by hand"
+    how = "Terraform creates these" if needed.created else "an administrator creates these by hand"
     lines = [
         f"# --- for the controller: {how} ---",
-        f"# Dynamic group {wanted.dynamic_group}, identity domain {wanted.domain}, matching rule:",
-        wanted.matching_rule,
+        f"# Dynamic group {needed.dynamic_group}, identity domain {needed.domain}, matching rule:",
+        needed.matching_rule,
     ]
-    if CONTROLLER in wanted.matching_rule:
+    if CONTROLLER in needed.matching_rule:
         lines += [
             f"# {CONTROLLER} is known after the first apply: `gpucluster output` shows it as cluster.controller.id.",
             "# A replaced controller has another OCID: change the rule then.",
         ]
     return [
         *lines,
-        *_policy_text(f"{wanted.dynamic_group} in the cluster's compartment", wanted.controller),
-        *_policy_text(f"{wanted.dynamic_group}-tenancy in the tenancy (root compartment)", wanted.controller_tenancy),
+        *_policy_text(f"{needed.dynamic_group} in the cluster's compartment", needed.controller),
+        *_policy_text(f"{needed.dynamic_group}-tenancy in the tenancy (root compartment)", needed.controller_tenancy),
     ]
 
 
 def _policy_text(name: str, statements: Iterable[Statement]) -> list[str]:
     features: dict[str, list[str]] = {}
-    for one in statements:
-        features.setdefault(one.feature, []).append(one.text)
+    for statement in statements:
+        features.setdefault(statement.feature, []).append(statement.text)
     lines = ["", f"# Policy {name}"] if features else []
-    for feature, found in features.items():
-        lines += [f"# {feature}", *found]
+    for feature, texts in features.items():
+        lines += [f"# {feature}", *texts]
     return lines

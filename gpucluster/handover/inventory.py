@@ -25,7 +25,7 @@ Members = Mapping[str, Sequence[Member]]
 def hosts(spec: ClusterSpec, outputs: Outputs, members: Members) -> tuple[Host, ...]:
     """Every host as ssh reaches it: the controller directly or through the bastion, nodes through the controller."""
     controller = outputs.controller.name
-    found = [
+    listed = [
         Host(
             controller,
             outputs.controller.public_ip or outputs.controller.private_ip,
@@ -36,8 +36,8 @@ def hosts(spec: ClusterSpec, outputs: Outputs, members: Members) -> tuple[Host, 
     ]
     for pool, nodes in members.items():
         user = spec.pools[pool].image.login_user
-        found += [Host(node.name, node.private_ip, user, node.id, jump=controller) for node in nodes]
-    return tuple(found)
+        listed += [Host(node.name, node.private_ip, user, node.id, jump=controller) for node in nodes]
+    return tuple(listed)
 
 
 def inventory(

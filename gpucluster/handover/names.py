@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-from gpucluster.oci import tags
 from gpucluster.oci.names import builder_name, elastic_name_count, elastic_prefix
 from gpucluster.spec import Pool
 
 __all__ = [
     "BUILDER_GROUP",
-    "CLUSTER_TAG",
     "builder_name",
     "elastic_names",
     "elastic_prefix",
@@ -18,7 +16,6 @@ __all__ = [
     "pool_group",
 ]
 
-CLUSTER_TAG = tags.CLUSTER
 BUILDER_GROUP = "builder"
 
 

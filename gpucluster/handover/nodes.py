@@ -44,14 +44,14 @@ def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
 
 def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
     """What the roles install on a node, and how."""
-    wanted = catalogue.wanted_by(spec, hardware_emulated=False)
+    needed = catalogue.needed_by(spec, hardware_emulated=False)
     return {
         "configuration": _NODE_CONFIGURATION,
         "containers": spec.containers.model_dump(mode="json"),
         "nccl": nccl(pool),
         "nvidia": spec.nvidia.model_dump(mode="json"),
         "privilege": [spec.users.privilege_group, spec.users.privilege_gid],
-        "releases": {artifact.component: artifact.version for artifact in wanted},
+        "releases": {artifact.component: artifact.version for artifact in needed},
         "storage": container_storage(spec),
     }
 
@@ -59,6 +59,6 @@ def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
 def image_fingerprint(image: Image) -> dict[str, str | None]:
     """The keys that identify an image. The last three are left out where they are not set, so that images that were
     baked before these keys existed stay valid."""
-    found = {"ocid": image.ocid, "operating_system": image.operating_system, "version": image.version}
-    later = {"name": image.name, "listing": image.listing, "listing_version": image.listing_version}
-    return {**found, **{key: value for key, value in later.items() if value is not None}}
+    always = {"ocid": image.ocid, "operating_system": image.operating_system, "version": image.version}
+    if_set = {"name": image.name, "listing": image.listing, "listing_version": image.listing_version}
+    return {**always, **{key: value for key, value in if_set.items() if value is not None}}

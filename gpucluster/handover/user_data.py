@@ -35,7 +35,7 @@ _EVERY_BOOT = "/var/lib/cloud/scripts/per-boot/gpucluster"
 
 
 @dataclass(frozen=True)
-class LocalDisk:
+class LocalDiskSettings:
     """A machine's own NVMe drives as one xfs file system.
 
     Args:
@@ -83,8 +83,8 @@ class RdmaAddressing:
         """The address of the interface with this index, from 0, on the host with this address in the private subnet."""
         subnet, space = ipaddress.IPv4Network(self.private_subnet_cidr), ipaddress.IPv4Network(self.rdma_cidr)
         place = int(ipaddress.IPv4Address(host)) - int(subnet.network_address)
-        found = space.network_address + interface * subnet.num_addresses + place
-        return ipaddress.IPv4Interface((found, subnet.prefixlen))
+        address = space.network_address + interface * subnet.num_addresses + place
+        return ipaddress.IPv4Interface((address, subnet.prefixlen))
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class BootSettings:
     """The settings that a machine applies when it boots; None for what it lacks, or what another program sets."""
 
     timezone: str
-    local_disk: LocalDisk | None = None
+    local_disk: LocalDiskSettings | None = None
     rdma: RdmaAddressing | None = None
     firewalld: bool = False
 
@@ -103,7 +103,7 @@ def boot_settings(spec: ClusterSpec, pool: str | None) -> BootSettings:
     disk, drives = spec.storage.local_disk, shapes.get(machine.shape).nvme_count
     return BootSettings(
         timezone=spec.software.timezone,
-        local_disk=LocalDisk(disk.mount_path, drives) if disk.enabled and drives else None,
+        local_disk=LocalDiskSettings(disk.mount_path, drives) if disk.enabled and drives else None,
         rdma=None if pool is None else _rdma_of(spec, pool),
     )
 
@@ -130,16 +130,16 @@ def user_data(settings: BootSettings) -> str:
 
 
 def _files(settings: BootSettings) -> list[dict[str, str]]:
-    found = [
+    files = [
         _file(_DATA, _data(settings)),
         _file(f"{_PROGRAMS}first-boot", _script("first-boot.sh"), "0755"),
         _file(_EVERY_BOOT, _script("boot.sh"), "0755"),
     ]
-    for name, wanted in (("local-disk", settings.local_disk), ("rdma-addresses", settings.rdma)):
-        if wanted is not None:
-            found.append(_file(f"{_PROGRAMS}{name}", _script(f"{name}.sh"), "0755"))
-            found.append(_file(f"{_UNITS}{name}.service", _text(f"{name}.service")))
-    return found
+    for name, setting in (("local-disk", settings.local_disk), ("rdma-addresses", settings.rdma)):
+        if setting is not None:
+            files.append(_file(f"{_PROGRAMS}{name}", _script(f"{name}.sh"), "0755"))
+            files.append(_file(f"{_UNITS}{name}.service", _text(f"{name}.service")))
+    return files
 
 
 def _data(settings: BootSettings) -> str:
@@ -167,7 +167,9 @@ def _script(name: str) -> str:
     """
     first, *lines = _text(name).splitlines()
     lines = [
-        _LEVELS.sub(lambda found: " " * (len(found[0]) // _INDENT), line) for line in lines if not _COMMENT.match(line)
+        _LEVELS.sub(lambda indent: " " * (len(indent[0]) // _INDENT), line)
+        for line in lines
+        if not _COMMENT.match(line)
     ]
     return "\n".join([first, "# Written by cloud-init; its comments are in gpucluster's source", *lines, ""])
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpucluster import shapes
-from gpucluster.handover.names import CLUSTER_TAG, permanent_names
+from gpucluster.handover.names import permanent_names
+from gpucluster.oci import tags
 from gpucluster.spec import ClusterSpec, Image, Network, Platform, Pool
 
 RDMA_PLUGINS = ("Compute HPC RDMA Authentication", "Compute HPC RDMA Auto-Configuration")
@@ -62,7 +63,7 @@ def tfvars(
             for name, pool in spec.pools.items()
         },
         "iam": dict(iam) if iam is not None else None,
-        "freeform_tags": {**spec.cloud.freeform_tags, CLUSTER_TAG: spec.name},
+        "freeform_tags": {**spec.cloud.freeform_tags, tags.CLUSTER: spec.name},
         "defined_tags": dict(spec.cloud.defined_tags),
     }
 

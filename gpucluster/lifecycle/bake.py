@@ -16,6 +16,7 @@ from gpucluster.configuration.runner import Ansible, write_inventory
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Sink, warn
 from gpucluster.lifecycle.hosts import BOOT_DEADLINE, Deployment
+from gpucluster.oci.states import LifecycleState
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import Host, SshClient
@@ -23,7 +24,7 @@ from gpucluster.workspace.run import Run
 
 
 class Baking:
-    """The baked images of the elastic pools of one cluster: which fit, how new ones are made, when old ones go.
+    """The baked images of one cluster's elastic pools: which fit, how new ones are made, when old ones are deleted.
 
     Args:
         images, elastic, pool_members, ssh_client: make the clients of the started cloud.
@@ -63,15 +64,15 @@ class Baking:
         """
         if not self._spec.elastic_pools or not outputs:
             return {}
-        made, listed = handover.Outputs.parse(outputs), self._images().all()
-        found = {}
+        deployed, listed = handover.Outputs.parse(outputs), self._images().all()
+        fitting = {}
         for pool in self._spec.elastic_pools:
-            image = newest(listed, pool, handover.node_fingerprint(self._spec, made, pool))
+            image = newest(listed, pool, handover.node_fingerprint(self._spec, deployed, pool))
             if image:
-                found[pool] = image
-            elif any(other.pool == pool and other.state == "AVAILABLE" for other in listed):
+                fitting[pool] = image
+            elif any(other.pool == pool and other.state == LifecycleState.AVAILABLE for other in listed):
                 self._warn_unused(pool)
-        return found
+        return fitting
 
     def check_pool(self, name: str) -> None:
         """Refuse a pool that needs no image.
@@ -84,16 +85,18 @@ class Baking:
         if name not in self._spec.pools:
             raise InputError(f"there is no pool {name}", hint=f"The pools are {', '.join(self._spec.pools)}")
         raise InputError(
-            f"the nodes of pool {name} stay, and need no image",
+            f"the nodes of pool {name} are permanent, and need no image",
             hint="Images are for pools whose max_count is above their count",
         )
 
     def clear(self, pool: str, run: Run) -> None:
         """Remove the unfinished builder and images of a run that was killed."""
-        with run.phase("left from before"):
+        with run.phase("clear leftovers"):
             self._remove_builder(pool)
             images = self._images()
-            images.remove([image for image in images.all() if image.pool == pool and image.state != "AVAILABLE"])
+            images.remove(
+                [image for image in images.all() if image.pool == pool and image.state != LifecycleState.AVAILABLE]
+            )
 
     def bake(self, pool: str, deployment: Deployment, run: Run) -> BakedImage:
         """Make an image for the elastic nodes of a pool.
@@ -107,7 +110,7 @@ class Baking:
                 fingerprint = handover.node_fingerprint(self._spec, deployment.outputs, pool)
                 return self._images().create(pool, fingerprint, builder.id)
         finally:
-            # On the real cloud it costs as much as a node.
+            # On OCI it costs as much as a node.
             with run.phase("remove the builder"):
                 self._remove_builder(pool)
 
@@ -123,23 +126,23 @@ class Baking:
 
     def _warn_unused(self, pool: str) -> None:
         """One run asks for fitting images several times: warn only the first time."""
-        words = f"the baked image of pool {pool} is for another controller, share or image, and is not used"
-        if words not in self._warned:
-            self._warned.add(words)
-            warn(self._on_event, "cluster", f"{words}. Bake it again: gpucluster image bake {pool}")
+        message = f"the baked image of pool {pool} is for another controller, share or image, and is not used"
+        if message not in self._warned:
+            self._warned.add(message)
+            warn(self._on_event, "cluster", f"{message}. Bake it again: gpucluster image bake {pool}")
 
     def _remove_builder(self, pool: str) -> None:
-        self._elastic().remove(lambda one: one.builder and one.pool == pool)
+        self._elastic().remove(lambda instance: instance.builder and instance.pool == pool)
 
     def _configured_builder(self, pool: str, deployment: Deployment, run: Run) -> Member:
         """Launch the instance that is to become the image, and configure it as a node that is switched off."""
-        made = deployment.outputs.pools.get(pool)
-        if made is None or not (made.instance_configuration_id and made.image_id):
+        output = deployment.outputs.pools.get(pool)
+        if output is None or not (output.instance_configuration_id and output.image_id):
             raise ToolError(
                 f"pool {pool} is not built yet with the settings of cluster.yml", hint="Run: gpucluster apply"
             )
         with run.phase("builder"):
-            builder = self._launched(pool, made.instance_configuration_id, made.image_id, deployment)
+            builder = self._launched(pool, output.instance_configuration_id, output.image_id, deployment)
         with run.phase("ansible"):
             inventory = handover.builder_inventory(self._inventory(deployment), self._spec, pool, builder)
             file = write_inventory(self._paths, inventory, self._paths.ansible / "builder.yml")

@@ -9,7 +9,7 @@ from gpucluster import handover
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration.runner import Ansible, PlaybookResult, write_inventory
-from gpucluster.configuration.verify import Check, Expectation, evaluate, faults, passed
+from gpucluster.configuration.verify import Check, Expectation, evaluate, passed, problems
 from gpucluster.errors import VerifyError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
@@ -66,7 +66,7 @@ class Configuration:
         )
 
     def apply(self, deployment: Deployment, run: Run) -> PlaybookResult:
-        """Configure each host for its part in the cluster. From here on users may reach the share.
+        """Configure each host for its role in the cluster. From now on users may reach the share.
 
         Raises:
             AnsibleError: a task failed or a host can't be reached.
@@ -87,9 +87,9 @@ class Configuration:
             for check in checks:
                 self._on_event(Event(EventKind.CHECK, check.name, check.status, check.message))
             if not passed(checks):
-                bad = [f"  {check.name}: {check.message}" for check in faults(checks)]
+                failed = [f"  {check.name}: {check.message}" for check in problems(checks)]
                 raise VerifyError(
-                    "the cluster was built, but these checks did not pass:\n" + "\n".join(bad),
+                    "the cluster was built, but these checks did not pass:\n" + "\n".join(failed),
                     hint="Fix the cause, then run: gpucluster apply",
                 )
         return checks
@@ -104,15 +104,15 @@ class Configuration:
         return self._ansible().run(playbook, self._paths.ansible / "inventory.yml", run_id=run.id)
 
     def _facts(self, run: Run) -> dict[str, dict[str, Any]]:
-        """What verify.yml found, by host; a host without facts is left out."""
-        found = self.collect("verify.yml", run)
-        facts = {host: dict(values.get("gpucluster_facts") or {}) for host, values in found.facts.items()}
+        """What verify.yml collected, by host; a host without facts is left out."""
+        collected = self.collect("verify.yml", run)
+        facts = {host: dict(values.get("gpucluster_facts") or {}) for host, values in collected.facts.items()}
         return {host: fact for host, fact in facts.items() if fact}
 
     def _autoscaling(self, outputs: handover.Outputs) -> handover.Autoscaling | None:
         if not self._spec.elastic_pools:
             return None
-        baked = frozenset(pool for pool, made in outputs.pools.items() if made.baked_image_id)
+        baked = frozenset(pool for pool, output in outputs.pools.items() if output.baked_image_id)
         access = self._cloud.controller_access(outputs.controller.id)
         return handover.Autoscaling(access, baked, self._downloads.wheels())
 

@@ -1,4 +1,4 @@
-"""What hosts get from this machine, because they need not reach the internet: Python packages and release files."""
+"""The files that hosts get from this machine, so that they need no internet: Python packages and release files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Downloads:
         python = software.controller_python or self._cloud.python_of(image)
         if python is None:
             raise InputError(
-                "the Python version of the controller is not known: nothing is known about its image",
+                "the Python version of the controller is not known, because its image is not known",
                 findings=[
                     finding(
                         self._spec,
@@ -62,5 +62,5 @@ class Downloads:
     @cached_property
     def _release_files(self) -> releases.ReleaseSet:
         # Only once: a mirror that does not answer would delay each caller, and warn each time.
-        wanted = catalogue.wanted_by(self._spec, hardware_emulated=self._cloud.hardware_emulated)
-        return releases.ensure(wanted, self._spec.software.mirror_location, self._on_event)
+        needed = catalogue.needed_by(self._spec, hardware_emulated=self._cloud.hardware_emulated)
+        return releases.ensure(needed, self._spec.software.mirror_location, self._on_event)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from gpucluster.cloud.elastic_instances import ElasticInstances
-from gpucluster.operations.controller import Controller
+from gpucluster.operations.controller import ControllerConnection
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.plan import Plan
 from gpucluster.workspace.run import Run
@@ -23,7 +23,9 @@ class ElasticTeardown:
         elastic: makes the client of elastic instances; only called after the cloud was started.
     """
 
-    def __init__(self, spec: ClusterSpec, elastic: Callable[[], ElasticInstances], controller: Controller) -> None:
+    def __init__(
+        self, spec: ClusterSpec, elastic: Callable[[], ElasticInstances], controller: ControllerConnection
+    ) -> None:
         self._spec = spec
         self._elastic = elastic
         self._controller = controller
@@ -35,17 +37,17 @@ class ElasticTeardown:
         lost = set(re.findall(r'module\.pool\["([^"]+)"\]', " ".join(plan.lost("oci_core_compute_cluster"))))
         everywhere = bool(plan.lost("oci_core_subnet"))
         desired = self._spec.elastic_pools
-        pools = {one.pool for one in present if everywhere or one.pool in lost or one.pool not in desired}
+        pools = {item.pool for item in present if everywhere or item.pool in lost or item.pool not in desired}
         if pools:
-            nodes = [one.node for one in present if one.pool in pools and not one.builder]
+            nodes = [instance.node for instance in present if instance.pool in pools and not instance.builder]
             # Ansible starts the autoscaler again later, with the new policy, or uninstalls it.
             self._controller.stop_autoscaler(nodes, f"pool {', '.join(sorted(pools))} is being removed")
-            elastic.remove(lambda one: one.pool in pools)
+            elastic.remove(lambda instance: instance.pool in pools)
 
     def remove_all(self, run: Run) -> None:
         """Remove all elastic nodes of the cluster."""
         with run.phase("elastic nodes"):
             elastic = self._elastic()
-            nodes = [one.node for one in elastic.instances() if not one.builder]
+            nodes = [instance.node for instance in elastic.instances() if not instance.builder]
             self._controller.stop_autoscaler(nodes, "the cluster is being removed")
             elastic.remove()

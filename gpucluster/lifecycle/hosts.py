@@ -1,4 +1,4 @@
-"""The hosts that Terraform made: find them, open the way to them, wait until they have booted."""
+"""The hosts that Terraform made: find them, connect to them, wait until they have booted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Deployment:
 
     @property
     def controller(self) -> Host:
-        """The head of the cluster, through which the other hosts are reached."""
+        """The controller, through which the other hosts are reached."""
         return self.hosts[0]
 
 
@@ -81,16 +81,16 @@ class Hosts:
 
     def _members(self, outputs: handover.Outputs) -> dict[str, Sequence[Member]]:
         pool_members = self._pool_members()
-        found: dict[str, Sequence[Member]] = {}
+        members: dict[str, Sequence[Member]] = {}
         for name, pool in outputs.pools.items():
             if name not in self._spec.pools:
                 continue  # removed from the file, and not applied yet
             if pool.cluster_network_id:
                 names = handover.permanent_names(name, self._spec.pools[name])
-                found[name] = pool_members.members(name, pool.cluster_network_id, names, MEMBERS_DEADLINE)
+                members[name] = pool_members.members(name, pool.cluster_network_id, names, MEMBERS_DEADLINE)
             else:
-                found[name] = pool.instances
-        return found
+                members[name] = pool.instances
+        return members
 
     def _open_bastion(self, outputs: handover.Outputs) -> None:
         """A controller without a public address is reached through a session of the Bastion service."""
@@ -101,9 +101,11 @@ class Hosts:
     def _wait(self, hosts: Sequence[Host]) -> None:
         ssh_client = self._ssh_client()
         ssh_client.write(hosts)
-        # A host that has answered once has booted. If it is gone since, Ansible reports it.
+        # A host that has answered once has booted. If it does not exist any more, Ansible reports it.
         booted = {host.booted for host in self._saved.hosts() if host.booted}
         self._saved.save_hosts(hosts, booted)
         # Always wait for the controller: that opens the one connection that all others share.
-        ssh_client.wait([host for host in hosts if host.is_entrance or host.instance_id not in booted], BOOT_DEADLINE)
+        ssh_client.wait(
+            [host for host in hosts if host.is_entry_point or host.instance_id not in booted], BOOT_DEADLINE
+        )
         self._saved.save_hosts(hosts, {host.instance_id for host in hosts})

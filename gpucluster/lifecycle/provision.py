@@ -1,4 +1,4 @@
-"""Create and change the cloud's resources with Terraform, and check in advance what must be true before that."""
+"""Create and change the cloud's resources with Terraform, after the checks that must pass before that."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Consent:
     Args:
         delete_data: delete or replace the file system with the users' homes.
         replace_nodes: recreate nodes that cluster.yml still asks for, or the controller.
-        drain_timeout: seconds that jobs on leaving nodes are given to end; with 0 they are requeued, or cancelled.
+        drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
     """
 
     delete_data: bool = False
@@ -57,8 +57,8 @@ def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
     if not (spec.network.private_subnet_id and spec.elastic_pools):
         return None
     with refusals("reading the subnet of the nodes"):
-        found = access.client("core", "VirtualNetworkClient").get_subnet(spec.network.private_subnet_id)
-    return str(found.data.compartment_id)
+        subnet = access.client("core", "VirtualNetworkClient").get_subnet(spec.network.private_subnet_id).data
+    return str(subnet.compartment_id)
 
 
 class Provisioning:
@@ -93,7 +93,7 @@ class Provisioning:
 
         Args:
             to_build: instances will be launched.
-            keep_variables: use the variables of an earlier run, if there are some.
+            keep_variables: use the variables of an earlier run, if there are any.
             preflight: ask the cloud in advance whether it would accept the spec.
 
         Raises:
@@ -136,13 +136,13 @@ class Provisioning:
         """
         with run.phase("terraform"):
             changes = self._change(terraform, consent)
-            # If the controller or the share is new, other baked images fit than before.
+            # If the controller or the share is new, the baked images that fit are other ones than before.
             if terraform.set_variables(self._variables(terraform)):
                 changes += self._change(terraform, consent)
         return changes
 
     def _check_downloads(self) -> None:
-        """Fetch what the hosts will need: what can't be had should stop a run before anything is created."""
+        """Fetch what the hosts will need: a file that can't be fetched must stop a run before anything is created."""
         self._downloads.release_files()
         if self._spec.elastic_pools:
             self._downloads.wheels()

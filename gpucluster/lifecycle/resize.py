@@ -1,6 +1,6 @@
-"""Add and remove permanent nodes as cluster.yml changes: which nodes leave, which come, what Terraform must not do.
+"""Add and remove permanent nodes as cluster.yml changes, and keep Terraform from removing other ones.
 
-The present nodes are compared with the names that cluster.yml asks for (`handover.permanent_names`). Nodes that leave
+The present nodes are compared with the names that cluster.yml asks for (`handover.permanent_names`). Nodes to remove
 are drained in Slurm first. A member of a cluster network is then detached by its own name, before Terraform plans: its
 refresh then finds the desired size, or one that can only grow. Nodes of the other kinds are resources of Terraform,
 each by its name.
@@ -19,7 +19,7 @@ from gpucluster.cloud.members import numbered_names
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import ReplacementError
 from gpucluster.events import Event, EventKind, Sink
-from gpucluster.operations.controller import Controller
+from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.spec import ClusterSpec, Pool
 from gpucluster.terraform.plan import Change, Plan
@@ -35,7 +35,7 @@ _NODE = re.compile(r'module\.instance\["([^"]+)"\]\.oci_core_instance\.')
 _CONTROLLER = re.compile(r"module\.controller\.oci_core_instance\.")
 _NETWORK = "oci_core_cluster_network."
 _CLUSTER = "oci_core_compute_cluster."
-# It was never complete, or somebody has asked Terraform for it by name.
+# Reasons of a replacement that loses nothing: the resource was never complete, or the operator requested it by name.
 _HARMLESS = frozenset({"tainted", "requested"})
 _KINDS = {"cluster_network": "a cluster network", "compute_cluster": "a compute cluster", "instances": "instances"}
 
@@ -63,22 +63,22 @@ def desired_names(spec: ClusterSpec) -> dict[str, tuple[str, ...]]:
     return {name: handover.permanent_names(name, pool) for name, pool in spec.pools.items()}
 
 
-def shrink(desired: Names, present: Present) -> dict[str, dict[str, str]]:
+def nodes_to_remove(desired: Names, present: Present) -> dict[str, dict[str, str]]:
     """The nodes to remove: name by OCID, by pool. Pools without such nodes are left out."""
-    leaving = {}
+    removed = {}
     for pool, nodes in present.items():
         placed = numbered_names(pool, nodes, desired.get(pool, ()))
-        leaving[pool] = {one: name for one, name in nodes.items() if one not in placed}
-    return {pool: nodes for pool, nodes in leaving.items() if nodes}
+        removed[pool] = {ocid: name for ocid, name in nodes.items() if ocid not in placed}
+    return {pool: nodes for pool, nodes in removed.items() if nodes}
 
 
-def grow(desired: Names, present: Present) -> dict[str, tuple[str, ...]]:
+def nodes_to_add(desired: Names, present: Present) -> dict[str, tuple[str, ...]]:
     """The names of the nodes to add, by pool. Pools without such nodes are left out."""
-    coming = {}
+    added = {}
     for pool, names in desired.items():
         placed = set(numbered_names(pool, present.get(pool, {}), names).values())
-        coming[pool] = tuple(name for name in names if name not in placed)
-    return {pool: names for pool, names in coming.items() if names}
+        added[pool] = tuple(name for name in names if name not in placed)
+    return {pool: names for pool, names in added.items() if names}
 
 
 def replacements(
@@ -87,10 +87,10 @@ def replacements(
     """What a plan would remove although cluster.yml asks for it: permanent nodes, what they are in, the controller.
 
     Args:
-        outputs: of the last apply; None where there was none.
+        outputs: of the last apply; None if nothing was applied yet.
     """
     desired = desired_names(spec)
-    found = []
+    replaced = []
     for change in changes:
         if change.action not in ("delete", "replace") or change.reason in _HARMLESS:
             continue
@@ -98,10 +98,10 @@ def replacements(
         pool = match.group(1) if match else ""
         nodes = _lost(change.address, pool, desired.get(pool, ()), present.get(pool, {}))
         if nodes or _CONTROLLER.match(change.address):
-            made = outputs.pools.get(pool) if outputs else None
+            output = outputs.pools.get(pool) if outputs else None
             what = _what(change.address, pool, nodes)
-            found.append(Replacement(what, nodes, _why(change, made, spec.pools.get(pool))))
-    return tuple(found)
+            replaced.append(Replacement(what, nodes, _why(change, output, spec.pools.get(pool))))
+    return tuple(replaced)
 
 
 def _lost(address: str, pool: str, desired: Sequence[str], present: Mapping[str, str]) -> tuple[str, ...]:
@@ -122,17 +122,17 @@ def _what(address: str, pool: str, nodes: Sequence[str]) -> str:
     return f"node {nodes[0]}" if nodes else "the controller, with Slurm's queue and the user directory"
 
 
-def _why(change: Change, made: handover.PoolOutput | None, desired: Pool | None) -> str:
-    if made is not None and desired is not None:
-        if made.kind != desired.kind:
+def _why(change: Change, output: handover.PoolOutput | None, desired: Pool | None) -> str:
+    if output is not None and desired is not None:
+        if output.kind != desired.kind:
             reason = "max_count is above count" if desired.elastic else "max_count is count"
-            because = f", because {reason} now" if desired.uses_rdma and made.kind != "instances" else ""
-            kind = _KINDS.get(made.kind, made.kind)
+            because = f", because {reason} now" if desired.uses_rdma and output.kind != "instances" else ""
+            kind = _KINDS.get(output.kind, output.kind)
             return f"the pool is made of {kind}, and would be {_KINDS[desired.kind]}{because}"
-        if made.shape != desired.shape:
-            return f"shape {made.shape} would become {desired.shape}"
-        if desired.availability_domain not in (None, made.availability_domain):
-            return f"availability_domain {made.availability_domain} would become {desired.availability_domain}"
+        if output.shape != desired.shape:
+            return f"shape {output.shape} would become {desired.shape}"
+        if desired.availability_domain not in (None, output.availability_domain):
+            return f"availability_domain {output.availability_domain} would become {desired.availability_domain}"
     if change.forced_by:
         return f"{', '.join(change.forced_by)} can't be changed in place"
     return change.reason.replace("_", " ")
@@ -151,7 +151,7 @@ class Resizing:
         cloud: CloudProvider,
         saved: SavedState,
         elastic: Callable[[], ElasticInstances],
-        controller: Controller,
+        controller: ControllerConnection,
         on_event: Sink,
     ) -> None:
         self._spec = spec
@@ -171,8 +171,8 @@ class Resizing:
         one is out of date.
 
         Args:
-            replace_nodes: allow that nodes which cluster.yml still asks for are recreated; they are drained first, too.
-            drain_timeout: seconds that jobs are given to end; with 0 they are requeued, or cancelled.
+            replace_nodes: allow nodes that cluster.yml still asks for to be recreated; they are drained first, too.
+            drain_timeout: seconds to wait for jobs; with 0 they are requeued, or cancelled.
 
         Raises:
             ReplacementError: the plan would replace such nodes, and that is not allowed. Nothing was changed.
@@ -188,9 +188,9 @@ class Resizing:
             raise _refused(replaced)
         if outputs is None:
             return plan
-        self._drain(present, [node for one in replaced for node in one.nodes], drain_timeout)
-        members = shrink(desired_names(spec), present)
-        staying = [pool for pool in networks if not self._ends(pool, plan)]
+        self._drain(present, [node for replacement in replaced for node in replacement.nodes], drain_timeout)
+        members = nodes_to_remove(desired_names(spec), present)
+        staying = [pool for pool in networks if not self._loses_network(pool, plan)]
         for pool in staying:
             self._resize(networks[pool], observed[pool], spec.pools[pool].count, members.get(pool, {}), plan)
         if any(pool in members for pool in staying):
@@ -213,47 +213,45 @@ class Resizing:
         return handover.Outputs.parse(outputs) if outputs.get("cluster") else None
 
     def _networks(self, outputs: handover.Outputs | None) -> dict[str, ClusterNetwork]:
-        """The existing cluster networks, by pool; one that somebody has deleted is left to Terraform to recreate."""
-        found = {}
-        for pool, made in outputs.pools.items() if outputs else ():
-            if made.cluster_network_id:
-                network = ClusterNetwork(self._cloud.access(), made.cluster_network_id, self._on_event)
+        """The existing cluster networks, by pool; Terraform recreates one that was deleted outside of it."""
+        networks = {}
+        for pool, output in outputs.pools.items() if outputs else ():
+            if output.cluster_network_id:
+                network = ClusterNetwork(self._cloud.access(), output.cluster_network_id, self._on_event)
                 if network.present() is not None:
-                    found[pool] = network
-        return found
+                    networks[pool] = network
+        return networks
 
-    def _ends(self, pool: str, plan: Plan) -> bool:
-        """Whether the whole cluster network is removed, and its members with it."""
+    def _loses_network(self, pool: str, plan: Plan) -> bool:
+        """Whether the whole cluster network of a pool is removed, and its members with it."""
         desired = self._spec.pools.get(pool)
         lost = {match.group(1) for address in plan.lost(_NETWORK.rstrip(".")) if (match := _POOL.match(address))}
         return desired is None or desired.kind != "cluster_network" or pool in lost
 
     def _drain(self, present: Present, replaced: Sequence[str], timeout: float) -> None:
         desired = desired_names(self._spec)
-        going, coming = shrink(desired, present), grow(desired, present)
-        for pool in sorted({*going, *coming}):
-            leave, come = ", ".join(going.get(pool, {}).values()), ", ".join(coming.get(pool, ()))
-            words = " and ".join([*([f"{come} to add"] if come else []), *([f"{leave} to remove"] if leave else [])])
-            self._on_event(Event(EventKind.LOG, f"pool {pool}", "scaling", words))
+        removed, added = nodes_to_remove(desired, present), nodes_to_add(desired, present)
+        for pool in sorted({*removed, *added}):
+            self._on_event(Event(EventKind.LOG, f"pool {pool}", "scaling", _scaling_text(pool, added, removed)))
         if not self._saved.hosts():
             return  # No run has reached the hosts, and so no job ever ran.
-        leaving = {name for nodes in going.values() for name in nodes.values()} | {*replaced, *self._without_pool()}
-        staying = {name for names in desired.values() for name in names}
-        self._draining.resume(sorted(staying - leaving))
-        if leaving:
-            self._draining.drain(sorted(leaving), timeout)
+        to_drain = {name for nodes in removed.values() for name in nodes.values()} | {*replaced, *self._without_pool()}
+        to_keep = {name for names in desired.values() for name in names}
+        self._draining.resume(sorted(to_keep - to_drain))
+        if to_drain:
+            self._draining.drain(sorted(to_drain), timeout)
 
     def _without_pool(self) -> list[str]:
-        """Elastic nodes whose pool is no longer elastic, or gone; `elastic_teardown` removes them afterwards."""
+        """Elastic nodes whose pool is no longer elastic or was removed; `elastic_teardown` removes them afterwards."""
         elastic = self._spec.elastic_pools
-        return [one.node for one in self._elastic().instances() if one.pool not in elastic and not one.builder]
+        return [each.node for each in self._elastic().instances() if each.pool not in elastic and not each.builder]
 
     @staticmethod
     def _resize(
-        network: ClusterNetwork, status: NetworkStatus, count: int, going: Mapping[str, str], plan: Plan
+        network: ClusterNetwork, status: NetworkStatus, count: int, removed: Mapping[str, str], plan: Plan
     ) -> None:
-        if going:
-            network.remove(going, count)
+        if removed:
+            network.remove(removed, count)
             return
         touched = any(_NETWORK in change.address for change in plan.changes)
         if len(status.members) < status.size == count and not touched:
@@ -261,21 +259,27 @@ class Resizing:
 
 
 def _present(spec: ClusterSpec, outputs: handover.Outputs | None, observed: Mapping[str, NetworkStatus]) -> Present:
-    """The present nodes, by pool. A member that has no name of ours yet has the one here that it would get."""
+    """The present nodes, by pool. A member without a name of ours has the name that it would get."""
     present: dict[str, Mapping[str, str]] = {}
     desired = desired_names(spec)
-    for pool, made in outputs.pools.items() if outputs else ():
-        if made.cluster_network_id:
+    for pool, output in outputs.pools.items() if outputs else ():
+        if output.cluster_network_id:
             members = observed[pool].members if pool in observed else {}
             present[pool] = {**members, **numbered_names(pool, members, desired.get(pool, ()))}
         else:
-            present[pool] = {node.id: node.name for node in made.instances}
+            present[pool] = {node.id: node.name for node in output.instances}
     return present
 
 
+def _scaling_text(pool: str, added: Names, removed: Present) -> str:
+    to_add, to_remove = ", ".join(added.get(pool, ())), ", ".join(removed.get(pool, {}).values())
+    parts = [f"{to_add} to add" if to_add else "", f"{to_remove} to remove" if to_remove else ""]
+    return " and ".join(part for part in parts if part)
+
+
 def _refused(replaced: Sequence[Replacement]) -> ReplacementError:
-    listed = "\n".join(f"  {one}" for one in replaced)
+    listed = "\n".join(f"  {replacement}" for replacement in replaced)
     return ReplacementError(
         f"this would delete or recreate what cluster.yml still asks for:\n{listed}",
-        hint="Undo the change in cluster.yml, or pass --replace-nodes: jobs on these nodes are waited for first",
+        hint="Undo the change in cluster.yml, or pass --replace-nodes: apply waits for the jobs on these nodes first",
     )

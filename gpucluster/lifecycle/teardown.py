@@ -21,7 +21,7 @@ from gpucluster.text import count
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 
-# What of the workspace belongs to the deployment. The run log stays.
+# Files in the workspace that belong to the deployment. The run log stays.
 _FILES = ("provider", "terraform.rc")
 
 
@@ -38,37 +38,37 @@ class DataGuard:
         self._collect = collect
 
     def require_no_files(self, run: Run) -> None:
-        """Refuse if users' files are in the share, or if nobody can tell.
+        """Refuse if users' files are in the share, or if that can't be checked.
 
         Raises:
             DataGuardError: with the number of files of each owner.
         """
-        with run.phase("look for users' files"):
+        with run.phase("check for users' files"):
             if not self._saved.home_in_use:
                 return
             self._check(run)
-            # From here the homes may go: a destroy that was killed half way must not need the controller again.
+            # From here on the homes may be deleted: a destroy that was killed must not need the controller again.
             self._saved.home_in_use = False
 
     def deletes_homes(self, addresses: Sequence[str]) -> bool:
-        """Whether the removal of these resources deletes the homes' file system. One that cluster.yml only names is
-        not ours to delete.
+        """Whether the removal of these resources deletes the homes' file system. An existing one
+        that cluster.yml names is never deleted.
 
         Args:
             addresses: of all resources in Terraform's state.
         """
         home = self._spec.storage.home
-        named = home.file_system_id or home.server or not home.enabled
-        return not named or any("oci_file_storage_file_system." in address for address in addresses)
+        existing = home.file_system_id or home.server or not home.enabled
+        return not existing or any("oci_file_storage_file_system." in address for address in addresses)
 
     def _check(self, run: Run) -> None:
         hint = "Copy what is needed, then pass --delete-data to delete the share with all files in it"
         try:
-            found = self._collect("data.yml", run)
+            collected = self._collect("data.yml", run)
         except GpuClusterError as error:
             raise DataGuardError(f"can't find out whether users' files are in the share: {error}", hint=hint) from error
         counts: dict[str, int] = {}
-        for facts in found.facts.values():
+        for facts in collected.facts.values():
             counts |= facts.get("gpucluster_home_files") or {}
         owners = {owner: int(number) for owner, number in counts.items() if int(number)}
         if owners:
@@ -80,7 +80,7 @@ class DataGuard:
 
 def destroy_resources(terraform: Terraform, elastic: Callable[[], ElasticInstances]) -> None:
     """Let Terraform remove what it made. An autoscaler that could not be stopped may have launched a node meanwhile,
-    which keeps its network from being deleted. The controller is gone by then, so that it launches no more.
+    which keeps its network from being deleted. The controller does not exist any more then, so it launches no others.
 
     Raises:
         TerraformError: what is left is in the state.
@@ -131,14 +131,14 @@ class Teardown:
         self._bastion = bastion
 
     def run(self, terraform: Terraform, run: Run, *, delete_data: bool) -> int:
-        """Remove it all. May be killed at any point and run again. Returns how many resources Terraform removed.
+        """Remove the cluster. May be killed at any point and run again. Returns how many resources Terraform removed.
 
         Args:
             terraform: ready to change resources.
-            delete_data: do not look for users' files first.
+            delete_data: do not check for users' files first.
 
         Raises:
-            DataGuardError: there are users' files, or nobody can tell.
+            DataGuardError: there are users' files, or that can't be checked.
             GpuClusterError: see `errors`.
         """
         addresses = terraform.addresses()

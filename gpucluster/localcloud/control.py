@@ -23,7 +23,7 @@ from pathlib import Path
 
 from gpucluster import process
 from gpucluster.errors import DataGuardError, EnvironmentFault, LockedError
-from gpucluster.events import Event, Sink, ignore
+from gpucluster.events import Event, EventKind, Sink, ignore
 from gpucluster.paths import write_private
 from gpucluster.waiting import wait_until
 
@@ -100,10 +100,10 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
             # endpoint.json, which other programs read, may be missing or damaged.
             write_private(home / "endpoint.json", json.dumps(asdict(_await_answer(home, record.pid))) + "\n")
         else:
-            say(Event("resource", "local cloud", "creating", f"starting the API server in {home}"))
+            say(Event(EventKind.RESOURCE, "local cloud", "creating", f"starting the API server in {home}"))
             began = time.monotonic()
             _spawn(home, engine)
-            say(Event("resource", "local cloud", "created", elapsed=time.monotonic() - began))
+            say(Event(EventKind.RESOURCE, "local cloud", "created", elapsed=time.monotonic() - began))
     return status(home)
 
 
@@ -207,20 +207,24 @@ def _ended_within(record: _ServerRecord, seconds: float) -> bool:
 def _start_lock(home: Path) -> Iterator[None]:
     descriptor = os.open(home / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        until = time.monotonic() + _START_DEADLINE
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if time.monotonic() > until:
-                    raise LockedError(
-                        "another start or stop of the local cloud is in progress", where=str(home), hint="Try again"
-                    ) from error
-                time.sleep(_POLL)
+        if not wait_until(lambda: _locked(descriptor), _START_DEADLINE, _POLL):
+            raise LockedError(
+                "another start or stop of the local cloud is in progress",
+                where=str(home),
+                hint="Wait until it ends, then run the same command again",
+            )
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Whether this process has got the lock now."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

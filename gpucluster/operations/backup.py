@@ -1,7 +1,7 @@
 """Back up a cluster's directory and accounting to one file on this machine, and restore them from it.
 
-The program on the controller writes and reads the file. Here it only passes through, never as a whole in memory. It
-holds the hashes of users' passwords: only its owner may read it.
+The program on the controller writes and reads the content; this module only transfers it, never as a whole in memory.
+The file holds the hashes of users' passwords: only its owner may read it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from gpucluster import process
 from gpucluster.errors import EnvironmentFault, InputError, ToolError
-from gpucluster.operations.controller import Controller
+from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.rpc import RemoteProgram
 from gpucluster.operations.users import require_directory
 from gpucluster.spec import ClusterSpec
@@ -61,7 +61,7 @@ class Backup:
 
     Args:
         size: bytes.
-        cluster: the name of the cluster that it is of.
+        cluster: the name of its cluster.
         time: when it was made, by the controller's clock (UTC, ISO 8601).
     """
 
@@ -73,8 +73,8 @@ class Backup:
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
-        found = {"file": str(self.file), "bytes": self.size, "cluster": self.cluster, "time": self.time}
-        return {**found, **asdict(self.counts)}
+        fields = {"file": str(self.file), "bytes": self.size, "cluster": self.cluster, "time": self.time}
+        return {**fields, **asdict(self.counts)}
 
 
 @checked(frozen=True)
@@ -107,7 +107,7 @@ class Restored:
 class Backups:
     """Backups of one cluster."""
 
-    def __init__(self, spec: ClusterSpec, controller: Controller) -> None:
+    def __init__(self, spec: ClusterSpec, controller: ControllerConnection) -> None:
         self._spec = spec
         self._controller = controller
 
@@ -144,8 +144,8 @@ class Backups:
         """
         self._require_directory()
         inspect(file)
-        words = "restore --force" if force else "restore"
-        argv = self._controller.ssh_argv(None, [f"{_PROGRAM.command} {words}"])
+        subcommand = "restore --force" if force else "restore"
+        argv = self._controller.ssh_argv(None, [f"{_PROGRAM.command} {subcommand}"])
         with _opened(file) as source:
             done = process.transfer(argv, source=source)
         if done.returncode != 0:
@@ -198,9 +198,9 @@ def _opened(file: Path) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def _new_file(file: Path) -> Iterator[Path]:
     """A private file beside `file` that is renamed to it at the end, or removed; an existing file is never touched."""
-    taken = InputError("the file is there already", where=str(file), hint="Name another one, or move it away")
+    exists = InputError("the file exists already", where=str(file), hint="Name another file, or move this one away")
     if os.path.lexists(file):
-        raise taken
+        raise exists
     part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -211,7 +211,7 @@ def _new_file(file: Path) -> Iterator[Path]:
         try:
             _publish(part, file)
         except FileExistsError:
-            raise taken from None
+            raise exists from None
     except OSError as error:
         what = f"the backup can't be written: {error.strerror}"
         raise EnvironmentFault(what, where=str(file), hint="Free some space, or name another place") from error

@@ -1,7 +1,7 @@
 """Container images that all nodes share: imported once, by a job, to a squashfs file beside the homes.
 
-The program on the controller (role pyxis) does the work and knows which names and addresses are valid. Nothing here
-takes the cluster's lock: several people import images, while jobs run and while someone applies.
+The program on the controller (`gpucluster.agent.images`) does the work and knows which names and addresses are valid.
+Nothing here takes the cluster's lock: several users may import images at the same time, also during an apply.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from gpucluster.errors import InputError
 from gpucluster.events import Event, EventKind, Sink
-from gpucluster.operations.controller import Controller
+from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.rpc import RemoteProgram
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import printable
@@ -36,7 +36,7 @@ class ContainerImage:
 
     Args:
         size: bytes.
-        uri: where it came from; empty where that was not recorded.
+        uri: the address that it was imported from; empty if that was not recorded.
         user: whose job imported it, with their credentials for the registry.
     """
 
@@ -65,19 +65,19 @@ class ImageImport:
 
 
 @dataclass(frozen=True)
-class _All:
+class _ImageList:
     images: tuple[ContainerImage, ...]
 
 
 @dataclass(frozen=True)
-class _Removed:
+class _RemovedImage:
     name: str
 
 
 class ContainerImages:
-    """The images of a cluster. What each method raises: InputError where it is refused, else ToolError."""
+    """The container images of a cluster. Each method raises InputError if it is refused, and else ToolError."""
 
-    def __init__(self, spec: ClusterSpec, saved: SavedState, controller: Controller, on_event: Sink) -> None:
+    def __init__(self, spec: ClusterSpec, saved: SavedState, controller: ControllerConnection, on_event: Sink) -> None:
         self._spec = spec
         self._saved = saved
         self._controller = controller
@@ -85,7 +85,7 @@ class ContainerImages:
 
     @property
     def supported(self) -> bool:
-        """Whether this cluster can have such images: that takes Slurm and Enroot."""
+        """Whether this cluster can have such images: they need Slurm and Enroot."""
         spec = self._spec
         return spec.slurm.enabled and "enroot" in spec.containers.runtimes
 
@@ -107,7 +107,7 @@ class ContainerImages:
             pool: where the job runs. Default: the first pool of the default partition.
             user: owner of the job, whose credentials for the registry are used. Default: the first of users.people.
             name: of the image. Default: made of the URI's name, its tag and the first digits of its digest.
-            force: import it again where there is one of this name.
+            force: import it again if there is an image of this name.
         """
         self._require_support()
         spec = self._spec
@@ -128,15 +128,15 @@ class ContainerImages:
         self._require_support()
         if not self._saved.hosts():
             return ()
-        return self._call(_All, "image.list", {}).images
+        return self._call(_ImageList, "image.list", {}).images
 
     def remove(self, name: str) -> None:
         """Remove an image. Job steps that have it mounted lose it."""
         self._require_support()
-        self._call(_Removed, "image.remove", {"name": name})
+        self._call(_RemovedImage, "image.remove", {"name": name})
 
     def _require_support(self) -> None:
-        """Raises InputError where there can be no such images."""
+        """Raise InputError if this cluster can have no such images."""
         if self.supported:
             return
         spec = self._spec

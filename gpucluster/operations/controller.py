@@ -1,6 +1,6 @@
-"""The controller as the last run left it: how to reach it, and what Slurm and the autoscaler there report.
+"""The connection to the controller: how the last run reached it, and what Slurm and the autoscaler there report.
 
-Nothing here needs a run or the lock, nor the cloud, unless the controller is behind a bastion. The controller may not
+Nothing here needs a run or the lock. The cloud is only needed for a controller behind a bastion. The controller may not
 exist any more.
 """
 
@@ -22,14 +22,14 @@ from gpucluster.workspace.saved_state import SavedState
 
 AUTOSCALER = "gpucluster-autoscaler"
 AUTOSCALER_UNITS = ("gpucluster-autoscaler.service", "gpucluster-join.service")
-# Seconds that one command on the controller may take; the controller may be gone.
+# Seconds that one command on the controller may take; the controller may not exist any more.
 _TIMEOUT = 60.0
 _SLURM_TIMEOUT = 20.0
 _SLURM_FIELDS = ("node", "state", "partition")
 
 
-class Controller:
-    """The controller of one cluster, and through it the other hosts.
+class ControllerConnection:
+    """The connection to the controller of one cluster, and through it to the other hosts.
 
     Args:
         saved: the hosts that the last run has found.
@@ -56,7 +56,7 @@ class Controller:
         Raises:
             ToolError: no such host, or nothing was applied yet.
         """
-        names = [known.name for known in self._saved.hosts()]
+        names = [saved.name for saved in self._saved.hosts()]
         if not names:
             raise ToolError("there is no cluster yet", hint="Run: gpucluster apply")
         target = host or names[0]
@@ -78,8 +78,11 @@ class Controller:
         rows = [line.split("/") for line in done.stdout.splitlines()]
         return [dict(zip(_SLURM_FIELDS, row, strict=True)) for row in rows if len(row) == len(_SLURM_FIELDS)]
 
-    def autoscaler_argv(self, words: Sequence[str]) -> list[str]:
-        """The command line of the autoscaler's own program: `["status", "--output", "json"]`.
+    def autoscaler_argv(self, arguments: Sequence[str]) -> list[str]:
+        """The command line that runs the autoscaler's own program.
+
+        Args:
+            arguments: of that program, such as `["status", "--output", "json"]`.
 
         Raises:
             InputError: no pool is elastic.
@@ -91,8 +94,8 @@ class Controller:
                 where=str(self._spec.file),
                 hint="Set max_count of a pool above its count, then run: gpucluster apply",
             )
-        # ssh joins the words by spaces, and a shell reads them.
-        return self.ssh_argv(None, [shlex.join(["sudo", AUTOSCALER, *words])])
+        # ssh joins the arguments by spaces, and a shell reads them.
+        return self.ssh_argv(None, [shlex.join(["sudo", AUTOSCALER, *arguments])])
 
     def autoscaler_status(self) -> dict[str, Any]:
         """What the autoscaler reports of itself, its pools, and the jobs that wait for nodes.
@@ -110,8 +113,8 @@ class Controller:
         return answer
 
     def stop_autoscaler(self, nodes: Sequence[str], why: str) -> None:
-        """Stop the autoscaler and notify the owners of the jobs on these nodes. Best effort: a controller that is gone
-        must not stop the caller.
+        """Stop the autoscaler and notify the owners of the jobs on these nodes. Best effort: a controller that
+        does not exist any more must not stop the caller.
 
         Args:
             nodes: those that are removed now.
@@ -121,8 +124,8 @@ class Controller:
             return
         stop = f"sudo systemctl stop {' '.join(AUTOSCALER_UNITS)}"
         running = f"squeue --noheader --states=RUNNING,COMPLETING --format=%A --nodelist={shlex.quote(','.join(nodes))}"
-        words = shlex.quote(f"gpucluster: {why}")
-        notify = f"for job in $({running} | sort -u); do sudo scontrol notify $job {words} && echo $job; done"
+        message = shlex.quote(f"gpucluster: {why}")
+        notify = f"for job in $({running} | sort -u); do sudo scontrol notify $job {message} && echo $job; done"
         argv = self.ssh_argv(None, [f"{stop} && {{ {notify if nodes else 'true'}; }}"])
         try:
             done = process.run(argv, check=False, timeout=_TIMEOUT)
@@ -133,8 +136,8 @@ class Controller:
         if failure and "not loaded" not in failure:  # it was never installed
             warn(self._on_event, "cluster", f"the autoscaler could not be stopped on the controller: {failure}")
         elif notified:
-            words = f"jobs run on nodes that are removed now; their owners were notified: {', '.join(notified)}"
-            warn(self._on_event, "cluster", words)
+            warning = f"jobs run on nodes that are removed now; their owners were notified: {', '.join(notified)}"
+            warn(self._on_event, "cluster", warning)
 
 
 def _last_line(done: process.Completed) -> str:

@@ -1,4 +1,5 @@
-"""Remote calls of our programs on the controller: one JSON object goes in by standard input, one comes out.
+"""Remote calls of our programs on the controller: the request is one JSON object on standard input, the result is one
+on standard output.
 
 No argument and no secret is ever on a command line.
 """
@@ -30,9 +31,9 @@ class RemoteProgram:
 
     Args:
         command: what ssh runs there.
-        absent: the error where it is not installed.
-        silent: the error where it does not answer, and the hint where to look.
-        own_commands: how its hints name commands, as a regular expression, and what users type here instead.
+        absent: the error if it is not installed.
+        silent: the error if it does not answer, and the hint.
+        own_commands: a regular expression for commands in its hints, and the replacement: what operators type here.
     """
 
     command: str
@@ -42,7 +43,7 @@ class RemoteProgram:
 
     def call(
         self,
-        login: Callable[[Sequence[str]], Sequence[str]],
+        ssh_argv: Callable[[Sequence[str]], Sequence[str]],
         kind: type[T],
         operation: str,
         arguments: Mapping[str, Any],
@@ -53,7 +54,7 @@ class RemoteProgram:
         """Run one operation and return its result.
 
         Args:
-            login: makes of a command the command line that runs it on the controller.
+            ssh_argv: makes the command line that runs a command on the controller.
             kind: the type of the result.
             timeout: seconds; None waits for as long as it takes. Not for operations that report their progress.
             on_progress: called with each line that the program writes while it works.
@@ -63,7 +64,7 @@ class RemoteProgram:
             PartlyDone: a part of it failed.
             ToolError: it failed, or there is no answer.
         """
-        argv = login([self.command])
+        argv = ssh_argv([self.command])
         request = json.dumps({"operation": operation, "arguments": dict(arguments)})
         if on_progress is None:
             done = process.run(argv, input=request, check=False, timeout=timeout)
@@ -72,7 +73,8 @@ class RemoteProgram:
         try:
             return TypeAdapter(kind).validate_python(self._result(done, kind))
         except ValidationError as error:
-            raise _unreadable(f"it has no fit {'.'.join(map(str, error.errors()[0]['loc']))}") from None
+            place = ".".join(map(str, error.errors()[0]["loc"]))
+            raise _unreadable(f"`{place}` is missing or of another type") from None
 
     def _result(self, done: process.Completed, kind: type[Any]) -> Any:
         try:
@@ -97,14 +99,14 @@ class RemoteProgram:
 
     def no_answer(self, done: process.Completed) -> ToolError:
         """The error for a program that gave no answer, with the probable cause."""
-        words = printable(done.stderr.strip().rpartition("\n")[2]) or f"status {done.returncode}"
-        if "command not found" in words:
+        reason = printable(done.stderr.strip().rpartition("\n")[2]) or f"status {done.returncode}"
+        if "command not found" in reason:
             return ToolError(self.absent, hint="Run: gpucluster apply")
         what, hint = self.silent
         if done.returncode == _SSH_FAILED:
             what, hint = "the controller can't be reached", "See whether it exists: gpucluster status"
         return ProcessError(
-            f"{what}: {words}", hint=hint, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr
+            f"{what}: {reason}", hint=hint, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr
         )
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpucluster.errors import GpuClusterError
-from gpucluster.operations.controller import Controller
+from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.workspace.run_log import last_run
@@ -20,7 +20,9 @@ class ClusterState(StrEnum):
     PRESENT = "present"
 
 
-def status(spec: ClusterSpec, paths: ClusterPaths, saved: SavedState, controller: Controller) -> dict[str, Any]:
+def status(
+    spec: ClusterSpec, paths: ClusterPaths, saved: SavedState, controller: ControllerConnection
+) -> dict[str, Any]:
     """Collect the status. Reads only; takes no lock.
 
     Returns:
@@ -41,7 +43,7 @@ def status(spec: ClusterSpec, paths: ClusterPaths, saved: SavedState, controller
     }
 
 
-def _autoscaler(controller: Controller) -> dict[str, Any]:
+def _autoscaler(controller: ControllerConnection) -> dict[str, Any]:
     try:
         return controller.autoscaler_status()
     except GpuClusterError as error:

@@ -1,6 +1,6 @@
 """Users and groups of the cluster's directory: each change is one call of a program on the controller.
 
-That program validates every request and holds a lock of its own: nothing here takes the cluster's lock. Requests go by
+That program validates every request and holds a lock of its own: nothing here takes the cluster's lock. Requests are on
 standard input, so no name and no secret is ever part of a command line.
 """
 
@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeVar, Unpack
 from gpucluster.errors import InputError
 from gpucluster.events import Sink, warn
 from gpucluster.operations import users_file
-from gpucluster.operations.accounts import (
+from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.directory_records import (
     Group,
     GroupChange,
     ImportReport,
@@ -25,7 +26,6 @@ from gpucluster.operations.accounts import (
     UserChange,
     UserEdit,
 )
-from gpucluster.operations.controller import Controller
 from gpucluster.operations.rpc import RemoteProgram
 from gpucluster.spec import ClusterSpec
 
@@ -39,24 +39,24 @@ _PROGRAM = RemoteProgram(
 # Seconds for reading. A change has no limit: it may wait for jobs to end or archive a home. ssh itself gives up on a
 # controller that is gone.
 _TIMEOUT = 60.0
-_NAMED_IN_FILE = "uses what is written there. Change it there as well"
-_COMES_BACK = "adds them again. Remove them there as well"
+_USES_FILE = "uses what is written there. Change it there as well"
+_ADDS_AGAIN = "adds them again. Remove them there as well"
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class _OneUser:
+class _SingleUser:
     user: User
 
 
 @dataclass(frozen=True)
-class _AllUsers:
+class _UserList:
     users: tuple[User, ...]
 
 
 @dataclass(frozen=True)
-class _AllGroups:
+class _GroupList:
     groups: tuple[Group, ...]
 
 
@@ -67,14 +67,14 @@ def require_directory(spec: ClusterSpec, hint: str) -> None:
         InputError: it has none.
     """
     if not spec.storage.home.enabled:
-        message = "this cluster has no directory: its users are local accounts of each host"
+        message = "this cluster has no directory: its users are local users of each host"
         raise InputError(message, where=str(spec.file), hint=hint)
 
 
 class DirectoryClient:
     """Calls the directory's program on the controller."""
 
-    def __init__(self, spec: ClusterSpec, controller: Controller, on_event: Sink) -> None:
+    def __init__(self, spec: ClusterSpec, controller: ControllerConnection, on_event: Sink) -> None:
         self._spec = spec
         self._controller = controller
         self._on_event = on_event
@@ -98,20 +98,20 @@ class DirectoryClient:
         )
 
     def warn_if_in_file(self, names: Iterable[str], what_apply_does: str) -> None:
-        """Warn that the next apply uses cluster.yml for those of these users who are written there."""
-        written = {person.name for person in self._spec.users.people}
-        both = [name for name in names if name in written]
+        """Warn about each of these users that cluster.yml names, too: the next apply does what the file says."""
+        in_file = {person.name for person in self._spec.users.people}
+        both = [name for name in names if name in in_file]
         if both:
             verb = "is" if len(both) == 1 else "are"
-            words = f"{', '.join(both)} {verb} in {self._spec.file}, too: the next apply {what_apply_does}"
-            warn(self._on_event, "cluster", words)
+            message = f"{', '.join(both)} {verb} in {self._spec.file}, too: the next apply {what_apply_does}"
+            warn(self._on_event, "cluster", message)
 
 
 class Users:
     """The users of a cluster.
 
-    What each method raises: InputError where the controller refuses, PartlyDone (a ToolError) where a part of it
-    failed, else ToolError. Hosts that did not answer are no failure: the result names them.
+    Each method raises InputError if the controller refuses, PartlyDone (a ToolError) if a part of it failed, and else
+    ToolError. Hosts that did not answer are no failure: the result names them.
     """
 
     def __init__(self, directory: DirectoryClient) -> None:
@@ -119,11 +119,11 @@ class Users:
 
     def list(self) -> tuple[User, ...]:
         """All users."""
-        return self._directory.call(_AllUsers, "user.list", timeout=_TIMEOUT).users
+        return self._directory.call(_UserList, "user.list", timeout=_TIMEOUT).users
 
     def show(self, name: str) -> User:
         """One user."""
-        return self._directory.call(_OneUser, "user.show", {"name": name}, timeout=_TIMEOUT).user
+        return self._directory.call(_SingleUser, "user.show", {"name": name}, timeout=_TIMEOUT).user
 
     def add(self, name: str, **settings: Unpack[NewUser]) -> UserChange:
         """Add a user. Without further settings they have no privileges."""
@@ -133,7 +133,7 @@ class Users:
         """Change the given settings of a user."""
         done = self._directory.call(UserChange, "user.edit", {"name": name, **_consistent(settings)})
         if done.changed:
-            self._directory.warn_if_in_file([name], _NAMED_IN_FILE)
+            self._directory.warn_if_in_file([name], _USES_FILE)
         return done
 
     def disable(self, name: str) -> UserChange:
@@ -150,34 +150,34 @@ class Users:
         It can be repeated: a repetition does what failed before, or could not be done on every host.
 
         Args:
-            home: "keep" leaves the home where it is, "archive" makes one file of it.
+            home: "keep" leaves the home as it is, "archive" packs it into one file.
         """
         done = self._directory.call(Removal, "user.remove", {"name": name, "home": home})
-        self._directory.warn_if_in_file([name], _COMES_BACK)
+        self._directory.warn_if_in_file([name], _ADDS_AGAIN)
         return done
 
     def import_file(self, file: Path) -> ImportReport:
         """Add all users of a file (see `users_file`), and change those that exist already. It can be repeated.
 
         Raises:
-            InputError: the file is wrong; `findings` has every fault. Nothing was changed.
+            InputError: the file is wrong; `findings` has every error. Nothing was changed.
         """
         people = users_file.read(file)
         done = self._directory.call(ImportReport, "user.import", {"users": people})
-        changed = [one.name for one in done.users if one.status is ImportStatus.CHANGED]
-        self._directory.warn_if_in_file(changed, _NAMED_IN_FILE)
+        changed = [user.name for user in done.users if user.status is ImportStatus.CHANGED]
+        self._directory.warn_if_in_file(changed, _USES_FILE)
         return done
 
 
 class Groups:
-    """The groups of a cluster. What each method raises: InputError where the controller refuses, else ToolError."""
+    """The groups of a cluster. Each method raises InputError if the controller refuses, and else ToolError."""
 
     def __init__(self, directory: DirectoryClient) -> None:
         self._directory = directory
 
     def list(self) -> tuple[Group, ...]:
         """All groups."""
-        return self._directory.call(_AllGroups, "group.list", timeout=_TIMEOUT).groups
+        return self._directory.call(_GroupList, "group.list", timeout=_TIMEOUT).groups
 
     def add(self, name: str, *, gid: int | None = None) -> GroupChange:
         """Add a group.
@@ -189,7 +189,7 @@ class Groups:
         return self._directory.call(GroupChange, "group.add", arguments)
 
     def remove(self, name: str) -> None:
-        """Remove a group. Files keep its number."""
+        """Remove a group. Files keep its gid."""
         self._directory.call(dict[str, Any], "group.remove", {"name": name})
 
     def add_member(self, group: str, user: str) -> GroupChange:
@@ -203,18 +203,18 @@ class Groups:
     def _change_member(self, operation: str, group: str, user: str) -> GroupChange:
         done = self._directory.call(GroupChange, operation, {"group": group, "user": user})
         if done.changed:
-            self._directory.warn_if_in_file([user], _NAMED_IN_FILE)
+            self._directory.warn_if_in_file([user], _USES_FILE)
         return done
 
 
 def _consistent(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same settings. Raises InputError where two of them contradict each other."""
-    for one, other in (
+    """The same settings. Raises InputError if two of them contradict each other."""
+    for first, second in (
         ("gid", "group"),
         ("groups", "add_groups"),
         ("groups", "remove_groups"),
         ("ssh_keys", "add_ssh_keys"),
     ):
-        if one in settings and other in settings:
-            raise InputError(f"{one} and {other} can't be given together", hint="Give one of the two")
+        if first in settings and second in settings:
+            raise InputError(f"{first} and {second} can't be given together", hint="Give one of the two")
     return settings

@@ -1,11 +1,10 @@
-"""Preflight: checks whether the cloud would accept a cluster, before anything is created.
+"""Preflight: checks in advance whether the cloud would accept a cluster. Nothing is created.
 
     report = preflight.examine(spec, cloud, outputs)      # every finding
     preflight.check(spec, cloud, outputs, on_event)       # the same, as events; PreflightError for an error
 
 `collect` reads facts (facts.py) with `queries/`, `evaluate` turns them into findings with `checks/`. Nothing here
-changes anything, neither in the cloud nor on this machine. Imports: `cloud`, `handover`, `artifacts`, `terraform` and
-below.
+changes anything, neither in the cloud nor on this machine. May import `handover`, `cloud` and what is below them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gpucluster.artifacts import catalogue, releases
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import PreflightError
 from gpucluster.errors import PreflightFinding as Finding
-from gpucluster.events import Event, Sink
+from gpucluster.events import Event, EventKind, LogLevel, Sink
 from gpucluster.preflight.collect import collect
 from gpucluster.preflight.evaluate import evaluate
 from gpucluster.preflight.facts import Facts
@@ -63,9 +62,9 @@ def examine(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] 
     Raises:
         GpuClusterError: the cloud's configuration can't be read.
     """
-    wanted = catalogue.wanted_by(spec, hardware_emulated=cloud.hardware_emulated)
+    needed = catalogue.needed_by(spec, hardware_emulated=cloud.hardware_emulated)
     # A missing release file is an error, and errors come first.
-    missing = releases.check(wanted, spec.software.mirror_location)
+    missing = releases.check(needed, spec.software.mirror_location)
     return Report((*missing, *evaluate(spec, collect(spec, cloud, outputs))))
 
 
@@ -86,7 +85,7 @@ def check(
             findings=report.findings,
         )
     for finding in report.findings:
-        status = "warning" if finding.level == "warning" else "info"
+        status = LogLevel.WARNING if finding.level == "warning" else LogLevel.INFO
         message = f"{finding.check}: {finding.reason}" + (f". {finding.action}" if finding.action else "")
-        on_event(Event("log", "preflight", status, message, data=asdict(finding)))
+        on_event(Event(EventKind.LOG, "preflight", status, message, data=asdict(finding)))
     return report.findings

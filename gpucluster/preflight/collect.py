@@ -106,17 +106,17 @@ class _Collector:
         # The queries below need the names of the availability domains.
         domains = self._end(domains_future, "domains")
         known = () if isinstance(domains, Unknown) else domains
-        machines = [one for one in requirements.machines(spec, known) if one.domain in known]
+        machines = [item for item in requirements.machines(spec, known) if item.domain in known]
         shapes = {domain: self._begin(queries.shapes, domain) for domain in known}
-        reserved = {one.name: one.reservation for one in machines if one.reservation}
+        reserved = {item.name: item.reservation for item in machines if item.reservation}
         reservations = {name: self._begin(queries.reservation, ocid) for name, ocid in reserved.items()}
         limits = {key: self._begin(queries.limit, key) for key in self._limits(machines)}
         bastions = network.access == "bastion"
         created = self._begin(queries.created, machines[0].domain, bastions=bastions) if machines else None
-        largest = {(one.domain, one.shape): one for one in sorted(machines, key=lambda one: one.ocpus)}
+        largest = {(item.domain, item.shape): item for item in sorted(machines, key=lambda item: item.ocpus)}
         tenancy = str(self._access.config["tenancy"])
         capacity = {
-            key: self._begin(queries.capacity, one, tenancy) for key, one in largest.items() if not one.reservation
+            key: self._begin(queries.capacity, item, tenancy) for key, item in largest.items() if not item.reservation
         }
         return replace(
             facts,
@@ -161,7 +161,7 @@ class _Collector:
             return Unknown(check, "everything in time", reason, action="Try again later")
 
     def _all(self, futures: Mapping[K, Future[Any]], check: str) -> dict[K, Any]:
-        return {key: self._end(one, check) for key, one in futures.items()}
+        return {key: self._end(item, check) for key, item in futures.items()}
 
 
 #: The call itself, the regions, and the home region.
@@ -183,10 +183,10 @@ def _subscriptions(client: QueryClient) -> _Subscriptions:
     except Exception as error:
         # A configuration that the SDK refuses, or an answer that does not come from OCI.
         return FirstCall(place, 0, f"{type(error).__name__}: {error}"[:300]), None, ""
-    found = tuple(one.region_name for one in answer.data)
+    found = tuple(item.region_name for item in answer.data)
     if not all(isinstance(name, str) for name in found):
         return FirstCall(place, 0, f"{_NOT_THE_CLOUD} with a page of its own"), None, ""
-    home = next((one.region_name for one in answer.data if one.is_home_region), "")
+    home = next((item.region_name for item in answer.data if item.is_home_region), "")
     return FirstCall(place, int(answer.status), skew=skew), found, home
 
 

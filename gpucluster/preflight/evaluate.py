@@ -1,4 +1,4 @@
-"""From facts to findings. Pure: a fact that could not be read becomes a warning, never an exception."""
+"""Evaluates facts. Pure: a fact that could not be read becomes a warning, never an exception."""
 
 from __future__ import annotations
 
@@ -40,31 +40,32 @@ _LISTED = 4
 
 def evaluate(spec: ClusterSpec, facts: Facts) -> tuple[Finding, ...]:
     """The findings of all checks: errors first, then warnings, then notes."""
-    found = [finding for check in CHECKS for finding in check(spec, facts)]
-    found += _not_checked(facts, {finding.check for finding in found if finding.level == "error"})
-    return tuple(sorted(dict.fromkeys(found), key=lambda finding: _LEVELS.index(finding.level)))
+    findings = [finding for check in CHECKS for finding in check(spec, facts)]
+    findings += _not_checked(facts, {finding.check for finding in findings if finding.level == "error"})
+    return tuple(sorted(dict.fromkeys(findings), key=lambda finding: _LEVELS.index(finding.level)))
 
 
 def _not_checked(facts: Facts, failed: set[str]) -> Iterator[Finding]:
     """Warnings about unknown facts, one for those with the same reason; none where a check has reported an error."""
     groups: dict[tuple[str, str], list[Unknown]] = {}
-    for one in facts.unknown():
-        if not (one.refused and one.check in failed):
-            groups.setdefault((one.check, one.action), []).append(one)
+    for fact in facts.unknown():
+        if not (fact.refused and fact.check in failed):
+            groups.setdefault((fact.check, fact.action), []).append(fact)
     outage = _no_answers(facts)
     if outage is not None:
         yield outage
         return
-    for (check, action), ones in groups.items():
-        whats = list(dict.fromkeys(one.what for one in ones))
-        named = ", ".join(whats[:_LISTED]) + (f" and {len(whats) - _LISTED} more" if len(whats) > _LISTED else "")
-        yield Finding("warning", check, f"could not read {named}: {ones[0].reason}", action)
+    for (check, action), unknown in groups.items():
+        subjects = list(dict.fromkeys(fact.what for fact in unknown))
+        more = f" and {len(subjects) - _LISTED} more" if len(subjects) > _LISTED else ""
+        reason = f"could not read {', '.join(subjects[:_LISTED])}{more}: {unknown[0].reason}"
+        yield Finding("warning", check, reason, action)
 
 
 def _no_answers(facts: Facts) -> Finding | None:
     """One error instead of many warnings, if the cloud answers no query."""
     queried = (facts.regions, facts.compartment, facts.domains, facts.vcns, facts.instances)
-    down = [one for one in queried if isinstance(one, Unknown) and (one.busy or not one.status)]
-    if len(down) < len(queried):
+    failed = [fact for fact in queried if isinstance(fact, Unknown) and (fact.busy or not fact.status)]
+    if len(failed) < len(queried):
         return None
-    return Finding("error", "credentials", f"the cloud answers no query: {down[0].reason}", "Try again later")
+    return Finding("error", "credentials", f"the cloud answers no query: {failed[0].reason}", "Try again later")

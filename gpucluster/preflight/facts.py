@@ -1,6 +1,6 @@
 """The facts that preflight knows before anything is created. `collect` fills them in, `evaluate` reads them.
 
-In every fact `None` means that it was not needed, and `Unknown` that it could not be read.
+`None` means that a fact was not needed, `Unknown` that it could not be read.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ LimitKey = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Created:
-    """How many of these this cluster has already created, also in a run that failed half-way."""
+    """How many of these this cluster has already created, also in a run that failed."""
 
     file_systems: int = 0
     mount_targets: int = 0
@@ -314,8 +314,8 @@ class Facts:
 
     def unknown(self) -> Iterator[Unknown]:
         """Every fact that could not be read."""
-        for one in fields(self):
-            yield from _unknown_in(getattr(self, one.name))
+        for item in fields(self):
+            yield from _unknown_in(getattr(self, item.name))
 
 
 def _unknown_in(value: Any) -> Iterator[Unknown]:

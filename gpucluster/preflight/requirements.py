@@ -1,4 +1,4 @@
-"""What a spec requires of the cloud: machines, addresses, and how much of which service limit they use. Pure."""
+"""What a spec requires from the cloud: machines, addresses, and how much of which service limit they use. Pure."""
 
 from __future__ import annotations
 
@@ -47,38 +47,39 @@ def machines(spec: ClusterSpec, domains: Sequence[str] = ()) -> tuple[MachineGro
         domains: of the region; machines without a domain in the spec are created in the first.
     """
     default = spec.cloud.availability_domain or next(iter(domains), "")
-    one = spec.controller
-    found = [MachineGroup(CONTROLLER, one.shape, one.ocpus or 0, one.memory_gb or 0, one.image, default, 1, 1)]
+    controller = spec.controller
+    size = controller.ocpus or 0, controller.memory_gb or 0
+    groups = [MachineGroup(CONTROLLER, controller.shape, *size, controller.image, default, 1, 1)]
     for name, pool in spec.pools.items():
         domain, reserved = pool.availability_domain or default, pool.capacity_reservation_id
         size = pool.ocpus or 0, pool.memory_gb or 0
-        found.append(MachineGroup(name, pool.shape, *size, pool.image, domain, pool.count, pool.max_count, reserved))
-    return tuple(found)
+        groups.append(MachineGroup(name, pool.shape, *size, pool.image, domain, pool.count, pool.max_count, reserved))
+    return tuple(groups)
 
 
 def still_missing(machine: MachineGroup, instances: Iterable[Instance]) -> int:
     """How many of the permanent machines have yet to be launched."""
     existing = [
-        one
-        for one in instances
-        if not one.elastic
-        and one.pool == ("" if machine.name == CONTROLLER else machine.name)
-        and (one.shape, one.domain) == (machine.shape, machine.domain)
+        instance
+        for instance in instances
+        if not instance.elastic
+        and instance.pool == ("" if machine.name == CONTROLLER else machine.name)
+        and (instance.shape, instance.domain) == (machine.shape, machine.domain)
     ]
     return max(machine.count - len(existing), 0)
 
 
 def uses(shape: str, domain: str, ocpus: float, memory_gb: float) -> dict[LimitKey, float]:
     """How much of each service limit one instance uses; empty for an unknown shape."""
-    known = shapes.catalogue().get(shape)
-    if known is None:
+    facts = shapes.catalogue().get(shape)
+    if facts is None:
         return {}
-    found: dict[LimitKey, float] = {
-        ("compute", known.limit_name, domain): known.limit_use(ocpus if known.flex else None)
+    result: dict[LimitKey, float] = {
+        ("compute", facts.limit_name, domain): facts.limit_use(ocpus if facts.flex else None)
     }
-    if known.memory_limit_name:
-        found[("compute", known.memory_limit_name, domain)] = float(memory_gb)
-    return found
+    if facts.memory_limit_name:
+        result[("compute", facts.memory_limit_name, domain)] = float(memory_gb)
+    return result
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,9 @@ def demands(machines: Sequence[MachineGroup], instances: Sequence[Instance]) -> 
             permanent[key] += each * machine.count
             most[key] += each * machine.most
             users.setdefault(key, []).append(machine.place)
-    for one in instances:
-        for key, each in uses(one.shape, one.domain, one.ocpus, one.memory_gb).items():
-            permanent[key] -= 0 if one.elastic else each
+    for instance in instances:
+        for key, each in uses(instance.shape, instance.domain, instance.ocpus, instance.memory_gb).items():
+            permanent[key] -= 0 if instance.elastic else each
             most[key] -= each
     return {
         key: Demand(max(permanent[key], 0), max(most[key], permanent[key], 0), tuple(names))
@@ -119,17 +120,17 @@ def single_resources(spec: ClusterSpec, domain: str) -> dict[LimitKey, str]:
     Args:
         domain: where storage is created; if it is empty, so is the part of the result about storage.
     """
-    found: dict[LimitKey, str] = {}
+    result: dict[LimitKey, str] = {}
     if spec.network.vcn_id is None:
-        found["vcn", "vcn-count", ""] = "VCN"
+        result["vcn", "vcn-count", ""] = "VCN"
     if spec.network.access == "bastion":
-        found["bastion", "bastion-count", ""] = "bastion"
+        result["bastion", "bastion-count", ""] = "bastion"
     home = spec.storage.home
     if domain and home.enabled and home.server is None:
-        found["filesystem", "mount-target-count", domain] = "mount target"
+        result["filesystem", "mount-target-count", domain] = "mount target"
         if home.file_system_id is None:
-            found["filesystem", "file-system-count", domain] = "file system"
-    return found
+            result["filesystem", "file-system-count", domain] = "file system"
+    return result
 
 
 def addresses(spec: ClusterSpec, subnet: str) -> tuple[int, int]:

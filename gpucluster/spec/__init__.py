@@ -3,12 +3,13 @@
     spec = load("inventories/local/cluster.yml")      # or InputError with every error at once
     spec.pools["compute"].kind                        # "cluster_network"
 
-From the file to a ClusterSpec: document.py reads YAML and keeps the line and column of every value; defaults.py fills
-in values that depend on others; model.py and `sections/` define the values of each key; `rules/` checks what keys
-demand of one another; messages.py turns errors into text. template.py writes a first file, reference.py the
+From the file to a ClusterSpec: document.py reads YAML and stores the line and column of every value; defaults.py fills
+in values that depend on others; model.py and `sections/` define the values of each key; `rules/` checks
+rules between keys; messages.py turns errors into text. template.py writes a first file, reference.py the
 documentation.
 
-Imports: `shapes`, `errors`, `text`. Of the system it reads the files that a cluster.yml names, and nothing else.
+May import `shapes`, `oci`, `agent.rules`, `errors` and `text`. It reads the files that a cluster.yml names, and nothing
+else of the system.
 """
 
 from __future__ import annotations
@@ -138,8 +139,8 @@ def _known_version(read: document.Document) -> bool:
 
 
 def _input_error(read: document.Document) -> InputError:
-    # Faults of the files that it names come after its own.
+    # Errors in the files that it names come after its own.
     findings = sorted(
-        set(read.findings), key=lambda one: (one.file != read.file, one.line, one.column, one.path, one.message)
+        set(read.findings), key=lambda each: (each.file != read.file, each.line, each.column, each.path, each.message)
     )
     return InputError(f"{read.file}: {count(len(findings), 'error')}", findings=findings)

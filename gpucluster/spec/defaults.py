@@ -92,12 +92,12 @@ def _person(person: Any, group: Any) -> Any:
 
 def _agree_on_default(slurm: dict[str, Any], pools: dict[str, Any]) -> None:
     """Make slurm.default_partition and the pools' `default` agree, whichever of the two the file sets."""
-    whole = {name: pool for name, pool in pools.items() if isinstance(pool, dict)}
-    chosen = [name for name, pool in whole.items() if pool.get("default") is True]
+    valid = {name: pool for name, pool in pools.items() if isinstance(pool, dict)}
+    chosen = [name for name, pool in valid.items() if pool.get("default") is True]
     if "default_partition" not in slurm:
         first = (chosen or list(pools) or [""])[0]
-        slurm["default_partition"] = whole[first].get("partition", first) if first in whole else first
+        slurm["default_partition"] = valid[first].get("partition", first) if first in valid else first
     partition = slurm["default_partition"]
-    members = [name for name, pool in whole.items() if pool.get("partition") == partition]
+    members = [name for name, pool in valid.items() if pool.get("partition") == partition]
     if not chosen and members:
         pools[members[0]] = {**pools[members[0]], "default": True}

@@ -1,9 +1,8 @@
-"""A YAML reader that keeps the line and column of every key and value.
+"""A YAML reader that stores the line and column of every key and value.
 
 It accepts a small, strict subset of YAML: one document; text, whole numbers, `true`, `false` and `null` as in YAML 1.2
 (so `no` is text and `010` is not a number); no tags and no merge keys. Aliases are allowed, but the data that they
-expand to is limited.
-Everything that it refuses becomes a Finding; nothing raises.
+expand to is limited. Everything that it refuses becomes a Finding; nothing raises.
 """
 
 from __future__ import annotations

@@ -21,16 +21,16 @@ def read(path: Path) -> tuple[str, ...]:
         refuse_other_formats(text.strip())
     except BadKey as bad:
         raise BadKey(f"{path} is {bad.message}", bad.hint) from bad
-    found: list[str] = []
+    keys: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             try:
-                found.append(check(line))
+                keys.append(check(line))
             except BadKey as bad:
                 raise BadKey(f"the key in {path} line {number} is {bad.message}", bad.hint) from bad
-    if not found:
+    if not keys:
         raise BadKey(f"{path} holds no key", HOW_TO_MAKE_ONE)
-    return tuple(found)
+    return tuple(keys)
 
 
 def _text_of(path: Path) -> str:

@@ -39,7 +39,7 @@ class ClusterSpec(Part):
     pools: dict[str, Pool] = Field(min_length=1, max_length=50, description="The pools of nodes, by name.")
     users: Users = Field(default_factory=Users, description="The users.")
     iam: Iam = Field(default_factory=Iam, description="Permissions of the controller in OCI.")
-    state: State = Field(default_factory=State, description="Where Terraform keeps its state.")
+    state: State = Field(default_factory=State, description="Where Terraform stores its state.")
     slurm: Slurm = Field(default_factory=Slurm, description="The scheduler.")
     autoscaler: Autoscaler = Field(default_factory=Autoscaler, description="Limits of elastic nodes.")
     containers: Containers = Field(default_factory=Containers, description="Container runtimes.")
@@ -76,10 +76,10 @@ class ClusterSpec(Part):
     @property
     def partitions(self) -> dict[str, tuple[str, ...]]:
         """The names of the pools of each Slurm partition, in the order of the file."""
-        found: dict[str, tuple[str, ...]] = {}
+        members: dict[str, tuple[str, ...]] = {}
         for name, pool in self.pools.items():
-            found[pool.partition] = (*found.get(pool.partition, ()), name)
-        return found
+            members[pool.partition] = (*members.get(pool.partition, ()), name)
+        return members
 
 
 def sections() -> dict[type[BaseModel], list[str]]:
@@ -87,17 +87,17 @@ def sections() -> dict[type[BaseModel], list[str]]:
 
     An image has two paths, one of the controller and one of a pool; the path of the top level is empty.
     """
-    found: dict[type[BaseModel], list[str]] = {}
-    _collect_sections(ClusterSpec, "", found)
-    return found
+    paths: dict[type[BaseModel], list[str]] = {}
+    _collect_sections(ClusterSpec, "", paths)
+    return paths
 
 
-def _collect_sections(kind: Any, path: str, found: dict[type[BaseModel], list[str]]) -> None:
+def _collect_sections(kind: Any, path: str, paths: dict[type[BaseModel], list[str]]) -> None:
     if get_origin(kind) is dict:
-        _collect_sections(get_args(kind)[1], f"{path}.<name>", found)
+        _collect_sections(get_args(kind)[1], f"{path}.<name>", paths)
     elif get_origin(kind) is tuple:
-        _collect_sections(get_args(kind)[0], f"{path}[]", found)
+        _collect_sections(get_args(kind)[0], f"{path}[]", paths)
     elif isinstance(kind, type) and issubclass(kind, BaseModel):
-        found.setdefault(kind, []).append(path)
+        paths.setdefault(kind, []).append(path)
         for name, info in kind.model_fields.items():
-            _collect_sections(info.annotation, f"{path}.{name}" if path else name, found)
+            _collect_sections(info.annotation, f"{path}.{name}" if path else name, paths)

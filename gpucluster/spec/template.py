@@ -98,7 +98,7 @@ users:
 # software:
 #   mirror: mirror                # a directory with release files; fill it: gpucluster software fetch mirror
 
-# state:                          # where Terraform keeps its state; default: on this machine
+# state:                          # where Terraform stores its state; default: on this machine
 #   backend: oci
 #   config: {bucket: terraform, namespace: exampletenancy}
 """

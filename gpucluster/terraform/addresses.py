@@ -1,4 +1,4 @@
-"""Addresses of resources in Terraform, as people call the resources. Pure."""
+"""Readable names of resources, from their addresses in Terraform. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def human_name(address: str) -> str:
 
     An address that is not one of our resources is returned as it is.
     """
-    found = _ADDRESS.search(address)
-    if not found:
+    match = _ADDRESS.search(address)
+    if not match:
         return address
-    kind, name, key = found[1], found[2], found[3]
+    kind, name, key = match[1], match[2], match[3]
     for service in _SERVICES:
         kind = kind.removeprefix(service)
     words = [_ABBREVIATIONS.get(word, word) for word in kind.split("_")]

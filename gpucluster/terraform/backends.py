@@ -44,7 +44,7 @@ class BackendConfig:
     Args:
         kind: local, oci, s3 or http.
         config: settings by Terraform's names, without secrets.
-        cluster: the name of the cluster whose state it is; not part of the place, and so ignored when two are compared.
+        cluster: the name of the cluster whose state it is. It does not say where the state is: comparisons ignore it.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class BackendConfig:
         return json.dumps({"terraform": {"backend": {self.kind: dict(self.config)}}}, indent=2) + "\n"
 
     def environment(self) -> dict[str, str]:
-        """What Terraform's environment needs beside the operator's secrets. Variables that are set already stay."""
+        """Variables for Terraform's environment, without secrets. Variables that are set already stay as they are."""
         if self.kind != "s3" or "endpoints" not in self.config:
             return {}
         return {name: os.environ.get(name, value) for name, value in _NOT_AMAZON_ENVIRONMENT.items()}
@@ -117,7 +117,7 @@ def desired(
     Args:
         kind: `state.backend`.
         config: `state.config`, as the spec has checked it: complete and without secrets. For `s3` also `namespace`, the
-            tenancy's namespace of Object Storage, of which we make the endpoint, and `endpoint` for any other store
+            tenancy's namespace of Object Storage, from which the endpoint is made, and `endpoint` for any other store
             that implements S3.
         local_file: the state file of kind `local`.
         region: that of the cluster.

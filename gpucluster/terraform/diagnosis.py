@@ -54,7 +54,7 @@ class Diagnosis:
     Args:
         address: of the resource in Terraform, or a file and its line if there is no resource; may be empty.
         subject: the resource as people call it, such as "the cluster network of the pool compute".
-        explanation: the cause in a few words of ours.
+        explanation: the cause, in a short text of ours.
         advice: what to do next, with the command.
         detail: the full text of the error.
     """
@@ -72,8 +72,8 @@ class Diagnosis:
         """Resource and cause."""
         answered = f" ({self.refusal.answered})" if self.refusal.answered else ""
         subject = f"{self.subject}: " if self.subject else ""
-        said = self.refusal.message.strip().rstrip(".")
-        text = ": ".join(part for part in (self.explanation, said) if part) or "no reason was given"
+        message = self.refusal.message.strip().rstrip(".")
+        text = ": ".join(part for part in (self.explanation, message) if part) or "no reason was given"
         return f"{subject}{text}{answered}"
 
     @property
@@ -83,7 +83,7 @@ class Diagnosis:
         return ", ".join(part for part in (self.address, request) if part)
 
 
-# Reading
+# --- reading -----
 
 
 _FIRST_LINE = re.compile(r"^(?:Error: )?(\d{3})-([A-Za-z]\w*), (.*)$", re.DOTALL)
@@ -99,11 +99,11 @@ def refusal_of(text: str) -> Refusal:
     """Read an error of the provider: a first line, then lines `Name: value`."""
     fields = {match[1]: match[2].strip() for match in _FIELD.finditer(text)}
     begin = _FIELD.search(text)
-    said = text[: begin.start()].strip() if begin else text.strip()
-    first = _FIRST_LINE.match(said)
-    work = _WORK_REQUEST.search(said)
+    head = text[: begin.start()].strip() if begin else text.strip()
+    first = _FIRST_LINE.match(head)
+    work = _WORK_REQUEST.search(head)
     return Refusal(
-        message=" ".join((first[3] if first else said.removeprefix("Error: ")).split()),
+        message=" ".join((first[3] if first else head.removeprefix("Error: ")).split()),
         status=int(first[1]) if first else 0,
         code=first[2] if first else "",
         service=fields.get("Service", ""),
@@ -116,7 +116,7 @@ def refusal_of(text: str) -> Refusal:
 def lock_of(text: str) -> Lock | None:
     """Who holds the state, from the text of "Error acquiring the state lock"; None if it does not say.
 
-    The http backend has the holder's ID in its message; its "Lock Info" is the lock that it wanted to write itself.
+    The http backend has the holder's ID in its message; its "Lock Info" is the lock that it tried to write itself.
     """
     info = {
         name: " ".join(value.split())
@@ -130,38 +130,41 @@ def lock_of(text: str) -> Lock | None:
     return Lock(info["ID"], info.get("Who", ""), info.get("Created", ""), info.get("Operation", ""))
 
 
-# Classifying
+# --- classifying -----
 
 
-def _says(pattern: str) -> re.Pattern[str]:
+def _pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
 
 
-# What Terraform itself reports, and the provider where no service answered. The first that fits.
-_LOCKED = _says(r"error acquiring the state lock|error locking (source|destination) state")
+# What Terraform itself reports, and the provider if no service answered. The first pattern that matches counts.
+_LOCKED = _pattern(r"error acquiring the state lock|error locking (source|destination) state")
 _TERRAFORM: tuple[tuple[Cause, re.Pattern[str]], ...] = (
-    (Cause.TIMEOUT, _says(r"timeout while waiting|timed out waiting| is \S+ after \d+ s; expected")),
-    (Cause.WORK_REQUEST, _says(r"work request did not succeed|reported unexpected state")),
-    (Cause.NETWORK, _says(r"no such host|connection (refused|reset)|i/o timeout|TLS handshake|does not answer at")),
-    (Cause.NETWORK, _says(r"network is unreachable|no route to host|x509:|: EOF$|context deadline exceeded")),
-    (Cause.STATE, _says(r"failed to (load|save|read|persist|get|write) (the )?state|state data|error saving state")),
-    (Cause.STATE, _says(r"error (refreshing|loading|reading) (the )?state|remote state endpoint")),
-    (Cause.PROVIDER, _says(r"load plugin schemas|instantiate provider|plugin did not respond|plugin crashed")),
-    (Cause.PROVIDER, _says(r"required plugins are not installed|query available provider|provider registry")),
-    (Cause.PROVIDER, _says(r"inconsistent dependency lock file|failed to install provider|remote plugin message")),
-    (Cause.PROVIDER, _says(r"stand-in provider failed|could not load the schema for provider")),
+    (Cause.TIMEOUT, _pattern(r"timeout while waiting|timed out waiting| is \S+ after \d+ s; expected")),
+    (Cause.WORK_REQUEST, _pattern(r"work request did not succeed|reported unexpected state")),
+    (Cause.NETWORK, _pattern(r"no such host|connection (refused|reset)|i/o timeout|TLS handshake|does not answer at")),
+    (Cause.NETWORK, _pattern(r"network is unreachable|no route to host|x509:|: EOF$|context deadline exceeded")),
+    (Cause.STATE, _pattern(r"failed to (load|save|read|persist|get|write) (the )?state|state data|error saving state")),
+    (Cause.STATE, _pattern(r"error (refreshing|loading|reading) (the )?state|remote state endpoint")),
+    (Cause.PROVIDER, _pattern(r"load plugin schemas|instantiate provider|plugin did not respond|plugin crashed")),
+    (Cause.PROVIDER, _pattern(r"required plugins are not installed|query available provider|provider registry")),
+    (Cause.PROVIDER, _pattern(r"inconsistent dependency lock file|failed to install provider|remote plugin message")),
+    (Cause.PROVIDER, _pattern(r"stand-in provider failed|could not load the schema for provider")),
 )
 
 
 def cause_of(refusal: Refusal) -> Cause:
-    """Why it was refused: by the service's code and message, else by Terraform's words, else by the status alone."""
-    said = f"{refusal.code} {refusal.message}"
-    if _LOCKED.search(said):
+    """Why it was refused: by the service's code and message, else by Terraform's text, else by the status alone."""
+    text = f"{refusal.code} {refusal.message}"
+    if _LOCKED.search(text):
         return Cause.STATE_LOCK
     cause = refusals.cause_of(refusal.status, refusal.code, refusal.message, refusal.operation)
     if cause not in refusals.GENERAL:
         return cause
-    return next((of_terraform for of_terraform, pattern in _TERRAFORM if pattern.search(said)), cause)
+    return next((of_terraform for of_terraform, pattern in _TERRAFORM if pattern.search(text)), cause)
+
+
+# --- explaining -----
 
 
 # Explanation and advice. {again} is the command to run next, {ids} are the OCIDs that the message names.
@@ -239,7 +242,7 @@ def _advice(cause: Cause, refusal: Refusal, again: str) -> str:
             "A mount target, an instance or a load balancer has its VNIC in the subnet. To see which, run: oci network "
             f"private-ip list --subnet-id {subnet[0]}. Remove it, then: {again}"
         )
-    others = (one for one in dict.fromkeys(_OCID.findall(refusal.message)) if one not in refusal.target)
+    others = (ocid for ocid in dict.fromkeys(_OCID.findall(refusal.message)) if ocid not in refusal.target)
     ids = ", ".join(others) or "the message names it"
     return _TEXTS[cause][1].format(again=again, ids=ids)
 
@@ -271,15 +274,17 @@ def located(diagnostics: Iterable[Mapping[str, Any]], failed: Mapping[str, str])
     Args:
         failed: the OCID of each resource whose change failed, by address; empty if it has none yet.
     """
-    known = list(diagnostics)
-    missing = {
-        address: ocid for address, ocid in failed.items() if address not in {one.get("address") for one in known}
-    }
-    found = []
-    for one in known:
-        address = one.get("address") or _address_of(f"{one.get('summary')} {one.get('detail')}", missing)
-        found.append({**one, "address": address} if address and not one.get("range") else one)
-    return found
+    all_diagnostics = list(diagnostics)
+    named = {diagnostic.get("address") for diagnostic in all_diagnostics}
+    missing = {address: ocid for address, ocid in failed.items() if address not in named}
+    with_address = []
+    for diagnostic in all_diagnostics:
+        text = f"{diagnostic.get('summary')} {diagnostic.get('detail')}"
+        address = diagnostic.get("address") or _address_of(text, missing)
+        with_address.append(
+            {**diagnostic, "address": address} if address and not diagnostic.get("range") else diagnostic
+        )
+    return with_address
 
 
 def _address_of(text: str, missing: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""What Terraform prints, read: the messages of its `-json` output, and its errors in plain text. Pure.
+"""Reads what Terraform prints: the messages of its `-json` output, and errors in plain text. Pure.
 
 Source: Terraform's documentation, "Machine-Readable UI".
 """
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpucluster.events import Event
+from gpucluster.events import Event, EventKind
 
 # The box that Terraform draws around an error.
 _BOX = str.maketrans("", "", "╷│╵")
-# By action of a resource: the status of its event while the change goes on, and when it has ended.
+# By action of a resource: the status of its event during the change, and at its end.
 _STATUSES = {
     "create": ("creating", "created"),
     "update": ("updating", "updated"),
@@ -48,14 +48,14 @@ def resource_event(message: Mapping[str, Any]) -> Event | None:
     elapsed = float(hook.get("elapsed_seconds", 0))
     match message.get("type"):
         case "apply_start":
-            return Event("resource", address, begin)
+            return Event(EventKind.RESOURCE, address, begin)
         case "apply_progress":
-            return Event("resource", address, begin, elapsed=elapsed)
+            return Event(EventKind.RESOURCE, address, begin, elapsed=elapsed)
         case "apply_complete":
             data = {"id": hook["id_value"]} if hook.get("id_value") else {}
-            return Event("resource", address, end, elapsed=elapsed, data=data)
+            return Event(EventKind.RESOURCE, address, end, elapsed=elapsed, data=data)
         case "apply_errored":
-            return Event("resource", address, "failed", elapsed=elapsed)
+            return Event(EventKind.RESOURCE, address, "failed", elapsed=elapsed)
     return None
 
 

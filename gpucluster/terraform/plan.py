@@ -1,4 +1,4 @@
-"""A plan of Terraform: what it would change. Pure: read from what `terraform plan` and `terraform show` print."""
+"""A plan of Terraform: what it would change, from the output of `terraform plan` and `terraform show`. Pure."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def find_program(cache: Path) -> Path:
         cache: the folder for the download.
 
     Raises:
-        EnvironmentFault: the one on PATH is too old, or the download failed or has another checksum than the pinned.
+        EnvironmentFault: the one on PATH is too old, or the download failed or has not the pinned checksum.
     """
     for name in ("terraform", "tofu"):
         found = shutil.which(name)
@@ -50,9 +50,9 @@ def version_of(program: Path) -> str:
     Raises:
         EnvironmentFault: it reports none.
     """
-    said = process.run([str(program), "version", "-json"], env=environment(), timeout=30).stdout
+    printed = process.run([str(program), "version", "-json"], env=environment(), timeout=30).stdout
     try:
-        version = str(json.loads(said)["terraform_version"])
+        version = str(json.loads(printed)["terraform_version"])
         _numbers(version)
     except (ValueError, KeyError, TypeError) as error:
         raise EnvironmentFault(
@@ -70,11 +70,11 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _check_version(program: Path) -> None:
     version = version_of(program)
     if _numbers(version) < MINIMUM_VERSION:
-        wanted = ".".join(map(str, MINIMUM_VERSION))
+        minimum = ".".join(map(str, MINIMUM_VERSION))
         raise EnvironmentFault(
             f"terraform {version} is too old",
             where=str(program),
-            hint=f"Install terraform or tofu {wanted} or newer and put it first on PATH",
+            hint=f"Install terraform or tofu {minimum} or newer and put it first on PATH",
         )
 
 
@@ -119,8 +119,8 @@ def _sha256(path: Path) -> str:
 def environment() -> dict[str, str]:
     """Our environment for Terraform.
 
-    Left out are variables that would lead it to another state, and a TF_CLI_CONFIG_FILE that names no file: Terraform
-    would warn of it at each command.
+    Variables that would make it use another state are left out. So is a TF_CLI_CONFIG_FILE that names no file, because
+    Terraform would warn of it at each command.
     """
     config = os.environ.get("TF_CLI_CONFIG_FILE")
     missing = config is not None and not Path(config).exists()

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpucluster import process
 from gpucluster.errors import EnvironmentFault, GpuClusterError, LockedError, TerraformError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Sink, warn
 from gpucluster.paths import ClusterPaths, terraform_dir, write_private
 from gpucluster.terraform import diagnosis, messages, summary
 from gpucluster.terraform.backends import BackendConfig
@@ -36,7 +36,7 @@ class Terraform:
     """The root module `terraform/cluster` in the working copy of one cluster.
 
     Args:
-        program: as `find_program` returns it.
+        program: the path that `find_program` returns.
         env: what is added to the environment: credentials, the CLI configuration of the provider.
         backend: where the state is; by default a file in this cluster's folder.
         lock_timeout: how long to wait for another run that holds the state, in Terraform's notation ("120s").
@@ -88,7 +88,7 @@ class Terraform:
         return self._root / "terraform.tfvars.json"
 
     def set_variables(self, variables: Mapping[str, Any]) -> bool:
-        """Write the variables. Returns whether they differ from the ones that were there."""
+        """Write the variables. Returns whether they differ from those of the file before."""
         text = json.dumps(variables, indent=2, sort_keys=True) + "\n"
         if self.has_variables and self._variables_file.read_text() == text:
             return False
@@ -111,7 +111,7 @@ class Terraform:
 
         Terraform only prints it for a folder that has no uninitialized backend and no modules to fetch.
         """
-        scratch = self._paths.root / "provider-question"
+        scratch = self._paths.root / "provider-address"
         scratch.mkdir(exist_ok=True)
         shutil.copy(self._root / "versions.tf", scratch)
         done = process.run([str(self._program), "providers"], env=self._env, cwd=scratch, timeout=60)
@@ -129,7 +129,7 @@ class Terraform:
     def init(self) -> None:
         """`terraform init`: the backend and the provider. Upgrades nothing that is locked.
 
-        A state that is not where cluster.yml says is moved there first, and a copy of it is saved.
+        A state in another backend than the one in cluster.yml is moved there first, and a copy of it is saved.
 
         Raises:
             EnvironmentFault: this terraform does not have the backend.
@@ -137,9 +137,9 @@ class Terraform:
             LockedError: another run holds the state.
             TerraformError: Terraform refused.
         """
-        self._state.settle()
+        self._state.move_to_desired_backend()
         _log.debug("%s", self._output_of(self._root, INIT))
-        self._state.remember()
+        self._state.save_location()
         self._state.push_unsaved(self._root)
 
     def plan(self, *, destroy: bool = False) -> Plan:
@@ -205,14 +205,16 @@ class Terraform:
         if backend.kind in ("oci", "s3"):
             backend.check_program(self._program, version_of(self._program))
 
-    def _output_of(self, folder: Path, words: Sequence[str]) -> str:
+    def _output_of(self, folder: Path, arguments: Sequence[str]) -> str:
         """Run a command that has no stream of JSON messages, and return its standard output."""
         lines: list[str] = []
-        argv = [str(self._program), *words]
+        argv = [str(self._program), *arguments]
         done = process.stream(argv, on_line=lines.append, env=self._env, cwd=folder, private=True)
         if done.returncode != 0:
-            found = messages.plain_diagnostics(process.without_colour(done.stderr.strip() or "\n".join(lines)))
-            raise self._failed(words[0], [diagnosis.diagnose(one, _retry_command(destroy=False)) for one in found])
+            diagnostics = messages.plain_diagnostics(process.without_colour(done.stderr.strip() or "\n".join(lines)))
+            raise self._failed(
+                arguments[0], [diagnosis.diagnose(each, _retry_command(destroy=False)) for each in diagnostics]
+            )
         return "\n".join(lines)
 
     def _stream(
@@ -230,18 +232,20 @@ class Terraform:
             errors(message)
             warning = messages.warning_of(message)
             if warning:
-                self._on_event(Event("log", "terraform", "warning", warning))
+                warn(self._on_event, "terraform", warning)
             on_message(message)
 
         done = self._run(command, on_line, *args, json=_flag(), **options)
         if done.returncode != 0:
-            found = diagnosis.located(errors.diagnostics, errors.failed) or [{"summary": _ended_without_reason(done)}]
-            raise self._failed(command, list(dict.fromkeys(diagnosis.diagnose(one, retry) for one in found)))
+            diagnostics = diagnosis.located(errors.diagnostics, errors.failed) or [
+                {"summary": _ended_without_reason(done)}
+            ]
+            raise self._failed(command, list(dict.fromkeys(diagnosis.diagnose(each, retry) for each in diagnostics)))
 
     def _failed(self, command: str, diagnoses: Sequence[Diagnosis]) -> GpuClusterError:
         """The error for a command that failed. The full text of the errors is written to a log."""
         log = self._log(command, diagnoses)
-        locked = next((one for one in diagnoses if one.cause is Cause.STATE_LOCK), None)
+        locked = next((each for each in diagnoses if each.cause is Cause.STATE_LOCK), None)
         lock = diagnosis.lock_of(locked.detail) if locked else None
         if lock is not None:
             return self._locked(lock)
@@ -251,21 +255,21 @@ class Terraform:
         return error
 
     def _locked(self, lock: Lock) -> LockedError:
-        who = f" by {lock.who}" if lock.who else " by a run (this backend does not say whose)"
+        who = f" by {lock.who}" if lock.who else " by a run (this backend does not report whose)"
         since = f" since {lock.since}" if lock.since else ""
         unlock = f"{self._program} -chdir={self._root} force-unlock {lock.id}"
-        dead = (
+        unlock_hint = (
             f"If you are sure that it does not run any more, remove the lock: {unlock}" if self._backend.remote else ""
         )
         return LockedError(
             f"Terraform's state is held{who}{since} (lock {lock.id})",
             where=str(self._backend),
-            hint=f"Wait until it ends. {dead or 'The lock ends with the process that holds it'}",
+            hint=f"Wait until it ends. {unlock_hint or 'The lock ends with the process that holds it'}",
         )
 
     def _log(self, command: str, diagnoses: Sequence[Diagnosis]) -> Path:
         file = self._paths.runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S-%f}-terraform-{command}.log"
-        write_private(file, "\n\n".join(one.detail for one in diagnoses) + "\n")
+        write_private(file, "\n\n".join(each.detail for each in diagnoses) + "\n")
         for old in sorted(self._paths.runs.glob("*-terraform-*.log"))[:-SAVED_LOGS]:
             old.unlink(missing_ok=True)
         return file

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.errors import InputError, TerraformError
-from gpucluster.events import Event, Sink
+from gpucluster.events import Sink, warn
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.terraform import backends
 from gpucluster.terraform.backends import BackendConfig, StateLocation
@@ -47,7 +47,7 @@ class _Contents:
     @classmethod
     def of(cls, text: str) -> _Contents:
         state: Mapping[str, Any] = json.loads(text) if text.strip() else {}
-        resources = [one for one in state.get("resources") or () if one.get("mode") != "data"]
+        resources = [resource for resource in state.get("resources") or () if resource.get("mode") != "data"]
         body = json.dumps([state.get("resources"), state.get("outputs")], sort_keys=True)
         return cls(text, str(state.get("lineage", "")), int(state.get("serial", 0)), len(resources), body)
 
@@ -92,8 +92,8 @@ class TerraformState:
         """Write the backend into a root module."""
         write_private(root / BACKEND_FILE, self._desired.text())
 
-    def settle(self) -> None:
-        """Move the state to the backend that cluster.yml names. A copy of it stays on this machine.
+    def move_to_desired_backend(self) -> None:
+        """Move the state to the backend that cluster.yml names, if it is in another one. A copy stays on this machine.
 
         Raises:
             EnvironmentFault: the program does not have one of the two backends.
@@ -117,17 +117,17 @@ class TerraformState:
                 "`backend: local` under `state:` in cluster.yml, run: gpucluster apply, and then set the new backend",
             )
         self._check(present)
-        old, there = self._pull(present), self._pull(self._desired)
-        if old.resources and old.body != there.body:
-            self._refuse_to_overwrite(old, there, location)
+        old, new = self._pull(present), self._pull(self._desired)
+        if old.resources and old.body != new.body:
+            self._refuse_to_overwrite(old, new, location)
             self._move(present, old)
         left = {**location.left, old.lineage: old.serial} if present.remote and old.resources else location.left
-        self._save_location(left)
+        self._write_location(left)
         if old.resources and not present.remote:
             for file in (Path(present.config["path"]), Path(f"{present.config['path']}.backup")):
                 file.unlink(missing_ok=True)
 
-    def remember(self) -> None:
+    def save_location(self) -> None:
         """Save where the state is now, after checking that it belongs to this cluster.
 
         Raises:
@@ -138,13 +138,13 @@ class TerraformState:
             name = found.get("name") if isinstance(found, Mapping) else None
             if name and self._desired.cluster and name != self._desired.cluster:
                 raise InputError(
-                    f"the state there belongs to the cluster {name}, and not to {self._desired.cluster}",
+                    f"the state in this backend belongs to the cluster {name}, and not to {self._desired.cluster}",
                     where=str(self._desired),
                     hint="Set another `key` (or `address`) under `state.config` in cluster.yml",
                 )
         location = self._location()
         if location is None or not self._location_file.exists() or location.backend != self._desired:
-            self._save_location(location.left if location else {})
+            self._write_location(location.left if location else {})
 
     def push_unsaved(self, root: Path) -> None:
         """Write the state that an apply could not write. Terraform leaves it in the root module and never reads it.
@@ -161,7 +161,7 @@ class TerraformState:
         unsaved.chmod(0o600)
         unsaved.replace(copy)
         message = f"the state that the last apply could not save is saved now; copy: {copy}"
-        self._on_event(Event("log", "terraform", "warning", message))
+        warn(self._on_event, "terraform", message)
 
     def protect(self) -> None:
         """Make its files readable for the owner only."""
@@ -169,7 +169,7 @@ class TerraformState:
             file.chmod(0o600)
 
     def forget(self) -> None:
-        """Remove what is on this machine of the state: the cluster does not exist any more."""
+        """Remove the state's files from this machine: the cluster does not exist any more."""
         self._location_file.unlink(missing_ok=True)
         for file in self._paths.root.glob("terraform.tfstate*"):
             file.unlink()
@@ -196,19 +196,19 @@ class TerraformState:
             return StateLocation(BackendConfig("local", {"path": str(self._paths.terraform_state)}))
         return None
 
-    def _save_location(self, left: Mapping[str, int]) -> None:
+    def _write_location(self, left: Mapping[str, int]) -> None:
         write_private(self._location_file, StateLocation(self._desired, self._desired.secret_address(), left).text())
 
-    def _read(self, *words: str) -> str:
+    def _read(self, *arguments: str) -> str:
         location = self._location()
         backend = location.backend if location else self._desired
         if not self._exists(backend):
             return ""
         if not backend.remote:
             # In a folder without configuration: an init would require the provider of the resources in the state.
-            return self._run(self._paths.root, (*words, f"-state={backend.config['path']}"))
+            return self._run(self._paths.root, (*arguments, f"-state={backend.config['path']}"))
         self._open(backend)
-        return self._run(self._folder, words)
+        return self._run(self._folder, arguments)
 
     @staticmethod
     def _exists(backend: BackendConfig) -> bool:
@@ -236,14 +236,14 @@ class TerraformState:
                 f"the state can't be read: {error}", where=str(backend), hint="Restore it from a copy"
             ) from error
 
-    def _refuse_to_overwrite(self, old: _Contents, there: _Contents, location: StateLocation) -> None:
-        if not there.resources or location.left.get(there.lineage) == there.serial:
+    def _refuse_to_overwrite(self, old: _Contents, new: _Contents, location: StateLocation) -> None:
+        if not new.resources or location.left.get(new.lineage) == new.serial:
             return
-        which = "a newer one of this cluster" if there.lineage == old.lineage else "another one"
+        which = "a newer one of this cluster" if new.lineage == old.lineage else "another one"
         raise InputError(
-            f"the state can't be moved: the new place has {which} already, with {count(there.resources, 'resource')}",
+            f"the state can't be moved: the new place has {which} already, with {count(new.resources, 'resource')}",
             where=str(self._desired),
-            hint="Set another `key` (or `address`) under `state.config` in cluster.yml. If the one there is right, "
+            hint="Set another `key` (or `address`) under `state.config` in cluster.yml. If the state there is right, "
             f"move {self._location_file} and {self._paths.terraform_state} to another folder and run: gpucluster apply",
         )
 
@@ -265,9 +265,7 @@ class TerraformState:
                 hint=f"A copy is in {copy}. Set the old place under `state:` in cluster.yml again, then run: "
                 "gpucluster apply",
             )
-        self._on_event(
-            Event("log", "terraform", "warning", f"the state is in {self._desired} now, not in {present}; copy: {copy}")
-        )
+        warn(self._on_event, "terraform", f"the state is in {self._desired} now, not in {present}; copy: {copy}")
 
 
 def _now() -> str:

@@ -1,4 +1,4 @@
-"""Several diagnoses in one message: those with the same cause together. Pure."""
+"""Several diagnoses in one message: diagnoses with the same cause become one sentence. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def of(diagnoses: Sequence[Diagnosis], doing: str) -> tuple[str, str, str]:
         first, *others = group
         where = f" ({first.where})" if first.where else ""
         lines.append(f"  - {first.sentence}{where}")
-        lines += [f"    so also {one.subject or one.address} ({one.where})" for one in others[: _SHOWN - 1]]
+        lines += [f"    also {other.subject or other.address} ({other.where})" for other in others[: _SHOWN - 1]]
         if len(group) > _SHOWN:
             lines.append(f"    and {len(group) - _SHOWN} more")
     return "\n".join(lines), "", hint
@@ -34,6 +34,8 @@ def of(diagnoses: Sequence[Diagnosis], doing: str) -> tuple[str, str, str]:
 
 def _groups(diagnoses: Iterable[Diagnosis]) -> list[list[Diagnosis]]:
     groups: dict[tuple[Any, ...], list[Diagnosis]] = {}
-    for one in diagnoses:
-        groups.setdefault((one.cause, one.refusal.status, one.refusal.code, one.refusal.message), []).append(one)
+    for diagnosis in diagnoses:
+        refusal = diagnosis.refusal
+        key = (diagnosis.cause, refusal.status, refusal.code, refusal.message)
+        groups.setdefault(key, []).append(diagnosis)
     return list(groups.values())

@@ -38,7 +38,7 @@ class LoginKeys:
         config = SshClient(self._paths, None).config
         commands = {}
         for person in self._spec.users.people:
-            # Our configuration tells ssh the host's key. A user with a key of their own logs in from another machine.
+            # Our ssh configuration has the host's key. A user with a key of their own logs in from another machine.
             commands[person.name] = (
                 f"ssh -F {config} -i {self.private_key(person.name)} {person.name}@{controller.name}"
                 if person.generate_key

@@ -1,6 +1,7 @@
 """One run at a time: it holds the cluster's lock, ends programs that a killed run left behind, and times its phases.
 
-Programs that a run starts carry a mark in their environment. The next run finds by it those that outlived a killed run.
+Programs that a run starts have a variable of ours in their environment. By it the next run finds those that a killed
+run left.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.text import count
 from gpucluster.workspace.run_log import RunLog, RunStatus, lock
 
-# Seconds that Terraform, Ansible and their children are given to end after an interruption.
-LEFTOVER_PATIENCE = 120.0
-_MARK = "GPUCLUSTER_CLUSTER"
+# Seconds to wait until Terraform, Ansible and their children have ended after an interruption.
+LEFTOVER_TIMEOUT = 120.0
+_VARIABLE = "GPUCLUSTER_CLUSTER"
 
 
-def mark(paths: ClusterPaths) -> dict[str, str]:
+def environment(paths: ClusterPaths) -> dict[str, str]:
     """What a run adds to the environment of each program that it starts."""
-    return {_MARK: str(paths.root)}
+    return {_VARIABLE: str(paths.root)}
 
 
 class Run:
-    """The phases of one run: announced, timed, and written into the run log in whichever way the run ends.
+    """The phases of one run: announced, timed, and written into the run log, however the run ends.
 
     `phases` holds the seconds of each, in order.
     """
@@ -89,7 +90,7 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
         except KeyboardInterrupt:
             this.close(RunStatus.INTERRUPTED, "stopped by a signal")
             raise Interrupted(
-                f"{command} was interrupted", hint="Nothing is lost: run the same command again to go on"
+                f"{command} was interrupted", hint="Nothing is lost: run the same command again to continue"
             ) from None
         except GpuClusterError as error:
             this.close(RunStatus.FAILED, str(error))
@@ -101,11 +102,11 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
 
 
 def _end_leftovers(paths: ClusterPaths, on_event: Sink) -> None:
-    left = process.marked(_MARK, str(paths.root))
-    if not left:
+    leftovers = process.pids_with_variable(_VARIABLE, str(paths.root))
+    if not leftovers:
         return
-    warn(on_event, "leftovers", f"ending {count(len(left), 'program')} of an earlier run that was killed")
-    stuck = process.end(left, LEFTOVER_PATIENCE)
+    warn(on_event, "leftovers", f"ending {count(len(leftovers), 'program')} of an earlier run that was killed")
+    stuck = process.end(leftovers, LEFTOVER_TIMEOUT)
     if stuck:
         raise ToolError(
             f"programs of an earlier run do not end: pids {', '.join(map(str, stuck))}",

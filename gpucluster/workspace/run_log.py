@@ -1,6 +1,6 @@
 """The lock of a cluster, and the log of its runs.
 
-The kernel holds the lock (flock): it is free as soon as its holder is dead, in whichever way it died. The content of
+The kernel holds the lock (flock): it is free as soon as its holder has ended, for whatever reason. The content of
 the lock's file only names the holder. The run log, one JSON file a run, is for people and pipelines; nothing in
 gpucluster reads it to decide anything.
 """
@@ -22,11 +22,11 @@ from typing import Any
 from gpucluster.errors import EnvironmentFault, LockedError
 from gpucluster.paths import ClusterPaths, write_private
 
-KEPT_RUNS = 50
+MAX_RUNS = 50
 
 
 class RunStatus(StrEnum):
-    """The state of a run. A log that says RUNNING although its process has ended belongs to a run that was killed."""
+    """The state of a run. RUNNING in a log whose process has ended means that the run was killed."""
 
     RUNNING = "running"
     SUCCESS = "success"
@@ -63,7 +63,7 @@ def lock(paths: ClusterPaths, command: str) -> Iterator[None]:
         _name_holder(paths, command)
         yield
     finally:
-        with suppress(OSError):  # somebody may have deleted the folder meanwhile
+        with suppress(OSError):  # the folder may have been deleted meanwhile
             os.truncate(paths.lock, 0)
         held.release()
 
@@ -74,21 +74,23 @@ def _name_holder(paths: ClusterPaths, command: str) -> None:
         paths.lock.write_text(json.dumps(holder))
     except OSError as error:
         raise EnvironmentFault(
-            f"can't write: {error.strerror}", where=str(paths.lock), hint="Free some space and try again"
+            f"can't write: {error.strerror}",
+            where=str(paths.lock),
+            hint="Free some space and run the same command again",
         ) from error
 
 
 def _locked(paths: ClusterPaths) -> LockedError:
     try:
         holder = json.loads(paths.lock.read_text())
-        who = (
+        holder_text = (
             f"gpucluster {holder['command']}, pid {holder['pid']} on {holder['host']}, "
             f"for {_age(time.time() - holder['since'])}"
         )
     except (OSError, ValueError, KeyError, TypeError):
-        who = "another process, which took it just now"
+        holder_text = "another process, which took it just now"
     return LockedError(
-        f"this cluster is held by {who}",
+        f"this cluster is held by {holder_text}",
         where=str(paths.lock),
         hint="Wait for it to end; the lock is free as soon as that process has ended",
     )
@@ -126,7 +128,7 @@ class RunLog:
 
     @staticmethod
     def _prune(folder: Path) -> None:
-        for old in sorted(folder.glob("*.json"))[: -KEPT_RUNS + 1]:
+        for old in sorted(folder.glob("*.json"))[: -MAX_RUNS + 1]:
             old.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""What this machine remembers of a cluster between runs, beside Terraform's state and the run log.
+"""What this machine saves of a cluster between runs, in addition to Terraform's state and the run log.
 
     hosts.json     the hosts, and which of them have booted: a later run knows how to reach them, and waits for fewer
     compartment    where the cluster was built
@@ -44,8 +44,9 @@ class SavedState:
         return self._compartment.exists()
 
     def pin_compartment(self, compartment: str) -> None:
-        """Remember the compartment of the first run, and refuse another one in later runs (or another local cloud):
-        Terraform would find nothing of the cluster there, and would build it a second time.
+        """Save the compartment of the first run, and refuse another one in later runs (or another local cloud).
+
+        Terraform would find nothing of the cluster there, and would create it a second time.
 
         Raises:
             InputError: with both compartments.
@@ -71,16 +72,16 @@ class SavedState:
         return tuple(SavedHost(host["name"], host["address"], host.get("booted")) for host in saved.get("hosts") or ())
 
     def save_hosts(self, hosts: Sequence[Host], booted: AbstractSet[str]) -> None:
-        """Write the hosts down.
+        """Save the hosts.
 
         Args:
             booted: the OCIDs of instances that have booted; it may hold OCIDs of other instances, too.
         """
-        found = [
+        saved = [
             SavedHost(host.name, host.address, host.instance_id if host.instance_id in booted else None)
             for host in hosts
         ]
-        write_private(self._hosts, json.dumps({"hosts": [asdict(host) for host in found]}, indent=2) + "\n")
+        write_private(self._hosts, json.dumps({"hosts": [asdict(host) for host in saved]}, indent=2) + "\n")
 
     @property
     def home_in_use(self) -> bool:

@@ -34,7 +34,7 @@ PYXIS = "pyxis-0.24.0.tar.gz"
 def wanted(*runtimes: str, **differs: Any) -> tuple[Artifact, ...]:
     asked: dict[str, Any] = {"gpus_present": False, "versions": {}, "checksums": {}, "architectures": {"x86_64"}}
     asked |= differs
-    return catalogue.wanted(runtimes, asked.pop("architectures"), **asked)
+    return catalogue.needed(runtimes, asked.pop("architectures"), **asked)
 
 
 @pytest.fixture(autouse=True)
@@ -456,7 +456,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(mirror: Mirror, monkeypatch: pyt
 PROGRAM = """
 import sys
 from gpucluster.artifacts import catalogue, releases
-wanted = catalogue.wanted(["enroot"], {"x86_64"}, gpus_present=False, versions={}, checksums={})
+wanted = catalogue.needed(["enroot"], {"x86_64"}, gpus_present=False, versions={}, checksums={})
 print(len(releases.ensure(wanted, sys.argv[1], lambda event: print(event.message, flush=True)).files))
 """
 

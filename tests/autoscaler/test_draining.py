@@ -10,8 +10,9 @@ import pytest
 from gpucluster.errors import ToolError
 from gpucluster.events import Event
 from gpucluster.operations import drain
-from gpucluster.operations.controller import Controller
-from gpucluster.operations.drain import REASON, Draining, SlurmJob, SlurmNode, jobs_of, nodes_of
+from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode, jobs_of, nodes_of
+from gpucluster.slurm.reasons import REMOVED
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 
 NODES = ("c-1", "c-2", "c-3")
@@ -29,16 +30,16 @@ class ControllerDouble:
 
 
 def draining_through(*prefix: str, on_event: Callable[[Event], None]) -> Draining:
-    return Draining(cast(Controller, ControllerDouble(*prefix)), on_event)
+    return Draining(cast(ControllerConnection, ControllerDouble(*prefix)), on_event)
 
 
 # --- what Slurm prints -----
 
 
 def test_nodes_are_read_from_what_sinfo_prints() -> None:
-    said = f"c-1|drained*|{REASON}\nc-2|mixed+|none\nc-2|mixed|none\nc-3|down~|a | b\n\nnonsense\n"
+    said = f"c-1|drained*|{REMOVED}\nc-2|mixed+|none\nc-2|mixed|none\nc-3|down~|a | b\n\nnonsense\n"
     assert nodes_of(said) == {
-        "c-1": SlurmNode("drained", REASON),
+        "c-1": SlurmNode("drained", REMOVED),
         "c-2": SlurmNode("mixed", "none"),
         "c-3": SlurmNode("down", "a | b"),
     }
@@ -126,7 +127,7 @@ class TestSlurm:
     ) -> None:
         slurm.drain(["c-1", "unheard-of"], 30)
         assert slurm_harness.flags("c-1") == {"IDLE", "DRAIN"}
-        assert reason(slurm_harness, "c-1") == REASON
+        assert reason(slurm_harness, "c-1") == REMOVED
         assert slurm_harness.flags("c-2") == {"IDLE"}
         assert [(event.name, event.status) for event in events] == [("node c-1", "draining"), ("node c-1", "drained")]
         slurm.drain(["c-1"], 30)

@@ -29,7 +29,7 @@ def test_the_meeting_point_is_in_the_command_line(command: str, place: tuple[str
 
 
 def test_a_command_line_without_a_host_is_refused() -> None:
-    with pytest.raises(CloudError, match="no way to its host"):
+    with pytest.raises(CloudError, match="no host to connect to"):
         endpoint_of("")
 
 

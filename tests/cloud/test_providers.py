@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gpucluster.cloud.providers.local import LocalCloud
+from gpucluster.cloud.providers.local import LocalCloudProvider
 from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.paths import ClusterPaths
 
@@ -38,7 +38,7 @@ def test_the_real_provider_is_pointed_at_the_local_cloud_and_at_nothing_else(tmp
     ignored: Any = None
     paths = ClusterPaths(tmp_path / ".gpucluster")
     paths.create()
-    cloud = LocalCloud(ignored, paths, ignored, "registry")
+    cloud = LocalCloudProvider(ignored, paths, ignored, "registry")
     cloud.home = tmp_path
     (tmp_path / "credentials").mkdir()
     lines = ("tenancy=ocid1.tenancy.x", "user=ocid1.user.x", "fingerprint=aa:bb", "key_file=/k.pem", "region=local-1")
@@ -70,5 +70,5 @@ def test_the_lock_of_the_other_provider_is_forgotten(tmp_path: Path) -> None:
     lock.parent.mkdir(parents=True)
     for provider, survives in (("bundled", False), ("bundled", True), ("registry", False), ("registry", True)):
         lock.write_text("# checksums")
-        LocalCloud(ignored, paths, ignored, provider)._drop_lock_of_other(provider)
+        LocalCloudProvider(ignored, paths, ignored, provider)._drop_other_provider_lock(provider)
         assert lock.exists() is survives, provider

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.configuration.verify import Check, CheckStatus, Expectation, evaluate, faults, passed
+from gpucluster.configuration.verify import Check, CheckStatus, Expectation, evaluate, passed, problems
 
 EXPECTED = Expectation(
     hosts=["demo-controller", "compute-1", "compute-2"],
@@ -164,15 +164,15 @@ def test_a_local_disk_that_is_not_as_promised_is_told(changes: Any, words: str, 
     facts = _hardware_facts()
     facts["compute-2"]["local_disk"] = None if changes is None else {**facts["compute-2"]["local_disk"], **changes}
     checks = evaluate(dataclasses.replace(HARDWARE, hardware_emulated=emulated), facts)
-    assert [(check.name, check.status) for check in faults(checks)] == [(DISKS, "fail")]
-    assert faults(checks)[0].message.startswith(words)
+    assert [(check.name, check.status) for check in problems(checks)] == [(DISKS, "fail")]
+    assert problems(checks)[0].message.startswith(words)
 
 
 def test_rdma_interfaces_without_addresses_are_told() -> None:
     facts = _hardware_facts()
     facts["compute-1"]["rdma_addresses"] = {"state": "failed", "words": "these are not there: enp12s0f0"}
     facts["compute-2"]["rdma_addresses"] = None
-    (fault,) = faults(evaluate(HARDWARE, facts))
+    (fault,) = problems(evaluate(HARDWARE, facts))
     assert fault.message == "compute-1: these are not there: enp12s0f0; compute-2: its user data did not run"
 
 
@@ -184,7 +184,7 @@ def test_hardware_that_is_not_there_is_excused_only_where_it_is_emulated() -> No
     emulated = evaluate(dataclasses.replace(HARDWARE, hardware_emulated=True), facts)
     assert passed(emulated)
     assert {check.name: check.status for check in emulated if check.status != "pass"} == {DISKS: "skip", RDMA: "skip"}
-    assert {check.name for check in faults(evaluate(HARDWARE, facts))} == {DISKS, RDMA}
+    assert {check.name for check in problems(evaluate(HARDWARE, facts))} == {DISKS, RDMA}
 
 
 CONTAINERS = dataclasses.replace(EXPECTED, containers=True)

@@ -19,7 +19,14 @@ from hypothesis import strategies as st
 
 from gpucluster import shapes
 from gpucluster.errors import InputError
-from gpucluster.handover.user_data import MAX_BYTES, BootSettings, LocalDisk, RdmaAddressing, boot_settings, user_data
+from gpucluster.handover.user_data import (
+    MAX_BYTES,
+    BootSettings,
+    LocalDiskSettings,
+    RdmaAddressing,
+    boot_settings,
+    user_data,
+)
 from gpucluster.spec import ClusterSpec, loads
 from tests.spec.spec_texts import LOCAL
 
@@ -30,7 +37,7 @@ SCRIPTS = sorted(FILES.glob("*.sh"))
 INTERFACES = shapes.get("BM.GPU4.8").rdma_interfaces
 FULL = BootSettings(
     "Asia/Tokyo",
-    LocalDisk("/mnt/localdisk", 4),
+    LocalDiskSettings("/mnt/localdisk", 4),
     RdmaAddressing(INTERFACES, "10.0.1.0/24", "192.168.0.0/16"),
 )
 
@@ -89,7 +96,7 @@ def test_a_machine_gets_only_what_it_needs() -> None:
 
 
 def test_the_data_are_words_of_the_shell() -> None:
-    disk = LocalDisk("/mnt/a b", 2, devices="/dev/x $(reboot) '")
+    disk = LocalDiskSettings("/mnt/a b", 2, devices="/dev/x $(reboot) '")
     text = files(BootSettings("UTC", disk))["/etc/gpucluster/node.conf"]["content"]
     values = dict(word.split("=", 1) for word in shlex.split(text))
     assert (values["local_disk_mount_path"], values["local_disk_devices"]) == ("/mnt/a b", disk.devices)
@@ -210,7 +217,7 @@ def spec(**pool: Any) -> ClusterSpec:
 
 def test_a_pool_gets_the_drives_of_its_shape_and_the_controller_none() -> None:
     desired = spec()
-    assert boot_settings(desired, "gpu") == BootSettings("Asia/Tokyo", LocalDisk("/mnt/localdisk", 4))
+    assert boot_settings(desired, "gpu") == BootSettings("Asia/Tokyo", LocalDiskSettings("/mnt/localdisk", 4))
     assert boot_settings(desired, None) == BootSettings("Asia/Tokyo")
 
 

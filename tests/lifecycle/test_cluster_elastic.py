@@ -23,7 +23,7 @@ from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.teardown import destroy_resources
-from gpucluster.operations.controller import Controller
+from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.process import Completed
 from gpucluster.spec import ClusterSpec, load
@@ -105,7 +105,9 @@ class Site:
     @property
     def teardown(self) -> ElasticTeardown:
         saved = SavedState(self.paths)
-        controller = Controller(self.spec, self.paths, saved, lambda: pytest.fail("no bastion"), self.events.append)
+        controller = ControllerConnection(
+            self.spec, self.paths, saved, lambda: pytest.fail("no bastion"), self.events.append
+        )
         return ElasticTeardown(self.spec, lambda: self.elastic, controller)  # type: ignore[arg-type, return-value]
 
     def run(self) -> Run:
@@ -148,7 +150,9 @@ def test_without_elastic_pools_there_is_nobody_to_ask(tmp_path: Path) -> None:
         plain.autoscaler_argv(["status"])
 
 
-@pytest.mark.parametrize(("pool", "words"), [("gpu", "there is no pool gpu"), ("compute", "stay, and need no image")])
+@pytest.mark.parametrize(
+    ("pool", "words"), [("gpu", "there is no pool gpu"), ("compute", "are permanent, and need no image")]
+)
 def test_only_elastic_pools_are_baked(cluster: Cluster, pool: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         cluster.bake(pool)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster import handover
-from gpucluster.lifecycle.resize import Present, desired_names, grow, replacements, shrink
+from gpucluster.lifecycle.resize import Present, desired_names, nodes_to_add, nodes_to_remove, replacements
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.terraform.plan import Change
 from tests.spec.spec_texts import LOCAL
@@ -50,38 +50,38 @@ def outputs_of(**compute: Any) -> handover.Outputs:
 def test_the_named_node_goes_and_not_the_last_one() -> None:
     desired = {"compute": ("compute-2", "compute-3")}
     present = {"compute": {"a": "compute-1", "b": "compute-2", "c": "compute-3"}}
-    assert shrink(desired, present) == {"compute": {"a": "compute-1"}}
-    assert grow(desired, present) == {}
+    assert nodes_to_remove(desired, present) == {"compute": {"a": "compute-1"}}
+    assert nodes_to_add(desired, present) == {}
 
 
 def test_a_smaller_count_takes_the_last_ones() -> None:
     spec = spec_of("shape: BM.GPU4.8, count: 1")
-    assert shrink(desired_names(spec), {"compute": MEMBERS}) == {"compute": {"ocid1.b": "compute-2"}}
+    assert nodes_to_remove(desired_names(spec), {"compute": MEMBERS}) == {"compute": {"ocid1.b": "compute-2"}}
 
 
 def test_a_removed_node_is_replaced_by_the_next_number_while_the_count_stays() -> None:
     spec = spec_of("shape: BM.GPU4.8, count: 2, removed_nodes: [compute-1]")
     desired = desired_names(spec)
     assert desired["compute"] == ("compute-2", "compute-3")
-    assert shrink(desired, {"compute": MEMBERS}) == {"compute": {"ocid1.a": "compute-1"}}
-    assert grow(desired, {"compute": MEMBERS}) == {"compute": ("compute-3",)}
+    assert nodes_to_remove(desired, {"compute": MEMBERS}) == {"compute": {"ocid1.a": "compute-1"}}
+    assert nodes_to_add(desired, {"compute": MEMBERS}) == {"compute": ("compute-3",)}
 
 
 def test_a_pool_that_is_gone_from_the_file_goes_whole_and_a_renamed_one_comes_new() -> None:
     desired = {"gpu": ("gpu-1", "gpu-2")}
-    assert shrink(desired, {"compute": MEMBERS}) == {"compute": MEMBERS}
-    assert grow(desired, {"compute": MEMBERS}) == {"gpu": ("gpu-1", "gpu-2")}
+    assert nodes_to_remove(desired, {"compute": MEMBERS}) == {"compute": MEMBERS}
+    assert nodes_to_add(desired, {"compute": MEMBERS}) == {"gpu": ("gpu-1", "gpu-2")}
 
 
 def test_the_last_permanent_node_of_a_pool_that_stays_elastic_goes() -> None:
     spec = spec_of("shape: BM.GPU4.8, count: 0, max_count: 4")
-    assert shrink(desired_names(spec), {"compute": {"a": "compute-1"}}) == {"compute": {"a": "compute-1"}}
+    assert nodes_to_remove(desired_names(spec), {"compute": {"a": "compute-1"}}) == {"compute": {"a": "compute-1"}}
 
 
 def test_a_member_without_a_name_of_ours_counts_for_a_free_one_and_else_goes() -> None:
     present = {"compute": {"a": "compute-1", "b": "inst-x-compute", "c": "inst-y-compute"}}
-    assert shrink({"compute": ("compute-1", "compute-2")}, present) == {"compute": {"c": "inst-y-compute"}}
-    assert grow({"compute": ("compute-1", "compute-2")}, present) == {}
+    assert nodes_to_remove({"compute": ("compute-1", "compute-2")}, present) == {"compute": {"c": "inst-y-compute"}}
+    assert nodes_to_add({"compute": ("compute-1", "compute-2")}, present) == {}
 
 
 NAMES = [f"compute-{number}" for number in range(1, 8)]
@@ -98,7 +98,7 @@ def test_who_stays_and_who_comes_are_exactly_those_that_are_desired(
 ) -> None:
     pools: Present = {"compute": present, "cpu": other}
     names: Mapping[str, list[str]] = {"compute": sorted(desired), "cpu": sorted(set(other.values()))}
-    going, coming = shrink(names, pools), grow(names, pools)
+    going, coming = nodes_to_remove(names, pools), nodes_to_add(names, pools)
     left = {one: name for one, name in present.items() if one not in going.get("compute", {})}
     # Nobody else is touched: who has a desired name of his own stays, once for each name.
     assert {name for name in present.values() if name in desired} <= set(left.values())

@@ -22,7 +22,7 @@ import yaml
 
 from gpucluster import process
 from gpucluster.errors import CloudError
-from gpucluster.handover.user_data import BootSettings, LocalDisk, RdmaAddressing, user_data
+from gpucluster.handover.user_data import BootSettings, LocalDiskSettings, RdmaAddressing, user_data
 from gpucluster.localcloud.engine import containers
 from gpucluster.localcloud.engine.containers import ContainerLaunch
 from gpucluster.localcloud.image.base_image import ensure_image
@@ -172,7 +172,7 @@ def good(drive: Drive, world: World) -> Good:
     """A node with one blank drive, and without RDMA hardware as yet."""
     blank = drive()
     rdma = RdmaAddressing(INTERFACES, f"{world.subnet}.0/24", "192.168.0.0/16")
-    machine = BootSettings("Asia/Tokyo", LocalDisk(PATH, 1, devices=blank), rdma)
+    machine = BootSettings("Asia/Tokyo", LocalDiskSettings(PATH, 1, devices=blank), rdma)
     return Good(world.boot("good", 20, machine, (blank,)), blank, rdma)
 
 
@@ -329,7 +329,7 @@ def pair(drive: Drive, world: World) -> Pair:
     """A node that boots with two drives, one of them with foreign swap space."""
     foreign, blank = drive(), drive()
     process.run(["mkswap", "--label", "precious", foreign])
-    machine = BootSettings("UTC", LocalDisk(PATH, 2, devices=f"{foreign} {blank}"))
+    machine = BootSettings("UTC", LocalDiskSettings(PATH, 2, devices=f"{foreign} {blank}"))
     return Pair(world.boot("pair", 21, machine, (foreign, blank)), foreign, blank)
 
 
@@ -450,7 +450,7 @@ def uml(world: World, tmp_path: Path) -> Iterator[UserModeLinux]:
     try:
         process.run(["podman", "create", f"--name={name}", "--network=none", "--pull=never", image])
         root = Path(process.run(["podman", "mount", name]).stdout.strip())
-        document = yaml.safe_load(user_data(BootSettings("UTC", LocalDisk(PATH, 4, devices="/dev/ubd[a-e]"))))
+        document = yaml.safe_load(user_data(BootSettings("UTC", LocalDiskSettings(PATH, 4, devices="/dev/ubd[a-e]"))))
         written = {file["path"]: file["content"] for file in document["write_files"]}
         written |= {"/init-test": UML_INIT, "/etc/lvm/lvmlocal.conf": "activation { udev_sync = 0 udev_rules = 0 }\n"}
         for path, text in written.items():

@@ -66,7 +66,7 @@ def test_only_what_carries_the_tag_goes_and_all_of_it(api: Api) -> None:
     ).data
 
     config = oci.config.from_file(str(api.home / "credentials" / "config"))
-    orphans = LeakedResources(Access(config, api.endpoint, api.tenancy), ("gpucluster", "demo"), ignore)
+    orphans = LeakedResources(Access(config, api.endpoint, api.tenancy), "demo", ignore)
     found = orphans.find()
     assert {orphan.kind for orphan in found} == {
         "vcn", "route_table", "subnet", "internet_gateway", "compute_cluster", "file_system", "mount_target",
@@ -90,7 +90,7 @@ def test_what_the_file_names_is_never_touched_whatever_its_tags(api: Api) -> Non
 
     config = oci.config.from_file(str(api.home / "credentials" / "config"))
     access = Access(config, api.endpoint, api.tenancy)
-    orphans = LeakedResources(access, ("gpucluster", "demo"), ignore, keep={vcn.id, subnet.id, kept.id})
+    orphans = LeakedResources(access, "demo", ignore, keep={vcn.id, subnet.id, kept.id})
     found = orphans.find()
     assert [orphan.id for orphan in found] == [target.id]
     orphans.remove(found)

@@ -23,7 +23,7 @@ import pytest
 
 from gpucluster import preflight
 from gpucluster.cloud.client import Access, fingerprint
-from gpucluster.cloud.providers.local import LocalCloud
+from gpucluster.cloud.providers.local import LocalCloudProvider
 from gpucluster.errors import PreflightError
 from gpucluster.events import Event, ignore
 from gpucluster.paths import ClusterPaths
@@ -56,7 +56,7 @@ SLOW = 0.8
 class Cloud:
     """The local cloud; `config` and `endpoint` override how it is reached."""
 
-    real: LocalCloud
+    real: LocalCloudProvider
     config: dict[str, str] = field(default_factory=dict)
     endpoint: str = ""
     hardware_emulated: bool = True
@@ -90,7 +90,7 @@ def _spec(folder: Path, *changes: tuple[str, str]) -> ClusterSpec:
 
 
 def _cloud(spec: ClusterSpec, **changes: Any) -> Any:
-    return Cloud(LocalCloud(spec, ClusterPaths.of(spec.file), ignore), **changes)
+    return Cloud(LocalCloudProvider(spec, ClusterPaths.of(spec.file), ignore), **changes)
 
 
 def _findings(folder: Path, *changes: tuple[str, str], **cloud: Any) -> tuple[Finding, ...]:

@@ -56,7 +56,7 @@ def eventually(true: Callable[[], object], seconds: float = 10) -> None:
 
 
 def marked(api: Api) -> tuple[int, ...]:
-    return process.marked("GPUCLUSTER_PROCESS_HOME", str(api.home))
+    return process.pids_with_variable("GPUCLUSTER_PROCESS_HOME", str(api.home))
 
 
 def test_an_instance_is_a_process_with_its_names_filled_in(api: Api, subnet: Any) -> None:

@@ -125,7 +125,7 @@ def test_out_of_capacity_late_is_told_by_the_work_request_and_asked_for_again(po
         pool.members(1, 2, 3, 4)
     assert time.monotonic() - began < DEADLINE / 2
     words = str(caught.value)
-    assert "only 3 of 4 members run, and no more come" in words
+    assert "only 3 of 4 members run, and OCI launches no more" in words
     assert "Out of host capacity" in words
     assert pool.id in words
     request = words.partition("work request ")[2].partition(")")[0]

@@ -99,13 +99,13 @@ def test_a_file_that_is_there_is_not_touched(tmp_path: Path) -> None:
     file = tmp_path / "x.tar.gz"
     file.write_text("precious")
     some, controller = backups(writes(packed()))
-    with pytest.raises(InputError, match="there already"):
+    with pytest.raises(InputError, match="exists already"):
         some.create(file)
     assert (file.read_text(), controller.asked) == ("precious", [])
     # Nor one that comes while the controller writes.
     late = tmp_path / "late.tar.gz"
     some, _ = backups(writes(packed(), f"open({str(late)!r}, 'w').write('mine')"))
-    with pytest.raises(InputError, match="there already"):
+    with pytest.raises(InputError, match="exists already"):
         some.create(late)
     assert late.read_text() == "mine"
     assert sorted(os.listdir(tmp_path)) == ["late.tar.gz", "x.tar.gz"]
@@ -122,7 +122,7 @@ def test_a_backup_needs_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert file.read_bytes() == packed()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     some, _ = backups(writes(packed(), f"open({str(late)!r}, 'w').write('mine')"))
-    with pytest.raises(InputError, match="there already"):
+    with pytest.raises(InputError, match="exists already"):
         some.create(late)
     assert late.read_text() == "mine"
     assert sorted(os.listdir(tmp_path)) == ["late.tar.gz", "x.tar.gz"]

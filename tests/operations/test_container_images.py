@@ -148,7 +148,7 @@ def test_what_can_not_be_is_said_before_anybody_is_asked(
         ("", "sudo: /usr/local/sbin/gpucluster-image: command not found\n", 1, ToolError, "Run: gpucluster apply"),
         ("", "ssh: connect to host 10.0.0.2: timed out\n", 255, ProcessError, "the controller can't be reached"),
         ("oh", "Traceback\nKeyError: 1\n", 1, ProcessError, "KeyError: 1"),
-        ({"result": {"image": {"name": "x"}, "changed": True}}, "", 0, ToolError, "no fit image.path"),
+        ({"result": {"image": {"name": "x"}, "changed": True}}, "", 0, ToolError, "`image.path` is missing"),
         ([], "", 0, ToolError, "neither a result nor an error"),
     ],
 )

@@ -270,7 +270,7 @@ FAULTS = {
         "more: 1\n",
         [
             (3, "must be a whole number"), (4, "unknown key"), (5, "has no name"), (6, "occurs twice, first in line 2"),
-            (6, "gid and group"), (6, "must not lie in a file"), (7, "must be a list"), (7, "the key is damaged"),
+            (6, "gid and group"), (6, "must not be in a file"), (7, "must be a list"), (7, "the key is damaged"),
             (7, "nowhere.pub"), (8, "must hold keys with values"), (9, "unknown key"),
         ],
     ),
@@ -279,7 +279,7 @@ FAULTS = {
         "name,uid,colour,password\ncarol,x1,,\n,5,,\ncarol,,red,hunter2\ndave,1,2,3,4,5\nev\x1b[2Je,,,\n",
         [
             (2, "must be a whole number"), (3, "has no name"), (4, "occurs twice, first in line 2"), (4, "unknown key"),
-            (4, "must not lie in a file"), (5, "has 6 cells"), (5, "unknown key"), (5, "must not lie in a file"),
+            (4, "must not be in a file"), (5, "has 6 cells"), (5, "unknown key"), (5, "must not be in a file"),
             (6, "can't be seen"), (6, "has no name"),
         ],
     ),
@@ -336,10 +336,10 @@ def test_the_commands_say_what_they_did(controller: Controller, tmp_path: Path) 
         "ssh_keys": [KEY],
         "shell": "/bin/sh",
     }
-    assert "no way in. Next: gpucluster user edit dave --ssh-key" in controller.run("user", "add", "dave").stdout
+    assert "can't log in. Next: gpucluster user edit dave --ssh-key" in controller.run("user", "add", "dave").stdout
     # A password opens no ssh server.
     erin = controller.run("user", "add", "erin", "--password-stdin", stdin=f"{SECRET}\n").stdout
-    assert "no way in. Next: gpucluster user edit erin --ssh-key" in erin
+    assert "can't log in. Next: gpucluster user edit erin --ssh-key" in erin
     listed = controller.run("user", "list").stdout
     assert "enabled, privileged" in listed
     assert "dave" in listed
@@ -383,7 +383,7 @@ def test_who_is_there_already_is_not_said_to_be_added(controller: Controller) ->
     controller.run("user", "add", "carol")
     user = controller.json("user", "show", "carol")[1]["user"]
     controller.answers(json.dumps({"result": {"user": user, "changed": False}}))
-    assert controller.run("user", "add", "carol").stdout.startswith("carol is there already: uid ")
+    assert controller.run("user", "add", "carol").stdout.startswith("carol exists already: uid ")
 
 
 def test_an_import_with_failures_ends_with_1(controller: Controller, tmp_path: Path) -> None:

@@ -156,8 +156,8 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     ),
     "image without version": ("    count: 2", "    count: 2\n    image: §{operating_system: Debian}", "pools.compute.image", "lacks version"),
     "empty image": ("    count: 2", "    count: 2\n    image: §{}", "pools.compute.image", "lacks operating_system and version"),
-    "image without user": ("    count: 2", "    count: 2\n    §image: {ocid: ocid1.image.oc1..x}", "pools.compute.image.login_user", "which user"),
-    "unknown system": ("    count: 2", "    count: 2\n    §image: {operating_system: Plan 9, version: '4'}", "pools.compute.image.login_user", "which user"),
+    "image without user": ("    count: 2", "    count: 2\n    §image: {ocid: ocid1.image.oc1..x}", "pools.compute.image.login_user", "user of this image"),
+    "unknown system": ("    count: 2", "    count: 2\n    §image: {operating_system: Plan 9, version: '4'}", "pools.compute.image.login_user", "user of this image"),
     "no OCID": ("    count: 2", "    count: 2\n    image: {ocid: §ami-123}", "pools.compute.image.ocid", "OCID of an image"),
     # --- home
     "relative path": ("mount_path: /mnt/home", "mount_path: §mnt/home", "storage.home.mount_path", "absolute path"),

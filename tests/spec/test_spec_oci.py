@@ -100,7 +100,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "node of a pool on demand": ("    max_count: 4", "    max_count: 4\n    removed_nodes: [§compute-1]", "pools.cpu.removed_nodes[0]", "Their names are cpu-1, cpu-2 and so on"),
     "number for a node": (POOL, pool("removed_nodes: [§2]"), "pools.compute.removed_nodes[0]", "must be text; got 2"),
     # --- images
-    "name alone": (POOL, pool("§image: {name: Oracle-Linux-8.10}"), "pools.compute.image.login_user", "as which user does ssh log in to this image?. Add `login_user:`; it has a default if operating_system is Oracle Linux, Canonical Ubuntu or Debian"),
+    "name alone": (POOL, pool("§image: {name: Oracle-Linux-8.10}"), "pools.compute.image.login_user", "the user of this image that ssh logs in as. Add `login_user:`; it has a default if operating_system is Oracle Linux, Canonical Ubuntu or Debian"),
     "name and version": (POOL, pool("image: §{name: x, version: '8'}"), "pools.compute.image", "lacks operating_system"),
     "name beside OCID": (POOL, pool("image: {name: x, §ocid: ocid1.image.oc1..x, login_user: me}"), "pools.compute.image.ocid", "conflicts with name. Keep one of the two"),
     "listing beside system": (POOL, pool("image: {operating_system: Debian, version: '13', §listing: x}"), "pools.compute.image.listing", "conflicts with operating_system"),

@@ -59,7 +59,7 @@ class Site:
         self.name = name
         self.paths = ClusterPaths.of(folder / "cluster.yml")
         self.paths.create()
-        self.environment = {**environment, **cloud.environment, **runs.mark(self.paths)}
+        self.environment = {**environment, **cloud.environment, **runs.environment(self.paths)}
         self.events: list[Event] = []
         self.workspace = Workspace(folder, {}, cluster_variables(cloud, name))
 
@@ -95,9 +95,7 @@ class Site:
 
     def orphans(self) -> LeakedResources:
         config = oci.config.from_file(str(self.cloud.home / "credentials" / "config"))
-        return LeakedResources(
-            Access(config, self.cloud.endpoint, self.cloud.credentials.tenancy), ("gpucluster", self.name), ignore
-        )
+        return LeakedResources(Access(config, self.cloud.endpoint, self.cloud.credentials.tenancy), self.name, ignore)
 
     def ids(self, collection: str) -> list[str]:
         return [str(one["id"]) for one in self.cloud.standing(collection, self.name)]
@@ -281,7 +279,7 @@ RUN = """
     def show(event):
         print(event.name, event.status, flush=True)
     with runs.run("apply", paths, show):
-        terraform = Terraform(paths, Path(asked["program"]), {**asked["env"], **runs.mark(paths)}, show)
+        terraform = Terraform(paths, Path(asked["program"]), {**asked["env"], **runs.environment(paths)}, show)
         terraform.prepare()
         terraform.init()
         terraform.set_variables(asked["variables"])
@@ -302,7 +300,7 @@ def _run(site: Site) -> subprocess.Popen[str]:
 
 def _terraform_of(site: Site) -> int:
     """The pid of the running terraform itself, not of its provider."""
-    for pid in process.marked("GPUCLUSTER_CLUSTER", str(site.paths.root)):
+    for pid in process.pids_with_variable("GPUCLUSTER_CLUSTER", str(site.paths.root)):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:

@@ -189,7 +189,7 @@ def test_one_trouble_is_a_sentence_several_are_grouped_and_none_is_lost() -> Non
     lines = what.splitlines()
     assert lines[0] == "terraform apply failed in 6 places:"
     assert [line.strip()[:14] for line in lines[1:]] == [
-        "- the cluster ", "- the route ta", "so also the ro", "so also the ro", "and 2 more",
+        "- the cluster ", "- the route ta", "also the route", "also the route", "and 2 more",
     ]  # fmt: skip
     assert what.count(REQUEST) == 4
     assert hint.count("gpucluster apply") == 2

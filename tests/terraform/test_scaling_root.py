@@ -21,7 +21,7 @@ from gpucluster.errors import CloudError, ReplacementError, ToolError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
-from gpucluster.operations.controller import Controller
+from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
 from gpucluster.ssh import Host
@@ -98,9 +98,14 @@ class Cluster:
         saved.save_hosts([Host("resize-controller", "", "", "")] if silent_controller else [], set())
         silent = SimpleNamespace(ssh_argv=lambda *_: ["false"])
         cloud = SimpleNamespace(access=lambda: self._access)
-        elastic = ElasticInstances(self._access, (handover.CLUSTER_TAG, self.spec.name), ignore)
+        elastic = ElasticInstances(self._access, self.spec.name, ignore)
         return Resizing(
-            self.spec, cast(CloudProvider, cloud), saved, lambda: elastic, cast(Controller, silent), self.events.append
+            self.spec,
+            cast(CloudProvider, cloud),
+            saved,
+            lambda: elastic,
+            cast(ControllerConnection, silent),
+            self.events.append,
         )
 
     def apply(self, plan: Plan, **options: Any) -> tuple[Change, ...]:
@@ -253,7 +258,7 @@ def test_members_that_did_not_come_are_asked_for_again_by_the_next_apply(cluster
     cloud.faults({"operation": "BootInstance", "message": "Out of host capacity.", "times": 1})
     plan = cluster.plan(compute=f"{RDMA}, count: 2")
     cluster.terraform.apply(cluster.resizing().drain_and_detach(cluster.terraform, plan))
-    with pytest.raises(CloudError, match=r"only 1 of 2 members run, and no more come: .*Out of host capacity"):
+    with pytest.raises(CloudError, match=r"only 1 of 2 members run, and OCI launches no more: .*Out of host capacity"):
         cluster.members()
     assert cluster.apply(cluster.plan(compute=f"{RDMA}, count: 2")) == ()
     assert set(cluster.standing()) == {"compute-1", "compute-2"}

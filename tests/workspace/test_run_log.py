@@ -14,7 +14,7 @@ import pytest
 
 from gpucluster.errors import EnvironmentFault, LockedError
 from gpucluster.paths import ClusterPaths, write_private
-from gpucluster.workspace.run_log import KEPT_RUNS, RunLog, RunStatus, last_run, lock
+from gpucluster.workspace.run_log import MAX_RUNS, RunLog, RunStatus, last_run, lock
 
 HOLDER = """
 import sys, time
@@ -85,7 +85,7 @@ def test_the_run_log_tells_of_a_run_that_died(paths: ClusterPaths) -> None:
 
 
 def test_the_run_log_is_bounded(paths: ClusterPaths) -> None:
-    for _ in range(KEPT_RUNS + 5):
+    for _ in range(MAX_RUNS + 5):
         RunLog(paths, "status").close(RunStatus.SUCCESS)
-    assert len(list(paths.runs.glob("*.json"))) == KEPT_RUNS
+    assert len(list(paths.runs.glob("*.json"))) == MAX_RUNS
     assert json.loads(next(paths.runs.glob("*.json")).read_text())["command"] == "status"

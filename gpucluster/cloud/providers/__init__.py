@@ -18,15 +18,15 @@ def open_cloud(spec: ClusterSpec, paths: ClusterPaths, on_event: Sink, provider:
     """The cloud that cluster.yml names.
 
     Args:
-        provider: where the local cloud takes Terraform's provider from; see `LocalCloud`.
+        provider: where the local cloud takes Terraform's provider from; see `LocalCloudProvider`.
 
     Raises:
         InputError: the OCI configuration file, its profile or one of its entries is missing.
     """
     if spec.cloud.provider == "local":
-        from gpucluster.cloud.providers.local import LocalCloud
+        from gpucluster.cloud.providers.local import LocalCloudProvider
 
-        return LocalCloud(spec, paths, on_event, provider)
-    from gpucluster.cloud.providers.oci import OciCloud
+        return LocalCloudProvider(spec, paths, on_event, provider)
+    from gpucluster.cloud.providers.oci import OciCloudProvider
 
-    return OciCloud(spec)
+    return OciCloudProvider(spec)

@@ -1,4 +1,4 @@
-"""What a cloud offers to the rest of the package."""
+"""The interface of a cloud: how the rest of the package reaches it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CloudProvider(Protocol):
     hardware_emulated: bool
 
     def check(self, *, fresh: bool) -> None:
-        """Refuse, before anything is created, what can't work on this machine.
+        """Check, before anything is created, that this machine can run the cloud and the cluster.
 
         Args:
             fresh: nothing of this cluster exists yet.
@@ -59,7 +59,7 @@ class CloudProvider(Protocol):
         """The OCID of the tenancy."""
 
     def access(self) -> Access:
-        """What the SDK needs."""
+        """How the SDK reaches the API."""
 
     def ssh_key(self) -> Path | None:
         """The operator's private key; None leaves the choice to ssh and its agent."""
@@ -68,7 +68,7 @@ class CloudProvider(Protocol):
         """The operator's public keys."""
 
     def terraform_env(self, provider_address: str) -> Mapping[str, str]:
-        """What Terraform needs in its environment: credentials, and where the provider comes from.
+        """Variables for Terraform's environment: credentials, and the source of the provider.
 
         Args:
             provider_address: the full address of `oracle/oci`, such as "registry.terraform.io/oracle/oci".
@@ -78,7 +78,7 @@ class CloudProvider(Protocol):
         """How the controller of a cluster with elastic pools reaches the API.
 
         Args:
-            controller_id: the OCID of its instance; None only checks that there will be a way.
+            controller_id: the OCID of its instance; None only checks that it can be reached.
         """
 
     def python_of(self, image: Image) -> str | None:

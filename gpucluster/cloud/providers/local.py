@@ -33,12 +33,13 @@ _PROVIDER_CLIENTS = (
     "oci_file_storage.FileStorageClient",
     "oci_bastion.BastionClient",
 )
-# The provider's client for work requests, which tells why a launch failed, has no such setting: it calls the host of
-# our region in this domain. No such host can exist (RFC 2606), so nothing about a local cluster is ever sent to Oracle.
+# The provider's client for work requests, which reports why a launch failed, has no such setting: it calls the host
+# of our region in this domain. No such host can exist (RFC 2606), so nothing about a local cluster is ever sent to
+# Oracle.
 _NO_DOMAIN = "invalid"
 
 
-class LocalCloud:
+class LocalCloudProvider:
     """The local cloud of this machine.
 
     Args:
@@ -132,7 +133,7 @@ class LocalCloud:
         key = self.ssh_key()
         return (public_key(key),) if key else ()
 
-    def _drop_lock_of_other(self, provider: str) -> None:
+    def _drop_other_provider_lock(self, provider: str) -> None:
         """Remove Terraform's dependency lock file if it holds the checksums of the other provider."""
         used = self._paths.root / "provider"
         if not used.exists() or used.read_text().strip() != provider:
@@ -144,7 +145,7 @@ class LocalCloud:
         from gpucluster.localcloud.provider import installation
 
         env = self._profile.terraform_env(self._profile.region)
-        self._drop_lock_of_other(self._provider)
+        self._drop_other_provider_lock(self._provider)
         if self._provider == "registry":
             overrides = ";".join(f"{client}={self._endpoint}" for client in _PROVIDER_CLIENTS)
             return {**env, "CLIENT_HOST_OVERRIDES": overrides, "OCI_DEFAULT_REALM": _NO_DOMAIN}

@@ -13,7 +13,7 @@ from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.spec import PROVIDERS, ClusterSpec, Image
 
 
-class OciCloud:
+class OciCloudProvider:
     """Oracle Cloud Infrastructure."""
 
     hardware_emulated = PROVIDERS["oci"].hardware_emulated

@@ -162,7 +162,7 @@ class ProcessEngine(NullEngine):
     def _sweep(self, *, unrecorded: bool = False) -> None:
         with self._sweeping:
             self._sweep_is_due = False
-        for pid in process.marked(_HOME_MARKER, str(self._home)):
+        for pid in process.pids_with_variable(_HOME_MARKER, str(self._home)):
             name = _marker_name(pid)
             if name and self._is_stray(name, unrecorded):
                 for one in (pid, *_descendants(pid)):

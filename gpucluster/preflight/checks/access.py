@@ -89,16 +89,16 @@ def _not_subscribed(name: str, facts: Facts) -> bool:
 
 def compartment(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
     """It exists and is active. OCI gives the same answer for one that is missing and one that the user may not see."""
-    found, ocid = facts.compartment, spec.cloud.compartment_id or "of the cluster"
-    if isinstance(found, Unknown) and found.refused and not _is_visible(facts):
+    fact, ocid = facts.compartment, spec.cloud.compartment_id or "of the cluster"
+    if isinstance(fact, Unknown) and fact.refused and not _is_visible(facts):
         reason = f"there is no compartment {ocid}, or this user may not see anything in it"
         action = (
             "Check cloud.compartment_id (oci iam compartment list --compartment-id-in-subtree true), or ask an "
             f"administrator to add: Allow group <yours> to read all-resources in compartment id {ocid}"
         )
         yield Finding("error", "compartment", reason, action)
-    elif found is not None and not isinstance(found, Unknown) and found.state != "ACTIVE":
-        reason = f"the compartment {found.name} is {found.state}"
+    elif fact is not None and not isinstance(fact, Unknown) and fact.state != "ACTIVE":
+        reason = f"the compartment {fact.name} is {fact.state}"
         yield Finding("error", "compartment", reason, "Set cloud.compartment_id to another, or restore it")
 
 

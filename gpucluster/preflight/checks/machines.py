@@ -96,8 +96,8 @@ def single_resources(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
 
 
 def _left(facts: Facts, key: LimitKey) -> int | None:
-    found = facts.limits.get(key)
-    return None if found is None or isinstance(found, Unknown) else found.left
+    fact = facts.limits.get(key)
+    return None if fact is None or isinstance(fact, Unknown) else fact.left
 
 
 def _limit(key: LimitKey) -> str:
@@ -120,35 +120,35 @@ def capacity(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
         if not machine.reservation:
             missing[machine.domain, machine.shape] += requirements.still_missing(machine, _instances(facts))
     for (domain, shape), count in missing.items():
-        found = facts.capacity.get((domain, shape))
-        if not count or found is None or isinstance(found, Unknown):
+        fact = facts.capacity.get((domain, shape))
+        if not count or fact is None or isinstance(fact, Unknown):
             continue
-        free = found.count if found.count is not None else (count if found.status == "AVAILABLE" else 0)
+        free = fact.count if fact.count is not None else (count if fact.status == "AVAILABLE" else 0)
         if free < count:
             reason = f"{count} of {shape} are to be launched in {domain}, and hosts for {free} are free now"
             action = "If the launch fails, run apply again later, use another domain, or reserve capacity"
-            yield Finding("warning", "capacity", f"{reason} ({found.status})", action)
+            yield Finding("warning", "capacity", f"{reason} ({fact.status})", action)
 
 
 def reservations(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
     """A capacity reservation is active, in the right domain, and has enough instances of the shape left."""
     for machine in _machines(spec, facts):
-        found = facts.reservations.get(machine.name)
-        if found is None:
+        fact = facts.reservations.get(machine.name)
+        if fact is None:
             continue
         name = f"{machine.place}: the capacity reservation {machine.reservation}"
-        if isinstance(found, Unknown):
-            if found.refused:
+        if isinstance(fact, Unknown):
+            if fact.refused:
                 yield Finding(
-                    "error", "reservation", f"{name} does not exist, or this user may not see it", found.action
+                    "error", "reservation", f"{name} does not exist, or this user may not see it", fact.action
                 )
-        elif found.state != "ACTIVE":
-            yield Finding("error", "reservation", f"{name} is {found.state}", "Use another, or none")
-        elif found.domain != machine.domain:
-            reason = f"{name} is in {found.domain}, and the nodes are in {machine.domain}"
+        elif fact.state != "ACTIVE":
+            yield Finding("error", "reservation", f"{name} is {fact.state}", "Use another, or none")
+        elif fact.domain != machine.domain:
+            reason = f"{name} is in {fact.domain}, and the nodes are in {machine.domain}"
             yield Finding("error", "reservation", reason, "Set availability_domain to its domain")
-        elif found.left.get(machine.shape, 0) < (count := requirements.still_missing(machine, _instances(facts))):
-            left = found.left.get(machine.shape, 0)
+        elif fact.left.get(machine.shape, 0) < (count := requirements.still_missing(machine, _instances(facts))):
+            left = fact.left.get(machine.shape, 0)
             reason = f"{name} has {left} of {machine.shape} left, and {count} are to be launched"
             yield Finding("warning", "reservation", reason, "Enlarge it, or lower count")
 
@@ -157,49 +157,49 @@ def images(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
     """Each image exists, is compatible with its shape, and has an operating system that the roles support."""
     reported = set()
     for machine in _machines(spec, facts):
-        found = facts.images.get(machine.name)
-        if found is None:
+        fact = facts.images.get(machine.name)
+        if fact is None:
             continue
-        findings = _absent(machine, found) if isinstance(found, Unknown) else _image(machine, found, facts)
+        findings = _absent(machine, fact) if isinstance(fact, Unknown) else _image(machine, fact, facts)
         for finding in findings:
             if finding not in reported:
                 yield finding
             reported.add(finding)
 
 
-def _absent(machine: MachineGroup, found: Unknown) -> Iterator[Finding]:
-    if found.refused:
-        reason = f"{machine.place}: {found.what} does not exist, or this user may not see it"
-        yield Finding("error", "image", reason, f"Check `image` in cluster.yml. {found.action}")
+def _absent(machine: MachineGroup, fact: Unknown) -> Iterator[Finding]:
+    if fact.refused:
+        reason = f"{machine.place}: {fact.what} does not exist, or this user may not see it"
+        yield Finding("error", "image", reason, f"Check `image` in cluster.yml. {fact.action}")
 
 
-def _image(machine: MachineGroup, found: FoundImage, facts: Facts) -> Iterator[Finding]:
-    image, name = machine.image, f"{machine.place}: the image {found.name or found.id}"
-    if not found.id:
-        yield _no_image(machine, found)
+def _image(machine: MachineGroup, fact: FoundImage, facts: Facts) -> Iterator[Finding]:
+    image, name = machine.image, f"{machine.place}: the image {fact.name or fact.id}"
+    if not fact.id:
+        yield _no_image(machine, fact)
         return
-    if found.state != "AVAILABLE":
-        yield Finding("error", "image", f"{name} is {found.state}", "Wait until it is AVAILABLE, or use another")
-    if found.fits is False and not image.make_compatible:
+    if fact.state != "AVAILABLE":
+        yield Finding("error", "image", f"{name} is {fact.state}", "Wait until it is AVAILABLE, or use another")
+    if fact.fits is False and not image.make_compatible:
         action = "Use an image for that shape"
         if image.ocid:
             action += ", or for a custom image write `make_compatible: true` next to ocid"
         yield Finding("error", "image", f"{name} is not compatible with the shape {machine.shape}", action)
-    elif found.fits is False:
-        yield Finding("note", "image", f"apply adds the shape {machine.shape} to the compatible shapes of {found.name}")
-    yield from _system(machine, found, facts)
-    if found.terms:
-        reason = f"apply accepts the terms of {found.name}, version {found.listing_version}"
-        yield Finding("note", "image", reason, f"Read them first: {' '.join(found.terms)}")
-    if found.stand_in:
-        yield Finding("note", "image", f"{name} is a stand-in here: it contains {found.stand_in}")
+    elif fact.fits is False:
+        yield Finding("note", "image", f"apply adds the shape {machine.shape} to the compatible shapes of {fact.name}")
+    yield from _system(machine, fact, facts)
+    if fact.terms:
+        reason = f"apply accepts the terms of {fact.name}, version {fact.listing_version}"
+        yield Finding("note", "image", reason, f"Read them first: {' '.join(fact.terms)}")
+    if fact.stand_in:
+        yield Finding("note", "image", f"{name} is a stand-in here: it contains {fact.stand_in}")
 
 
-def _no_image(machine: MachineGroup, found: FoundImage) -> Finding:
+def _no_image(machine: MachineGroup, fact: FoundImage) -> Finding:
     image = machine.image
-    if found.listing:
+    if fact.listing:
         reason = f"{machine.place}: the listing {image.listing} has no version {image.listing_version or 'at all'}"
-        return Finding("error", "image", reason, f"Versions: {', '.join(found.listing_versions) or 'none'}")
+        return Finding("error", "image", reason, f"Versions: {', '.join(fact.listing_versions) or 'none'}")
     if image.listing:
         reason = f"{machine.place}: there is no marketplace listing {image.listing}"
         return Finding("error", "image", reason, "List the exact names: oci compute pic listing list --all")
@@ -211,13 +211,13 @@ def _no_image(machine: MachineGroup, found: FoundImage) -> Finding:
     return Finding("error", "image", f"{machine.place}: there is no image {named}", action)
 
 
-def _system(machine: MachineGroup, found: FoundImage, facts: Facts) -> Iterator[Finding]:
-    if not found.system or not facts.systems:
+def _system(machine: MachineGroup, fact: FoundImage, facts: Facts) -> Iterator[Finding]:
+    if not fact.system or not facts.systems:
         return
-    system = f"{_SYSTEMS.get(found.system, found.system)}-{found.version.split('.')[0].split(' ')[0]}"
+    system = f"{_SYSTEMS.get(fact.system, fact.system)}-{fact.version.split('.')[0].split(' ')[0]}"
     if system in facts.systems:
         return
-    reason = f"{machine.place}: the roles do not support {found.system} {found.version} (image {found.name})"
+    reason = f"{machine.place}: the roles do not support {fact.system} {fact.version} (image {fact.name})"
     # The system of an imported image is what its owner entered, so it may be wrong.
     action = f"Use one with {', '.join(sorted(facts.systems))}"
     yield Finding("warning" if machine.image.ocid else "error", "image", reason, action)

@@ -35,10 +35,12 @@ def overlap(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
                 action = "Use another network.rdma_cidr: with overlapping ranges nodes can't tell the networks apart"
                 yield Finding("error", "overlap", reason, action)
     subnets = {"public_subnet_cidr": network.public_subnet_cidr, "private_subnet_cidr": network.private_subnet_cidr}
-    for cidr, whose in _CONTAINERS.items():
-        met = [f"network.{key} {subnet}" for key, subnet in subnets.items() if subnet and _overlaps(subnet, cidr)]
-        if met:
-            reason = f"{cidr}, {whose}, overlaps {' and '.join(met)}"
+    for cidr, network_name in _CONTAINERS.items():
+        overlapping = [
+            f"network.{key} {subnet}" for key, subnet in subnets.items() if subnet and _overlaps(subnet, cidr)
+        ]
+        if overlapping:
+            reason = f"{cidr}, {network_name}, overlaps {' and '.join(overlapping)}"
             action = "Such containers can't reach hosts in that range: use another range"
             yield Finding("warning", "overlap", reason, action)
 
@@ -48,9 +50,9 @@ def neighbours(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
     if spec.network.vcn_id is not None or not isinstance(facts.vcns, tuple):
         return
     same = [
-        one.name
-        for one in facts.vcns
-        if not one.ours and any(_overlaps(cidr, spec.network.vcn_cidr) for cidr in one.cidrs)
+        vcn.name
+        for vcn in facts.vcns
+        if not vcn.ours and any(_overlaps(cidr, spec.network.vcn_cidr) for cidr in vcn.cidrs)
     ]
     if same:
         shown = ", ".join(same[:_LISTED]) + (", ..." if len(same) > _LISTED else "")
@@ -60,19 +62,19 @@ def neighbours(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
 
 def existing_vcn(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
     """The existing VCN is available and has the range that the spec says."""
-    found = facts.vcn
-    if found is None:
+    fact = facts.vcn
+    if fact is None:
         return
     name = f"the VCN {spec.network.vcn_id}"
-    if isinstance(found, Unknown):
-        yield from _refused(found, "network", name, "network.vcn_id")
+    if isinstance(fact, Unknown):
+        yield from _refused(fact, "network", name, "network.vcn_id")
         return
-    if found.state != "AVAILABLE":
-        yield Finding("error", "network", f"{name} is {found.state}", "Set network.vcn_id to another")
-    if spec.network.vcn_cidr not in found.cidrs:
-        reason = f"{name} has {', '.join(found.cidrs) or 'no range'}, and network.vcn_cidr is {spec.network.vcn_cidr}"
+    if fact.state != "AVAILABLE":
+        yield Finding("error", "network", f"{name} is {fact.state}", "Set network.vcn_id to another")
+    if spec.network.vcn_cidr not in fact.cidrs:
+        reason = f"{name} has {', '.join(fact.cidrs) or 'no range'}, and network.vcn_cidr is {spec.network.vcn_cidr}"
         yield Finding("error", "network", reason, "Set network.vcn_cidr to the range that it has")
-    if not found.dns_label:
+    if not fact.dns_label:
         yield _no_label(spec, name)
 
 
@@ -85,47 +87,47 @@ def _no_label(spec: ClusterSpec, text: str) -> Finding:
 
 def existing_subnets(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
     """The existing subnets are available, in the VCN, and have the ranges that the spec says."""
-    for name, found in facts.subnets.items():
+    for name, fact in facts.subnets.items():
         public = name == "public"
         ocid = spec.network.public_subnet_id if public else spec.network.private_subnet_id
         cidr = spec.network.public_subnet_cidr if public else spec.network.private_subnet_cidr
         text = f"the {name} subnet {ocid}"
-        if isinstance(found, Unknown):
-            yield from _refused(found, "network", text, f"network.{name}_subnet_id")
+        if isinstance(fact, Unknown):
+            yield from _refused(fact, "network", text, f"network.{name}_subnet_id")
             continue
-        yield from _identity(spec, found, text, f"network.{name}_subnet_cidr", cidr)
-        yield from _public(found, text) if public else _private(found, text)
-        yield from _ingress(spec, found, text, public=public)
-        yield from _names_in_use(spec, facts, found, text, name)
+        yield from _identity(spec, fact, text, f"network.{name}_subnet_cidr", cidr)
+        yield from _public(fact, text) if public else _private(fact, text)
+        yield from _ingress(spec, fact, text, public=public)
+        yield from _names_in_use(spec, facts, fact, text, name)
 
 
-def _identity(spec: ClusterSpec, found: Subnet, text: str, key: str, cidr: str | None) -> Iterator[Finding]:
-    if found.state != "AVAILABLE":
-        yield Finding("error", "network", f"{text} is {found.state}", "Use another")
-    if found.vcn_id != spec.network.vcn_id:
-        reason = f"{text} is in the VCN {found.vcn_id}, and network.vcn_id is {spec.network.vcn_id}"
+def _identity(spec: ClusterSpec, subnet: Subnet, text: str, key: str, cidr: str | None) -> Iterator[Finding]:
+    if subnet.state != "AVAILABLE":
+        yield Finding("error", "network", f"{text} is {subnet.state}", "Use another")
+    if subnet.vcn_id != spec.network.vcn_id:
+        reason = f"{text} is in the VCN {subnet.vcn_id}, and network.vcn_id is {spec.network.vcn_id}"
         yield Finding("error", "network", reason, "Name subnets of that VCN")
-    if found.cidr != cidr:
-        yield Finding("error", "network", f"{text} has {found.cidr}, and {key} is {cidr}", f"Set it to {found.cidr}")
-    if not found.dns_label:
+    if subnet.cidr != cidr:
+        yield Finding("error", "network", f"{text} has {subnet.cidr}, and {key} is {cidr}", f"Set it to {subnet.cidr}")
+    if not subnet.dns_label:
         yield _no_label(spec, text)
     domains = {machine.domain for machine in requirements.machines(spec)} - {""}
-    if found.domain and domains - {found.domain}:
-        reason = f"{text} is in {found.domain} only, and machines are to be created in {', '.join(sorted(domains))}"
+    if subnet.domain and domains - {subnet.domain}:
+        reason = f"{text} is in {subnet.domain} only, and machines are to be created in {', '.join(sorted(domains))}"
         yield Finding("error", "network", reason, "Use a regional subnet, or that domain")
 
 
-def _public(found: Subnet, text: str) -> Iterator[Finding]:
-    if found.private:
+def _public(subnet: Subnet, text: str) -> Iterator[Finding]:
+    if subnet.private:
         reason = f"{text} prohibits public addresses, and the controller needs one"
         yield Finding("error", "network", reason, "Use another, or write `access: bastion` under network")
-    elif isinstance(found.routes, tuple) and "internetgateway" not in found.routes:
-        reason = f"{text} has no route to an internet gateway, so nobody can log in to the controller"
+    elif isinstance(subnet.routes, tuple) and "internetgateway" not in subnet.routes:
+        reason = f"{text} has no route to an internet gateway, so no user can log in to the controller"
         yield Finding("error", "network", reason, "Add the route, or write `access: bastion` under network")
 
 
-def _private(found: Subnet, text: str) -> Iterator[Finding]:
-    if not found.private:
+def _private(subnet: Subnet, text: str) -> Iterator[Finding]:
+    if not subnet.private:
         reason = f"{text} allows public addresses"
         yield Finding(
             "warning",
@@ -133,31 +135,31 @@ def _private(found: Subnet, text: str) -> Iterator[Finding]:
             reason,
             "gpucluster assigns none to nodes; only a subnet that prohibits them guarantees it",
         )
-    if not isinstance(found.routes, tuple):
+    if not isinstance(subnet.routes, tuple):
         return
-    if not {"natgateway", "drg", "privateip", "internetgateway"} & set(found.routes):
+    if not {"natgateway", "drg", "privateip", "internetgateway"} & set(subnet.routes):
         reason = f"{text} has no route to a NAT gateway (nor to another gateway)"
         action = (
             "Add one, or provide package mirrors inside the network: nodes install packages of their operating system"
         )
         yield Finding("warning", "network", reason, action)
-    if "servicegateway" not in found.routes:
+    if "servicegateway" not in subnet.routes:
         reason = f"{text} has no route to a service gateway"
         action = "Add one for All Services: the Oracle Cloud Agent and the controller use it"
         yield Finding("warning", "network", reason, action)
 
 
-def _ingress(spec: ClusterSpec, found: Subnet, text: str, *, public: bool) -> Iterator[Finding]:
+def _ingress(spec: ClusterSpec, subnet: Subnet, text: str, *, public: bool) -> Iterator[Finding]:
     """What the security lists allow. Network security groups may allow more, so this is only a warning."""
-    if not isinstance(found.ingress, tuple):
+    if not isinstance(subnet.ingress, tuple):
         return
-    if not any(rule.protocol == "all" and _covers(rule, spec.network.vcn_cidr) for rule in found.ingress):
+    if not any(rule.protocol == "all" and _covers(rule, spec.network.vcn_cidr) for rule in subnet.ingress):
         reason = f"the security lists of {text} do not allow all traffic from {spec.network.vcn_cidr}"
         action = "Add an ingress rule for all protocols: Slurm, NFS, LDAP and MPI use many ports"
         yield Finding("warning", "network", reason, action)
     if public:
         blocked = [
-            cidr for cidr in spec.network.ssh_allowed_cidrs if not any(_ssh(rule, cidr) for rule in found.ingress)
+            cidr for cidr in spec.network.ssh_allowed_cidrs if not any(_ssh(rule, cidr) for rule in subnet.ingress)
         ]
         if blocked:
             reason = f"the security lists of {text} do not allow ssh from {', '.join(blocked[:_LISTED])}"
@@ -174,10 +176,10 @@ def _covers(rule: IngressRule, cidr: str) -> bool:
     return outer is not None and inner is not None and inner.subnet_of(outer)
 
 
-def _names_in_use(spec: ClusterSpec, facts: Facts, found: Subnet, text: str, name: str) -> Iterator[Finding]:
-    own = {one.name for one in facts.instances} if isinstance(facts.instances, tuple) else set()
+def _names_in_use(spec: ClusterSpec, facts: Facts, subnet: Subnet, text: str, name: str) -> Iterator[Finding]:
+    own = {instance.name for instance in facts.instances} if isinstance(facts.instances, tuple) else set()
     new = requirements.host_names(spec, name) - own
-    taken = sorted(new & {label.lower() for label in found.host_names})
+    taken = sorted(new & {label.lower() for label in subnet.host_names})
     # If the cluster exists, these are its own names, even if its instances could not be listed.
     if taken and not own and not isinstance(facts.instances, Unknown):
         reason = f"host names are in use in {text}: {', '.join(taken[:_LISTED])}"
@@ -191,10 +193,10 @@ def addresses(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
         subnet = _network(cidr or "")
         if subnet is None:
             continue
-        found = facts.subnets.get(name)
+        fact = facts.subnets.get(name)
         used: tuple[str, ...] = ()
-        if isinstance(found, Subnet) and isinstance(found.in_use, tuple):
-            used = found.in_use
+        if isinstance(fact, Subnet) and isinstance(fact.in_use, tuple):
+            used = fact.in_use
         needed = requirements.addresses(spec, name)[1] - (_ours(facts, name, spec, subnet) if used else 0)
         free = subnet.num_addresses - RESERVED_ADDRESSES - len(used)
         if free < needed:
@@ -208,7 +210,7 @@ def _ours(facts: Facts, name: str, spec: ClusterSpec, subnet: IPv4Network) -> in
     """How many of the addresses in use belong to this cluster."""
     instances: tuple[Instance, ...] = facts.instances if isinstance(facts.instances, tuple) else ()
     public = spec.network.access == "public"
-    controllers = [one for one in instances if not one.pool]
+    controllers = [instance for instance in instances if not instance.pool]
     if name == "public":
         return len(controllers)
     target = MOUNT_TARGET_ADDRESSES if _is_inside(facts.mount_target, subnet) and not spec.storage.home.server else 0
@@ -218,30 +220,30 @@ def _ours(facts: Facts, name: str, spec: ClusterSpec, subnet: IPv4Network) -> in
 
 def file_system(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
     """An existing file system is active, and in the availability domain of its mount target."""
-    found = facts.file_system
-    if found is None:
+    fact = facts.file_system
+    if fact is None:
         return
     name = f"the file system {spec.storage.home.file_system_id}"
-    if isinstance(found, Unknown):
-        yield from _refused(found, "storage", name, "storage.home.file_system_id")
+    if isinstance(fact, Unknown):
+        yield from _refused(fact, "storage", name, "storage.home.file_system_id")
         return
-    if found.state != "ACTIVE":
-        yield Finding("error", "storage", f"{name} is {found.state}", "Use another")
+    if fact.state != "ACTIVE":
+        yield Finding("error", "storage", f"{name} is {fact.state}", "Use another")
     domain = requirements.machines(spec, facts.domains if isinstance(facts.domains, tuple) else ())[0].domain
-    if domain and found.domain != domain:
-        reason = f"{name} is in {found.domain}, and its mount target would be in {domain}"
-        yield Finding("error", "storage", reason, f"Write `availability_domain: {found.domain}` under cloud")
+    if domain and fact.domain != domain:
+        reason = f"{name} is in {fact.domain}, and its mount target would be in {domain}"
+        yield Finding("error", "storage", reason, f"Write `availability_domain: {fact.domain}` under cloud")
 
 
-def _refused(found: Unknown, check: str, name: str, key: str) -> Iterator[Finding]:
-    if found.refused:
+def _refused(fact: Unknown, check: str, name: str, key: str) -> Iterator[Finding]:
+    if fact.refused:
         reason = f"{name} does not exist, or this user may not see it"
-        yield Finding("error", check, reason, f"Check {key} in cluster.yml. {found.action}")
+        yield Finding("error", check, reason, f"Check {key} in cluster.yml. {fact.action}")
 
 
-def _overlaps(one: str, other: str) -> bool:
-    first, second = _network(one), _network(other)
-    return first is not None and second is not None and first.overlaps(second)
+def _overlaps(first: str, second: str) -> bool:
+    network, other = _network(first), _network(second)
+    return network is not None and other is not None and network.overlaps(other)
 
 
 def _network(text: str) -> IPv4Network | None:

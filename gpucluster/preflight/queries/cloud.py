@@ -7,10 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gpucluster import handover
-from gpucluster.cloud.baked_images import ROLE as BAKED
-from gpucluster.cloud.client import everything, model
+from gpucluster.cloud.client import all_pages, model
 from gpucluster.oci import tags
+from gpucluster.oci.states import GONE
 from gpucluster.preflight.facts import (
     Capacity,
     Compartment,
@@ -29,19 +28,17 @@ from gpucluster.preflight.facts import (
 from gpucluster.preflight.queries.client import QueryClient
 from gpucluster.preflight.requirements import MachineGroup
 
-_GONE = ("TERMINATED", "TERMINATING", "DELETED")
-
 
 class CloudQueries:
     """Queries about one cluster and its surroundings.
 
     Args:
-        cluster: its name; the tag with it marks the cluster's own resources.
+        cluster: its name, by which the cluster's own resources are tagged.
     """
 
     def __init__(self, client: QueryClient, cluster: str) -> None:
         self._client = client
-        self._tag = (handover.CLUSTER_TAG, cluster)
+        self._cluster = cluster
         self._compartment = client.access.compartment_id
         self._here = f"in compartment id {self._compartment}"
 
@@ -49,8 +46,8 @@ class CloudQueries:
         """The compartment that everything is created in."""
 
         def read() -> Compartment:
-            found = self._identity.get_compartment(self._compartment).data
-            return Compartment(str(found.name), str(found.lifecycle_state))
+            result = self._identity.get_compartment(self._compartment).data
+            return Compartment(str(result.name), str(result.lifecycle_state))
 
         what, allow = f"the compartment {self._compartment}", "inspect compartments in tenancy"
         return self._client.query("compartment", what, allow, read)
@@ -59,7 +56,7 @@ class CloudQueries:
         """The availability domains of the region."""
 
         def read() -> tuple[str, ...]:
-            return tuple(str(one.name) for one in self._identity.list_availability_domains(self._compartment).data)
+            return tuple(str(item.name) for item in self._identity.list_availability_domains(self._compartment).data)
 
         return self._client.query("domains", "the availability domains", "inspect compartments in tenancy", read)
 
@@ -67,21 +64,20 @@ class CloudQueries:
         """The shapes that are offered in a domain."""
 
         def read() -> frozenset[str]:
-            listed = everything(self._compute.list_shapes, self._compartment, availability_domain=domain)
-            return frozenset(str(one.shape) for one in listed)
+            listed = all_pages(self._compute.list_shapes, self._compartment, availability_domain=domain)
+            return frozenset(str(item.shape) for item in listed)
 
         return self._client.query("shapes", f"the shapes of {domain}", f"inspect instances {self._here}", read)
 
     def instances(self) -> tuple[Instance, ...] | Unknown:
         """The existing instances of this cluster."""
-        key, name = self._tag
 
         def read() -> tuple[Instance, ...]:
-            listed = everything(self._compute.list_instances, self._compartment)
+            listed = all_pages(self._compute.list_instances, self._compartment)
             return tuple(
-                _instance(one)
-                for one in listed
-                if (one.freeform_tags or {}).get(key) == name and one.lifecycle_state not in _GONE
+                _instance(item)
+                for item in listed
+                if tags.of_cluster(item.freeform_tags, self._cluster) and item.lifecycle_state not in GONE
             )
 
         return self._client.query("limits", "which instances exist", f"read instances {self._here}", read)
@@ -93,15 +89,15 @@ class CloudQueries:
         def read() -> Limit:
             where = {"availability_domain": domain} if domain else {}
             client = self._client.client("limits", "LimitsClient")
-            found = client.get_resource_availability(service, name, self._compartment, **where).data
-            return Limit(found.available, found.used, found.effective_quota_value)
+            result = client.get_resource_availability(service, name, self._compartment, **where).data
+            return Limit(result.available, result.used, result.effective_quota_value)
 
         what = f"the limit {name}" + (f" in {domain}" if domain else "")
-        found = self._client.query("limits", what, "read resource-availability in tenancy", read)
-        if isinstance(found, Unknown) and found.refused:
+        result = self._client.query("limits", what, "read resource-availability in tenancy", read)
+        if isinstance(result, Unknown) and result.refused:
             names = f"oci limits value list --service-name {service} --compartment-id <the tenancy> --all"
-            return replace(found, action=f"{found.action}. Or the limit has another name in this tenancy: {names}")
-        return found
+            return replace(result, action=f"{result.action}. Or the limit has another name in this tenancy: {names}")
+        return result
 
     def capacity(self, machine: MachineGroup, tenancy: str) -> Capacity | Unknown:
         """How many hosts are free for a machine."""
@@ -123,8 +119,8 @@ class CloudQueries:
                 availability_domain=machine.domain,
                 shape_availabilities=[availability],
             )
-            found = self._compute.create_compute_capacity_report(body).data.shape_availabilities[0]
-            return Capacity(str(found.availability_status), found.available_count)
+            result = self._compute.create_compute_capacity_report(body).data.shape_availabilities[0]
+            return Capacity(str(result.availability_status), result.available_count)
 
         what = f"how many hosts are free for {machine.place}"
         return self._client.query("capacity", what, "manage compute-capacity-reports in tenancy", read)
@@ -133,12 +129,12 @@ class CloudQueries:
         """A capacity reservation."""
 
         def read() -> Reservation:
-            found = self._compute.get_compute_capacity_reservation(ocid).data
+            result = self._compute.get_compute_capacity_reservation(ocid).data
             left: dict[str, int] = {}
-            for one in found.instance_reservation_configs or []:
-                free = int(one.reserved_count or 0) - int(one.used_count or 0)
-                left[str(one.instance_shape)] = left.get(str(one.instance_shape), 0) + free
-            return Reservation(str(found.lifecycle_state), str(found.availability_domain), left)
+            for item in result.instance_reservation_configs or []:
+                free = int(item.reserved_count or 0) - int(item.used_count or 0)
+                left[str(item.instance_shape)] = left.get(str(item.instance_shape), 0) + free
+            return Reservation(str(result.lifecycle_state), str(result.availability_domain), left)
 
         what, allow = f"the capacity reservation {ocid}", f"read compute-capacity-reservations {self._here}"
         return self._client.query("reservation", what, allow, read)
@@ -162,9 +158,9 @@ class CloudQueries:
             "image",
             f"the compatible shapes of the image {ocid}",
             f"read instance-images {self._here}",
-            lambda: everything(self._compute.list_image_shape_compatibility_entries, ocid),
+            lambda: all_pages(self._compute.list_image_shape_compatibility_entries, ocid),
         )
-        fits = None if isinstance(entries, Unknown) else any(one.shape == shape for one in entries)
+        fits = None if isinstance(entries, Unknown) else any(item.shape == shape for item in entries)
         return _image(image, fits)
 
     def _image_by_name(self, machine: MachineGroup) -> FoundImage:
@@ -177,50 +173,50 @@ class CloudQueries:
         filters: Mapping[str, Any] = {name: value for name, value in criteria.items() if value}
         order = {"sort_by": "TIMECREATED", "sort_order": "DESC", "lifecycle_state": "AVAILABLE"}
         for fits, shape in ((True, {"shape": machine.shape}), (False, {})):
-            listed = everything(self._compute.list_images, self._compartment, **filters, **order, **shape)
-            # Terraform ignores the images that were baked for elastic nodes, which have the same operating system.
-            found = [one for one in listed if (one.freeform_tags or {}).get(tags.ROLE) != BAKED]
-            if found:
-                return _image(found[0], fits)
+            listed = all_pages(self._compute.list_images, self._compartment, **filters, **order, **shape)
+            # Terraform ignores baked images, which have the same operating system.
+            result = [image for image in listed if (image.freeform_tags or {}).get(tags.ROLE) != tags.IMAGE]
+            if result:
+                return _image(result[0], fits)
         return FoundImage("")
 
-    def _listed_image(self, wanted: str, version: str | None, shape: str) -> FoundImage:
-        listing = self._listing(wanted)
+    def _listed_image(self, name: str, version: str | None, shape: str) -> FoundImage:
+        listing = self._listing(name)
         if not listing:
             return FoundImage("")
-        listed = everything(self._compute.list_app_catalog_listing_resource_versions, listing, sort_order="DESC")
-        versions = tuple(str(one.listing_resource_version) for one in listed)
+        listed = all_pages(self._compute.list_app_catalog_listing_resource_versions, listing, sort_order="DESC")
+        versions = tuple(str(item.listing_resource_version) for item in listed)
         chosen = version or next(iter(versions), "")
         if chosen not in versions:
             return FoundImage("", listing=listing, listing_versions=versions)
-        one = self._compute.get_app_catalog_listing_resource_version(listing, chosen).data
-        fits = shape in one.compatible_shapes if one.compatible_shapes else None
+        item = self._compute.get_app_catalog_listing_resource_version(listing, chosen).data
+        fits = shape in item.compatible_shapes if item.compatible_shapes else None
         terms = () if self._subscribed(listing, chosen) else self._terms(listing, chosen)
         return FoundImage(
-            str(one.listing_resource_id), wanted, fits=fits, listing=listing, listing_version=chosen,
+            str(item.listing_resource_id), name, fits=fits, listing=listing, listing_version=chosen,
             listing_versions=versions, terms=terms,
         )  # fmt: skip
 
-    def _listing(self, wanted: str) -> str:
-        if wanted.startswith("ocid1."):
-            return str(self._compute.get_app_catalog_listing(wanted).data.listing_id)
-        found = everything(self._compute.list_app_catalog_listings, display_name=wanted)
-        return next((str(one.listing_id) for one in found if one.display_name == wanted), "")
+    def _listing(self, name: str) -> str:
+        if name.startswith("ocid1."):
+            return str(self._compute.get_app_catalog_listing(name).data.listing_id)
+        result = all_pages(self._compute.list_app_catalog_listings, display_name=name)
+        return next((str(listing.listing_id) for listing in result if listing.display_name == name), "")
 
     def _subscribed(self, listing: str, version: str) -> bool:
-        found = everything(self._compute.list_app_catalog_subscriptions, self._compartment, listing_id=listing)
-        return any(one.listing_resource_version == version for one in found)
+        result = all_pages(self._compute.list_app_catalog_subscriptions, self._compartment, listing_id=listing)
+        return any(item.listing_resource_version == version for item in result)
 
     def _terms(self, listing: str, version: str) -> tuple[str, ...]:
-        found = self._compute.get_app_catalog_listing_agreements(listing, version).data
-        return tuple(str(link) for link in (found.oracle_terms_of_use_link, found.eula_link) if link)
+        result = self._compute.get_app_catalog_listing_agreements(listing, version).data
+        return tuple(str(link) for link in (result.oracle_terms_of_use_link, result.eula_link) if link)
 
     def vcns(self) -> tuple[Vcn, ...] | Unknown:
         """The networks of the compartment."""
 
         def read() -> tuple[Vcn, ...]:
-            listed = everything(self._network.list_vcns, self._compartment)
-            return tuple(self._vcn(one) for one in listed if one.lifecycle_state not in _GONE)
+            listed = all_pages(self._network.list_vcns, self._compartment)
+            return tuple(self._vcn(item) for item in listed if item.lifecycle_state not in GONE)
 
         return self._client.query("overlap", "the networks of the compartment", f"read vcns {self._here}", read)
 
@@ -233,15 +229,14 @@ class CloudQueries:
             lambda: self._vcn(self._network.get_vcn(ocid).data),
         )
 
-    def _vcn(self, found: Any) -> Vcn:
-        key, name = self._tag
+    def _vcn(self, result: Any) -> Vcn:
         return Vcn(
-            str(found.id),
-            str(found.display_name),
-            tuple(found.cidr_blocks or [found.cidr_block]),
-            str(found.dns_label or ""),
-            str(found.lifecycle_state),
-            ours=(found.freeform_tags or {}).get(key) == name,
+            str(result.id),
+            str(result.display_name),
+            tuple(result.cidr_blocks or [result.cidr_block]),
+            str(result.dns_label or ""),
+            str(result.lifecycle_state),
+            ours=tags.of_cluster(result.freeform_tags, self._cluster),
         )
 
     def subnet(self, ocid: str) -> Subnet | Unknown:
@@ -252,45 +247,47 @@ class CloudQueries:
             return self._client.query("network", f"{what} of the subnet {ocid}", allow, call)
 
         def read() -> Subnet:
-            found = self._network.get_subnet(ocid).data
-            taken = part("the addresses", lambda: everything(self._network.list_private_ips, subnet_id=ocid))
+            result = self._network.get_subnet(ocid).data
+            taken = part("the addresses", lambda: all_pages(self._network.list_private_ips, subnet_id=ocid))
             known = [] if isinstance(taken, Unknown) else taken
             return Subnet(
                 ocid,
-                str(found.vcn_id),
-                str(found.cidr_block),
-                str(found.dns_label or ""),
-                str(found.lifecycle_state),
-                private=bool(found.prohibit_public_ip_on_vnic),
-                domain=str(found.availability_domain or ""),
+                str(result.vcn_id),
+                str(result.cidr_block),
+                str(result.dns_label or ""),
+                str(result.lifecycle_state),
+                private=bool(result.prohibit_public_ip_on_vnic),
+                domain=str(result.availability_domain or ""),
                 routes=part(
-                    "the route table", lambda: _routes(self._network.get_route_table(found.route_table_id).data)
+                    "the route table", lambda: _routes(self._network.get_route_table(result.route_table_id).data)
                 ),
-                ingress=part("the security lists", lambda: self._ingress(found.security_list_ids or [])),
-                in_use=taken if isinstance(taken, Unknown) else tuple(str(one.ip_address) for one in known),
-                host_names=tuple(str(one.hostname_label) for one in known if one.hostname_label),
+                ingress=part("the security lists", lambda: self._ingress(result.security_list_ids or [])),
+                in_use=taken if isinstance(taken, Unknown) else tuple(str(item.ip_address) for item in known),
+                host_names=tuple(str(item.hostname_label) for item in known if item.hostname_label),
             )
 
         return self._client.query("network", f"the subnet {ocid}", allow, read)
 
     def _ingress(self, lists: list[str]) -> tuple[IngressRule, ...]:
-        found = [self._network.get_security_list(ocid).data for ocid in lists]
-        return tuple(_rule(rule) for one in found for rule in one.ingress_security_rules or [])
+        result = [self._network.get_security_list(ocid).data for ocid in lists]
+        return tuple(_rule(rule) for item in result for rule in item.ingress_security_rules or [])
 
     def created(self, domain: str, *, bastions: bool) -> Created | Unknown:
         """This cluster's storage in a domain, and its bastion."""
 
-        def ours(found: list[Any]) -> int:
-            key, name = self._tag
-            return sum((one.freeform_tags or {}).get(key) == name and one.lifecycle_state not in _GONE for one in found)
+        def ours(result: list[Any]) -> int:
+            return sum(
+                tags.of_cluster(item.freeform_tags, self._cluster) and item.lifecycle_state not in GONE
+                for item in result
+            )
 
         def read() -> Created:
             client = self._client.client("file_storage", "FileStorageClient")
             where = (self._compartment, domain)
             return Created(
-                ours(everything(client.list_file_systems, *where)),
-                ours(everything(client.list_mount_targets, *where)),
-                ours(everything(self._bastion.list_bastions, self._compartment)) if bastions else 0,
+                ours(all_pages(client.list_file_systems, *where)),
+                ours(all_pages(client.list_mount_targets, *where)),
+                ours(all_pages(self._bastion.list_bastions, self._compartment)) if bastions else 0,
             )
 
         allow = f"inspect file-family {self._here}"
@@ -301,8 +298,8 @@ class CloudQueries:
 
         def read() -> FileSystem:
             client = self._client.client("file_storage", "FileStorageClient")
-            found = client.get_file_system(ocid).data
-            return FileSystem(str(found.lifecycle_state), str(found.availability_domain))
+            result = client.get_file_system(ocid).data
+            return FileSystem(str(result.lifecycle_state), str(result.availability_domain))
 
         what, allow = f"the file system {ocid}", "use file-systems in the compartment of the file system"
         return self._client.query("storage", what, allow, read)
@@ -324,12 +321,12 @@ class CloudQueries:
         return self._client.client("core", "VirtualNetworkClient")
 
 
-def _instance(found: Any) -> Instance:
-    size, own_tags = found.shape_config, found.freeform_tags or {}
+def _instance(result: Any) -> Instance:
+    size, own_tags = result.shape_config, result.freeform_tags or {}
     return Instance(
-        str(found.display_name),
-        str(found.shape),
-        str(found.availability_domain),
+        str(result.display_name),
+        str(result.shape),
+        str(result.availability_domain),
         float((size and size.ocpus) or 0),
         float((size and size.memory_in_gbs) or 0),
         own_tags.get(tags.POOL, ""),
@@ -337,14 +334,14 @@ def _instance(found: Any) -> Instance:
     )
 
 
-def _image(found: Any, fits: bool | None) -> FoundImage:
+def _image(result: Any, fits: bool | None) -> FoundImage:
     return FoundImage(
-        str(found.id),
-        str(found.display_name),
-        str(found.lifecycle_state),
+        str(result.id),
+        str(result.display_name),
+        str(result.lifecycle_state),
         fits,
-        str(found.operating_system or ""),
-        str(found.operating_system_version or ""),
+        str(result.operating_system or ""),
+        str(result.operating_system_version or ""),
     )
 
 

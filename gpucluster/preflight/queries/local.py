@@ -47,7 +47,7 @@ def ssh_pair(spec: ClusterSpec) -> SshPair | Unknown | None:
     if mode & 0o077 or not os.access(private, os.R_OK):
         return SshPair(private, public, mode=mode)
     try:
-        # With an empty passphrase ssh-keygen does not ask for one; for a key that has one, it fails and says so.
+        # With an empty passphrase ssh-keygen does not ask for one; for a key that has one, it fails with a message.
         result = process.run(["ssh-keygen", "-y", "-P", "", "-f", str(private)], check=False, timeout=_TIMEOUT)
     except GpuClusterError as error:
         return Unknown("ssh", f"the private key {private}", error.what, action=error.hint)
@@ -61,10 +61,10 @@ def terraform(spec: ClusterSpec) -> Program | None:
     backend = backends.BackendConfig(spec.state.backend, {})
     if not backend.remote:
         return None
-    found = next(filter(None, map(shutil.which, ("terraform", "tofu"))), None)
+    on_path = next(filter(None, map(shutil.which, ("terraform", "tofu"))), None)
     try:
-        program = Path(found or "terraform")
-        version = version_of(program) if found else PINNED_VERSION
+        program = Path(on_path or "terraform")
+        version = version_of(program) if on_path else PINNED_VERSION
         backend.check_program(program, version)
     except GpuClusterError as error:
         return Program(error.what, error.hint)

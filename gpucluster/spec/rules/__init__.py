@@ -2,8 +2,8 @@
 
 A rule sees valid values only, so that one error is reported once and hides no other. Each module has `check`, which
 adds the errors that it finds, and `RULES`, the same rules as text for the reference page. images.py and nodes.py belong
-to machines.py and pools.py: the rules of images and of single nodes. Imports: `spec.messages`, `spec.model` and what is
-below them, `shapes`.
+to machines.py and pools.py: the rules of images and of single nodes. May import `spec.messages`, `spec.model` and what
+is below them, `shapes` and `agent.rules`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from gpucluster.spec.sections import fields, slurm
 from gpucluster.text import did_you_mean
 
 _PRICES: Path = ("autoscaler", "prices_file")
-_CAP: Path = ("autoscaler", "max_cost_per_hour")
+_COST_LIMIT: Path = ("autoscaler", "max_cost_per_hour")
 _EXAMPLE = "Write one line per shape: `BM.GPU4.8: 24.4`"
 
 RULES = (
@@ -62,16 +62,16 @@ def _check_prices(context: RuleContext, elastic: Mapping[str, Any]) -> None:
     section = context.section("autoscaler")
     if "prices_file" not in section:
         return  # it is invalid, and reported
-    name, cap = section["prices_file"], section.get("max_cost_per_hour")
+    name, limit = section["prices_file"], section.get("max_cost_per_hour")
     if name is None:
-        if cap is not None:
-            context.error(_CAP, "needs the prices of the shapes", "Add `prices_file: prices.yml`", key=True)
+        if limit is not None:
+            context.error(_COST_LIMIT, "needs the prices of the shapes", "Add `prices_file: prices.yml`", key=True)
         return
     prices = _read_prices(context, name)
     if prices is None:
         return
     context.prices = prices
-    if cap is None:
+    if limit is None:
         return
     for name, pool in elastic.items():
         shape = pool.get("shape")

@@ -35,7 +35,7 @@ def check_image(context: RuleContext, path: Path, machine: Mapping[str, Any]) ->
         return
     if image["login_user"] == "":
         hint = f"Add `login_user:`; it has a default if operating_system is {_or(LOGIN_USERS)}"
-        context.error((*path, "login_user"), "is missing: as which user does ssh log in to this image?", hint)
+        context.error((*path, "login_user"), "is missing: the user of this image that ssh logs in as", hint)
 
 
 def _is_named_once(context: RuleContext, path: Path, image: Mapping[str, Any]) -> bool:

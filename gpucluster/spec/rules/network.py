@@ -1,4 +1,4 @@
-"""Rules of `network`: the ranges of the VCN, its subnets and the RDMA interfaces, and who may use ssh."""
+"""Rules of `network`: the ranges of the VCN, its subnets and the RDMA interfaces, and the networks for ssh."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check(context: RuleContext) -> None:
         message = f"overlaps public_subnet_cidr {public}"
         context.error(("network", "private_subnet_cidr"), message, "Use another part of vcn_cidr")
     if private:
-        _check_room(context, private)
+        _check_addresses(context, private)
     _check_access(context, section)
     _check_rdma(context, section, vcn, private)
     _check_ssh_allowed(context, section.get("ssh_allowed_cidrs"))
@@ -146,10 +146,10 @@ def _check_rdma(
         hint = "Use another range for one of the two, such as `rdma_cidr: 192.168.0.0/16` with a VCN of 10.0.0.0/8"
         context.error(path, f"{rdma} overlaps vcn_cidr {vcn}", hint)
     if private:
-        _check_room_for_rdma(context, rdma, private, pools)
+        _check_rdma_addresses(context, rdma, private, pools)
 
 
-def _check_room_for_rdma(context: RuleContext, rdma: IPv4Network, private: IPv4Network, pools: dict[str, Any]) -> None:
+def _check_rdma_addresses(context: RuleContext, rdma: IPv4Network, private: IPv4Network, pools: dict[str, Any]) -> None:
     """Every RDMA interface needs a block as large as the private subnet: it has the node's offset in that subnet."""
     for name, pool in pools.items():
         blocks = len(rdma_interfaces(pool["shape"]))
@@ -165,7 +165,7 @@ def _check_room_for_rdma(context: RuleContext, rdma: IPv4Network, private: IPv4N
             return
 
 
-def _check_room(context: RuleContext, private: IPv4Network) -> None:
+def _check_addresses(context: RuleContext, private: IPv4Network) -> None:
     counts = [pool.get("max_count") for pool in context.section("pools").values() if isinstance(pool, dict)]
     nodes = sum(most for most in counts if isinstance(most, int))
     builders = BUILDERS if any(is_elastic(pool) for pool in context.section("pools").values()) else 0

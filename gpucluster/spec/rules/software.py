@@ -40,7 +40,7 @@ def _check_mirror(context: RuleContext, name: str) -> None:
         if not _is_url(name):
             context.error(_MIRROR, f"is not a URL: {shown(name)}", "Such as https://mirror.example/gpucluster")
         elif "@" in urlsplit(name).netloc:
-            context.error(_MIRROR, "must not contain a password: this file is kept in Git", "Use a mirror without one")
+            context.error(_MIRROR, "must not contain a password: this file is in Git", "Use a mirror without one")
     elif not _is_directory(context, name):
         hint = "Create and fill it: gpucluster software fetch DIR; or write a URL that begins with http:// or https://"
         context.error(_MIRROR, f"there is no directory {shown(name)}", hint)

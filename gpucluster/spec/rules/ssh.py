@@ -30,11 +30,11 @@ def check(context: RuleContext) -> None:
             hint = "Name the public key, too, or delete the line; then gpucluster generates a key pair"
             context.error(("ssh", "private_key_file"), "a private key without a public one", hint)
         return
-    found = read_key_file(context, path, public)
-    if len(found) > 1:
-        message = f"{public} contains {count(len(found), 'key')}; the operator has one"
+    read_keys = read_key_file(context, path, public)
+    if len(read_keys) > 1:
+        message = f"{public} contains {count(len(read_keys), 'key')}; the operator has one"
         context.error(path, message, "Name the .pub file of one key pair")
-    if found and private is None and not public.endswith(".pub"):
+    if read_keys and private is None and not public.endswith(".pub"):
         hint = "Add `private_key_file:` under `ssh:`"
         context.error(path, f"the name of the private key does not follow from {shown(public)}", hint)
     if private is not None:
@@ -44,15 +44,15 @@ def check(context: RuleContext) -> None:
 def read_key_file(context: RuleContext, path: Path, name: str) -> tuple[str, ...]:
     """The public keys in the file `name`, which the value at `path` names; empty, with an error, if it is wrong."""
     try:
-        found = keys.read(fields.located(name, context.directory))
+        read_keys = keys.read(fields.located(name, context.directory))
     except BadKey as bad:
         context.error(path, bad.message, bad.hint)
         return ()
     except RuntimeError:
         context.error(path, f"there is no user with the home directory in {shown(name)}")
         return ()
-    context.public_keys[name] = found
-    return found
+    context.public_keys[name] = read_keys
+    return read_keys
 
 
 def _check_private_key(context: RuleContext, name: str) -> None:

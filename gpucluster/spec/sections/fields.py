@@ -52,7 +52,7 @@ VolumeUnits = Annotated[int, Field(ge=10, le=120)]
 Number = Annotated[int, Field(ge=1, le=1_000_000)]
 Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
 Price = Annotated[float, Field(gt=0, le=1_000_000_000)]
-# Lower ids belong to accounts of the system, of its packages, and to the login user of the image.
+# Lower ids belong to users of the system, of its packages, and to the login user of the image.
 Id = Annotated[int, Field(ge=name_rules.FIRST_ID, le=name_rules.LAST_ID)]
 
 

@@ -1,4 +1,4 @@
-"""Section `state`: where Terraform keeps its state."""
+"""Section `state`: where Terraform stores its state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpucluster.spec.sections.fields import Part
 
 
 class State(Part):
-    """Where Terraform keeps its state."""
+    """Where Terraform stores its state."""
 
     backend: Literal["local", "oci", "s3", "http"] = Field(
         default="local",

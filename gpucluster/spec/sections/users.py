@@ -1,4 +1,4 @@
-"""Section `users`: who may log in."""
+"""Section `users`: the users of the cluster."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Person(Part):
 
 
 class Users(Part):
-    """Who may log in. Accounts are in LDAP on the controller; without a home share, on each host."""
+    """The users of the cluster: in LDAP on the controller; without a home share, local users of each host."""
 
     group: UserName = Field(default="people", description="Primary group of every user that names no other.")
     gid: Id = Field(default=9999, description="Id of that group.")

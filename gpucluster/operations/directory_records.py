@@ -1,4 +1,4 @@
-"""The records that the directory on the controller returns about users and groups. Nothing here talks to it."""
+"""The records of users and groups that the directory on the controller returns and accepts. Data only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Record:
 
 @dataclass(frozen=True)
 class User(_Record):
-    """A person who may log in.
+    """A user of the cluster.
 
     Args:
         group: the primary group, whose id is `gid`; `groups` are the further ones.
@@ -94,7 +94,7 @@ class Removal(_Record):
 
     Args:
         kept: paths that were left as they are.
-        archive: the file that holds the home now; None where no archive was asked for.
+        archive: the file that holds the home now; None if no archive was requested.
         unreachable: hosts that could not be checked for processes.
         warnings: for the operator to act on.
     """
@@ -134,8 +134,8 @@ class ImportReport(_Record):
 
     @property
     def failed(self) -> tuple[Imported, ...]:
-        """Those that failed."""
-        return tuple(one for one in self.users if one.status is ImportStatus.FAILED)
+        """The users that failed."""
+        return tuple(user for user in self.users if user.status is ImportStatus.FAILED)
 
 
 class NewUser(TypedDict, total=False):
