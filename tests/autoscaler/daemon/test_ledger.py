@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 
 from gpucluster.autoscaler.daemon import ledger as module
 from gpucluster.autoscaler.daemon.ledger import FILE, Event, Ledger, LedgerError
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     ClaimState,
     CoolDown,
     Delay,
+    Fault,
     GangHistory,
     Launch,
     Memory,
@@ -219,7 +220,7 @@ def test_a_process_that_is_killed_has_written_what_it_committed(tmp_path: Path) 
 import sys
 from dataclasses import replace
 from gpucluster.autoscaler.daemon.ledger import *
-from gpucluster.autoscaler.decide.world import ClaimState
+from gpucluster.autoscaler.decide.types import ClaimState
 with Ledger(Path(sys.argv[1])) as ledger:
     memory = ledger.load()
     for n in range(100000):
@@ -300,7 +301,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 
 def test_the_history_of_a_subject_says_what_was_done_and_why(tmp_path: Path) -> None:
     launched = claim(state=ClaimState.LAUNCHED, instance_id="ocid1.x", request_id="r1")
-    failed = claim(state=ClaimState.FAILED, fault="capacity", message="500 Out of host capacity")
+    failed = claim(state=ClaimState.FAILED, fault=Fault.CAPACITY, message="500 Out of host capacity")
     with Ledger(tmp_path) as ledger:
         memory = replace(ledger.load(), claims={"gpu-e1": claim()})
         actions = (

@@ -13,7 +13,7 @@ import itertools
 import pytest
 
 from gpucluster.autoscaler.decide.explain import explain_job
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     Annotate,
     Delay,
     Fault,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.autoscaler.decide.world import Intent
+from gpucluster.autoscaler.decide.types import Intent
 from gpucluster.autoscaler.simulation.clock import Clock
 from gpucluster.autoscaler.simulation.cloud_model import CloudSettings, FaultRates
 from gpucluster.autoscaler.simulation.command import add_arguments, run
