@@ -26,10 +26,10 @@ options:
   token: {description: Its content., type: str}
   people: {description: Names of users to look up., type: list, elements: str, default: []}
   mesh:
-    description: Log in to another host by ssh, as a person; for clusters without Slurm.
+    description: Log in to another host by ssh, as a user; for clusters without Slurm.
     type: dict
     suboptions:
-      person: {description: Whose key is used., type: str, required: true}
+      user: {description: The user whose key is used., type: str, required: true}
       next: {description: The other host., type: str, required: true}
 author: gpucluster
 """
@@ -152,21 +152,21 @@ def groups(name: str) -> list[str]:
 
 
 def share(mountinfo: str, params: dict[str, Any]) -> dict[str, Any]:
-    """What is mounted at the homes, and whether it is the same share as on the controller."""
+    """The mount at the homes, and whether it is the same share as on the controller."""
     home = home_fs(mountinfo, params["home_path"].rstrip("/"))
     return {"home_fs": home, "home_token_seen": home["mounted"] and sees(Path(params["token_file"]), params["token"])}
 
 
 def hop(module: AnsibleModule, mesh: dict[str, str]) -> dict[str, str]:
-    """The host that responds when a person logs in to the next one."""
-    argv = ["runuser", "-u", mesh["person"], "--", "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_SECONDS}"]
-    _status, said, words = module.run_command([*argv, mesh["next"], "hostname"], cwd="/")
-    return {"next": mesh["next"], "reached": said.strip(), "error": words.strip()}
+    """The host that responds when a user logs in to the next one."""
+    argv = ["runuser", "-u", mesh["user"], "--", "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_SECONDS}"]
+    _status, output, words = module.run_command([*argv, mesh["next"], "hostname"], cwd="/")
+    return {"next": mesh["next"], "reached": output.strip(), "error": words.strip()}
 
 
 def main() -> None:
     """Entry point."""
-    mesh = {"person": {"type": "str", "required": True}, "next": {"type": "str", "required": True}}
+    mesh = {"user": {"type": "str", "required": True}, "next": {"type": "str", "required": True}}
     spec: dict[str, Any] = {
         "home_path": {"type": "path"},
         "token_file": {"type": "path"},

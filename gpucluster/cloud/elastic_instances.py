@@ -18,7 +18,7 @@ from gpucluster.cloud.client import Access, everything, model, refusals
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, Sink
 from gpucluster.oci.states import LifecycleState
-from gpucluster.oci.tags import BUILDER, NODE, POOL
+from gpucluster.oci.tags import BUILDER, NODE, POOL, elastic_or_builder
 from gpucluster.waiting import wait_until
 
 _POLL = 1.0
@@ -134,10 +134,10 @@ class ElasticInstances:
         return self._access.client("core", "ComputeClient")
 
     def _ours(self, instance: Any) -> bool:
-        key, value = self._tag
-        tags = instance.freeform_tags or {}
+        _, cluster = self._tag
         return (
-            tags.get(key) == value and bool({NODE, BUILDER} & tags.keys()) and instance.lifecycle_state != "TERMINATED"
+            elastic_or_builder(instance.freeform_tags, cluster)
+            and instance.lifecycle_state != LifecycleState.TERMINATED
         )
 
     def _end(self, one: ElasticInstance, deadline: float) -> None:

@@ -92,7 +92,7 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
         EnvironmentFault: the server did not start; the hint has the last lines of its log.
         LockedError: another start or stop has been in progress for 90 seconds.
     """
-    say = on_event or ignore
+    report = on_event or ignore
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _start_lock(home):
         record = _record(home)
@@ -100,10 +100,10 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
             # endpoint.json, which other programs read, may be missing or damaged.
             write_private(home / "endpoint.json", json.dumps(asdict(_await_answer(home, record.pid))) + "\n")
         else:
-            say(Event("resource", "local cloud", "creating", f"starting the API server in {home}"))
+            report(Event("resource", "local cloud", "creating", f"starting the API server in {home}"))
             began = time.monotonic()
             _spawn(home, engine)
-            say(Event("resource", "local cloud", "created", elapsed=time.monotonic() - began))
+            report(Event("resource", "local cloud", "created", elapsed=time.monotonic() - began))
     return status(home)
 
 
@@ -207,20 +207,21 @@ def _ended_within(record: _ServerRecord, seconds: float) -> bool:
 def _start_lock(home: Path) -> Iterator[None]:
     descriptor = os.open(home / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        until = time.monotonic() + _START_DEADLINE
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if time.monotonic() > until:
-                    raise LockedError(
-                        "another start or stop of the local cloud is in progress", where=str(home), hint="Try again"
-                    ) from error
-                time.sleep(_POLL)
+        if not wait_until(lambda: _try_lock(descriptor), _START_DEADLINE, _POLL):
+            raise LockedError(
+                "another start or stop of the local cloud is in progress", where=str(home), hint="Try again"
+            )
         yield
     finally:
         os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

@@ -128,7 +128,7 @@ class _Tokens:
         """Read the next token. It must be one of `allowed` (in upper or lower case), if any are given."""
         token = self.peek()
         if not token or (allowed and token.lower() not in allowed):
-            wanted = " or ".join(f"`{one}`" for one in allowed) or "more"
+            wanted = " or ".join(f"`{word}`" for word in allowed) or "more"
             raise PolicySyntaxError(f"{wanted} is expected {f'instead of `{token}`' if token else 'at the end'}")
         self._next += 1
         return token
@@ -170,7 +170,7 @@ def _condition(words: _Tokens) -> Condition:
     equal = words.take("=", "!=") == "="
     value = words.take()
     if value[0] not in "'\"":
-        raise PolicySyntaxError(f"the value of {variable} must stand in quotes")
+        raise PolicySyntaxError(f"the value of {variable} must be in quotes")
     return Condition(variable.lower(), equal, _bare(value))
 
 

@@ -1,7 +1,7 @@
 """Instances of the local cloud as Podman containers that boot systemd and run real cloud-init.
 
 All calls block. An error of Podman is raised as CloudError with its text. This module keeps no state: Podman's own
-store has the containers, and labels tell which home they belong to. Containers continue to run without this process;
+store has the containers, and labels name the home that they belong to. Containers continue to run without this process;
 after a reboot of the host they are "stopped" and `start` boots them again.
 """
 
@@ -259,7 +259,7 @@ def _pin_gateway(network: str) -> None:
 
 
 def _state(word: str) -> RunState:
-    """Podman's state as one of ours. A paused container counts as running: it still holds its memory."""
+    """The `RunState` of a state of Podman. A paused container counts as running: it still holds its memory."""
     return RunState.RUNNING if word in ("running", "paused", "stopping") else RunState.STOPPED
 
 

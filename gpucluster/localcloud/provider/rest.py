@@ -62,7 +62,7 @@ class ApiCredentials:
         except OSError as error:
             raise CredentialsError(f"The private key {self.key_file} can't be read: {error.strerror}.") from error
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise CredentialsError(f"{self.key_file} is no private key without a passphrase: {error}.") from error
+            raise CredentialsError(f"{self.key_file} is not a private key without a passphrase: {error}.") from error
         if not isinstance(key, RSAPrivateKey):
             raise CredentialsError(f"{self.key_file} is not an RSA key; API keys of OCI are RSA keys.")
         return key

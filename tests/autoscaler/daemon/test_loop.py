@@ -275,7 +275,7 @@ def test_a_node_that_may_not_be_ended_is_a_problem_until_it_may(tmp_path: Path) 
         def reported() -> bool:
             one.reconcile()
             return any(
-                problem.startswith("ending nodes: terminate_instance") and said in problem for problem in one.problems
+                problem.startswith("terminations: terminate_instance") and said in problem for problem in one.problems
             )
 
         one.cloud.terminate = denied  # type: ignore[assignment,method-assign]

@@ -64,7 +64,7 @@ def test_for_people() -> None:
         "Pool gpu: 1 of at most 2 nodes (baked image)\n"
         "  instances  1 running, 1 terminating\n"
         "  Slurm      1 allocated, 1 powered_down\n"
-        "  not asked until 2027-01-15T08:05:00Z: Out of host capacity.\n"
+        "  cools down until 2027-01-15T08:05:00Z: Out of host capacity.\n"
         "Job 7: rolled back 2 times, next try 2027-01-15T08:01:00Z: out of capacity\n"
         "Cost: 12.50 an hour"
     )

@@ -309,7 +309,7 @@ def test_a_policy_of_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str
     [
         (["none.txt", "--nodes", "4"], "No such file"),
         ([TRACES / "small.swf", "--nodes", "4"], "not the output of sacct"),
-        ([TRACES / "two_days.sacct"], "how many nodes"),
+        ([TRACES / "two_days.sacct"], "the number of nodes is missing"),
         ([TRACES / "two_days.sacct", "--policy", "none.json"], "can't read the policy"),
     ],
 )
