@@ -62,7 +62,7 @@ def tables() -> Tables:
         for name, members in raw["families"].items()
         for extra in [_adding_up(raw["extra"].get(name, {}))]
     }
-    everything = {verb: frozenset[str]().union(*(one[verb] for one in types.values())) for verb in VERBS}
+    everything = {verb: frozenset[str]().union(*(by_verb[verb] for by_verb in types.values())) for verb in VERBS}
     return Tables(
         types={**types, **families, "all-resources": everything},
         operations={name: need if need == INHERITED else tuple(need) for name, need in raw["operations"].items()},

@@ -280,7 +280,7 @@ def _matches(item: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
     value: Any = item
     for step in condition["name"].split("."):
         value = value.get(step) if isinstance(value, Mapping) else None
-    texts = [str(one) for one in (value if isinstance(value, list) else [value])]
+    texts = [str(element) for element in (value if isinstance(value, list) else [value])]
     if condition.get("regex"):
         return any(re.search(pattern, text) for pattern in condition["values"] for text in texts)
     return any(text in condition["values"] for text in texts)

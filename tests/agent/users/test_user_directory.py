@@ -347,7 +347,7 @@ def test_without_the_share_the_rest_is_done_and_the_keys_later(controller: Contr
         for operation in ("user.disable", "user.enable", "user.remove"):
             status, said = controller.answer(operation, name="pia")
             assert status == 1
-            assert "/mnt/elsewhere is not mounted; the keys in the home are as they were" in said["error"]["message"]
+            assert "/mnt/elsewhere is not mounted; the keys in the home are unchanged" in said["error"]["message"]
             assert said["done"]
     finally:
         controller.run("sed", "-i", "s|/mnt/elsewhere|/mnt/home|", "/etc/gpucluster/directory.json")

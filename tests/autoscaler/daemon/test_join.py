@@ -282,7 +282,7 @@ def test_a_broken_request_is_refused_with_words_and_stops_nothing(root: Root) ->
     assert "Too many levels of symbolic links" in said("abcdefgh-compute-e2")
     assert "not a short regular file" in said("abcdefgh-compute-e4")
     assert "not a short regular file" in said("abcdefgh-compute-e5")
-    assert "not what its name says" in said("abcdefgh-compute-e7")
+    assert "does not match the name of its file" in said("abcdefgh-compute-e7")
     assert "not in the private network" in root.requests.results()[outside.instance_id].message
     assert not (folder / "UPPER.result.json").exists()
 
