@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -179,10 +179,6 @@ class Policy:
     def pool_of(self, node: str) -> str:
         """The pool that a node's name belongs to; empty if it belongs to none."""
         return next((name for name, pool in self.pools.items() if node.startswith(pool.prefix) and pool.owns(node)), "")
-
-    def with_times(self, **seconds: float) -> Policy:
-        """This policy with other times."""
-        return replace(self, times=replace(self.times, **seconds))
 
 
 def _pool(name: str, raw: Mapping[str, Any]) -> PoolPolicy:

@@ -51,7 +51,7 @@ def with_keys(text: str, keys: Sequence[str]) -> str:
 def new_pair(comment: str) -> tuple[str, str]:
     """A private key and its public half.
 
-    ssh-keygen fails for a user whom the host can't resolve yet. So root makes the pair, where only root can read it.
+    ssh-keygen fails for a user that the host can't resolve yet. So root makes the pair, where only root can read it.
 
     Raises:
         Failed: it could not be made.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -195,19 +194,6 @@ def remove_image(image: str) -> None:
     podman("rmi", image, check=False)
     if podman("image", "exists", image, check=False).returncode == 0:
         podman("untag", image, image)
-
-
-def write_exports(exports_dir: Path, exports: Mapping[str, Mapping[str, str]]) -> None:
-    """Write which shares the instances of a network can mount. Running instances see the change at once.
-
-    Args:
-        exports_dir: the folder of LaunchRequest.exports_dir.
-        exports: server address -> export path -> name of a directory in `exports_dir`.
-    """
-    exports_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = exports_dir / f".index.json.{secrets.token_hex(4)}"
-    part.write_text(json.dumps({address: dict(paths) for address, paths in exports.items()}, indent=1, sort_keys=True))
-    os.replace(part, exports_dir / "index.json")
 
 
 def _run_options(request: ContainerLaunch, folder: Path) -> list[str]:
