@@ -24,7 +24,7 @@ options:
   home_path: {description: Mount point of the home directories; not set if nothing is shared., type: path}
   token_file: {description: A file that the controller has written to the share., type: path}
   token: {description: Its content., type: str}
-  people: {description: Names of users to look up., type: list, elements: str, default: []}
+  users: {description: Names of users to look up., type: list, elements: str, default: []}
   mesh:
     description: Log in to another host by ssh, as a user; for clusters without Slurm.
     type: dict
@@ -171,7 +171,7 @@ def main() -> None:
         "home_path": {"type": "path"},
         "token_file": {"type": "path"},
         "token": {"type": "str", "no_log": False},
-        "people": {"type": "list", "elements": "str", "default": []},
+        "users": {"type": "list", "elements": "str", "default": []},
         "mesh": {"type": "dict", "options": mesh},
     }
     module = AnsibleModule(
@@ -184,8 +184,8 @@ def main() -> None:
         "hostname": platform.node(),
         **(share(mounts, params) if params["home_path"] else {}),
         **({"mesh": hop(module, params["mesh"])} if params["mesh"] else {}),
-        "user_ids": {name: ids(name) for name in params["people"]},
-        "user_groups": {name: groups(name) for name in params["people"]},
+        "user_ids": {name: ids(name) for name in params["users"]},
+        "user_groups": {name: groups(name) for name in params["users"]},
         "local_disk": local_disk(mounts, data),
         "rdma_addresses": outcome("rdma-addresses") if data.get("rdma_interfaces") else None,
     }

@@ -93,7 +93,7 @@ class Server(ThreadingHTTPServer):
         super().server_bind()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report nothing: a client that goes away is no error."""
+        """Report nothing: a client that disconnects is no error."""
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -17,7 +17,7 @@ from gpucluster.agent.images.requester import Gone, is_waiting, report
 
 #: How often it is checked whether the requester still waits, in seconds.
 TICK = 1.0
-#: After this time without output a line says that the import still runs, in seconds.
+#: After this time without output a line reports that the import still runs, in seconds.
 SILENCE = 60.0
 #: For Slurm's commands, and for a cancelled job: Slurm kills it 30 s after the cancel. In seconds.
 COMMAND_SECONDS = 60.0

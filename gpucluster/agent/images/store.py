@@ -26,7 +26,7 @@ MAGIC = b"hsqs"
 
 
 class Store:
-    """The directory with the images, `NAME.sqsh`, each with a `NAME.json` that says where it comes from.
+    """The directory with the images, `NAME.sqsh`, each with a `NAME.json` that has its source.
 
     Names that begin with a dot are working files.
     """
@@ -57,7 +57,7 @@ class Store:
 
     @contextlib.contextmanager
     def locked(self, name: str, *, wait: bool) -> Iterator[None]:
-        """Hold the lock of an image's name. A progress line says that another import is waited for.
+        """Hold the lock of an image's name. A progress line reports a wait for another import.
 
         Raises:
             Failed: another import holds it, and `wait` is false.

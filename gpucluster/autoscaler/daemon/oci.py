@@ -48,7 +48,7 @@ _CONSOLE_UNFINISHED = (LifecycleState.REQUESTED, "GETTING-HISTORY")
 
 
 class RequestFault(StrEnum):
-    """A refusal that says nothing about the launch itself."""
+    """A refusal that is no evidence about the launch itself."""
 
     THROTTLED = "throttled"  # too many requests: send the same one again, later
     UNAUTHENTICATED = "unauthenticated"  # send it once more with a new signer
@@ -258,7 +258,7 @@ class OciCloud:
             The instance's id, and the opc-request-id of the answer.
 
         Raises:
-            RequestFailed: `kind` says what to do.
+            RequestFailed: `kind` determines what to do.
         """
         try:
             return self._launch(self._policy.pools[pool], node, generation, token, metadata or {})

@@ -198,7 +198,7 @@ def _running(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Insta
 
 
 def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: Instance) -> str:
-    """Why waiting for an instance ends; empty if it goes on."""
+    """Why waiting for an instance ends; empty if it continues."""
     times, waited = builder.policy.times, builder.now - claim.since
     failed = builder.observation.join_failed.get(instance.id)
     if failed is not None:

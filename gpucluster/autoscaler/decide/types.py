@@ -228,7 +228,7 @@ class ClaimState(StrEnum):
     JOINING = "joining"  # the instance is RUNNING and is being configured
     RUNNING = "running"  # the instance is RUNNING and its slurmd has not registered yet
     UP = "up"  # a slurmd has registered
-    FAILED = "failed"  # the launch, or the instance before it came into service, failed; `fault` says how
+    FAILED = "failed"  # the launch, or the instance before it came into service, failed; `fault` is how
     DROPPING = "dropping"  # Slurm is to power the node down
     ENDING = "ending"  # its instance, if there is one, is to be terminated
 

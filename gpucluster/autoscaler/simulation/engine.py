@@ -53,7 +53,7 @@ class SimulatedCluster:
     """Slurm, the cloud and the daemon, on one clock.
 
     Args:
-        act_seconds: from an observation to the actions that follow from it; time goes on meanwhile.
+        act_seconds: from an observation to the actions that follow from it; time passes meanwhile.
         longest_pause: between two passes while something is not in its final state.
         keep_notes: keep the last note of `decide` about each subject.
     """

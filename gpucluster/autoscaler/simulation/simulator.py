@@ -1,7 +1,7 @@
 """Runs a trace of real jobs against a policy, with the real `plan.decide` on a virtual clock.
 
-It needs no cluster, no cloud and no network. Slurm and the cloud are models (each module says of what), so waiting
-times and hours are estimates for comparing policies with each other, and no promise.
+It needs no cluster, no cloud and no network. Slurm and the cloud are models (the modules' docstrings have the details),
+so waiting times and hours are estimates for comparing policies with each other, and no promise.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Pure: the content of the store comes in as values. permissions.toml has the tables: the permissions of a verb on a
 resource-type, and the permissions that an operation requires. A statement that can't be parsed is rejected when it is
-created, so no statement grants less than it says.
+created, so no statement grants less than its text.
 
 Supported: subjects of every kind (only dynamic groups and any-user ever match), verbs or permissions, individual
 resource-types and families, compartments by OCID and by path, and conditions with `=` and `!=`.
@@ -27,7 +27,7 @@ _TOKEN = re.compile(r"\s+|(?P<quoted>'[^']*'|\"[^\"]*\")|(?P<word>[A-Za-z0-9_.:@
 
 
 class PolicySyntaxError(ValueError):
-    """A statement or a rule that can't be parsed. The message says where."""
+    """A statement or a rule that can't be parsed. The message names the position."""
 
 
 # --- the tables -----

@@ -1,6 +1,6 @@
 """Instances as plain processes of this machine, for clusters of thousands of nodes: no container, no boot.
 
-`<home>/process-engine.json` says what runs; it is written before the server starts:
+`<home>/process-engine.json` configures the processes; it is written before the server starts:
 
     {"argv": ["slurmd", "-D", "-N", "{hostname}"], "boot_seconds": 2.5, "stop_argv": ["./stop", "{hostname}"]}
 

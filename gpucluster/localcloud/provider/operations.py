@@ -250,7 +250,7 @@ def describe(error: ServiceError, service: str, operation: str) -> str:
     elif error.status == HTTPStatus.UNAUTHORIZED:
         advice = "The key in OCI_PRIVATE_KEY_PATH is not the local cloud's. Its home has a file credentials/config."
     elif error.code == "Unreachable":
-        advice = "Start the local cloud; its log says why it ended."
+        advice = "Start the local cloud; its log has the reason for its end."
     elif error.status in RETRYABLE:
         advice = f"The service for this resource encountered an error. Try again later: {service}."
     else:

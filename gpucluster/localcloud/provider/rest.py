@@ -43,7 +43,7 @@ class ServiceError(Exception):
 
 
 class CredentialsError(Exception):
-    """The credentials can't be used. The message says why."""
+    """The credentials can't be used. The message has the reason."""
 
 
 @dataclass(frozen=True)
