@@ -15,6 +15,9 @@ DEBIAN_PACKAGES := podman runc conmon netavark aardvark-dns iptables nftables mm
 # What tests need beside that: a kernel with device-mapper, in a process.
 TEST_PACKAGES := user-mode-linux
 
+# The tests of `make check`: no container, no daemon, nothing that takes seconds.
+FAST := not slow and not containers and not slurm and not e2e
+
 CHECKOV_VERSION := 3.3.30
 CHECKOV := $(VENV)/checkov
 
@@ -47,7 +50,7 @@ check-style:
 
 .PHONY: check-tests
 check-tests:
-	$(BIN)/python -m pytest --no-header --durations=0 --durations-min=2 -m "$(FAST)"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=3 -m "$(FAST)"
 
 .PHONY: test
 test: system-packages test-packages lint ## run every check and every test, the end-to-end test included

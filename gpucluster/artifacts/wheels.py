@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from gpucluster import process
 from gpucluster.artifacts.cache import assembling, forget_old, key_of, link, sha256_of
@@ -32,7 +33,7 @@ from gpucluster.events import Event, Sink
 from gpucluster.paths import ansible_dir, cache_dir
 
 # What the autoscaler and join.yml import, of the packages that this one requires.
-_IMPORTED = ("ansible-core", "ClusterShell", "oci", "prometheus-client", "pyyaml")
+_IMPORTED = ("ansible-core", "clustershell", "oci", "prometheus-client", "pyyaml")
 # The Python of a controller by its operating system: the system's own if it is new enough, else the newest in the
 # system's repositories.
 _PYTHONS: Mapping[tuple[str, str], str] = {
@@ -87,7 +88,7 @@ def requirements(python: str) -> tuple[str, ...]:
     return tuple(
         f"{needed.name}{needed.specifier}"
         for needed in listed
-        if needed.name in _IMPORTED and (needed.marker is None or needed.marker.evaluate(condition))
+        if canonicalize_name(needed.name) in _IMPORTED and (needed.marker is None or needed.marker.evaluate(condition))
     )
 
 

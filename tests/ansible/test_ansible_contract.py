@@ -78,6 +78,13 @@ def test_task_files_that_are_named_exist() -> None:
     assert [f"{file.relative_to(ANSIBLE)}: {target}" for file, target in named if not any(ANSIBLE.glob(target))] == []
 
 
+def test_handlers_that_are_notified_exist() -> None:
+    handlers = {task["name"] for file, task in ALL_TASKS if file.parent.name == "handlers"}
+    notified = {task["notify"] for _file, task in ALL_TASKS if "notify" in task}
+    assert notified
+    assert notified <= handlers
+
+
 def test_no_failure_is_ignored_and_no_shell_is_used() -> None:
     for file, task in ALL_TASKS:
         where = f"{file.relative_to(ANSIBLE)}: {task.get('name')}"

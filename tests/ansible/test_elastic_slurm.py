@@ -19,6 +19,8 @@ from tests.ansible.render import ELASTIC, host_facts, render_slurm
 from tests.ansible.slurm_render import ADDRESS, CONTROLLER, SHARED_MACHINE, VERSION, in_container, pool, render
 from tests.ansible.test_templates import lines, settings
 
+pytestmark = pytest.mark.slow
+
 HOOKS = (Path(gpucluster.__file__).parent / "autoscaler" / "daemon" / "hooks.py").read_text()
 POWER = {"resume_timeout": 1800, "suspend_timeout": 120, "max_powered_nodes": 7}
 OLDEST, NEWEST = "22.05.8", "25.11.1"

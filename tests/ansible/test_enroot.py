@@ -18,6 +18,8 @@ from gpucluster import shapes
 from tests.ansible.loading import ANSIBLE, load, read
 from tests.ansible.render import EMPTY_POOL, GPU_POOL, evaluate, host_facts, render, variables
 
+pytestmark = pytest.mark.slow
+
 # The template lookup needs it.
 init_plugin_loader()
 gpucluster_host = load("library/gpucluster_host.py")

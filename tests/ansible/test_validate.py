@@ -15,6 +15,8 @@ import yaml
 from tests.ansible.loading import ANSIBLE
 from tests.ansible.render import CONTROLLER, ELASTIC, INVENTORY, NODES
 
+pytestmark = pytest.mark.slow
+
 
 def inventory() -> dict[str, Any]:
     """An inventory as handover writes it."""

@@ -24,6 +24,8 @@ from gpucluster.events import Event, ignore
 from tests.mirror import Mirror, Server
 from tests.spec.spec_texts import LOCAL
 
+pytestmark = pytest.mark.slow
+
 DEBS = ("enroot_4.1.2-1_amd64.deb", "enroot+caps_4.1.2-1_amd64.deb")
 RPMS = ("enroot-4.1.2-1.el8.x86_64.rpm", "enroot+caps-4.1.2-1.el8.x86_64.rpm")
 PYXIS = "pyxis-0.24.0.tar.gz"

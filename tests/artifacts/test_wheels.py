@@ -24,6 +24,8 @@ from gpucluster.artifacts import agent_archive, wheels
 from gpucluster.errors import EnvironmentFault
 from gpucluster.events import Event, ignore
 
+pytestmark = pytest.mark.slow
+
 TARGET = wheels.Target(f"{sys.version_info.major}.{sys.version_info.minor}", "x86_64")
 
 
@@ -91,7 +93,9 @@ def test_the_requirements_are_those_of_the_package_for_that_python() -> None:
     declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["dependencies"]
     for python, ansible in (("3.11", "2.19"), ("3.12", "2.21"), ("3.13", "2.21")):
         needed = [Requirement(line) for line in wheels.requirements(python)]
-        assert [one.name for one in needed] == ["ansible-core", "oci", "pyyaml"]
+        assert [one.name.lower() for one in needed] == [
+            *("ansible-core", "clustershell", "oci", "prometheus-client", "pyyaml"),
+        ]
         assert f"{ansible}.1" in needed[0].specifier
         specifiers = {str(Requirement(line).specifier) for line in declared}
         assert {str(one.specifier) for one in needed} <= specifiers

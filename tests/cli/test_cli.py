@@ -13,6 +13,8 @@ import pytest
 import gpucluster
 from gpucluster.cli import DEFAULT_FILES, cli
 
+pytestmark = pytest.mark.slow
+
 HELP = Path(gpucluster.__file__).parent / "help.txt"
 
 

@@ -23,6 +23,8 @@ from gpucluster.handover.user_data import MAX_BYTES, BootSettings, LocalDisk, Rd
 from gpucluster.spec import ClusterSpec, loads
 from tests.spec.spec_texts import LOCAL
 
+pytestmark = pytest.mark.slow
+
 FILES = Path(str(resources.files("gpucluster").joinpath("handover", "user_data_files")))
 SCRIPTS = sorted(FILES.glob("*.sh"))
 INTERFACES = shapes.get("BM.GPU4.8").rdma_interfaces

@@ -17,6 +17,8 @@ from gpucluster.localcloud.auth.credentials import instance_credentials
 from tests.localcloud.api_harness import GPU_SHAPE, Api, refused, running
 from tests.localcloud.entitled import Entitled, elastic_cluster, generated
 
+pytestmark = pytest.mark.slow
+
 TAGS = {"gpucluster": "demo", "role": "compute", "pool": "gpu"}
 
 

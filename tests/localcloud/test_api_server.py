@@ -27,6 +27,8 @@ from gpucluster.localcloud import control
 from gpucluster.localcloud.state.tenancy import fingerprint
 from tests.localcloud.api_harness import Api, refused, running
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:

@@ -15,6 +15,8 @@ from gpucluster.localcloud.state.faults import Faults
 from gpucluster.localcloud.state.wire import ApiError
 from tests.localcloud.api_harness import GPU_SHAPE, SHAPE, Api, refused, running
 
+pytestmark = pytest.mark.slow
+
 OUT = "Out of host capacity."
 
 

@@ -13,6 +13,8 @@ from gpucluster.cloud.leaked_resources import LeakedResources
 from gpucluster.events import ignore
 from tests.localcloud.api_harness import Api, running
 
+pytestmark = pytest.mark.slow
+
 TAG = {"gpucluster": "demo"}
 
 

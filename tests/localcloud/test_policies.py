@@ -31,6 +31,8 @@ from gpucluster.localcloud.state.tenancy import Identity, key_id
 from tests.localcloud.api_harness import Api, refused, running
 from tests.localcloud.entitled import Entitled
 
+pytestmark = pytest.mark.slow
+
 TENANCY = "ocid1.tenancy.local..t"
 HERE, BELOW, BESIDE = (f"ocid1.compartment.local..{name}" for name in "hbs")
 PARENTS = {HERE: TENANCY, BELOW: HERE, BESIDE: TENANCY}

@@ -33,6 +33,8 @@ from gpucluster.spec import ClusterSpec, loads
 from tests.localcloud.api_harness import GPU_SHAPE, Api, running
 from tests.localcloud.relay import Answer, relaying
 
+pytestmark = pytest.mark.slow
+
 CLUSTER_YML = """\
 version: 1
 name: look

@@ -18,6 +18,8 @@ from gpucluster.localcloud import control
 from gpucluster.localcloud.engine.process_engine import ProcessEngine
 from tests.localcloud.api_harness import Api, running
 
+pytestmark = pytest.mark.slow
+
 
 def configure(home: Path, *argv: str, **more: Any) -> None:
     home.mkdir(exist_ok=True)

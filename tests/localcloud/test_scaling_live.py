@@ -20,6 +20,8 @@ from gpucluster.events import Event
 from gpucluster.localcloud.state.faults import OUT_OF_CAPACITY
 from tests.localcloud.api_harness import Api, running
 
+pytestmark = pytest.mark.slow
+
 DEADLINE = 60.0
 NO_CAPACITY = {"operation": "BootInstance", "status": 500, "code": "InternalError", "message": OUT_OF_CAPACITY}
 

@@ -13,6 +13,8 @@ import pytest
 
 import gpucluster
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {"gpucluster", "gpucluster-agent", "gpucluster-autoscaler"}
 

@@ -9,12 +9,15 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpucluster.errors import InputError
 from gpucluster.spec import ClusterSpec, loads, template
 from tests.spec.spec_texts import KEY, LOCAL, OCI
+
+pytestmark = pytest.mark.slow
 
 PRIVATE = (Path(__file__).parents[1] / "golden" / "oci_private" / "cluster.yml").read_text()
 BASES = [LOCAL, OCI, PRIVATE, template("demo", "local"), template("demo", "oci")]

@@ -20,6 +20,8 @@ from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.runner import Terraform
 from tests.terraform.state_doubles import StateDouble, serving
 
+pytestmark = pytest.mark.slow
+
 PASSWORD = "sesame-opens-9f"
 ROOT = """
 variable "cluster_name" { type = string }

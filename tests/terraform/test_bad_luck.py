@@ -34,6 +34,8 @@ from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
 from tests.terraform.conftest import LocalCloud, Workspace, cluster_variables
 
+pytestmark = pytest.mark.slow
+
 REQUEST_ID = re.compile(r"opc-request-id (\S+/)?[0-9A-F]{32}\b")
 CPU = {
     "kind": "instances",

@@ -11,6 +11,8 @@ import pytest
 
 from tests.terraform.conftest import LocalCloud, Workspace
 
+pytestmark = pytest.mark.slow
+
 ROOT = """
 terraform {
   required_providers {

@@ -33,6 +33,8 @@ from tests.spec.spec_texts import public_key
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud
 
+pytestmark = pytest.mark.slow
+
 CLUSTER_YML = """\
 version: 1
 name: resize

@@ -15,6 +15,8 @@ from gpucluster.events import Event, ignore
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud, Workspace
 
+pytestmark = pytest.mark.slow
+
 INSTANCES = "/20160918/instances"
 TAG = ("gpucluster", "demo")
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gpucluster.handover import iam
 from tests.localcloud.entitled import elastic_cluster
 from tests.terraform.conftest import LocalCloud, Workspace
+
+pytestmark = pytest.mark.slow
 
 
 def _made(cloud: LocalCloud, collection: str) -> list[dict[str, Any]]:

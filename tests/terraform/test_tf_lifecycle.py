@@ -11,8 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud, Workspace
+
+pytestmark = pytest.mark.slow
 
 CLUSTER_NETWORK = 'module.pool["compute"].oci_core_cluster_network.this[0]'
 CONFIGURATION = 'module.pool["compute"].oci_core_instance_configuration.this[0]'

@@ -13,6 +13,8 @@ from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud, Workspace
 
+pytestmark = pytest.mark.slow
+
 INSTANCES, CONFIGURATIONS = "/20160918/instances", "/20160918/instanceConfigurations"
 SUBSCRIPTIONS = "/20160918/appCatalogSubscriptions"
 TAGS = {"Operations.CostCenter": "42"}

@@ -12,6 +12,8 @@ from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud, Workspace
 
+pytestmark = pytest.mark.slow
+
 VCNS, SUBNETS, FILE_SYSTEMS = "/20160918/vcns", "/20160918/subnets", "/20171215/fileSystems"
 INSTANCES = "/20160918/instances"
 NETWORK_PARTS = (

@@ -11,6 +11,8 @@ import pytest
 from gpucluster.paths import terraform_dir
 from tests.terraform.reference import folders, tables, with_tables
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "terraform.md"
 
 

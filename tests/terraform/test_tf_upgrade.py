@@ -6,10 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpucluster.paths import terraform_dir
 
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud, Workspace
+
+pytestmark = pytest.mark.slow
 
 EARLIER = Path(__file__).parent / "release_0_1"
 # The resources of nodes, homes and the network; all others depend on them.

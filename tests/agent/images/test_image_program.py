@@ -44,7 +44,7 @@ _SCANCEL = """#!/bin/bash
 printf '%s ' "$@" >> "$DOUBLES/scancel.words"
 """
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program is root's")
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="the program is root's"), pytest.mark.slow]
 
 
 class Controller:

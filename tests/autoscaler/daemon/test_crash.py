@@ -20,6 +20,8 @@ from tests.autoscaler.crashing_daemon import SENT
 from tests.autoscaler.slurm_double import COMING, LEAVING, SlurmFile, job
 from tests.localcloud.api_harness import Api, running
 
+pytestmark = pytest.mark.slow
+
 POINTS = ("committed", "sent", "answered", "decided", "written")
 NODES = ("compute-e1", "compute-e2", "compute-e3")
 # So long the server thinks about a launch or a termination: the daemon dies meanwhile, and it is done all the same.

@@ -8,10 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from gpucluster.autoscaler.daemon.executor import Launcher, Sent, WorkQueue
 from gpucluster.autoscaler.daemon.oci import RequestFailed
 from gpucluster.autoscaler.decide.rate import Rate
 from gpucluster.autoscaler.decide.types import Fault, Launch
+
+pytestmark = pytest.mark.slow
 
 
 def launch(number: int) -> Launch:

@@ -24,6 +24,8 @@ from gpucluster.autoscaler.daemon.join_requests import Request, Requests, Result
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import InputError
 
+pytestmark = pytest.mark.slow
+
 POOL = {
     "partition": "compute", "prefix": "compute-e", "names": 10, "max_nodes": 4, "shape": "VM.Standard.E5.Flex",
     "availability_domain": "AD-1", "instance_configuration_id": "ocid1.instanceconfiguration.x",

@@ -28,6 +28,8 @@ from tests.localcloud.api_harness import GPU_SHAPE, Api, refused, running
 from tests.localcloud.entitled import CLUSTER as TEXT
 from tests.localcloud.entitled import Entitled
 
+pytestmark = pytest.mark.slow
+
 LISTING = "Oracle Linux GPU Cluster Networking"
 # With all that needs a right of its own: RDMA, a Marketplace listing, a capacity reservation, tags of a namespace.
 SPEC = loads(

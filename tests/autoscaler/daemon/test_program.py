@@ -23,6 +23,8 @@ from tests.autoscaler.cloud_harness import Site
 from tests.autoscaler.slurm_double import COMING, IDLE, LEAVING, UP, SlurmFile, commands, job
 from tests.localcloud.api_harness import Api, running
 
+pytestmark = pytest.mark.slow
+
 NODES = ("compute-e1", "compute-e2")
 
 

@@ -20,6 +20,8 @@ from gpucluster.autoscaler.simulation.cloud_model import CloudSettings, FaultRat
 from gpucluster.autoscaler.simulation.slurm_model import Power, SlurmSettings
 from tests.autoscaler.soak_harness import TWIN, Watch, events, policy, pool
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(2, int(os.environ.get("GPUCLUSTER_SOAK_SEEDS", "0")))
 EXAMPLES = int(os.environ.get("GPUCLUSTER_SOAK_EXAMPLES", "60"))
 BAD = replace(FaultRates.every(0.02), limit=0.001, configuration=0.0005)
