@@ -11,7 +11,7 @@ import time
 import tracemalloc
 
 from gpucluster.autoscaler.decide import plan
-from gpucluster.autoscaler.decide.world import ClaimState, Instance, Job, Memory, Node, NodeClaim, Observation
+from gpucluster.autoscaler.decide.types import ClaimState, Instance, Job, Memory, Node, NodeClaim, Observation
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.autoscaler.simulation.simulator import simple_policy, simulate
 from gpucluster.autoscaler.simulation.traces import Trace, TraceJob

@@ -17,9 +17,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: gpucluster_container_steps
-short_description: Run a container step on every node, and read a marker inside
+short_description: Run a container step on every node, and read a marker in the container
 description:
-  - Builds a tiny image from this host's shell and a marker, writes it to the share, runs it as a person on the nodes of
+  - Builds a tiny image from this host's shell and a marker, writes it to the share, runs it as a user on the nodes of
     each pool, and removes it. A node that runs the step outside of a container can't read the marker, even if the step
     succeeds.
   - If a step fails, each of its nodes is tried separately, to find the nodes that fail. An elastic node that is
@@ -27,7 +27,7 @@ description:
 options:
   directory: {description: Directory of the temporary image; every node mounts it., type: path, required: true}
   marker: {description: A text that is only in the image., type: str, required: true}
-  person: {description: User who runs the step., type: str, required: true}
+  user: {description: User who runs the step., type: str, required: true}
   job: {description: Name of the jobs., type: str, required: true}
   pools:
     description: The pools to test.
@@ -47,7 +47,7 @@ EXAMPLES = """
   gpucluster_container_steps:
     directory: /mnt/home/.gpucluster-verify
     marker: 8f2c
-    person: alice
+    user: alice
     job: gpucluster-verify
     pools: [{name: compute, partition: compute, nodes: [compute-1, compute-2]}]
 """
@@ -77,7 +77,7 @@ TEXTS = {
 # Mount points of a container engine.
 DIRECTORIES = ("dev", "home", "mnt", "opt", "proc", "root", "run", "sys", "tmp", "usr/bin", "var/tmp")
 # Nodes that are tried separately at the same time.
-ALONE = 16
+MAX_SEPARATE = 16
 # States in sinfo of an elastic node that is powered down, or powering down.
 GONE = re.compile(r"[~%!]$|POWER", re.IGNORECASE)
 # Maximum characters of the errors of one node.
@@ -86,12 +86,12 @@ MAX_REASON = 300
 
 def libraries(program: str) -> list[str]:
     """The shared libraries of a program, its loader included."""
-    said = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
-    return sorted(set(re.findall(r"(/\S+)(?= \(0x)", said)))
+    output = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+    return sorted(set(re.findall(r"(/\S+)(?= \(0x)", output)))
 
 
 def build_root(root: Path, marker: str) -> None:
-    """Create a root directory with a shell and the marker; no devices, because people can't create them."""
+    """Create a root directory with a shell and the marker; no devices, because users can't create them."""
     for name in DIRECTORIES:
         (root / name).mkdir(parents=True)
     (root / "bin").symlink_to("usr/bin")
@@ -127,8 +127,8 @@ def gone(nodes: Iterable[str]) -> set[str]:
     if not names:
         return set()
     argv = ["sinfo", "--noheader", "--Node", f"--nodes={names}", "--format=%N %T"]
-    said = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL).stdout
-    states = (line.split(None, 1) for line in said.splitlines() if " " in line)
+    output = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL).stdout
+    states = (line.split(None, 1) for line in output.splitlines() if " " in line)
     return {node for node, state in states if GONE.search(state.strip())}
 
 
@@ -142,7 +142,7 @@ class Steps:
     def run(self, pool: dict[str, Any], nodes: list[str]) -> tuple[set[str], str]:
         """Run one step on these nodes; returns those that read the marker, and the other output."""
         limit = self.params["timeout"]
-        argv = ["timeout", str(limit), "runuser", f"--user={self.params['person']}", "--", "srun"]
+        argv = ["timeout", str(limit), "runuser", f"--user={self.params['user']}", "--", "srun"]
         argv += [f"--immediate={limit // 2}", "--time=2", f"--job-name={self.params['job']}", "--chdir=/", "--mem=64"]
         argv += [f"--partition={pool['partition']}", f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}"]
         argv += [f"--ntasks={len(nodes)}", "--ntasks-per-node=1", f"--container-image={self.image}"]
@@ -156,10 +156,10 @@ class Steps:
         seen, words = self.run(pool, pool["nodes"])
         missed = {node: words for node in pool["nodes"] if node not in seen}
         if missed and len(pool["nodes"]) > 1:
-            with ThreadPoolExecutor(ALONE) as threads:
-                alone = dict(zip(missed, threads.map(lambda node: self.run(pool, [node]), missed)))
-            seen |= {node for node, (found, _words) in alone.items() if found}
-            missed = {node: words for node, (found, words) in alone.items() if not found}
+            with ThreadPoolExecutor(MAX_SEPARATE) as threads:
+                separate = dict(zip(missed, threads.map(lambda node: self.run(pool, [node]), missed)))
+            seen |= {node for node, (found, _words) in separate.items() if found}
+            missed = {node: words for node, (found, words) in separate.items() if not found}
         for node in gone(missed):
             del missed[node]
         return {"pool": pool["name"], "seen": sorted(seen), "missed": missed}
@@ -176,7 +176,7 @@ def main() -> None:
         argument_spec={
             "directory": {"type": "path", "required": True},
             "marker": {"type": "str", "required": True},
-            "person": {"type": "str", "required": True},
+            "user": {"type": "str", "required": True},
             "job": {"type": "str", "required": True},
             "pools": {"type": "list", "elements": "dict", "required": True, "options": pool},
             "timeout": {"type": "int", "default": 60},
@@ -194,7 +194,7 @@ def main() -> None:
             module.run_command(argv, check_rc=True)
             image.chmod(0o644)
         steps = Steps(module, image)
-        with ThreadPoolExecutor(ALONE) as threads:
+        with ThreadPoolExecutor(MAX_SEPARATE) as threads:
             found = list(threads.map(steps.pool, module.params["pools"]))
     finally:
         image.unlink(missing_ok=True)

@@ -99,7 +99,7 @@ def _take(store: Store, missing: list[dict[str, Any]], archive: Path) -> None:
         shutil.rmtree(beside, ignore_errors=True)
         archive.unlink()
     if wanted:
-        raise UnsafeArchive(f"{', '.join(wanted)} did not arrive as sent")
+        raise UnsafeArchive(f"{', '.join(wanted)} has another checksum than expected")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Number of files on the home share that people created."""
+"""Number of files on the home share that users created."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOCUMENTATION = """
 module: gpucluster_home_files
 short_description: Count the files on the home share by owner
 description:
-  - Counts files and links of people. Files of a new home directory (unchanged copies of /etc/skel,
+  - Counts files and links of users. Files of a new home directory (unchanged copies of /etc/skel,
     C(.ssh/authorized_keys)) and files of root do not count.
 options:
   path: {description: The share., type: path, required: true}
@@ -39,7 +39,7 @@ owners:
 
 
 # What the role people adds to a home besides the skeleton: authorized keys, and the key pair for ssh between hosts.
-MADE_WITH_A_HOME = frozenset(Path(".ssh", name) for name in ("authorized_keys", "id_ed25519", "id_ed25519.pub"))
+NEW_HOME_FILES = frozenset(Path(".ssh", name) for name in ("authorized_keys", "id_ed25519", "id_ed25519.pub"))
 
 
 def owner_name(uid: int) -> str:
@@ -50,9 +50,9 @@ def owner_name(uid: int) -> str:
         return str(uid)
 
 
-def comes_with_a_home(home_relative: Path, file: Path, skeleton: Path) -> bool:
+def belongs_to_new_home(home_relative: Path, file: Path, skeleton: Path) -> bool:
     """Whether a file is in a home because the home was created with it."""
-    if home_relative in MADE_WITH_A_HOME:
+    if home_relative in NEW_HOME_FILES:
         return True
     model = skeleton / home_relative
     if file.is_symlink() or not model.is_file():
@@ -84,7 +84,7 @@ def count(share: Path, skeleton: Path) -> dict[str, int]:
             except FileNotFoundError:
                 continue  # the owner has just removed it
             inside = file.relative_to(share).parts[1:]
-            if uid != 0 and not (inside and comes_with_a_home(Path(*inside), file, skeleton)):
+            if uid != 0 and not (inside and belongs_to_new_home(Path(*inside), file, skeleton)):
                 found[uid] += 1
     return {owner_name(uid): number for uid, number in sorted(found.items())}
 
@@ -98,11 +98,11 @@ def main() -> None:
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     share = Path(module.params["path"])
     if not share.is_mount():
-        module.fail_json(msg=f"{share} is not mounted, so the files of people can't be counted; run apply, or mount it")
+        module.fail_json(msg=f"{share} is not mounted, so the files of users can't be counted; run apply, or mount it")
     try:
         owners = count(share, Path(module.params["skeleton"]))
     except OSError as error:
-        module.fail_json(msg=f"{error.filename}: {error.strerror}; the files of people can't be counted")
+        module.fail_json(msg=f"{error.filename}: {error.strerror}; the files of users can't be counted")
     module.exit_json(changed=False, owners=owners)
 
 

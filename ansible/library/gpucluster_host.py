@@ -63,7 +63,7 @@ TIME_SERVICES = ("chrony", "chronyd", "ntpsec", "systemd-timesyncd")
 FIREWALLS = ("firewalld", "ufw", "netfilter-persistent", "nftables")
 UNIT_DIRECTORIES = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 SYSCTLS, APPARMOR = Path("/proc/sys"), Path("/etc/apparmor.d")
-# Settings that let people create user namespaces: the minimum, and the value that is set below it. A limit of 1 is not
+# Settings that let users create user namespaces: the minimum, and the value that is set below it. A limit of 1 is not
 # enough: a container creates nested namespaces.
 NAMESPACE_SYSCTLS = {
     "user.max_user_namespaces": (2, 65536),
@@ -162,8 +162,8 @@ def slurm_version() -> str:
     program = next((path for path in map(shutil.which, ("slurmctld", "slurmd")) if path), None)
     if not program:
         return ""
-    said = subprocess.run([program, "-V"], capture_output=True, text=True, check=False).stdout.split()
-    return said[-1] if said else ""
+    output = subprocess.run([program, "-V"], capture_output=True, text=True, check=False).stdout.split()
+    return output[-1] if output else ""
 
 
 def container_demand(plugstack: str) -> str:
@@ -173,7 +173,7 @@ def container_demand(plugstack: str) -> str:
 
 
 def mounts_images(wanted: list[str], missing: list[str]) -> bool:
-    """Whether people can mount an image.
+    """Whether users can mount an image.
 
     Args:
         wanted: the packages of this host. If it needs none of the mount programs, only the device decides.
@@ -184,7 +184,7 @@ def mounts_images(wanted: list[str], missing: list[str]) -> bool:
 
 
 def user_namespaces(command_line: str) -> dict[str, Any]:
-    """Whether people can create user namespaces, which rootless containers need, and what prevents it.
+    """Whether users can create user namespaces, which rootless containers need, and what prevents it.
 
     Args:
         command_line: command line of the kernel.
@@ -232,7 +232,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "ssh_host_keys": host_keys(),
         "slurm_version": slurm_version(),
         "autoscaler": has_unit("gpucluster-autoscaler"),
-        # Runtimes that our roles installed; those of an image are not in it.
+        # Runtimes that the roles installed; those of an image are not in it.
         "runtimes": sorted(path.name for path in RUNTIMES.iterdir()) if RUNTIMES.is_dir() else [],
         "container_demand": container_demand(read(PLUGSTACK)),
         "software": has_unit("gpucluster-software"),

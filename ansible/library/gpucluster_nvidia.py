@@ -115,12 +115,12 @@ class Executor:
             if self.module.check_mode:
                 self.packages.append(name)
                 continue
-            there = available(self.manage, name)
-            fitting = [one for one in there if upstream(one) == version]
+            versions = available(self.manage, name)
+            fitting = [candidate for candidate in versions if upstream(candidate) == version]
             if not fitting:
                 self.module.fail_json(
                     msg=f"{name} must have exactly the driver's version {version}, but the repositories have "
-                    f"{', '.join(there) or 'no version'}: add a repository that has it, or choose an image with both"
+                    f"{', '.join(versions) or 'no version'}: add a repository that has it, or choose an image with both"
                 )
             separator = "=" if self.manage.format == "deb" else "-"
             self.packages.append(f"{name}{separator}{fitting[0]}")

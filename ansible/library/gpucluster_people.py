@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Local accounts of people: for clusters without an LDAP directory."""
+"""Local accounts of users: for clusters without an LDAP directory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ansible.module_utils.gpucluster_files import with_block
 
 DOCUMENTATION = """
 module: gpucluster_people
-short_description: Local accounts of people
+short_description: Local accounts of users
 description:
   - Groups, accounts with the same numbers on every host, homes with mode 0700, authorized keys in a marked block, and a
-    key pair with which each person logs in from host to host. Other accounts are not changed.
+    key pair with which each user logs in from host to host. Other accounts are not changed.
 options:
   groups:
-    description: Groups with a fixed gid. Other groups of people get the next free one.
+    description: Groups with a fixed gid. Other groups of users get the next free one.
     type: list
     elements: dict
     required: true
@@ -30,7 +30,7 @@ options:
       name: {description: Name., type: str, required: true}
       gid: {description: Number., type: int, required: true}
   people:
-    description: People who may log in.
+    description: Users who may log in.
     type: list
     elements: dict
     required: true
@@ -45,7 +45,7 @@ options:
       slurm_account: {description: "Ignored: there is no Slurm.", type: str}
   home_base: {description: Where homes are., type: path, default: /home}
   pairs:
-    description: By name, the key pair of each person, C(private) and C(public). A person without one gets a new pair.
+    description: By name, the key pair of each user, C(private) and C(public). A user without one gets a new pair.
     type: dict
     default: {}
 author: gpucluster
@@ -59,11 +59,11 @@ EXAMPLES = """
 """
 
 RETURN = """
-pairs: {description: "The key pair of each person, as in the option; secret.", returned: always, type: dict}
+pairs: {description: "The key pair of each user, as in the option; secret.", returned: always, type: dict}
 made: {description: Accounts and groups that were created., returned: always, type: list}
 """
 
-PERSON_SPEC: dict[str, dict[str, Any]] = {
+USER_SPEC: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},
     "uid": {"type": "int", "required": True},
     "full_name": {"type": "str", "default": ""},
@@ -92,22 +92,22 @@ def account_of(name: str) -> pwd.struct_passwd | None:
         return None
 
 
-def differences(person: dict[str, Any], account: pwd.struct_passwd, memberships: set[str], gid: int) -> list[str]:
+def differences(user: dict[str, Any], account: pwd.struct_passwd, memberships: set[str], gid: int) -> list[str]:
     """The arguments of usermod that change an account as requested."""
     words: list[str] = []
-    if account.pw_gecos != person["full_name"]:
-        words += ["--comment", person["full_name"]]
-    if account.pw_shell != person["shell"]:
-        words += ["--shell", person["shell"]]
+    if account.pw_gecos != user["full_name"]:
+        words += ["--comment", user["full_name"]]
+    if account.pw_shell != user["shell"]:
+        words += ["--shell", user["shell"]]
     if account.pw_gid != gid:
-        words += ["--gid", person["group"]]
-    if memberships != set(person["groups"]) - {person["group"]}:
-        words += ["--groups", ",".join(person["groups"])]
+        words += ["--gid", user["group"]]
+    if memberships != set(user["groups"]) - {user["group"]}:
+        words += ["--groups", ",".join(user["groups"])]
     return words
 
 
-def as_person(account: pwd.struct_passwd, work: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """Run a function in a child process with the person's uid: links in a home lead only where its owner may write.
+def as_user(account: pwd.struct_passwd, work: Callable[[], dict[str, str]]) -> dict[str, str]:
+    """Run a function in a child process with the user's uid: links in a home lead only where its owner may write.
 
     Raises:
         OSError: it failed, with the message of the child.
@@ -121,20 +121,20 @@ def as_person(account: pwd.struct_passwd, work: Callable[[], dict[str, str]]) ->
             os.setgid(account.pw_gid)
             os.setuid(account.pw_uid)
             os.umask(0o077)
-            said = "\0".join(f"{key}={value}" for key, value in work().items())
+            answer = "\0".join(f"{key}={value}" for key, value in work().items())
             status = 0
         except OSError as error:
-            said = f"{error.filename}: {error.strerror}"
+            answer = f"{error.filename}: {error.strerror}"
         with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-            pipe.write(said)
+            pipe.write(answer)
         os._exit(status)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as pipe:
-        said = pipe.read()
+        answer = pipe.read()
     _pid, ended = os.waitpid(child, 0)
     if ended != 0:
-        raise OSError(0, said)
-    return dict(pair.split("=", 1) for pair in said.split("\0")) if said else {}
+        raise OSError(0, answer)
+    return dict(pair.split("=", 1) for pair in answer.split("\0")) if answer else {}
 
 
 def write(file: Path, text: str, mode: int) -> bool:
@@ -166,28 +166,28 @@ class People:
             self.run(["groupadd", *(["--gid", str(gid)] if gid is not None else []), name])
             self.made.append(name)
 
-    def account(self, person: dict[str, Any], home_base: Path) -> None:
+    def account(self, user: dict[str, Any], home_base: Path) -> None:
         """Create or change an account."""
-        present = account_of(person["name"])
+        present = account_of(user["name"])
         if present is None:
-            words = ["--uid", str(person["uid"]), "--gid", person["group"], "--comment", person["full_name"]]
-            words += ["--home-dir", str(home_base / person["name"]), "--shell", person["shell"]]
-            words += ["--groups", ",".join(person["groups"])] if person["groups"] else []
+            words = ["--uid", str(user["uid"]), "--gid", user["group"], "--comment", user["full_name"]]
+            words += ["--home-dir", str(home_base / user["name"]), "--shell", user["shell"]]
+            words += ["--groups", ",".join(user["groups"])] if user["groups"] else []
             # No password matches `*`; with an empty or locked one some systems refuse ssh keys.
-            self.run(["useradd", "--no-create-home", "--password", "*", *words, person["name"]])
-            self.made.append(person["name"])
+            self.run(["useradd", "--no-create-home", "--password", "*", *words, user["name"]])
+            self.made.append(user["name"])
             return
-        if present.pw_uid != person["uid"]:
-            self.module.fail_json(msg=f"{person['name']} has uid {present.pw_uid} on this host, not {person['uid']}")
-        memberships = {group.gr_name for group in grp.getgrall() if person["name"] in group.gr_mem}
-        primary = group_of(person["group"])
-        words = differences(person, present, memberships, primary.gr_gid if primary else -1)
+        if present.pw_uid != user["uid"]:
+            self.module.fail_json(msg=f"{user['name']} has uid {present.pw_uid} on this host, not {user['uid']}")
+        memberships = {group.gr_name for group in grp.getgrall() if user["name"] in group.gr_mem}
+        primary = group_of(user["group"])
+        words = differences(user, present, memberships, primary.gr_gid if primary else -1)
         if words:
-            self.run(["usermod", *words, person["name"]])
+            self.run(["usermod", *words, user["name"]])
 
-    def home(self, person: dict[str, Any], pair: dict[str, str]) -> dict[str, str]:
-        """Create the home and its contents; returns the person's key pair."""
-        account = account_of(person["name"])
+    def home(self, user: dict[str, Any], pair: dict[str, str]) -> dict[str, str]:
+        """Create the home and its contents; returns the user's key pair."""
+        account = account_of(user["name"])
         if account is None:
             return pair  # only in check mode
         home = Path(account.pw_dir)
@@ -201,11 +201,11 @@ class People:
             home.chmod(0o700)
         if self.module.check_mode:
             return pair
-        said = as_person(account, lambda: self._furnish(home, person, pair))
-        self.changed = self.changed or said.pop("changed") == "yes"
-        return said
+        answer = as_user(account, lambda: self._fill(home, user, pair))
+        self.changed = self.changed or answer.pop("changed") == "yes"
+        return answer
 
-    def _furnish(self, home: Path, person: dict[str, Any], pair: dict[str, str]) -> dict[str, str]:
+    def _fill(self, home: Path, user: dict[str, Any], pair: dict[str, str]) -> dict[str, str]:
         ssh = home / ".ssh"
         ssh.mkdir(mode=0o700, exist_ok=True)
         private, public = ssh / KEY, ssh / f"{KEY}.pub"
@@ -214,13 +214,13 @@ class People:
             changed = write(private, pair["private"], 0o600)
             changed = write(public, pair["public"], 0o644) or changed
         elif not private.exists():
-            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", person["name"], "-f", str(private)]
+            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", user["name"], "-f", str(private)]
             done = subprocess.run(argv, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 raise OSError(0, f"ssh-keygen: {done.stderr.strip()}", str(private))
             changed = True
         own = {"private": private.read_text(encoding="utf-8"), "public": public.read_text(encoding="utf-8")}
-        keys = [key.strip() for key in [*person["ssh_keys"], own["public"]]]
+        keys = [key.strip() for key in [*user["ssh_keys"], own["public"]]]
         file = ssh / "authorized_keys"
         old = file.read_text(encoding="utf-8") if file.is_file() else ""
         changed = write(file, with_block(old, "\n".join(keys), "top"), 0o600) or changed
@@ -239,7 +239,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "groups": {"type": "list", "elements": "dict", "required": True, "options": group_spec},
-            "people": {"type": "list", "elements": "dict", "required": True, "options": PERSON_SPEC},
+            "people": {"type": "list", "elements": "dict", "required": True, "options": USER_SPEC},
             "home_base": {"type": "path", "default": "/home"},
             "pairs": {"type": "dict", "default": {}, "no_log": True},
         },
@@ -249,12 +249,12 @@ def main() -> None:
     people, pairs = People(module), {}
     try:
         fixed = {group["name"]: group["gid"] for group in params["groups"]}
-        named = {name for person in params["people"] for name in [person["group"], *person["groups"]]}
+        named = {name for user in params["people"] for name in [user["group"], *user["groups"]]}
         for name in [*fixed, *sorted(named - set(fixed))]:
             people.group(name, fixed.get(name))
-        for person in params["people"]:
-            people.account(person, Path(params["home_base"]))
-            pairs[person["name"]] = people.home(person, (params["pairs"] or {}).get(person["name"]) or {})
+        for user in params["people"]:
+            people.account(user, Path(params["home_base"]))
+            pairs[user["name"]] = people.home(user, (params["pairs"] or {}).get(user["name"]) or {})
     except OSError as error:
         module.fail_json(msg=" ".join(str(word) for word in (error.filename, error.strerror) if word))
     module.exit_json(changed=people.changed, made=people.made, pairs=pairs)

@@ -24,12 +24,12 @@ options:
   home_path: {description: Mount point of the home directories; not set if nothing is shared., type: path}
   token_file: {description: A file that the controller has written to the share., type: path}
   token: {description: Its content., type: str}
-  people: {description: Names of users to look up., type: list, elements: str, default: []}
+  users: {description: Names of users to look up., type: list, elements: str, default: []}
   mesh:
-    description: Log in to another host by ssh, as a person; for clusters without Slurm.
+    description: Log in to another host by ssh, as a user; for clusters without Slurm.
     type: dict
     suboptions:
-      person: {description: Whose key is used., type: str, required: true}
+      user: {description: The user whose key is used., type: str, required: true}
       next: {description: The other host., type: str, required: true}
 author: gpucluster
 """
@@ -152,26 +152,26 @@ def groups(name: str) -> list[str]:
 
 
 def share(mountinfo: str, params: dict[str, Any]) -> dict[str, Any]:
-    """What is mounted at the homes, and whether it is the same share as on the controller."""
+    """The mount at the homes, and whether it is the same share as on the controller."""
     home = home_fs(mountinfo, params["home_path"].rstrip("/"))
     return {"home_fs": home, "home_token_seen": home["mounted"] and sees(Path(params["token_file"]), params["token"])}
 
 
 def hop(module: AnsibleModule, mesh: dict[str, str]) -> dict[str, str]:
-    """The host that responds when a person logs in to the next one."""
-    argv = ["runuser", "-u", mesh["person"], "--", "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_SECONDS}"]
-    _status, said, words = module.run_command([*argv, mesh["next"], "hostname"], cwd="/")
-    return {"next": mesh["next"], "reached": said.strip(), "error": words.strip()}
+    """The host that responds when a user logs in to the next one."""
+    argv = ["runuser", "-u", mesh["user"], "--", "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_SECONDS}"]
+    _status, output, words = module.run_command([*argv, mesh["next"], "hostname"], cwd="/")
+    return {"next": mesh["next"], "reached": output.strip(), "error": words.strip()}
 
 
 def main() -> None:
     """Entry point."""
-    mesh = {"person": {"type": "str", "required": True}, "next": {"type": "str", "required": True}}
+    mesh = {"user": {"type": "str", "required": True}, "next": {"type": "str", "required": True}}
     spec: dict[str, Any] = {
         "home_path": {"type": "path"},
         "token_file": {"type": "path"},
         "token": {"type": "str", "no_log": False},
-        "people": {"type": "list", "elements": "str", "default": []},
+        "users": {"type": "list", "elements": "str", "default": []},
         "mesh": {"type": "dict", "options": mesh},
     }
     module = AnsibleModule(
@@ -184,8 +184,8 @@ def main() -> None:
         "hostname": platform.node(),
         **(share(mounts, params) if params["home_path"] else {}),
         **({"mesh": hop(module, params["mesh"])} if params["mesh"] else {}),
-        "user_ids": {name: ids(name) for name in params["people"]},
-        "user_groups": {name: groups(name) for name in params["people"]},
+        "user_ids": {name: ids(name) for name in params["users"]},
+        "user_groups": {name: groups(name) for name in params["users"]},
         "local_disk": local_disk(mounts, data),
         "rdma_addresses": outcome("rdma-addresses") if data.get("rdma_interfaces") else None,
     }

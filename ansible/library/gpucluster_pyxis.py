@@ -109,7 +109,7 @@ class Plugin:
         self.module.fail_json(msg=why)
         raise AssertionError
 
-    def said(self) -> dict[str, str]:
+    def record(self) -> dict[str, str]:
         """The record that was written when the plugin was installed."""
         try:
             known = json.loads(self.note.read_text(encoding="utf-8"))
@@ -117,9 +117,9 @@ class Plugin:
         except (OSError, ValueError, KeyError, TypeError):
             return {}
 
-    def noted(self) -> dict[str, str]:
+    def valid_record(self) -> dict[str, str]:
         """The same, empty if the plugin has changed since."""
-        known = self.said()
+        known = self.record()
         try:
             same = bool(known) and known["sha256"] == hashlib.sha256(self.path.read_bytes()).hexdigest()
         except OSError:
@@ -138,8 +138,8 @@ class Plugin:
 
     def key(self) -> str:
         """The key that the plugin must have."""
-        said = os_release(Path("/etc/os-release").read_text(encoding="utf-8"))
-        system = f"{said.get('ID', '')}-{said.get('VERSION_ID', '')}"
+        system_release = os_release(Path("/etc/os-release").read_text(encoding="utf-8"))
+        system = f"{system_release.get('ID', '')}-{system_release.get('VERSION_ID', '')}"
         return f"slurm {self.slurm()} {system} {platform.machine()} {self.module.params['source']}"
 
     def present(self) -> dict[str, Any]:
@@ -148,8 +148,8 @@ class Plugin:
         if not params["source"]:
             self.fail("source is missing: the checksum of the archive that the plugin is built from")
         key = self.key()
-        differs = self.said().get("key") != key
-        if self.noted().get("key") == key:
+        differs = self.record().get("key") != key
+        if self.valid_record().get("key") == key:
             return {"changed": False, "differs": differs, "must_build": False}
         ready, archive = params["ready"], params["archive"]
         must_build = not (ready and ready["key"] == key)
@@ -175,7 +175,9 @@ class Plugin:
                 self.fail(f"{archive} could not be unpacked: {error}; put the correct file into the mirror")
             # The archive of a release has everything in one folder.
             folder = min(
-                (file.parent for file in Path(scratch).rglob("Makefile")), key=lambda one: len(one.parts), default=None
+                (file.parent for file in Path(scratch).rglob("Makefile")),
+                key=lambda parent: len(parent.parts),
+                default=None,
             )
             if folder is None:
                 self.fail(
@@ -202,17 +204,17 @@ class Plugin:
 
     def absent(self) -> dict[str, Any]:
         """Remove it, and the folder if it is empty."""
-        there = [path for path in (self.path, self.note) if path.exists()]
+        present = [path for path in (self.path, self.note) if path.exists()]
         if not self.module.check_mode:
-            for path in there:
+            for path in present:
                 path.unlink()
-            if there and not any(self.path.parent.iterdir()):
+            if present and not any(self.path.parent.iterdir()):
                 self.path.parent.rmdir()
-        return {"changed": bool(there)}
+        return {"changed": bool(present)}
 
     def read(self) -> dict[str, Any]:
         """Return the plugin for other hosts."""
-        known = self.noted()
+        known = self.valid_record()
         if not known:
             return {"changed": False, "plugin": None}
         content = base64.b64encode(self.path.read_bytes()).decode()

@@ -36,12 +36,12 @@ packages: {description: Packages that were installed or removed., returned: alwa
 """
 
 POLICY = Path("/usr/sbin/policy-rc.d")
-OURS = "#!/bin/sh\n# Of gpucluster, while it installs packages.\nexit 101\n"
+POLICY_TEXT = "#!/bin/sh\n# Of gpucluster, while it installs packages.\nexit 101\n"
 
 
-def policy_is_ours() -> bool:
+def policy_is_left() -> bool:
     """Whether a killed run has left it: no package of the host could start its service."""
-    return POLICY.is_file() and POLICY.read_text(encoding="utf-8", errors="replace") == OURS
+    return POLICY.is_file() and POLICY.read_text(encoding="utf-8", errors="replace") == POLICY_TEXT
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def nothing_starts() -> Iterator[None]:
     if POLICY.exists() or not POLICY.parent.is_dir():
         yield
         return
-    POLICY.write_text(OURS, encoding="utf-8")
+    POLICY.write_text(POLICY_TEXT, encoding="utf-8")
     POLICY.chmod(0o755)
     try:
         yield
@@ -86,7 +86,7 @@ def main() -> None:
     have = manage.installed([*params["present"], *params["absent"]])
     missing = [name for name in params["present"] if name not in have]
     surplus = [name for name in params["absent"] if name in have]
-    left = policy_is_ours()
+    left = policy_is_left()
     if not module.check_mode:
         if left:
             POLICY.unlink()

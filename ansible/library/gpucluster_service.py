@@ -41,7 +41,7 @@ options:
       random_bytes: {description: Size of a secret that is created once and then kept., type: int}
       copy_of: {description: "Another file of this host, as it is at that point of the list.", type: path}
       block: {description: Lines between two marker lines; the rest of the file is not changed., type: str}
-      at: {description: Where a new block goes., type: str, choices: [top, bottom], default: bottom}
+      at: {description: Where a new block is inserted., type: str, choices: [top, bottom], default: bottom}
       replace: {description: "C(regexp), a regular expression (MULTILINE), and C(with), its replacement.", type: dict}
       link: {description: The target of a symbolic link., type: str}
       directory: {description: A directory., type: bool, default: false}
@@ -75,7 +75,7 @@ author: gpucluster
 """
 
 EXAMPLES = """
-- name: Run munge with our key
+- name: Run munge with the cluster's key
   gpucluster_service:
     files:
       - path: /etc/munge/munge.key
@@ -113,7 +113,7 @@ def main() -> None:
     files = Files(module)
     for item in module.params["files"]:
         try:
-            files.one(item)
+            files.apply(item)
         except OSError as error:
             module.fail_json(msg=f"{item['path']}: {error.strerror}", paths=files.paths)
     units = run_units(module, module.params["units"], module.params["timeout"]) if module.params["units"] else {}

@@ -160,19 +160,19 @@ class Task:
 
     def install(self, names: list[str], files: list[dict[str, Any]], certain: bool) -> None:
         """Install the packages at the versions of the files, in one call: some change files of others."""
-        there = self.manage.installed(names)
+        present = self.manage.installed(names)
         if not certain and self.check:
             self.result["installed"] = sorted(names)
             return
         held = self.held(names, files)
         versions = {name: held[name][0] for name in names}
-        differing = {name for name, version in versions.items() if there.get(name) != version}
+        differing = {name for name, version in versions.items() if present.get(name) != version}
         if not differing:
             return
         self.result["changed"] = True
         self.result["installed"] = [f"{name}={versions[name]}" for name in sorted(differing)]
         if not self.check:
-            older = any(name in there and self.manage.is_older(versions[name], there[name]) for name in differing)
+            older = any(name in present and self.manage.is_older(versions[name], present[name]) for name in differing)
             self.manage.install([held[name][1] for name in names], older)
             now = self.manage.installed(names)
             wrong = [f"{name} is {now.get(name, 'missing')}" for name in names if now.get(name) != versions[name]]
@@ -211,12 +211,12 @@ class Task:
     def identified(self, paths: list[Path], names: list[str]) -> dict[str, list[str]]:
         """Version and path of each package that is one of `names`; of all without names."""
         machine, found = self.manage.machine(), {}
-        for one in paths:
-            package: Package = self.manage.of_file(one)
+        for path in paths:
+            package: Package = self.manage.of_file(path)
             if package.architecture not in (machine, *EVERY_MACHINE):
-                self.fail(f"{one.name} is for {package.architecture}, and this host is {machine}")
+                self.fail(f"{path.name} is for {package.architecture}, and this host is {machine}")
             if package.name in names or not names:
-                found[package.name] = [package.version, str(one)]
+                found[package.name] = [package.version, str(path)]
         return found
 
     def remove(self, names: list[str], components: list[str]) -> None:

@@ -190,7 +190,7 @@ def main() -> None:
     installed = environment.is_installed()
     if installed or not wheels or module.check_mode:
         if not installed and not module.check_mode:
-            environment.check_interpreter()  # before megabytes are sent in vain
+            environment.check_interpreter()  # before megabytes are sent for nothing
         module.exit_json(changed=not installed, installed=installed)
     try:
         environment.install(Path(wheels))

@@ -26,7 +26,7 @@ def checked(member: tarfile.TarInfo, root: str) -> Path:
     """The path of a member.
 
     Raises:
-        UnsafeArchive: nowhere.
+        UnsafeArchive: it is outside of the root, or not a file, directory or link.
     """
     target = os.path.join(root, member.name)
     if member.name.startswith("/") or ".." in Path(member.name).parts or not inside(root, os.path.dirname(target)):
@@ -50,7 +50,7 @@ def unpack(archive: Path, folder: Path) -> None:
     """Unpack into an existing directory. The files belong to root, and only root can write to them.
 
     Raises:
-        UnsafeArchive: see there; what was unpacked so far is left.
+        UnsafeArchive: see `checked`; what was unpacked so far stays.
         OSError, tarfile.TarError, EOFError: it is broken, or the disk is full.
     """
     root = os.path.realpath(folder)
@@ -82,10 +82,10 @@ def write(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
 
 
 def take(archive: Path, folder: Path, prefixes: tuple[str, ...], suffix: str) -> Iterator[Path]:
-    """Extract the files of an archive whose names have a prefix and suffix, from whatever folder.
+    """Extract the files of an archive whose names have a prefix and suffix, from any folder.
 
     Args:
-        folder: is made; it gets the files by their bare names.
+        folder: is created; it gets the files under their bare names.
     """
     folder.mkdir(exist_ok=True)
     with tarfile.open(archive, mode="r:*") as tar:

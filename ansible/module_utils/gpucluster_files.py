@@ -56,8 +56,8 @@ def with_block(text: str, block: str, at: str) -> str:
 def fault_of(path: Path) -> str:
     """Why root must not write below a directory: others could have prepared its contents. Empty if it may.
 
-    The directory is root's and no link, and nobody else writes to it. Those above it are root's as well; others may
-    write to them where they can't move what is not theirs, as in /tmp.
+    The directory must belong to root, must not be a link, and only root may write to it. Its parents must belong to
+    root as well; other users may write to them if they can't move files of root there, as in /tmp.
     """
     others, above = stat.S_IWGRP | stat.S_IWOTH, path.parent.resolve()
     for place in (path, above, *above.parents):
@@ -87,7 +87,7 @@ class Files:
         self.paths: list[str] = []
         self.diff: list[dict[str, str]] = []
 
-    def one(self, item: dict[str, Any]) -> None:
+    def apply(self, item: dict[str, Any]) -> None:
         """Create, change or remove one path."""
         kinds = [kind for kind in KINDS if item[kind] not in (None, False)]
         if len(kinds) != 1:

@@ -106,10 +106,10 @@ def survey(root: Path, kernel: str, packages: dict[str, str]) -> Hardware:
     kinds = {
         name: read(devices / name / "class")[:6] for name in names(devices) if read(devices / name / "vendor") == VENDOR
     }
-    said = read(root / "proc/driver/nvidia/version")
+    version = read(root / "proc/driver/nvidia/version")
     module = root / "sys/module/nvidia/version"
     loaded = read(module)
-    found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", said)
+    found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", version)
     on_disk = "" if loaded else module_version(root, kernel)
     return Hardware(
         gpus=tuple(name for name, kind in kinds.items() if kind in DISPLAY),
@@ -117,7 +117,7 @@ def survey(root: Path, kernel: str, packages: dict[str, str]) -> Hardware:
         kernel=kernel,
         driver=loaded or (found.group(1) if found else "") or on_disk,
         loaded=bool(loaded or found),
-        open_modules="open kernel module" in said.lower() or on_disk_is_open(packages),
+        open_modules="open kernel module" in version.lower() or on_disk_is_open(packages),
         rdma=tuple(names(root / "sys/class/infiniband")),
         packages=packages,
     )
@@ -217,7 +217,7 @@ def plan_peer_memory(host: Hardware, made: Plan) -> None:
     """How RDMA devices access GPU memory: dma-buf if the kernel supports it, otherwise a module of the driver."""
     if not host.rdma:
         return
-    open_modules = bool(made.driver) or host.open_modules  # the packages that we install have open modules
+    open_modules = bool(made.driver) or host.open_modules  # the packages that this module installs have open modules
     if open_modules and kernel_at_least(host.kernel, DMA_BUF_KERNEL):
         made.messages.append("RDMA accesses GPU memory through dma-buf")
     else:

@@ -183,4 +183,4 @@ def last_words(out: Any, err: Any) -> str:
     """The relevant output of a program, in one line."""
     lines = [line.strip() for line in (str(err) + "\n" + str(out)).splitlines() if line.strip()]
     loud = [line for line in lines if line.startswith(("E:", "Error", "dpkg: error")) or "Depends:" in line]
-    return " | ".join(loud or lines[-5:])[:2000] or "it said nothing"
+    return " | ".join(loud or lines[-5:])[:2000] or "it printed nothing"

@@ -63,7 +63,7 @@ class Store:
 
         Args:
             packages: by name: the version, and the path of the package.
-            sought: the names of those that were looked for.
+            sought: the names of the packages that were searched for.
         """
         state = (self.folder / file["file"]).stat()
         self.known[file["file"]] = {
@@ -111,7 +111,7 @@ def fetch(server: str, name: str, wanted: str, target: Path, timeout: float) -> 
     """Download one file; retries while the controller is busy or does not respond.
 
     Raises:
-        Refused: it isn't there, it is another file, or the time is up.
+        Refused: it does not exist, it is another file, or the time is up.
     """
     # Never through a proxy: the controller is in the same network.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

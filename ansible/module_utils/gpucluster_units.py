@@ -37,7 +37,7 @@ def full_name(name: str) -> str:
 
 
 class Systemd:
-    """The commands of systemctl that we need."""
+    """The commands of systemctl that the modules need."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
@@ -64,14 +64,14 @@ class Systemd:
 
     def journal(self, units: list[str]) -> str:
         """The last lines of the journal of units, for an error message."""
-        said = []
+        lines = []
         for unit in units:
             _code, out, _err = self.module.run_command(
                 ["journalctl", "--no-pager", "--quiet", "--output=cat", "--lines=8", f"--unit={unit}"]
             )
             if out.strip():
-                said.append(f"\njournal of {unit}: " + " | ".join(out.split("\n")).strip(" |"))
-        return "".join(said)
+                lines.append(f"\njournal of {unit}: " + " | ".join(out.split("\n")).strip(" |"))
+        return "".join(lines)
 
 
 def is_stale(state: dict[str, str], unit: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Entry point of `gpucluster-agent`: chooses the command by its first argument, or by the name it is called by.
+"""Entry point of `gpucluster-agent`: chooses the command by its first argument, or by the name of the link.
 
 The links `cluster`, `gpucluster-backup` and `gpucluster-image` on a controller lead to the same file. A command's
 module is imported when it is chosen, because the zipapp holds no compiled files and each import costs time.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpucluster.agent import version
 
-#: Command -> the module whose `main` runs it, and what `--help` says of it.
+#: Command -> the module whose `main` runs it, and its line in `--help`.
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "users": ("users.__main__", "users and groups of the cluster (the program `cluster`)"),
     "backup": ("backup.__main__", "back up and restore directory and accounting (`gpucluster-backup`)"),
@@ -42,9 +42,9 @@ def main(argv: Sequence[str] | None = None, called_as: str | None = None) -> int
             sys.stdout.write(f"gpucluster-agent {version.package_version()} (sha256 {version.checksum()})\n")
             return 0
         if not words or words[0] not in COMMANDS:
-            asked = bool(words) and words[0] in ("-h", "--help")
-            (sys.stdout if asked else sys.stderr).write(_usage())
-            return 0 if asked else 2
+            help_wanted = bool(words) and words[0] in ("-h", "--help")
+            (sys.stdout if help_wanted else sys.stderr).write(_usage())
+            return 0 if help_wanted else 2
         command, words = words[0], words[1:]
     module = importlib.import_module(f"gpucluster.agent.{COMMANDS[command][0]}")
     status: int = module.main(words)
@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None, called_as: str | None = None) -> int
 
 def _usage() -> str:
     rows = "".join(f"  {name:<15} {text}\n" for name, (_module, text) in COMMANDS.items())
-    return f"usage: gpucluster-agent [--version] COMMAND ...\n\n{rows}\ngpucluster-agent COMMAND --help says more\n"
+    return (
+        f"usage: gpucluster-agent [--version] COMMAND ...\n\n{rows}\nfor more, run: gpucluster-agent COMMAND --help\n"
+    )
 
 
 if __name__ == "__main__":

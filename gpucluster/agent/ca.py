@@ -79,7 +79,7 @@ def digest(file: Path) -> str:
 
 
 def make_ca(cluster: str, work: Path) -> bool:
-    """Create the CA unless it exists; returns whether it was created. It is never renewed: every host trusts this one.
+    """Create the CA unless it exists; returns whether it was created. It is never renewed: every host trusts it.
 
     Raises:
         Failed: only its key or only its certificate exists.
@@ -89,7 +89,7 @@ def make_ca(cluster: str, work: Path) -> bool:
         return False
     if key.is_file() or certificate.is_file():
         raise Failed(
-            f"only one of {key} and {certificate} is there",
+            f"only one of {key} and {certificate} exists",
             "Restore the other from your backup, or remove both and run `gpucluster apply`: every host gets a new CA",
         )
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def make_ca(cluster: str, work: Path) -> bool:
 
 
 def make_server(options: argparse.Namespace, work: Path) -> bool:
-    """Create or renew the server's certificate; returns whether it changed. A record says what it was made for."""
+    """Create or renew the server's certificate; returns whether it changed. A record has the names that it is for."""
     key, certificate = options.directory / "server.key", options.directory / "server.pem"
     record_file = FOLDER / "server.json"
     names: list[str] = [*(f"DNS:{name}" for name in options.name), *(f"IP:{address}" for address in options.address)]

@@ -11,7 +11,7 @@ class AgentError(Exception):
     Args:
         message: what is wrong, and where.
         hint: what to do about it; may be empty.
-        done: what was done all the same, as the command's answer would show it.
+        done: what was done nevertheless, as the command's answer would show it.
     """
 
     #: The exit status of the command.
@@ -33,6 +33,6 @@ class Refused(AgentError):
 
 
 def of_system(error: OSError, what: str = "") -> Failed:
-    """An error of the operating system as ours; `what` names the object that it is about."""
+    """An error of the operating system as an AgentError; `what` names the object that it is about."""
     parts = (what, error.filename, error.strerror or error)
-    return Failed(": ".join(str(part) for part in parts if part), "Put that right and try again")
+    return Failed(": ".join(str(part) for part in parts if part), "Fix that and try again")

@@ -103,13 +103,13 @@ def evaluate(output: Output, ranks: int, expect: float) -> tuple[list[str], list
         expect: busbw in GB/s below which it is too slow; 0 accepts any.
     """
     if not output.rows:
-        return [], ["there is no row with results: the program ended before; look further up"]
+        return [], ["there is no row with results: the program ended before; see the output above"]
     last = max(output.rows, key=lambda row: row.size)
     bus = max(float(last.out_of_place.bus), float(last.in_place.bus))
     lines = [
-        f"The row that counts is that of the largest message, {last.size} bytes:",
+        f"The result is the row of the largest message, {last.size} bytes:",
         f"busbw {last.out_of_place.bus} GB/s out of place, {last.in_place.bus} GB/s in place.",
-        "The average of all sizes (Avg bus bandwidth) says little, for small messages wait and do not flow.",
+        "The average of all sizes (Avg bus bandwidth) is no measure: latency dominates with small messages.",
     ]
     faults = []
     if output.tables > 1:
@@ -119,7 +119,7 @@ def evaluate(output: Output, ranks: int, expect: float) -> tuple[list[str], list
         )
     elif not fits(last.out_of_place, ranks):
         faults.append(
-            f"busbw / algbw says that {ranks_of(last.out_of_place):.0f} ranks took part, and not {ranks}: they did "
+            f"busbw / algbw shows that {ranks_of(last.out_of_place):.0f} ranks took part, and not {ranks}: they did "
             "not all find each other"
         )
     if output.devices and len(output.devices) != ranks:

@@ -69,7 +69,7 @@ def call_with_data(
         raise Failed(f"{argv[0]} is not installed here", "Run `gpucluster apply`") from None
     except subprocess.TimeoutExpired:
         words = " ".join((Path(argv[0]).name, *argv[1:3]))
-        raise Failed(f"{words[:80]} did not end within {seconds:.0f} s", "Look at: journalctl -e") from None
+        raise Failed(f"{words[:80]} did not end within {seconds:.0f} s", "Run: journalctl -e") from None
 
 
 def run(*argv: str, **how: Any) -> str:
@@ -118,7 +118,7 @@ def start(
 
 
 def last_words(done: Completed[bytes]) -> str:
-    """The last line of what a program said on standard error; its status if it said nothing."""
+    """The last line that a program printed on standard error; its status if it printed nothing."""
     return (done.stderr.decode(errors="replace").strip().splitlines() or [f"status {done.returncode}"])[-1]
 
 

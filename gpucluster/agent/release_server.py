@@ -22,11 +22,11 @@ from urllib.parse import unquote
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+~-]{0,254}")
 # Clients at a time, and of them from one address. Further clients get status 503 and ask again.
-PLACES = 64
-PLACES_EACH = 8
-# Limits for the request, for the whole answer, and for a silence in between.
-ASKING_SECONDS = 10.0
-SENDING_SECONDS = 900.0
+MAX_CLIENTS = 64
+MAX_CLIENTS_PER_ADDRESS = 8
+# Limits for the request, for the whole answer, and for a pause in between.
+REQUEST_SECONDS = 10.0
+ANSWER_SECONDS = 900.0
 SILENCE_SECONDS = 60.0
 BUSY = b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 # The address may be missing while the machine boots.
@@ -34,7 +34,7 @@ IP_FREEBIND = 15
 
 
 class Client(NamedTuple):
-    """A client that has a place, and until when (time.monotonic)."""
+    """A client that is served, and until when (time.monotonic)."""
 
     address: str
     until: float
@@ -53,13 +53,13 @@ class Server(ThreadingHTTPServer):
         super().__init__((address, port), Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for the client if there is a place."""
+        """Start a thread for the client, unless there are too many."""
         address = client_address[0]
         with self.lock:
-            there = [client.address for client in self.clients.values()]
-            accepted = len(there) < PLACES and there.count(address) < PLACES_EACH
+            addresses = [client.address for client in self.clients.values()]
+            accepted = len(addresses) < MAX_CLIENTS and addresses.count(address) < MAX_CLIENTS_PER_ADDRESS
             if accepted:
-                self.clients[request] = Client(address, time.monotonic() + ASKING_SECONDS)
+                self.clients[request] = Client(address, time.monotonic() + REQUEST_SECONDS)
         if accepted:
             super().process_request(request, client_address)
         else:
@@ -68,10 +68,10 @@ class Server(ThreadingHTTPServer):
                 request.send(BUSY)
             self.shutdown_request(request)
 
-    def has_asked(self, request: Any) -> None:
+    def request_complete(self, request: Any) -> None:
         """The request is complete: from now on the limit for the answer counts."""
         with self.lock:
-            self.clients[request] = self.clients[request]._replace(until=time.monotonic() + SENDING_SECONDS)
+            self.clients[request] = self.clients[request]._replace(until=time.monotonic() + ANSWER_SECONDS)
 
     def service_actions(self) -> None:
         """Called every half second: cut off clients whose time is over, which ends their threads."""
@@ -82,7 +82,7 @@ class Server(ThreadingHTTPServer):
                         request.shutdown(socket.SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:
-        """Free the client's place."""
+        """Forget the client: another one can be served."""
         with self.lock:
             self.clients.pop(request, None)
         super().shutdown_request(request)
@@ -93,7 +93,7 @@ class Server(ThreadingHTTPServer):
         super().server_bind()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report nothing: a client that goes away is no error."""
+        """Report nothing: a client that disconnects is no error."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -113,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, *, body: bool) -> None:
         """Answer with a file of the folder, or 404."""
-        self.server.has_asked(self.request)
+        self.server.request_complete(self.request)
         try:
             file = opened(self.server.folder, unquote(self.path[1:]))
         except OSError:

@@ -1,7 +1,7 @@
 """What root does for a user's rootless containers.
 
     gpucluster-agent rootless prepare UID DIRECTORY    a range of subordinate ids, and a directory below DIRECTORY
-    gpucluster-agent rootless linger DIRECTORY         keep the services of users who left a file of theirs there
+    gpucluster-agent rootless linger DIRECTORY         keep the services of users who created a file there
     gpucluster-agent rootless stop-all                 stop the containerd of every user
 
 A rootless container needs 65536 ids in addition to the user's own. useradd gives them to local accounts only, and users
@@ -31,8 +31,8 @@ from gpucluster.agent.errors import AgentError, Refused
 # From the end of useradd's range (login.defs, SUB_UID_MAX) to the end of what systemd leaves to containers.
 SIZE = 65_536
 BASE = 9_158 * SIZE
-SLOTS = 1_879_048_192 // SIZE - 9_158
-NUMBERS = range(BASE, BASE + SLOTS * SIZE)
+RANGES = 1_879_048_192 // SIZE - 9_158
+NUMBERS = range(BASE, BASE + RANGES * SIZE)
 USERS = range(1000, 2**31)
 NOBODY = 65_534
 _NAME = "gpucluster-agent rootless"
@@ -65,11 +65,11 @@ def free_start(uid: int, texts: Iterable[str], accounts: Iterable[int] = ()) -> 
     """
     taken = [(first, first + count) for text in texts for _owner, first, count in parse(text)]
     taken += [(number, number + 1) for number in accounts if number in NUMBERS]
-    for step in range(SLOTS):
-        start = BASE + (uid + step) % SLOTS * SIZE
+    for step in range(RANGES):
+        start = BASE + (uid + step) % RANGES * SIZE
         if all(end <= start or first >= start + SIZE for first, end in taken):
             return start
-    raise Refused(f"all {SLOTS} ranges are given out; remove the lines of people who left from {FILES[0]}")
+    raise Refused(f"all {RANGES} ranges are given out; remove the lines of removed users from {FILES[0]}")
 
 
 def read(path: Path) -> str:
@@ -106,7 +106,7 @@ def known_accounts() -> set[int]:
 
 
 def give_ranges(uid: int, name: str) -> None:
-    """Make sure that the user has a range in both files. An existing one stays."""
+    """Give the user a range in both files. An existing range stays."""
     owners = (str(uid), name)
     if all(has_range(read(file), owners) for file in FILES):
         return
@@ -150,8 +150,8 @@ def prepare(uid: int, parent: Path) -> None:
         raise Refused(f"there is no user {uid}") from None
     if uid in NUMBERS:
         raise Refused(
-            f"uid {uid} of {account.pw_name} is among {NUMBERS[0]} to {NUMBERS[-1]}, the numbers that other people "
-            "have in their containers: give this person another uid"
+            f"uid {uid} of {account.pw_name} is among {NUMBERS[0]} to {NUMBERS[-1]}, the ids of other users' "
+            "containers: give this user another uid"
         )
     give_ranges(uid, account.pw_name)
     give_directory(parent, uid, account.pw_gid)
@@ -183,9 +183,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog=_NAME, description=(__doc__ or "").splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
-    one = verbs.add_parser("prepare")
-    one.add_argument("uid", type=int)
-    one.add_argument("directory", type=Path)
+    command = verbs.add_parser("prepare")
+    command.add_argument("uid", type=int)
+    command.add_argument("directory", type=Path)
     verbs.add_parser("linger").add_argument("directory", type=Path)
     verbs.add_parser("stop-all")
     options = parser.parse_args(argv)

@@ -19,7 +19,7 @@ from pathlib import Path
 from gpucluster.agent import programs
 from gpucluster.agent.errors import AgentError
 
-GONE = """
+REMOVED = """
 /etc/ssh/ssh_host_* /root/.ssh /root/.bash_history /root/.ansible /etc/gpucluster/authority
 /etc/gpucluster/node.conf
 /etc/NetworkManager/system-connections/gpucluster-* /etc/netplan/60-gpucluster-* /etc/systemd/network/60-gpucluster-*
@@ -72,7 +72,7 @@ def rewrite(path: Path, text: str) -> None:
 
 
 def seal(homes: Sequence[Path]) -> None:
-    """Remove what identifies this host. Nobody can log in afterwards.
+    """Remove what identifies this host. No user can log in afterwards.
 
     Args:
         homes: home directories of the users who may log in so far.
@@ -81,7 +81,7 @@ def seal(homes: Sequence[Path]) -> None:
         Failed: cloud-init could not be reset.
     """
     name = socket.gethostname().partition(".")[0]
-    # They would write the removed files again.
+    # These services would write the removed files again.
     programs.call(["systemctl", "stop", "slurmd", "sssd", "rsyslog"])
     programs.run("cloud-init", "clean", "--logs")
     hosts = Path("/etc/hosts")
@@ -92,7 +92,7 @@ def seal(homes: Sequence[Path]) -> None:
         rewrite(fstab, without_local_disk(fstab.read_text(encoding="utf-8"), conf.read_text(encoding="utf-8")))
     # Empty, not absent: without the file systemd would reset every unit to its preset at the next boot.
     rewrite(Path("/etc/machine-id"), "")
-    for pattern in GONE.split():
+    for pattern in REMOVED.split():
         for found in glob.glob(pattern):
             remove(Path(found))
     for found in EMPTIED.split():

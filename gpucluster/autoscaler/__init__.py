@@ -10,5 +10,6 @@ when a node has been idle long enough. The autoscaler decides which instances to
     policy       configuration: pools, limits, prices, times
 
 Imports go down in this list; `daemon` and `simulation` do not import each other. Besides, the package may import
-`gpucluster.slurm`, `gpucluster.oci`, `gpucluster.errors`, `gpucluster.paths` and `gpucluster.process`.
+`gpucluster.slurm`, `gpucluster.oci`, `gpucluster.process`, `gpucluster.paths`, `gpucluster.errors` and
+`gpucluster.text`.
 """

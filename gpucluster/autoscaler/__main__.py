@@ -1,7 +1,7 @@
 """The program on the controller: `gpucluster-autoscaler`.
 
-`run` and `join` are services of systemd. The other commands are for people and monitors, and need the right to read the
-daemon's folder (root, or the daemon's own user).
+`run` and `join` are services of systemd. The other commands are for administrators and monitors, and must be able to
+read the daemon's folder (root, or the daemon's own user).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED, GpuClusterError
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="gpucluster-autoscaler", description="Gives Slurm the nodes that its jobs need, and takes them away again."
+        prog="gpucluster-autoscaler",
+        description="Launches the nodes that Slurm's jobs need, and terminates nodes that are idle.",
     )
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -32,7 +33,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--config", type=Path, default=CONFIG_FILE, metavar="FILE", help="the policy")
         command.add_argument("--state", type=Path, default=STATE_DIRECTORY, metavar="DIR", help="the daemon's folder")
         command.add_argument("--spool", type=Path, default=SPOOL_DIRECTORY, metavar="DIR", help="the hooks' folder")
-        command.add_argument("--poke", type=Path, default=POKE_SOCKET, metavar="SOCKET", help="where hooks wake us")
+        command.add_argument(
+            "--poke", type=Path, default=POKE_SOCKET, metavar="SOCKET", help="where hooks wake the daemon"
+        )
         if output:
             command.add_argument("--output", choices=("text", "json"), default="text", help="(default: text)")
         return command
@@ -42,17 +45,19 @@ def _parser() -> argparse.ArgumentParser:
     join = add("join", "Configure the new nodes that the daemon asks for (as root).", services.join, output=False)
     join.add_argument("--inventory", type=Path, metavar="FILE", help="the operator's inventory")
     join.add_argument("--work", type=Path, metavar="DIR", help="a folder of root's own")
-    command = add("status", "How the autoscaler is.", commands.show_status)
+    command = add("status", "Show whether the autoscaler works, and what it does.", commands.show_status)
     command.add_argument("--check", action="store_true", help="exit with 1 if it is not healthy")
-    command = add("plan", "What would be done now, and why. Nothing is changed.", commands.plan)
-    command.add_argument("--dry-run", action="store_true", required=True, help="there is no other way to ask")
-    command = add("explain", "Why a job or a node is where it is.", commands.explain)
+    command = add("plan", "Show what would be done now, and why. Nothing is changed.", commands.plan)
+    command.add_argument(
+        "--dry-run", action="store_true", required=True, help="required: the command never changes anything"
+    )
+    command = add("explain", "Show why a job or a node is in its state.", commands.explain)
     command.add_argument("subject", metavar="JOB|NODE")
-    command = add("pause", "Do nothing more until `resume`: neither launch nor terminate.", commands.pause)
+    command = add("pause", "Launch and terminate nothing until `resume`.", commands.pause)
     command.add_argument("reason", nargs="*", default=[], metavar="REASON")
     add("resume", "Go on after a pause.", commands.resume)
 
-    command = subparsers.add_parser("simulate", help="Run jobs of the past against a policy.")
+    command = subparsers.add_parser("simulate", help="Run past jobs against a policy.")
     simulate.add_arguments(command)
     command.set_defaults(run=simulate.run)
     return parser

@@ -1,13 +1,13 @@
 """The autoscaler's configuration: pools, limits, prices and times, from one JSON file that Ansible writes.
 
-The file holds no secret. `handover.autoscaler_policy` writes what `Policy.parse` reads; a test keeps them in step.
+The file holds no secret. `handover.autoscaling` writes what `Policy.parse` reads; a test compares them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class Times:
     """Durations in seconds. Each can be set in the file; these are the defaults.
 
     Args:
-        tick: between two reconcile passes when nothing happens; `busy_tick`: while nodes come or go.
+        tick: between two reconcile passes when nothing happens; `busy_tick`: while nodes power up or down.
         listing_lag: for how long the cloud's listing may lack an instance that it has accepted.
         orphan_grace: how long an instance may exist without a node before it is terminated.
         launch_deadline: from the request to RUNNING; `join_deadline`: from RUNNING to a registered slurmd.
@@ -178,14 +178,7 @@ class Policy:
 
     def pool_of(self, node: str) -> str:
         """The pool that a node's name belongs to; empty if it belongs to none."""
-        pool = next((name for name, pool in self.pools.items() if node.startswith(pool.prefix) and pool.owns(node)), "")
-        return pool
-
-    def with_times(self, **seconds: float) -> Policy:
-        """This policy with other times."""
-        known = {entry.name: getattr(self.times, entry.name) for entry in fields(Times)}
-        mine = {entry.name: getattr(self, entry.name) for entry in fields(Policy)}
-        return Policy(**{**mine, "times": Times(**{**known, **seconds})})
+        return next((name for name, pool in self.pools.items() if node.startswith(pool.prefix) and pool.owns(node)), "")
 
 
 def _pool(name: str, raw: Mapping[str, Any]) -> PoolPolicy:

@@ -189,6 +189,7 @@ def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool) -
         "gres_type": shape.gres_type,
         "rdma": pool.uses_rdma,
         "nccl": nccl(pool),
+        "gpu_vendor": shape.gpu_vendor if shape.gpus else None,
         "gpu_device_files": list(shape.gpu_device_files),
         "partition": pool.partition,
         "login_user": pool.image.login_user,

@@ -92,7 +92,7 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
         EnvironmentFault: the server did not start; the hint has the last lines of its log.
         LockedError: another start or stop has been in progress for 90 seconds.
     """
-    say = on_event or ignore
+    report = on_event or ignore
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _start_lock(home):
         record = _record(home)
@@ -100,10 +100,10 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
             # endpoint.json, which other programs read, may be missing or damaged.
             write_private(home / "endpoint.json", json.dumps(asdict(_await_answer(home, record.pid))) + "\n")
         else:
-            say(Event(EventKind.RESOURCE, "local cloud", "creating", f"starting the API server in {home}"))
+            report(Event(EventKind.RESOURCE, "local cloud", "creating", f"starting the API server in {home}"))
             began = time.monotonic()
             _spawn(home, engine)
-            say(Event(EventKind.RESOURCE, "local cloud", "created", elapsed=time.monotonic() - began))
+            report(Event(EventKind.RESOURCE, "local cloud", "created", elapsed=time.monotonic() - began))
     return status(home)
 
 
@@ -207,7 +207,7 @@ def _ended_within(record: _ServerRecord, seconds: float) -> bool:
 def _start_lock(home: Path) -> Iterator[None]:
     descriptor = os.open(home / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not wait_until(lambda: _locked(descriptor), _START_DEADLINE, _POLL):
+        if not wait_until(lambda: _try_lock(descriptor), _START_DEADLINE, _POLL):
             raise LockedError(
                 "another start or stop of the local cloud is in progress",
                 where=str(home),
@@ -218,7 +218,7 @@ def _start_lock(home: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     """Whether this process has got the lock now."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,8 +1,8 @@
 """The operations of OCI's API that the autoscaler uses, and the rights that each of them needs.
 
-This table has one copy: `iam` writes policies from it, and the autoscaler names with it what may be missing when a
-request is refused. A right is a verb on a resource-type of OCI's policy language, narrowed to permissions where the
-verb gives much more than is needed.
+This table has one copy: `handover.iam` writes policies from it, and the autoscaler names from it what may be missing
+when a request is refused. A right is a verb on a resource-type of OCI's policy language, narrowed to permissions where
+the verb gives much more than is needed.
 
 Source: Oracle's policy reference, "Details for the Core Services", tables "Details for Verb + Resource-Type
 Combinations" and "Permissions Required for Each API Operation". `request.permission` is one of its general variables.

@@ -1,7 +1,7 @@
 """What it means when OCI refuses a request: from status, code and message to a cause.
 
-Provisioning turns a cause into advice (`diagnosis`), the autoscaler into what to do with a launch. The codes are from
-Oracle's "API Errors" page; the messages are as OCI and the provider oracle/oci 8.28.0 write them.
+Provisioning turns a cause into advice (`terraform.diagnosis`), the autoscaler into what to do with a launch. The codes
+are from Oracle's "API Errors" page; the messages are as OCI and the provider oracle/oci 8.28.0 write them.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class WorkRequestStatus(StrEnum):
 
 #: The resource does not exist any more.
 ENDED = frozenset({LifecycleState.TERMINATED, LifecycleState.DELETED})
-#: It does not exist any more, or is about to end: it can't be used again.
+#: It does not exist any more, or soon will not: it can't be used again.
 GONE = ENDED | {LifecycleState.TERMINATING, LifecycleState.DELETING}
 
 #: The states of an instance.
@@ -64,9 +64,9 @@ INSTANCE = frozenset(
         LifecycleState.TERMINATING,
     }
 )
-#: The instance is ending or has ended: nobody can use it or end it again.
+#: The instance is terminating or terminated: it can't be used or terminated again.
 ENDING = INSTANCE & GONE
 #: The instance costs money or soon will. A stopped GPU instance costs as much as a running one.
 LIVE = INSTANCE - ENDING
-#: Somebody or something stops the instance.
+#: The instance is stopping or stopped.
 STOPPED = frozenset({LifecycleState.STOPPING, LifecycleState.STOPPED})

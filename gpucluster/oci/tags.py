@@ -1,4 +1,4 @@
-"""The free-form tags by which gpucluster finds what is its own, and the rules that read them.
+"""The free-form tags by which gpucluster finds its own resources, and the rules that read them.
 
 Terraform puts CLUSTER on every resource. Instances that Terraform did not create carry more: an elastic node NODE, POOL
 and GENERATION; the instance that an image is baked on BUILDER and POOL. A baked image carries ROLE, POOL and
@@ -38,7 +38,7 @@ def elastic_node(tags: Tags | None, cluster: str) -> str:
 
 
 def elastic_or_builder(tags: Tags | None, cluster: str) -> bool:
-    """Whether an instance is an elastic node or a builder of a cluster: only those may be ended without Terraform."""
+    """Whether an instance is an elastic node or a builder: only those may be terminated without Terraform."""
     return of_cluster(tags, cluster) and bool({NODE, BUILDER} & (tags or {}).keys())
 
 

@@ -1,11 +1,11 @@
-"""Who gave a node its Reason: gpucluster, slurmctld, or a person (or a health check).
+"""The origin of a node's Reason: gpucluster, slurmctld, or an administrator (or a health check).
 
-Only reasons of gpucluster may be taken back by gpucluster. A person's reason is a decision that nobody overrules.
+gpucluster removes only its own reasons. The reason of an administrator is a decision that gpucluster does not overrule.
 """
 
 from __future__ import annotations
 
-#: Every reason that gpucluster gives begins so.
+#: The beginning of every reason that gpucluster gives.
 PREFIX = "gpucluster:"
 #: The reason of a node that cluster.yml no longer has.
 REMOVED = f"{PREFIX} removed from cluster.yml"
@@ -23,6 +23,6 @@ def from_gpucluster(reason: str) -> bool:
     return reason.startswith(PREFIX) and not from_slurmctld(reason)
 
 
-def from_person(reason: str) -> bool:
-    """Whether a person or a health check gave the reason."""
+def from_administrator(reason: str) -> bool:
+    """Whether an administrator or a health check gave the reason."""
     return bool(reason) and not reason.startswith(PREFIX) and not from_slurmctld(reason)

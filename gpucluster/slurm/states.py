@@ -1,4 +1,4 @@
-"""What the states of Slurm's nodes and jobs mean: the only place that says which of them are healthy, busy or away.
+"""What the states of Slurm's nodes and jobs mean: which of them are healthy, busy or out of service.
 
 Slurm prints the state of a node in two forms (Slurm 22.05 to 24.11):
 
@@ -39,7 +39,7 @@ class NodeState(StrEnum):
     REBOOT_REQUESTED = "REBOOT_REQUESTED"
 
 
-#: The node is powered down, on its way there or back, or is about to be.
+#: The node is powered down, is powering down or up, or is about to.
 POWER = frozenset(
     {
         NodeState.POWERED_DOWN,
@@ -98,7 +98,7 @@ def powered_down(flags: frozenset[str]) -> bool:
 
 
 def wanted(flags: frozenset[str]) -> bool:
-    """Whether a job or a person wants the node up, whatever else its flags say."""
+    """Whether a job or an administrator wants the node powered up, whatever its other flags are."""
     return bool(flags & ALLOCATED) or NodeState.POWER_UP in flags or powering_up(flags)
 
 

@@ -29,7 +29,7 @@ module "network" {
 locals {
   has_public_access = var.network.access == "public"
 
-  # In a subnet of our own no other host has a name. In an existing one another cluster may have the same.
+  # A subnet of this configuration has no other hosts. In an existing one another cluster may use the same names.
   _hostname_prefix = var.network.vcn_id == null ? "" : "${var.cluster_name}-"
 
   private_subnet = {

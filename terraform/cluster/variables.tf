@@ -248,7 +248,7 @@ variable "network" {
 
   validation {
     condition     = length(var.network.ssh_allowed_cidrs) > 0
-    error_message = "network: ssh_allowed_cidrs must have at least one block, or nobody can log in. Add the addresses that you log in from."
+    error_message = "network: ssh_allowed_cidrs must have at least one block, or no user can log in. Add the addresses that you log in from."
   }
 
   validation {
@@ -268,7 +268,7 @@ variable "network" {
 }
 
 variable "pools" {
-  description = "Pools of compute nodes by name. kind is how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that come and go) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are created individually; a cluster network names its members itself. rdma_plugins are the agent plugins that are enabled when rdma is true. availability_domain is that of the pool; null means that of the cluster. baked_image_id is the OCID of the image from which elastic nodes are launched, ready to join; null means the image of the permanent nodes. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. Boot volume, image and user_data are as for the controller."
+  description = "Pools of compute nodes by name. kind is how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that are created and removed) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are created individually; a cluster network names its members itself. rdma_plugins are the agent plugins that are enabled when rdma is true. availability_domain is that of the pool; null means that of the cluster. baked_image_id is the OCID of the image from which elastic nodes are launched, ready to join; null means the image of the permanent nodes. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. Boot volume, image and user_data are as for the controller."
   type = map(object({
     kind                    = string
     shape                   = string
@@ -342,7 +342,7 @@ variable "pools" {
 
   validation {
     condition     = alltrue([for name, pool in var.pools : pool.kind != "cluster_network" || (pool.count == pool.max_count && pool.count > 0)])
-    error_message = "pools: a cluster_network has permanent nodes only: count must be 1 or more, and max_count equal to it. Use kind compute_cluster for nodes that come and go."
+    error_message = "pools: a cluster_network has permanent nodes only: count must be 1 or more, and max_count equal to it. Use kind compute_cluster for nodes that are created and removed."
   }
 
   validation {
@@ -433,7 +433,7 @@ variable "ssh_authorized_keys" {
 
   validation {
     condition     = length(var.ssh_authorized_keys) > 0
-    error_message = "ssh_authorized_keys must hold at least one key, or nobody can log in."
+    error_message = "ssh_authorized_keys must hold at least one key, or no user can log in."
   }
 
   validation {

@@ -35,7 +35,7 @@ def test_people_get_neighbouring_ranges_by_their_number() -> None:
     assert rootless.free_start(10002, []) - rootless.free_start(10001, []) == rootless.SIZE
     # Beyond what useradd gives to local accounts, below what systemd keeps for itself.
     assert rootless.free_start(0, []) > 600_100_000
-    assert rootless.free_start(rootless.SLOTS - 1, []) + rootless.SIZE <= 1_879_048_192
+    assert rootless.free_start(rootless.RANGES - 1, []) + rootless.SIZE <= 1_879_048_192
 
 
 @given(uids=st.lists(st.integers(1000, 2**31 - 1), unique=True, max_size=30), lines=st.lists(LINE, max_size=10))
@@ -54,7 +54,7 @@ def test_whatever_is_in_the_files_no_two_ranges_overlap(uids: list[int], lines: 
 def test_who_comes_second_to_a_slot_gets_the_next_one() -> None:
     first = rootless.free_start(10001, [])
     taken = f"10001:{first}:{rootless.SIZE}\n"
-    assert rootless.free_start(10001 + rootless.SLOTS, [taken]) == first + rootless.SIZE
+    assert rootless.free_start(10001 + rootless.RANGES, [taken]) == first + rootless.SIZE
 
 
 def test_a_range_in_which_somebody_lives_is_given_to_nobody() -> None:
@@ -72,13 +72,13 @@ def test_who_would_be_somebody_else_s_container_gets_no_range(
     uid = rootless.NUMBERS[-1]
     account = pwd.struct_passwd(("late", "x", uid, 9999, "", "/home/late", "/bin/sh"))
     monkeypatch.setattr(pwd, "getpwuid", {uid: account}.__getitem__)
-    with pytest.raises(errors.Refused, match="give this person another uid"):
+    with pytest.raises(errors.Refused, match="give this user another uid"):
         rootless.prepare(uid, tmp_path)
     assert not files[0].exists()
 
 
 def test_a_full_host_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(errors.Refused, match="remove the lines of people who left"):
+    with pytest.raises(errors.Refused, match="remove the lines of removed users"):
         rootless.free_start(10001, [f"everything:0:{2**32}\n"])
 
 
@@ -113,7 +113,9 @@ def test_many_who_log_in_at_once_do_not_collide(files: tuple[Path, Path]) -> Non
     )
     # All of them start in the same slot, so that each must see the ranges of the others.
     argv = ["python3", "-c", script]
-    runs = [subprocess.Popen([*argv, str(10000 + n * rootless.SLOTS)], cwd=Path(__file__).parents[2]) for n in range(4)]
+    runs = [
+        subprocess.Popen([*argv, str(10000 + n * rootless.RANGES)], cwd=Path(__file__).parents[2]) for n in range(4)
+    ]
     assert [run.wait(timeout=60) for run in runs] == [0, 0, 0, 0]
     found = ranges(files[0])
     assert len(found) == 20

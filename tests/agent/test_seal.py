@@ -30,7 +30,7 @@ def test_homes_lose_who_may_log_in_and_links_are_not_followed(tmp_path: Path, mo
     monkeypatch.setattr(programs, "call", lambda argv: ran.append(tuple(argv)))
     monkeypatch.setattr(programs, "run", lambda *argv: ran.append(argv))
     monkeypatch.setattr(seal, "rewrite", lambda *_: None)
-    monkeypatch.setattr(seal, "GONE", str(tmp_path / "host-key*"))
+    monkeypatch.setattr(seal, "REMOVED", str(tmp_path / "host-key*"))
     monkeypatch.setattr(seal, "EMPTIED", "")
     kept = tmp_path / "kept"
     kept.mkdir()

@@ -37,6 +37,7 @@ EMPTY_POOL: dict[str, Any] = {
     "nccl": {},
     "gpus": 0,
     "gres_type": None,
+    "gpu_vendor": None,
     "gpu_device_files": [],
     "rdma": False,
 }

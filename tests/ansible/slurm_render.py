@@ -41,6 +41,7 @@ def pool(
         "node": shapes.slurm_node(shape, 4, 32),
         "gpus": shape.gpus,
         "gres_type": shape.gres_type,
+        "gpu_vendor": shape.gpu_vendor if shape.gpus else None,
         "gpu_device_files": list(shape.gpu_device_files),
         "default": False,
         "idle_timeout": 600,

@@ -36,6 +36,7 @@ def known(
         **GPU_POOL,
         "shape": shape,
         "nccl": facts.nccl_environment,
+        "gpu_vendor": facts.gpu_vendor if facts.gpus else None,
         "gpu_device_files": list(facts.gpu_device_files),
         "rdma": facts.rdma,
     }

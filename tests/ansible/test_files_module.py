@@ -22,7 +22,7 @@ def run(path: Path, *, check_mode: bool = False, **options: Any) -> Any:
     """Work on one entry as AnsibleModule would pass it."""
     item = {name: option.get("default") for name, option in gpucluster_files.FILE_SPEC.items()}
     work = gpucluster_files.Files(FakeModule(check_mode=check_mode))
-    work.one(item | {"path": str(path)} | options)
+    work.apply(item | {"path": str(path)} | options)
     return work
 
 

@@ -26,7 +26,7 @@ def rules(text: str) -> list[str]:
 
 def sssd(**more: Any) -> dict[str, str]:
     """The settings of all sections; none of ours has one name in two."""
-    text = render("ldap", "sssd.conf", variables(role="ldap") | {"ldap_lookup_password": "secret"} | more)
+    text = render("ldap", "sssd.conf", variables(role="ldap") | {"ldap_service_password": "secret"} | more)
     return dict(line.split(" = ", 1) for line in text.splitlines() if " = " in line and not line.startswith("#"))
 
 

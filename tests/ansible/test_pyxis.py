@@ -271,7 +271,7 @@ def test_elastic_nodes_are_asked_for_when_something_changes_for_them(
     power = {"slurm_power": {"resume_timeout": 1} if elastic else None}
     known = variables(WANTED | power, role="pyxis", facts=host_facts() | {"container_demand": before})
     # Ansible refuses a condition that is not a boolean.
-    assert value(task["when"], known | {"pyxis_brought": {"differs": differs}}) is asks
+    assert value(task["when"], known | {"pyxis_installed": {"differs": differs}}) is asks
 
 
 def test_elastic_nodes_that_are_up_are_named() -> None:

@@ -23,12 +23,12 @@ def test_a_policy_that_a_killed_run_has_left_is_known_and_one_of_the_hosts_stays
     policy = tmp_path / "policy-rc.d"
     monkeypatch.setattr(packages, "POLICY", policy)
     with packages.nothing_starts():
-        assert packages.policy_is_ours()
+        assert packages.policy_is_left()
         assert policy.stat().st_mode & 0o777 == 0o755
     assert not policy.exists()
     policy.write_text("#!/bin/sh\nexit 101\n")
     with packages.nothing_starts():
-        assert not packages.policy_is_ours()
+        assert not packages.policy_is_left()
     assert policy.exists()
 
 

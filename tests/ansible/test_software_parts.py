@@ -147,8 +147,8 @@ def until_all_are_gone(listener: Any) -> None:
 
 
 def test_one_address_does_not_take_all_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_program, "PLACES_EACH", 3)
-    monkeypatch.setattr(server_program, "PLACES", 5)
+    monkeypatch.setattr(server_program, "MAX_CLIENTS_PER_ADDRESS", 3)
+    monkeypatch.setattr(server_program, "MAX_CLIENTS", 5)
     (tmp_path / "file").write_text("content")
     with serving(tmp_path) as listener, contextlib.ExitStack() as held:
         before = threading.active_count()
@@ -164,14 +164,14 @@ def test_one_address_does_not_take_all_places(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("drip", [b"", b"G", b"GET /file HTTP/1.0\r\nA: b\r\n"], ids=["silent", "word", "headers"])
 def test_who_does_not_ask_loses_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drip: bytes) -> None:
-    monkeypatch.setattr(server_program, "ASKING_SECONDS", 0.1)
+    monkeypatch.setattr(server_program, "REQUEST_SECONDS", 0.1)
     with serving(tmp_path) as listener, connected(listener) as client:
         assert b"200" not in until_it_ends(client, drip)
         until_all_are_gone(listener)
 
 
 def test_who_does_not_read_loses_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_program, "SENDING_SECONDS", 0.1)
+    monkeypatch.setattr(server_program, "ANSWER_SECONDS", 0.1)
     with (tmp_path / "file").open("wb") as file:
         file.truncate(64 * 1024 * 1024)
     with serving(tmp_path) as listener, connected(listener) as client:
@@ -183,9 +183,9 @@ def test_who_does_not_read_loses_the_place(tmp_path: Path, monkeypatch: pytest.M
 def test_a_busy_controller_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("content")
     waited: list[float] = []
-    monkeypatch.setattr(server_program, "PLACES_EACH", 2)
+    monkeypatch.setattr(server_program, "MAX_CLIENTS_PER_ADDRESS", 2)
     with serving(tmp_path) as listener, contextlib.ExitStack() as idle:
-        for _ in range(server_program.PLACES_EACH):
+        for _ in range(server_program.MAX_CLIENTS_PER_ADDRESS):
             idle.enter_context(connected(listener))
 
         def pause(seconds: float) -> None:
@@ -199,7 +199,7 @@ def test_a_busy_controller_is_asked_again(tmp_path: Path, monkeypatch: pytest.Mo
         assert (tmp_path / "got").read_text() == "content"
         assert len(waited) >= 2
         assert waited[0] < waited[1], "it does not wait longer each time"
-        monkeypatch.setattr(server_program, "PLACES_EACH", 0)
+        monkeypatch.setattr(server_program, "MAX_CLIENTS_PER_ADDRESS", 0)
         with pytest.raises(releases.Refused, match=r"returned 503|reset"):
             releases.fetch(url, "file", "0" * 64, tmp_path / "other", 0)
     assert not [path for path in tmp_path.iterdir() if "part" in path.name]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from gpucluster.autoscaler.decide.plan import decide
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     Action,
     Fault,
     GangHistory,

@@ -26,7 +26,7 @@ from gpucluster.autoscaler.daemon.loop import Autoscaler
 from gpucluster.autoscaler.daemon.oci import OciCloud
 from gpucluster.autoscaler.daemon.spool import Spool
 from gpucluster.autoscaler.decide import plan_builder
-from gpucluster.autoscaler.decide.world import Launch, Memory, Plan, Terminate
+from gpucluster.autoscaler.decide.types import Launch, Memory, Plan, Terminate
 from gpucluster.autoscaler.policy import Policy
 from tests.autoscaler.slurm_double import SlurmDouble
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpucluster.autoscaler.decide.world import Action, Job, Node
+from gpucluster.autoscaler.decide.types import Action, Job, Node
 from gpucluster.errors import ToolError
 
 OFF = ("IDLE", "CLOUD", "POWERED_DOWN")

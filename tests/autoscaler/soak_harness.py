@@ -9,7 +9,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-from gpucluster.autoscaler.decide.world import Terminate
+from gpucluster.autoscaler.decide.types import Terminate
 from gpucluster.autoscaler.policy import Authentication, Limits, Policy, PoolPolicy
 from gpucluster.autoscaler.simulation.cloud_model import CloudSettings, FaultRates, ModelInstance
 from gpucluster.autoscaler.simulation.engine import SimulatedCluster

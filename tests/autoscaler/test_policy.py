@@ -124,9 +124,3 @@ def test_the_pool_of_a_name_is_found_where_one_prefix_begins_another() -> None:
     assert known.pool_of("gpu-e1") == "gpu"
     assert known.pool_of("gpu-e1-e1") == "gpu-e1"
     assert known.pool_of("other-e1") == ""
-
-
-def test_times_can_be_changed_for_a_test() -> None:
-    changed = policy(tick=3).with_times(backoff=7)
-    assert changed.times == Times(tick=3.0, backoff=7.0)
-    assert changed.pools == policy().pools

@@ -332,7 +332,7 @@ def test_what_is_no_good_backup_changes_nothing(site: Folk, backup: Path) -> Non
     before = (state_of(site), site.root(pids))
     # All damaged copies have one name: each is tried before the next is made.
     for words, change in (
-        ("no backup", None),
+        ("not a backup", None),
         ("was damaged", ("directory.ldif", b"dora", b"dori")),
         ("of the cluster other", ("manifest.json", b'"cluster": "folk"', b'"cluster": "other"')),
     ):

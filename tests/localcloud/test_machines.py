@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import socket
 import time
@@ -125,7 +126,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         made = World(prefix, home, subnet, key, image)
         exports = home / "exports" / "vcn"
         (exports / "share").mkdir(parents=True)
-        containers.write_exports(exports, {made.ip(SERVER): {"/mnt/home": "share"}})
+        (exports / "index.json").write_text(json.dumps({made.ip(SERVER): {"/mnt/home": "share"}}))
         with ThreadPoolExecutor() as pool:
             list(pool.map(containers.launch, [made.request("one", 2), made.request("two", 3)]))
         assert made.booted("one", made.ip(2)) == "status: done"

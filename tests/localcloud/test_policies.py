@@ -102,7 +102,7 @@ def test_a_statement_is_read() -> None:
         ("Allow dynamic-group a to read instances in region x", "`tenancy` or `compartment` is expected"),
         ("Allow dynamic-group a to read instances in tenancy or so", "nothing may follow before `or`"),
         ("Allow dynamic-group a to read instances in tenancy where x", "`=` or `!=` is expected at the end"),
-        ("Allow dynamic-group a to read instances in tenancy where x = 1", "must stand in quotes"),
+        ("Allow dynamic-group a to read instances in tenancy where x = 1", "must be in quotes"),
         ("Allow dynamic-group a to read instances in tenancy where any {x = '1'", "`}` is expected at the end"),
         ("Allow dynamic-group a; to read instances in tenancy", "can't be read"),
     ],

@@ -75,7 +75,7 @@ def test_words_of_sinfo() -> None:
 def test_who_gave_a_reason(reason: str, gpucluster_: bool, slurmctld: bool, person: bool) -> None:
     assert reasons.from_gpucluster(reason) == gpucluster_
     assert reasons.from_slurmctld(reason) == slurmctld
-    assert reasons.from_person(reason) == person
+    assert reasons.from_administrator(reason) == person
 
 
 def collections_of(tree: ast.AST) -> Iterator[frozenset[str]]:

@@ -170,7 +170,7 @@ def test_a_missing_or_wrong_key_is_named(tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match=r"key\.pem can't be read: No such file"):
         RestClient("http://127.0.0.1:1", ApiCredentials("t", "u", "f", tmp_path / "key.pem"))
     (tmp_path / "key.pem").write_text("no key")
-    with pytest.raises(CredentialsError, match="is no private key"):
+    with pytest.raises(CredentialsError, match="is not a private key"):
         RestClient("http://127.0.0.1:1", ApiCredentials("t", "u", "f", tmp_path / "key.pem"))
 
 

@@ -1,7 +1,7 @@
 """Back up and restore the cluster's directory and Slurm's accounting.
 
     gpucluster-backup create > FILE              writes one .tar.gz with everything; it contains password hashes
-    gpucluster-backup restore [--force] < FILE   replaces both, and prints what there is then
+    gpucluster-backup restore [--force] < FILE   replaces both, and prints the new counts
     gpucluster-backup recover                    puts back what a killed restore had set aside
 
 A restore reads and checks everything, and builds the new directory and database beside the old ones, before it stops
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from gpucluster.agent.backup.archive import write_backup
 from gpucluster.agent.backup.restore import recover, restore
-from gpucluster.agent.backup.site import Busy, Site, alone, work_folder
+from gpucluster.agent.backup.site import Busy, Site, exclusive, work_folder
 from gpucluster.agent.backup.work import note
 from gpucluster.agent.errors import AgentError
 
@@ -46,10 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         site = Site.load(options.config)
         if options.what == "recover":
             # During a restore, slapd is started by it, and there is nothing to recover.
-            with contextlib.suppress(Busy), alone():
+            with contextlib.suppress(Busy), exclusive():
                 recover(site)
             return 0
-        with alone():
+        with exclusive():
             if options.what == "create":
                 with work_folder() as work:
                     write_backup(site, work, sys.stdout.buffer)

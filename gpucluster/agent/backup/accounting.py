@@ -31,7 +31,7 @@ class Accounting:
         """A value of slurmdbd's configuration."""
         found = re.search(rf"^{name}\s*=\s*(\w+)\s*$", self.settings.read_text(), re.MULTILINE | re.IGNORECASE)
         if not found:
-            raise Failed(f"{self.settings} does not say {name}", "Run `gpucluster apply`, which writes it")
+            raise Failed(f"{self.settings} has no value for {name}", "Run `gpucluster apply`, which writes it")
         return found.group(1)
 
     @property
@@ -74,7 +74,7 @@ class Accounting:
     @staticmethod
     def _refuse(strange: list[str]) -> None:
         if strange:
-            raise Refused(f"Slurm's accounting has no {strange[0][:60]!r}", "This is not one of its databases")
+            raise Refused(f"{strange[0][:60]!r} does not belong in Slurm's accounting", "Choose another file")
 
     def jobs(self, database: str, cluster: str) -> int:
         """How many jobs of a cluster are in a database."""
@@ -166,9 +166,7 @@ class Accounting:
                 break
             except AgentError as error:
                 if time.monotonic() > until:
-                    raise Failed(
-                        f"slurmdbd does not answer: {error.message}", "Look at: journalctl -u slurmdbd"
-                    ) from None
+                    raise Failed(f"slurmdbd does not answer: {error.message}", "Run: journalctl -u slurmdbd") from None
                 time.sleep(0.2)
         if self.cluster not in known:
             run("sacctmgr", "--immediate", "add", "cluster", self.cluster)

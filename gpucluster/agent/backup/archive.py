@@ -28,11 +28,11 @@ def write_backup(site: Site, work: Path, out: IO[bytes]) -> None:
     names = [DIRECTORY]
     counts: dict[str, int | None] = {**count_entries(work / DIRECTORY, site.directory.suffix), "accounting_jobs": None}
     if site.accounting:
-        books = site.accounting
-        before = books.jobs(books.database, books.cluster)
-        books.dump(work / ACCOUNTING)
+        accounting = site.accounting
+        before = accounting.jobs(accounting.database, accounting.cluster)
+        accounting.dump(work / ACCOUNTING)
         # Jobs start while it is written, and old ones are purged: it holds at least this many.
-        counts["accounting_jobs"] = min(before, books.jobs(books.database, books.cluster))
+        counts["accounting_jobs"] = min(before, accounting.jobs(accounting.database, accounting.cluster))
         names.append(ACCOUNTING)
     manifest = {
         "version": VERSION,
@@ -64,7 +64,7 @@ def read_backup(work: Path, stream: IO[bytes]) -> dict[str, Any]:
         Its manifest.
 
     Raises:
-        Refused: it is no backup, or not complete.
+        Refused: it is not a backup, or not complete.
     """
     try:
         with tarfile.open(fileobj=stream, mode="r|gz") as archive:
@@ -72,7 +72,7 @@ def read_backup(work: Path, stream: IO[bytes]) -> dict[str, Any]:
                 known = member.name in (MANIFEST, DIRECTORY, ACCOUNTING) and not (work / member.name).exists()
                 content = archive.extractfile(member) if known and member.isreg() else None
                 if content is None or (member.name == MANIFEST and member.size > LARGEST_MANIFEST):
-                    message = f"this is no backup: {member.name[:60]!r} does not belong in one"
+                    message = f"this is not a backup: {member.name[:60]!r} does not belong in one"
                     raise Refused(message, "Choose another file")
                 with (work / member.name).open("xb") as file:
                     shutil.copyfileobj(content, file, CHUNK)
@@ -85,7 +85,7 @@ def read_backup(work: Path, stream: IO[bytes]) -> dict[str, Any]:
         if isinstance(error, OSError) and error.errno and not isinstance(error, FileNotFoundError):
             message = f"the backup can't be unpacked on the controller: {error.strerror}"
             raise Failed(message, "Is its disk full?") from error
-        raise Refused(f"this is no backup, or only a part of one: {error}", "Choose another file") from error
+        raise Refused(f"this is not a backup, or only a part of one: {error}", "Choose another file") from error
     if version != VERSION:
         raise Refused(
             f"the backup is of version {version!r}, and this program reads {VERSION}", "Run `gpucluster apply`"
@@ -95,5 +95,5 @@ def read_backup(work: Path, stream: IO[bytes]) -> dict[str, Any]:
     present = {name: digest(work / name) for name in (DIRECTORY, ACCOUNTING) if (work / name).exists()}
     if present != wanted or DIRECTORY not in present:
         bad = sorted({name for name, _ in present.items() ^ wanted.items()} or {DIRECTORY})
-        raise Refused(f"the backup was damaged: {', '.join(bad)} is not what was written", "Choose another file")
+        raise Refused(f"the backup was damaged: the checksum of {', '.join(bad)} differs", "Choose another file")
     return manifest

@@ -15,7 +15,7 @@ from gpucluster.agent.users.state import State, counter_dn, retired_dn
 
 @dataclass(frozen=True)
 class Memory:
-    """What the present directory knows and a backup does not. It keeps ids from being given twice after a restore.
+    """What the present directory knows and a backup does not, so that no id is given twice after a restore.
 
     Args:
         counters: entry (DN) -> the next id.
@@ -39,17 +39,17 @@ def remember(here: Config, now: State, then: State) -> Memory:
         now: the present directory.
         then: the directory of the backup.
     """
-    gone = {name for name, one in now.users.items() if not one.enabled} | set(now.retired_users)
-    uids = {**{name: one.uid for name, one in now.users.items()}, **now.retired_users}
-    gids = {**{name: one.gid for name, one in now.groups.items()}, **now.retired_groups}
-    known_uids = {**{name: one.uid for name, one in then.users.items()}, **then.retired_users}
-    known_gids = {**{name: one.gid for name, one in then.groups.items()}, **then.retired_groups}
+    gone = {name for name, user in now.users.items() if not user.enabled} | set(now.retired_users)
+    uids = {**{name: user.uid for name, user in now.users.items()}, **now.retired_users}
+    gids = {**{name: group.gid for name, group in now.groups.items()}, **now.retired_groups}
+    known_uids = {**{name: user.uid for name, user in then.users.items()}, **then.retired_users}
+    known_gids = {**{name: group.gid for name, group in then.groups.items()}, **then.retired_groups}
     next_uid, next_gid = max(now.next_uid, then.next_uid), max(now.next_gid, then.next_gid)
     return Memory(
         {counter_dn(here, "uid"): next_uid, counter_dn(here, "gid"): next_gid},
         _missing(uids, known_uids),
         _missing(gids, known_gids),
-        tuple(sorted(name for name, one in then.users.items() if one.enabled and name in gone)),
+        tuple(sorted(name for name, user in then.users.items() if user.enabled and name in gone)),
         tuple(sorted(set(now.users) - set(then.users))),
     )
 
@@ -63,7 +63,7 @@ def read_state(file: Path, here: Config, suffix: str) -> State:
     """The directory in an LDIF file.
 
     Raises:
-        Refused: it is not one of ours.
+        Refused: it is not a directory of gpucluster.
     """
     try:
         return State.read(replace(here, suffix=suffix), parse(file.read_text(encoding="utf-8")))

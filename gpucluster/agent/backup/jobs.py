@@ -30,20 +30,20 @@ def next_number() -> int:
     """
     found = re.search(r"^NEXT_JOB_ID\s*=\s*(\d+)", run("scontrol", "show", "config"), re.MULTILINE)
     if not found:
-        raise Failed("slurmctld does not say NEXT_JOB_ID")
+        raise Failed("scontrol show config prints no NEXT_JOB_ID")
     return int(found.group(1))
 
 
-def to_pass(books: Accounting, database: str, cluster: str, *, running: bool) -> int:
-    """The job id after which slurmctld has to continue before users submit jobs; 0 if it is past it already.
+def last_id_to_continue_after(accounting: Accounting, database: str, cluster: str, *, running: bool) -> int:
+    """The job id after which slurmctld has to continue before users submit jobs; 0 if its next id is higher already.
 
     Jobs write to `slurm-ID.out`, and homes outlive a controller: a repeated id would overwrite old output.
 
     Args:
-        running: whether slurmctld can be asked.
+        running: whether slurmctld runs.
     """
-    most = limit(books.config)
-    last = books.last_job(database, cluster, most)
+    most = limit(accounting.config)
+    last = accounting.last_job(database, cluster, most)
     if last + 1 >= most:
         return 0
     try:
@@ -52,7 +52,7 @@ def to_pass(books: Accounting, database: str, cluster: str, *, running: bool) ->
         return last
 
 
-def get_past(books: Accounting, last: int) -> None:
+def continue_after(accounting: Accounting, last: int) -> None:
     """Let slurmctld, which must not run, continue after a job id. slurmdbd must run.
 
     slurmctld is started with FirstJobId in a copy of its configuration and stopped again; it saves the id in its state.
@@ -61,22 +61,22 @@ def get_past(books: Accounting, last: int) -> None:
         Failed: it does not start, or does not stop.
     """
     # Without a saved state of jobs the first run creates one, and only a saved id is compared with FirstJobId.
-    runs = 1 if (books.state / "job_state").exists() else 2
+    runs = 1 if (accounting.state / "job_state").exists() else 2
     # In the same folder, where slurmctld looks for its other files. Of two equal settings the last one counts.
-    copy = books.config.with_name("slurm-restore.conf")
-    copy.write_text(f"{books.config.read_text(encoding='utf-8')}\nFirstJobId={last + 1}\n", encoding="utf-8")
+    copy = accounting.config.with_name("slurm-restore.conf")
+    copy.write_text(f"{accounting.config.read_text(encoding='utf-8')}\nFirstJobId={last + 1}\n", encoding="utf-8")
     try:
         copy.chmod(0o644)
         for _ in range(runs):
-            _run_briefly(books, copy)
+            _run_briefly(accounting, copy)
     finally:
         copy.unlink(missing_ok=True)
 
 
-def _run_briefly(books: Accounting, config: Path) -> None:
+def _run_briefly(accounting: Accounting, config: Path) -> None:
     """Start slurmctld, and stop it when it answers."""
     words = ("slurmctld", "-D", "-f", str(config))
-    with daemon(*words, user=books.setting("SlurmUser"), seconds=_BRIEFLY) as started:
+    with daemon(*words, user=accounting.setting("SlurmUser"), seconds=_BRIEFLY) as started:
         until = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -84,7 +84,7 @@ def _run_briefly(books: Accounting, config: Path) -> None:
                 break
             except AgentError as error:
                 if started.poll() is not None or time.monotonic() > until:
-                    raise Failed(f"slurmctld does not start: {error.message}", "Look at its log") from None
+                    raise Failed(f"slurmctld does not start: {error.message}", "Run: journalctl -u slurmctld") from None
                 time.sleep(0.05)
 
 
@@ -93,11 +93,11 @@ def id_warnings(last: int) -> list[str]:
     try:
         number = next_number()
     except AgentError as error:
-        return [f"numbers of jobs: {error.message}"]
+        return [f"the next job id is not known: {error.message}"]
     if number > last:
         return []
     return [
-        f"the next job has the number {number}, and the accounting knows {last}: output of old jobs may be overwritten."
+        f"the next job has the id {number}, and the accounting knows {last}: output of old jobs may be overwritten."
         f" Put `FirstJobId: {last + 1}` into slurm.extra_config, and run `gpucluster apply`"
     ]
 
@@ -105,14 +105,14 @@ def id_warnings(last: int) -> list[str]:
 def end_lost(cluster: str) -> tuple[int, list[str]]:
     """End jobs that run according to the accounting and that slurmctld does not know; returns how many, and errors.
 
-    Slurm finds them itself, and leaves alone the jobs that slurmctld knows.
+    Slurm finds them itself, and does not touch the jobs that slurmctld knows.
     """
-    # Without --immediate it asks, and waits for ever at the end of its input.
+    # Without --immediate it asks for confirmation, and waits for ever at the end of its input.
     words = ("--immediate", "--noheader", "--parsable2", "show", "runawayjobs", f"cluster={cluster}", "format=id")
     try:
         done = call_with_data("sacctmgr", *words)
     except AgentError as error:
-        return 0, [f"jobs that the accounting takes for running: {error.message}"]
+        return 0, [f"jobs that run according to the accounting: {error.message}"]
     if done.returncode != 0:
-        return 0, [f"jobs that the accounting takes for running: {last_words(done)}"]
+        return 0, [f"jobs that run according to the accounting: {last_words(done)}"]
     return len(re.findall(rb"^\d+$", done.stdout, re.MULTILINE)), []

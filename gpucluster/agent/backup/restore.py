@@ -28,8 +28,8 @@ KEPT_BACKUPS = 5
 def check_fit(site: Site, manifest: dict[str, Any], *, force: bool) -> None:
     """Refuse the backup of another cluster, and a restore while jobs run."""
     if manifest["cluster"] != site.cluster and not force:
-        message = f"the backup is of the cluster {manifest['cluster'][:60]}, and this is {site.cluster}"
-        raise Refused(message, "Pass --force to restore it all the same")
+        message = f"the backup is of the cluster {manifest['cluster'][:60]}, and this cluster is {site.cluster}"
+        raise Refused(message, "To restore it nevertheless, pass --force")
     if site.accounting and not force and active("slurmctld"):
         jobs = run("squeue", "--noheader", "--states=RUNNING,SUSPENDED,COMPLETING,CONFIGURING", "--format=%A").split()
         if jobs:
@@ -55,14 +55,14 @@ def build(site: Site, manifest: dict[str, Any], work: Path, entries: Path) -> di
     """
     found: dict[str, Any] = {**count_entries(work / DIRECTORY, manifest["suffix"]), "accounting_jobs": None}
     site.directory.build(entries)
-    books = site.accounting if (work / ACCOUNTING).exists() else None
-    if books:
-        books.build(work / ACCOUNTING)
-        found["accounting_jobs"] = books.jobs(f"{books.database}_restore", manifest["slurm_cluster"] or "")
-    said = manifest["counts"]
-    wrong = [what for what, number in found.items() if number is not None and not fits(what, number, said)]
+    accounting = site.accounting if (work / ACCOUNTING).exists() else None
+    if accounting:
+        accounting.build(work / ACCOUNTING)
+        found["accounting_jobs"] = accounting.jobs(f"{accounting.database}_restore", manifest["slurm_cluster"] or "")
+    expected = manifest["counts"]
+    wrong = [what for what, number in found.items() if number is not None and not fits(what, number, expected)]
     if wrong:
-        message = f"the backup is not whole: its number of {', '.join(wrong)} is not what it says"
+        message = f"the backup is not complete: its number of {', '.join(wrong)} differs from its manifest"
         raise Refused(message, "Choose another file")
     return found
 
@@ -97,9 +97,9 @@ def start(site: Site, last: int = 0) -> list[str]:
         site.accounting.register()
         if last:
             try:
-                jobs.get_past(site.accounting, last)
+                jobs.continue_after(site.accounting, last)
             except (AgentError, OSError) as error:
-                note(f"slurmctld could not be told of job {last}: {error}")
+                note(f"slurmctld could not be set to continue after job {last}: {error}")
         unit("start", "slurmctld")
         await_slurm()
         left = jobs.id_warnings(last) if last else []
@@ -115,14 +115,14 @@ def await_slurm() -> None:
         except AgentError as error:
             if time.monotonic() > until:
                 message = f"slurmctld does not answer: {error.message}"
-                raise Failed(message, "Look at: journalctl -u slurmctld") from None
+                raise Failed(message, "Run: journalctl -u slurmctld") from None
             time.sleep(0.2)
         else:
             return
 
 
-def serving(site: Site, work: Path, manifest: dict[str, Any], built: dict[str, Any]) -> dict[str, Any]:
-    """The counts of what the daemons serve now: they must be those of what was built.
+def check_served(site: Site, work: Path, manifest: dict[str, Any], built: dict[str, Any]) -> dict[str, Any]:
+    """Check that the daemons serve what was built; returns its counts.
 
     Raises:
         Failed: they are not.
@@ -138,8 +138,8 @@ def serving(site: Site, work: Path, manifest: dict[str, Any], built: dict[str, A
     return found
 
 
-def keep_present(site: Site, work: Path) -> Path:
-    """Keep the present content as a backup; where it can't be read, keep slapd's files as they are.
+def save_present(site: Site, work: Path) -> Path:
+    """Save the present content as a backup; if it can't be read, save slapd's files as they are.
 
     It gets its name only when it is complete, and older ones are deleted only then.
     """
@@ -149,7 +149,7 @@ def keep_present(site: Site, work: Path) -> Path:
         with fresh.open("wb") as out:
             write_backup(site, work, out)
     except AgentError as error:
-        note(f"there is no backup of what is there now ({error.message}); the directory's files are kept instead")
+        note(f"the present content can't be backed up ({error.message}); the directory's files are saved instead")
         fresh.unlink()
         fresh.mkdir()
         kept = KEPT / f"before-{stamp}"
@@ -178,7 +178,7 @@ def memory_of(here: Config, present: Path, backup: Path, suffix: str) -> Memory:
     try:
         return remember(here, read_state(present, here, here.suffix), then)
     except (OSError, Refused):
-        note("what is there now can't be read: only the backup knows which uids are taken")
+        note("the present directory can't be read: only the backup shows which uids are taken")
         return Memory()
 
 
@@ -203,18 +203,18 @@ def restore(site: Site, stream: IO[bytes], *, force: bool) -> dict[str, Any]:
         unfinished += user_program.complete(names)
     except KeyboardInterrupt:
         unfinished.append("homes and keys: interrupted")
-    who = {"returned": list(memory.returned), "dropped": list(memory.dropped)}
-    return {**found, **who, "ended_jobs": ended, "unfinished": unfinished}
+    users = {"returned": list(memory.returned), "dropped": list(memory.dropped)}
+    return {**found, **users, "ended_jobs": ended, "unfinished": unfinished}
 
 
 def replace(site: Site, here: Config, manifest: dict[str, Any], work: Path) -> tuple[dict[str, Any], Memory]:
-    """Build beside, exchange and check; returns the counts that are served then, and what was carried over."""
+    """Build the new databases, exchange and check; returns the counts that are served, and what was carried over."""
     if site.accounting:
         unit("start", site.accounting.unit)
     entries = work / "entries.ldif"
     with work_folder() as other:
-        kept = keep_present(site, other)
-        note(f"what was there before is kept in {kept} of the controller")
+        kept = save_present(site, other)
+        note(f"the previous content is saved in {kept} of the controller")
         memory = memory_of(here, other / DIRECTORY, work / DIRECTORY, manifest["suffix"])
     adopt(work / DIRECTORY, entries, manifest["suffix"], here, memory)
     # Leftovers of a killed restore: they are in the backup that was just kept, or useless.
@@ -231,44 +231,46 @@ def replace(site: Site, here: Config, manifest: dict[str, Any], work: Path) -> t
         if site.accounting and built["accounting_jobs"] is not None:
             site.accounting.exchange()
         left = start(site, last)
-        found = serving(site, work, manifest, built)
+        found = check_served(site, work, manifest, built)
     except BaseException as error:
-        give_up(site, kept, error)
-    with undisturbed(), contextlib.suppress(AgentError):
+        roll_back(site, kept, error)
+    with signals_ignored(), contextlib.suppress(AgentError):
         discard(site)
     return {**found, "kept_aside": str(kept), "unfinished": left}, memory
 
 
 def last_job(site: Site, manifest: dict[str, Any], built: dict[str, Any]) -> int:
     """The job id after which slurmctld has to continue; 0 if it is past it, or there is no accounting."""
-    books = site.accounting
-    if not books or built["accounting_jobs"] is None:
+    accounting = site.accounting
+    if not accounting or built["accounting_jobs"] is None:
         return 0
-    fresh, cluster = f"{books.database}_restore", manifest["slurm_cluster"] or ""
-    return jobs.to_pass(books, fresh, cluster, running=active("slurmctld"))
+    fresh, cluster = f"{accounting.database}_restore", manifest["slurm_cluster"] or ""
+    return jobs.last_id_to_continue_after(accounting, fresh, cluster, running=active("slurmctld"))
 
 
-def give_up(site: Site, kept: Path, error: BaseException) -> NoReturn:
+def roll_back(site: Site, kept: Path, error: BaseException) -> NoReturn:
     """Put the old state back after an error.
 
     Raises:
-        Failed: always, with the error and what there is now.
+        Failed: always, with the error and the resulting state.
     """
-    said = error.message if isinstance(error, AgentError) else str(error) or type(error).__name__
+    cause = error.message if isinstance(error, AgentError) else str(error) or type(error).__name__
     hint = getattr(error, "hint", "")
-    with undisturbed():
-        note(f"it failed, and what was there before is put back: {said}")
+    with signals_ignored():
+        note(f"the restore failed, and the previous content is put back: {cause}")
         try:
             put_back(site)
         except Exception as second:
-            message = f"{said}; and what was there before could not be put back: {second}. It is kept in {kept}"
+            message = f"{cause}; and the previous content could not be put back: {second}. It is saved in {kept}"
             raise Failed(message, "Run `gpucluster apply`, and restore that file") from error
-    raise Failed(f"{said}; everything is as it was before, and kept in {kept} of the controller", hint) from error
+    raise Failed(
+        f"{cause}; the previous content is in use again, and saved in {kept} of the controller", hint
+    ) from error
 
 
 @contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Ignore SIGINT and SIGTERM: half of the work would be worse."""
+def signals_ignored() -> Iterator[None]:
+    """Ignore SIGINT and SIGTERM: an incomplete change would be worse."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -294,11 +296,11 @@ def recover(site: Site) -> None:
         if back:
             site.directory.put_back()
     if back:
-        note(f"a restore was broken off; the directory of before is back in {site.directory.data}")
+        note(f"a restore was interrupted; the previous directory is back in {site.directory.data}")
 
 
 def discard(site: Site) -> None:
-    """Delete what was built beside."""
+    """Delete the databases beside those in use."""
     site.directory.discard()
     if site.accounting:
         site.accounting.discard()

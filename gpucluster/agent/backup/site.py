@@ -40,10 +40,10 @@ class Site:
         """
         try:
             raw = json.loads(file.read_text(encoding="utf-8"))
-            place, books = raw["directory"], raw["accounting"]
+            place, settings = raw["directory"], raw["accounting"]
             directory = Directory(place["suffix"], Path(place["config"]), Path(place["data"]), place["user"])
-            words = [books[key] for key in ("cluster", "unit", "client", "dump")] if books else []
-            accounting = Accounting(Path(books["settings"]), Path(books["state"]), *words) if books else None
+            words = [settings[key] for key in ("cluster", "unit", "client", "dump")] if settings else []
+            accounting = Accounting(Path(settings["settings"]), Path(settings["state"]), *words) if settings else None
             return cls(raw["cluster"], directory, accounting)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Failed(f"{file} can't be used: {error}", "Run `gpucluster apply`, which writes it") from error
@@ -62,7 +62,7 @@ def work_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
+def exclusive() -> Iterator[None]:
     """Hold the lock of backups and restores, and delete work folders that a killed one has left.
 
     Raises:
@@ -74,7 +74,7 @@ def alone() -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise Busy("another backup or restore is under way", "Wait for it") from None
+            raise Busy("another backup or restore runs", "Wait until it has ended") from None
         for left in KEPT.glob("work-*"):
             shutil.rmtree(left, ignore_errors=True)
         yield

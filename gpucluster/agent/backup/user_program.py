@@ -37,10 +37,10 @@ def _ask(operation: str, arguments: dict[str, Any], seconds: float) -> dict[str,
     request = json.dumps({"operation": operation, "arguments": arguments})
     done = call_with_data(*_PROGRAM, text=request, seconds=seconds)
     try:
-        said = json.loads(done.stdout)
-        if "error" not in said:
-            return dict(said["result"])
-        message, hint = str(said["error"]["message"]), str(said["error"]["hint"])
+        answer = json.loads(done.stdout)
+        if "error" not in answer:
+            return dict(answer["result"])
+        message, hint = str(answer["error"]["message"]), str(answer["error"]["hint"])
     except (ValueError, KeyError, TypeError):
         raise Failed(f"the directory's program gives no answer: {last_words(done)}", "Run `gpucluster apply`") from None
     raise Failed(message, hint)

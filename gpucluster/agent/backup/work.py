@@ -1,4 +1,4 @@
-"""What several steps of a backup share: time limits, checksums, and messages on the way."""
+"""What several steps of a backup share: time limits, checksums, and progress messages."""
 
 from __future__ import annotations
 

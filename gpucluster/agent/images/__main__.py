@@ -38,9 +38,9 @@ def serve(config: Path) -> int:
         try:
             request = json.loads(sys.stdin.read(MAX_REQUEST))
         except ValueError:
-            raise Refused("the request is no JSON object", 'Write {"operation": ..., "arguments": {...}}') from None
+            raise Refused("the request is not a JSON object", 'Write {"operation": ..., "arguments": {...}}') from None
         if not isinstance(request, dict):
-            raise Refused("the request is no JSON object", 'Write {"operation": ..., "arguments": {...}}')
+            raise Refused("the request is not a JSON object", 'Write {"operation": ..., "arguments": {...}}')
         importer = Importer(json.loads(config.read_text()))
         answer, status = {"result": importer.do(request.get("operation"), request.get("arguments", {}))}, 0
     except AgentError as error:
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("kind", choices=["request"])
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
-        sys.stderr.write("gpucluster-image: only root can do that\n")
+        sys.stderr.write("gpucluster-image: only root can run this\n")
         return 1
     return serve(options.config)
 

@@ -17,19 +17,19 @@ from gpucluster.agent.images.store import Store
 #: Messages of Enroot and Slurm, as regular expressions, and what helps.
 HINTS = (
     (r"\b40[13]\b|[Uu]nauthorized|denied: ",
-     "The registry wants credentials: a line `machine HOST login NAME password SECRET` in "
+     "The registry requires credentials: a line `machine HOST login NAME password SECRET` in "
      "{home}/.config/enroot/.credentials, which only {user} may read"),
-    (r"\b404\b|manifest unknown", "Look at the name and the tag; some registries want NAME/NAME"),
+    (r"\b404\b|manifest unknown", "Check the name and the tag; some registries require NAME/NAME"),
     (r"[Cc]ould not resolve|[Ff]ailed to connect|[Cc]onnection (?:refused|timed out|reset)|SSL|certificate",
-     "Look from the node: it must reach the registry, and trust its certificate"),
+     "Check from the node: it must reach the registry, and trust its certificate"),
     (r"No space left|[Dd]isk quota",
-     "Make room on the share or on the node's disk; see: gpucluster ssh -- df -h {directory}"),
+     "Free space on the share or on the node's disk; run: gpucluster ssh -- df -h {directory}"),
     (r"oom_kill|[Oo]ut of memory|OUT_OF_MEMORY",
-     "Packing took more memory than the job has: take a pool with more for each processor"),
+     "Packing needs more memory than the job has: choose a pool with more memory for each processor"),
     (r"failed to set capabilities", "The node lacks the package enroot+caps. Run: gpucluster apply"),
     (r"execve\(\).*enroot|enroot: (?:command )?not found", "The node has no Enroot yet. Run: gpucluster apply"),
-    (r"[Ii]nvalid account|association", "The person has no account in Slurm; see: gpucluster user show {user}"),
-    (r"revoked|[Nn]ode failure|NODE_FAIL", "Its node went away. Run the same again"),
+    (r"[Ii]nvalid account|association", "The user has no account in Slurm; run: gpucluster user show {user}"),
+    (r"revoked|[Nn]ode failure|NODE_FAIL", "Its node was lost. Run the same command again"),
 )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ class Importer:
         if operation not in ways:
             raise Refused(f"there is no operation {shown(operation)}", f"One of: {', '.join(ways)}")
         if not isinstance(given, dict):
-            raise Refused("the arguments are no object", 'Write {"name": ...}')
+            raise Refused("the arguments are not an object", 'Write {"name": ...}')
         return ways[operation](given)
 
     def _list(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Importer:
         name = checked_name(given.get("name"))
         with self._store.locked(name, wait=False):
             if self._store.image(name) is None:
-                raise Refused(f"there is no image {name}", "Look: gpucluster image list")
+                raise Refused(f"there is no image {name}", "Run: gpucluster image list")
             self._store.remove(name)
         return {"name": name}
 
@@ -73,7 +73,7 @@ class Importer:
                     origin = f"from {present['uri']}" if present["uri"] else "of unknown origin"
                     raise Refused(
                         f"there is an image {wanted.name} already, {origin}",
-                        "Choose a name with --name, or take its place with --force",
+                        "Choose a name with --name, or replace it with --force",
                     )
                 return {"image": present, "changed": False}
             self._fetch(wanted, owner, pool)
@@ -108,7 +108,7 @@ class Importer:
         text = "; ".join(words)
         room = {"user": owner.pw_name, "home": owner.pw_dir, "directory": self._store.directory}
         hint = next((help_.format(**room) for pattern, help_ in HINTS if re.search(pattern, text)), "")
-        return Failed(f"the import failed with status {status}: {text or 'it said nothing'}", hint)
+        return Failed(f"the import failed with status {status}: {text or 'it printed nothing'}", hint)
 
     def _pool(self, name: Any) -> Pool:
         if name not in self._pools:
@@ -120,7 +120,9 @@ class Importer:
         try:
             owner = pwd.getpwnam(name)
         except (KeyError, TypeError, ValueError):
-            raise Refused(f"there is no user {shown(name)}", "Look: gpucluster user list") from None
+            raise Refused(f"there is no user {shown(name)}", "Run: gpucluster user list") from None
         if owner.pw_uid == 0:
-            raise Refused("root imports no images", "Name a person: what an image holds is unpacked with their rights")
+            raise Refused(
+                "root can't import images", "Name another user: the image is unpacked with that user's rights"
+            )
         return owner

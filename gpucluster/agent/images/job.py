@@ -17,10 +17,10 @@ from gpucluster.agent.images.requester import Gone, is_waiting, report
 
 #: How often it is checked whether the requester still waits, in seconds.
 TICK = 1.0
-#: After this time without output a line says that the import still runs, in seconds.
+#: After this time without output a line reports that the import still runs, in seconds.
 SILENCE = 60.0
 #: For Slurm's commands, and for a cancelled job: Slurm kills it 30 s after the cancel. In seconds.
-PATIENCE = 60.0
+COMMAND_SECONDS = 60.0
 LAST_WORDS = 6
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # The statistics of mksquashfs, two dozen lines.
@@ -50,7 +50,7 @@ class Job:
         """Run a command on a node of a pool; returns its status, and its last lines of output.
 
         Raises:
-            Gone: the requester went away; the job is cancelled.
+            Gone: the requester has disconnected; the job is cancelled.
         """
         argv = [
             *("srun", f"--job-name={self._name}", f"--partition={pool.partition}", "--nodes=1", "--ntasks=1"),
@@ -74,7 +74,7 @@ class Job:
                 assert child.stdout is not None
                 child.stdout.close()  # else it could wait for a reader
                 try:
-                    child.wait(timeout=PATIENCE)
+                    child.wait(timeout=COMMAND_SECONDS)
                 except programs.TimeLimit:
                     child.kill()
                 raise
@@ -83,7 +83,7 @@ class Job:
         """Cancel all jobs of the user with this name."""
         with contextlib.suppress(Failed):
             programs.call(
-                ["scancel", "--quiet", f"--user={self._owner.pw_name}", f"--name={self._name}"], seconds=PATIENCE
+                ["scancel", "--quiet", f"--user={self._owner.pw_name}", f"--name={self._name}"], seconds=COMMAND_SECONDS
             )
 
 
@@ -103,7 +103,7 @@ def _follow(child: programs.Running[bytes]) -> list[str]:
                 # Slurm prints nothing while a node boots, and Enroot nothing while it downloads.
                 if time.monotonic() - heard > SILENCE:
                     heard = time.monotonic()
-                    report(f"still at it after {(heard - begun) / 60:.0f} min")
+                    report(f"still running after {(heard - begun) / 60:.0f} min")
                 continue
             heard = time.monotonic()
             chunk = os.read(child.stdout.fileno(), 65536)
@@ -118,7 +118,7 @@ def _follow(child: programs.Running[bytes]) -> list[str]:
 
 
 def shown_line(line: str) -> str:
-    """A line of a program as people see it: shortened, without colours; empty for progress bars and statistics."""
+    """A line of a program as it is reported: shortened, without colours; empty for progress bars and statistics."""
     words = _COLOUR.sub("", line).strip()
     if _FIGURES.match(words) or re.match(r"\[[=|/\\ -]*[|/\\-][= ]*\]", words):
         return ""

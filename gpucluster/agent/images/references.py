@@ -22,7 +22,7 @@ URI = re.compile(
 _SHORT_DIGEST = 12
 _URI_HINT = (
     "Write docker://REGISTRY#NAME:TAG, such as docker://registry.example#org/image:1.0; "
-    "@sha256: and 64 digits may stand behind it"
+    "@sha256: and 64 digits may follow"
 )
 
 
@@ -66,7 +66,7 @@ def reference(uri: Any, name: Any = None) -> Reference:
     full = uri if "://" in uri[:20] else f"docker://{uri}"
     found = URI.fullmatch(full)
     if not found:
-        raise Refused(f"this is no address of an image: {shown(uri)}", _URI_HINT)
+        raise Refused(f"this is not the address of an image: {shown(uri)}", _URI_HINT)
     marks = [mark for mark in (found["tag"], (found["digest"] or "")[:_SHORT_DIGEST]) if mark]
     parts = [*found["image"].split("/"), *marks]
     return Reference(full, checked_name("+".join(parts) if name is None else name))

@@ -1,4 +1,4 @@
-"""The requester at the other end of the connection: progress messages, and whether they still wait."""
+"""The requester at the other end of the connection: progress messages, and whether it still waits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def report(words: str) -> None:
     """Send a line of progress.
 
     Raises:
-        Gone: nobody reads it any more.
+        Gone: it is not read any more.
     """
     try:
         sys.stderr.write(words + "\n")

@@ -26,7 +26,7 @@ MAGIC = b"hsqs"
 
 
 class Store:
-    """The directory with the images, `NAME.sqsh`, each with a `NAME.json` that says where it comes from.
+    """The directory with the images, `NAME.sqsh`, each with a `NAME.json` that has its source.
 
     Names that begin with a dot are working files.
     """
@@ -51,23 +51,24 @@ class Store:
             found = folder.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
                 raise Failed(
-                    f"{folder} is not a directory that only root can write to", "Move it away, and run it again"
+                    f"{folder} is not a directory that only root can write to",
+                    "Move it away, and run the command again",
                 )
 
     @contextlib.contextmanager
     def locked(self, name: str, *, wait: bool) -> Iterator[None]:
-        """Hold the lock of an image's name. A progress line says that another import is waited for.
+        """Hold the lock of an image's name. A progress line reports a wait for another import.
 
         Raises:
             Failed: another import holds it, and `wait` is false.
-            Gone: the requester went away.
+            Gone: the requester has disconnected.
         """
         self._locks.mkdir(mode=0o700, exist_ok=True)
         with (self._locks / name).open("w") as file:
             if not _take(file):
                 if not wait:
-                    raise Failed(f"{name} is being imported", "Wait for that, or cancel it")
-                report(f"another import of {name} is at work; waiting for it")
+                    raise Failed(f"{name} is being imported", "Wait for the import, or cancel it")
+                report(f"another import of {name} runs; waiting for it")
                 while not _take(file):
                     if not is_waiting():
                         raise Gone
@@ -137,7 +138,7 @@ class Store:
         """Put a finished file in its place. The user's job could change it until now, so nothing in it is trusted.
 
         Raises:
-            Failed: it is no squashfs file.
+            Failed: it is not a squashfs file.
         """
         # Out of the user's directory first: from now on the user can't replace it.
         taken = self.directory / f".taken-{name}"
@@ -146,7 +147,7 @@ class Store:
         try:
             made.rename(taken)
         except FileNotFoundError:
-            raise Failed("Enroot ended well and left no image", "Run it again") from None
+            raise Failed("Enroot reported success and left no image", "Run it again") from None
         try:
             _claim(taken)
             self._note(name).unlink(missing_ok=True)
@@ -178,18 +179,18 @@ def _claim(file: Path) -> None:
     """Make a file root's own and readable by all, and write it to disk.
 
     Raises:
-        Failed: it is no squashfs file.
+        Failed: it is not a squashfs file.
     """
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        raise Failed("what the import made is no file", "Run it again") from None
+        raise Failed("the result of the import is not a file", "Run it again") from None
     try:
         found = os.fstat(descriptor)
         # Through a second name the user could still reach the file.
         good = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and os.read(descriptor, len(MAGIC)) == MAGIC
         if not good:
-            raise Failed("what the import made is no squashfs image", "Run it again")
+            raise Failed("the result of the import is not a squashfs image", "Run it again")
         os.fchmod(descriptor, 0o644)
         os.fchown(descriptor, os.geteuid(), os.getegid())
         os.fsync(descriptor)

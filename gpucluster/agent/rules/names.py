@@ -52,7 +52,7 @@ def free_ranges() -> str:
 
 
 def has_letter(text: str) -> bool:
-    """Whether there is a letter of any script in it, as every full name has."""
+    """Whether a text has a letter of any script, as every full name has."""
     return any(unicodedata.category(character).startswith("L") for character in text)
 
 

@@ -38,14 +38,14 @@ def check(text: str) -> str:
     """The key without the blanks around it.
 
     Raises:
-        BadKey: it is none.
+        BadKey: it is not a public key.
     """
     line = text.strip()
     refuse_other_formats(line)
     if "\n" in line:
-        raise BadKey("more than one line", "One key an entry")
+        raise BadKey("more than one line", "Write one key in each entry")
     if len(line) > MAX_CHARACTERS or any(unicodedata.category(character) in ("Cc", "Cs") for character in line):
-        raise BadKey("no line of text", _COPY_AGAIN)
+        raise BadKey("not a line of text", _COPY_AGAIN)
     # sshd splits at spaces only (and at tabs, which are refused above).
     words = [word for word in line.split(" ") if word]
     if not words:
@@ -64,13 +64,13 @@ def check(text: str) -> str:
 
 
 def refuse_other_formats(text: str) -> None:
-    """Recognize what people mistake for a public key.
+    """Recognize what users mistake for a public key.
 
     Raises:
         BadKey: it is a private key, a certificate, or in another format.
     """
     if "PRIVATE KEY-----" in text or text.startswith("PuTTY-User-Key-File"):
-        raise BadKey("a PRIVATE key", "Never hand it on. Name the public key: the file that ends in .pub")
+        raise BadKey("a PRIVATE key", "Never give it to anyone. Name the public key: the file that ends in .pub")
     if text.startswith("---- BEGIN SSH2 PUBLIC KEY"):
         raise BadKey("a public key in another format", "Convert it: ssh-keygen -i -f FILE")
     if text.startswith("-----BEGIN"):
@@ -102,8 +102,8 @@ def _parts(body: bytes) -> list[bytes]:
 def _check_body(kind: str, parts: list[bytes]) -> None:
     if not parts or parts[0] != kind.encode():
         inside = parts[0].decode("ascii", errors="replace")[:40] if parts else ""
-        said = f" but holds a key of type {inside}" if inside in TYPES else " but holds something else"
-        raise BadKey(f"damaged: it says {kind}{said}", _COPY_AGAIN)
+        content = f" but holds a key of type {inside}" if inside in TYPES else " but holds something else"
+        raise BadKey(f"damaged: its type is {kind}{content}", _COPY_AGAIN)
     if len(parts) - 1 != TYPES[kind] or not all(parts):
         raise BadKey("damaged: a part is missing", _COPY_AGAIN)
     if kind == "ssh-ed25519" and len(parts[1]) != _ED25519_BYTES:

@@ -21,7 +21,7 @@ def make() -> Service:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what was typed and return the exit status."""
+    """Run one command and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     options = cli.parser().parse_args(words)
     if os.geteuid() != 0:
@@ -29,9 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.kind == "request":
             return requests.serve(make, sys.stdin, sys.stdout)
-        return cli.run(make, options, cli.Ask())
+        return cli.run(make, options, cli.Terminal())
     except (KeyboardInterrupt, EOFError):
-        sys.stderr.write("\ncluster: interrupted; do the same again to complete it\n")
+        sys.stderr.write("\ncluster: interrupted; run the same command again to complete it\n")
         return _INTERRUPTED
 
 
@@ -40,7 +40,7 @@ def _as_root(words: Sequence[str]) -> int:
     try:
         os.execvp("sudo", ["sudo", "--", COMMAND, *words])  # noqa: S606
     except OSError:
-        sys.stderr.write("cluster: only root can do that, and there is no sudo here\n")
+        sys.stderr.write("cluster: only root can run this, and sudo is not installed\n")
         return 1
 
 

@@ -12,11 +12,13 @@ from gpucluster.agent.users.outcome import Outcome, unless_problem
 from gpucluster.agent.users.slurm import Wanted
 from gpucluster.agent.users.state import State, User, described
 
-_CONTAINERS = "containers that {name} started with Docker or sudo nerdctl run on: look with docker ps on each host"
+_CONTAINERS = (
+    "containers that {name} started with Docker or sudo nerdctl still run: to list them, run docker ps on each host"
+)
 
 
 class Access:
-    """Changes of who may use one cluster."""
+    """Changes of the access to one cluster."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -39,7 +41,7 @@ class Access:
         return unless_problem(outcome, done, f"{name} is enabled, but")
 
     def disable(self, name: str) -> dict[str, object]:
-        """Lock a user out. All files, the entry and the uid stay.
+        """Disable a user. All files, the entry and the uid stay.
 
         Raises:
             Refused: there is no such user.
@@ -90,7 +92,7 @@ class Access:
         return {"jobs": jobs, "processes": count, "unreachable": unreachable}
 
     def remove(self, name: str, *, archive: bool) -> dict[str, object]:
-        """Remove a user: entry, keys, association, jobs and processes. The uid is not given to anyone else.
+        """Remove a user: entry, keys, association, jobs and processes. The uid is not used again for another user.
 
         For a user who was removed before, everything is done again: this completes what an earlier run could not do.
 
@@ -141,20 +143,20 @@ class Access:
         """A user who was removed before, as far as that is known."""
         uid = state.retired_users.get(name)
         if uid is None:
-            raise Refused(f"there is no user {name}", "See who is: cluster user list")
+            raise Refused(f"there is no user {name}", "Run: cluster user list")
         config = self._controller.config
         return User(name, uid, config.gid, name, str(config.home_base / name), config.shell, enabled=False)
 
     def _archive(self, user: User, outcome: Outcome) -> Path | None:
         """Pack and delete the home, outside of the lock: a large home takes hours, and others need not wait."""
         homes, name = self._controller.homes, user.name
-        homes.check("the home is as it was")
+        homes.check("the home is unchanged")
         if homes.owners().get(name) not in (user.uid, None):
             raise Refused(f"the home of {name} belongs to another user", "It stays as it is")
         archive = homes.archive(name)
         with lock.held():
             if name in self._controller.state().users:
-                raise Refused(f"{name} is back in the meantime", "The home stays as it is")
+                raise Refused(f"{name} was created again in the meantime", "The home stays as it is")
             aside = homes.set_aside(name)
         outcome.tried(name, None, lambda: homes.sweep(name, aside))
         return archive

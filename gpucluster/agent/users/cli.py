@@ -1,4 +1,4 @@
-"""What people type: `cluster user ...` and `cluster group ...`."""
+"""The command line: `cluster user ...` and `cluster group ...`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _user_commands(user: argparse.ArgumentParser) -> None:
     verbs = user.add_subparsers(dest="verb", required=True, metavar="VERB")
     add = _command(verbs, "add", "create a user; on a terminal, asks for what is not given")
     add.add_argument("--uid", type=int, help="default: the next unused one")
-    _person(add)
+    _user_options(add)
     add.add_argument("--groups", metavar="A,B", help=f"{_COMMAS}, apart from the primary one")
     add.add_argument(
         "--ssh-key",
@@ -50,7 +50,7 @@ def _user_commands(user: argparse.ArgumentParser) -> None:
         help="file with public keys; - reads standard input",
     )
     edit = _command(verbs, "edit", "change a user")
-    _person(edit)
+    _user_options(edit)
     edit.add_argument("--groups", metavar="A,B", help=f"all groups apart from the primary one: {_COMMAS}")
     edit.add_argument("--add-groups", metavar="A,B", help=_COMMAS)
     edit.add_argument("--remove-groups", metavar="A,B", help=_COMMAS)
@@ -67,9 +67,9 @@ def _user_commands(user: argparse.ArgumentParser) -> None:
     edit.add_argument("--password", dest="ask_password", action="store_true", help="ask for a new password")
     _command(verbs, "list", "all users", named=False)
     _command(verbs, "show", "one user")
-    _command(verbs, "disable", "lock a user out; ends jobs and processes, keeps all files")
+    _command(verbs, "disable", "disable a user; ends jobs and processes, keeps all files")
     _command(verbs, "enable", "let a user log in again")
-    remove = _command(verbs, "remove", "remove a user; the uid is not given to anyone else", aliases=["delete"])
+    remove = _command(verbs, "remove", "remove a user; the uid is not used again for another user", aliases=["delete"])
     homes = remove.add_mutually_exclusive_group()
     homes.add_argument("--keep-home", dest="home", action="store_const", const="keep", help="this is the default")
     homes.add_argument(
@@ -79,7 +79,7 @@ def _user_commands(user: argparse.ArgumentParser) -> None:
     many.add_argument("file", metavar="FILE", help="CSV with a header line, or JSON; - reads standard input")
 
 
-def _person(command: argparse.ArgumentParser) -> None:
+def _user_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--full-name")
     primary = command.add_mutually_exclusive_group()
     primary.add_argument("--gid", type=int, help="number of the primary group")
@@ -101,8 +101,8 @@ def _group_commands(group: argparse.ArgumentParser) -> None:
         command.add_argument("user", metavar="USER")
 
 
-def request(options: argparse.Namespace, ask: Ask) -> tuple[str, dict[str, Any]]:
-    """Operation and arguments for what was typed.
+def request(options: argparse.Namespace, terminal: Terminal) -> tuple[str, dict[str, Any]]:
+    """Operation and arguments of a command line.
 
     Raises:
         Refused: a named file can't be read, or the two passwords differ.
@@ -118,12 +118,12 @@ def request(options: argparse.Namespace, ask: Ask) -> tuple[str, dict[str, Any]]
             given[key] = [name for name in given[key].split(",") if name]
     for key in ("ssh_keys", "add_ssh_keys"):
         if key in given:
-            given[key] = [line for file in given[key] for line in _key_lines(ask.read(file))]
+            given[key] = [line for file in given[key] for line in _key_lines(terminal.read(file))]
     operation = f"{options.kind}.{options.verb.replace('-', '_')}"
     if operation == "user.import":
-        given["users"] = _users(options.file, ask.read(options.file))
+        given["users"] = _users(options.file, terminal.read(options.file))
     if operation in ("user.add", "user.edit"):
-        _complete(options, given, ask)
+        _complete(options, given, terminal)
     return operation, given
 
 
@@ -131,23 +131,23 @@ def _check_input(options: argparse.Namespace) -> None:
     """Raises Refused where standard input is named twice."""
     files = [*(getattr(options, "ssh_keys", None) or ()), *(getattr(options, "add_ssh_keys", None) or ())]
     if files.count("-") + getattr(options, "password_stdin", False) > 1:
-        raise Refused("standard input can hold one thing only", "Name a file for the ssh key")
+        raise Refused("standard input can be read for one option only", "Name a file for the ssh key")
 
 
-def _complete(options: argparse.Namespace, given: dict[str, Any], ask: Ask) -> None:
-    """Ask for what was not typed, if there is a terminal."""
+def _complete(options: argparse.Namespace, given: dict[str, Any], terminal: Terminal) -> None:
+    """Terminal for what was not typed, if there is a terminal."""
     new = options.verb == "add"
-    if options.password_stdin and not ask.terminal:
-        given["password"] = ask.read("-").rstrip("\r\n")
-    elif options.password_stdin or (new and ask.terminal) or (not new and options.ask_password):
-        password = ask.secret("Password: ")
-        if ask.secret("Repeat for confirmation: ") != password:
+    if options.password_stdin and not terminal.attached:
+        given["password"] = terminal.read("-").rstrip("\r\n")
+    elif options.password_stdin or (new and terminal.attached) or (not new and options.ask_password):
+        password = terminal.secret("Password: ")
+        if terminal.secret("Repeat for confirmation: ") != password:
             raise Refused("the passwords differ", "Nothing was changed; try again")
-        # With the option a password is meant: an empty one is passed on, and refused by the check of passwords.
+        # With the option a password is required: an empty password is passed on, and refused by the check of passwords.
         if password or options.password_stdin:
             given["password"] = password
-    if new and ask.terminal and "full_name" not in given and not options.password_stdin:
-        full_name = ask.line("Full Name: ").strip()
+    if new and terminal.attached and "full_name" not in given and not options.password_stdin:
+        full_name = terminal.line("Full Name: ").strip()
         if full_name:
             given["full_name"] = full_name
 
@@ -162,15 +162,15 @@ def _users(name: str, text: str) -> Any:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"the file is no JSON: {error}", 'Write [{"name": ..., "full_name": ...}, ...]') from error
+        raise Refused(f"the file is not JSON: {error}", 'Write [{"name": ..., "full_name": ...}, ...]') from error
     return found["users"] if isinstance(found, dict) and set(found) == {"users"} else found
 
 
-class Ask:
+class Terminal:
     """The user at the terminal."""
 
     @property
-    def terminal(self) -> bool:
+    def attached(self) -> bool:
         """Whether there is one."""
         return sys.stdin.isatty()
 
@@ -184,7 +184,7 @@ class Ask:
             return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise Refused(f"{name} can't be read: {reason}", "Name a file that is there") from error
+            raise Refused(f"{name} can't be read: {reason}", "Name an existing file") from error
 
     def secret(self, prompt: str) -> str:
         """An answer that the terminal does not show."""
@@ -195,11 +195,11 @@ class Ask:
         return input(prompt)
 
 
-def run(make: Callable[[], Service], options: argparse.Namespace, ask: Ask) -> int:
-    """Do what was typed and print the result; returns the exit status."""
+def run(make: Callable[[], Service], options: argparse.Namespace, terminal: Terminal) -> int:
+    """Run a command and print the result; returns the exit status."""
     as_json = options.output == "json"
     try:
-        operation, given = request(options, ask)
+        operation, given = request(options, terminal)
         result = requests.carry_out(make(), operation, given)
     except AgentError as error:
         if as_json:

@@ -11,7 +11,7 @@ from typing import Any
 from gpucluster.agent.errors import Failed
 
 FILE = Path("/etc/gpucluster/directory.json")
-#: What people type on the controller, and what rules of sudo may name.
+#: The command on the controller; rules of sudo may name it.
 COMMAND = "/usr/local/bin/cluster"
 
 
@@ -111,6 +111,6 @@ class Config:
         try:
             return cls.parse(json.loads(file.read_text(encoding="utf-8")))
         except KeyError as error:
-            raise Failed(f"{file} does not say {error.args[0]}", "Run `gpucluster apply`, which writes it") from error
+            raise Failed(f"{file} has no {error.args[0]}", "Run `gpucluster apply`, which writes it") from error
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise Failed(f"{file} can't be used: {error}", "Run `gpucluster apply`, which writes it") from error

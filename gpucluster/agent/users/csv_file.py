@@ -27,7 +27,7 @@ def users(text: str) -> list[dict[str, Any]]:
     """What each line gives; empty cells give nothing. The values are checked later.
 
     Raises:
-        Refused: it is no CSV file with these columns.
+        Refused: it is not a CSV file with these columns.
     """
     rows = csv.reader(io.StringIO(text.lstrip("\ufeff"), newline=""), strict=True)
     header: list[str] = []
@@ -45,7 +45,7 @@ def users(text: str) -> list[dict[str, Any]]:
             else:
                 found.append({key: _value(key, cell.strip()) for key, cell in zip(header, cells) if cell.strip()})
     except csv.Error as error:
-        raise Refused(f"line {rows.line_num} is no CSV: {error}", "Look at the quotes in this line") from error
+        raise Refused(f"line {rows.line_num} is not CSV: {error}", "Check the quotes in this line") from error
     if not header:
         raise Refused("the file is empty", _HEADER)
     return found
@@ -53,7 +53,7 @@ def users(text: str) -> list[dict[str, Any]]:
 
 def _check_header(header: list[str]) -> None:
     if "password" in header:
-        raise Refused("a password must not lie in a file", "Give one later: cluster user edit NAME --password-stdin")
+        raise Refused("a password must not be in a file", "Give one later: cluster user edit NAME --password-stdin")
     if "name" not in header or len(set(header)) < len(header) or not set(header) <= IMPORT:
         raise Refused("the first line does not name the columns, each once", _HEADER)
 

@@ -13,12 +13,12 @@ from gpucluster.agent.users.values import LocalAccounts
 
 @dataclass(frozen=True)
 class DesiredUser:
-    """What one user shall be. None: not given.
+    """The desired state of one user. None: not given.
 
     Args:
         group: the primary group, by name or gid.
         groups: all other groups; `add_groups` and `remove_groups` change single ones.
-        ssh_keys: all keys; `add_ssh_keys` adds to those that are there.
+        ssh_keys: all keys; `add_ssh_keys` adds to the existing ones.
     """
 
     name: str
@@ -38,7 +38,7 @@ class DesiredUser:
 ADD = frozenset(
     {"name", "full_name", "uid", "gid", "group", "groups", "ssh_keys", "password", "shell", "slurm_account"}
 )
-#: No password comes from a file: it would stay there.
+#: A password is never read from a file: it would stay there.
 IMPORT = ADD - {"password"}
 EDIT = (ADD - {"uid"}) | {"add_groups", "remove_groups", "add_ssh_keys"}
 
@@ -50,12 +50,14 @@ def arguments(given: Any, allowed: frozenset[str], required: frozenset[str] = fr
         Refused: they are no object, one is unknown, or one is missing.
     """
     if not isinstance(given, dict):
-        raise Refused("the arguments are no object", 'Write {"name": ...}')
+        raise Refused("the arguments are not an object", 'Write {"name": ...}')
     unknown = sorted(str(key) for key in given if key not in allowed)
     if "password" in unknown:
-        raise Refused("a password must not lie in a file", "Give one later: cluster user edit NAME --password-stdin")
+        raise Refused("a password must not be in a file", "Give one later: cluster user edit NAME --password-stdin")
     if unknown:
-        raise Refused(f"there is no argument {values.shown(unknown[0])}", f"There are: {', '.join(sorted(allowed))}")
+        raise Refused(
+            f"there is no argument {values.shown(unknown[0])}", f"The arguments are: {', '.join(sorted(allowed))}"
+        )
     present = {key: value for key, value in given.items() if value is not None}
     missing = sorted(required - set(present))
     if missing:
@@ -97,10 +99,10 @@ def desired_users(given: Any, local: LocalAccounts) -> list[DesiredUser]:
         Refused: one of them is not possible.
     """
     if not isinstance(given, list):
-        raise Refused("the users come as a list", 'Write [{"name": ...}, ...]')
-    found, seen = [desired_user(one, local) for one in given], Seen()
-    for one in found:
-        seen.add(one)
+        raise Refused("the users must be a list", 'Write [{"name": ...}, ...]')
+    found, seen = [desired_user(user, local) for user in given], Seen()
+    for user in found:
+        seen.add(user)
     return found
 
 
@@ -111,19 +113,19 @@ class Seen:
         self._names: set[str] = set()
         self._uids: dict[int, str] = {}
 
-    def add(self, one: DesiredUser) -> None:
-        """One more.
+    def add(self, user: DesiredUser) -> None:
+        """Add a user.
 
         Raises:
-            Refused: another one has the same name or the same uid.
+            Refused: another user has the same name or the same uid.
         """
-        if one.name in self._names:
-            raise Refused(f"{one.name} is mentioned twice", "Each may stand once")
-        if one.uid is not None:
-            other = self._uids.setdefault(one.uid, one.name)
-            if other != one.name:
-                raise Refused(f"uid {one.uid} is asked for by {other} and by {one.name}", "Each may stand once")
-        self._names.add(one.name)
+        if user.name in self._names:
+            raise Refused(f"{user.name} is mentioned twice", "Each name may occur once")
+        if user.uid is not None:
+            other = self._uids.setdefault(user.uid, user.name)
+            if other != user.name:
+                raise Refused(f"uid {user.uid} is requested for {other} and for {user.name}", "Each uid may occur once")
+        self._names.add(user.name)
 
 
 def _free_uid(value: Any, local: LocalAccounts) -> int:
@@ -144,5 +146,5 @@ def _group(present: Mapping[str, Any]) -> str | int | None:
 
 def _group_names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise Refused("groups come as a list of names", 'Write ["name", ...]')
+        raise Refused("groups must be a list of names", 'Write ["name", ...]')
     return tuple(dict.fromkeys(values.known_name(name, "group") for name in value))

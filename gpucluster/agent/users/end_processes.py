@@ -1,4 +1,4 @@
-"""Ends all processes of a uid on its host. It is sent to hosts as one file, so it imports nothing of ours.
+"""Ends all processes of a uid on its host. It is sent to hosts as one file, so it imports the standard library only.
 
 Usage: end_processes.py UID NAME [gone]. Prints how many processes there were and how many are left. All processes are
 stopped first, so that they start nothing while the others are ended. The name may be unknown on this host; SSSD's cache
@@ -51,8 +51,8 @@ def send(numbers: set[int], what: signal.Signals) -> None:
             continue
 
 
-def delete_plans(uid: int, spools: tuple[str, ...] = SPOOLS) -> None:
-    """Delete what would be started for this uid later. Files are found by their owner: the name may be unknown."""
+def delete_scheduled(uid: int, spools: tuple[str, ...] = SPOOLS) -> None:
+    """Delete the jobs of cron and at of this uid. Files are found by their owner: the name may be unknown."""
     for folder in map(Path, spools):
         try:
             for file in folder.iterdir():
@@ -81,14 +81,14 @@ def end(uid: int, name: str) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    # Never root or an account of the system.
+    # Never root or a system account.
     if int(sys.argv[1]) < 1000:  # noqa: PLR2004
-        sys.exit("no uid of a user")
+        sys.exit("not the uid of a user")
     gone = sys.argv[3:] == ["gone"]
     if gone:
-        delete_plans(int(sys.argv[1]))
+        delete_scheduled(int(sys.argv[1]))
     ended, left = end(int(sys.argv[1]), sys.argv[2])
     if gone:
-        # Again: what the last processes have planned meanwhile.
-        delete_plans(int(sys.argv[1]))
+        # Again: what the last processes have scheduled meanwhile.
+        delete_scheduled(int(sys.argv[1]))
     sys.stdout.write(f"{ended} {left}\n")

@@ -34,11 +34,11 @@ LARGEST_BYTES = 1 << 20
 #: All other changes wait for this: the lock is held.
 _SECONDS = 30.0
 _REAP_SECONDS = 5.0
-_SAID_BYTES = 4000
+_ANSWER_BYTES = 4000
 
 
 def with_keys(text: str, keys: Sequence[str]) -> str:
-    """An authorized_keys with our block of keys in it; the user's own lines stay."""
+    """An authorized_keys file with gpucluster's block of keys; the user's own lines stay."""
     block = "\n".join([KEYS_BEGIN, *keys, KEYS_END, ""]) if keys else ""
     found = re.search(rf"^{re.escape(KEYS_BEGIN)}$.*?^{re.escape(KEYS_END)}$\n?", text, re.MULTILINE | re.DOTALL)
     if found:
@@ -51,7 +51,7 @@ def with_keys(text: str, keys: Sequence[str]) -> str:
 def new_pair(comment: str) -> tuple[str, str]:
     """A private key and its public half.
 
-    ssh-keygen fails for a user whom the host can't resolve yet. So root makes the pair, where only root can read it.
+    ssh-keygen fails for a user that the host can't resolve yet. So root makes the pair, where only root can read it.
 
     Raises:
         Failed: it could not be made.
@@ -87,9 +87,9 @@ def fill(home: Path, user: User, pair: tuple[str, str] | None, skeleton: Path = 
 
 
 def _copy_skeleton(skeleton: Path, home: Path) -> bool:
-    """Fill a home that holds nothing else yet; one that was only partly filled is completed."""
-    there = {name for name in os.listdir(home) if not name.endswith(_FRESH)}
-    if not skeleton.is_dir() or not there <= set(os.listdir(skeleton)):
+    """Fill an empty home, or complete a home that was only partly filled."""
+    present = {name for name in os.listdir(home) if not name.endswith(_FRESH)}
+    if not skeleton.is_dir() or not present <= set(os.listdir(skeleton)):
         return False
 
     def copy(source: str, target: str) -> None:
@@ -123,7 +123,7 @@ def read(file: Path) -> str:
     """A file's text, empty where there is none. Bytes that are no UTF-8 are kept when the text is written again.
 
     Raises:
-        InHome: it is no plain file, or too large to hold keys.
+        InHome: it is not a regular file, or too large to hold keys.
     """
     try:
         # A pipe must not block. A link leads only where its owner may read.
@@ -132,7 +132,7 @@ def read(file: Path) -> str:
         return ""
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise InHome(f"{file} is in the way: it is no plain file")
+            raise InHome(f"{file} is in the way: it is not a regular file")
         content = b""
         while part := os.read(handle, LARGEST_BYTES + 1 - len(content)):
             content += part
@@ -199,55 +199,55 @@ def as_user(user: User, work: Callable[[], int], seconds: float = _SECONDS) -> i
         _become(user, work, writing)
     os.close(writing)
     try:
-        said = _read_all(reading, time.monotonic() + seconds)
+        answer = _read_all(reading, time.monotonic() + seconds)
     finally:
         os.close(reading)
     # Users can stop processes of their own, and keep them from ending.
-    ended = said is not None and _reaped(child)
+    ended = answer is not None and _reaped(child)
     if not ended:
         os.kill(child, signal.SIGKILL)
         _reaped(child)
-    verdict, _, rest = (said or "").partition(" ")
+    verdict, _, rest = (answer or "").partition(" ")
     if verdict == "done" and rest.isdigit():
         return int(rest)
-    reason = rest or ("nothing answered there" if said is None else "it could not be written")
-    raise InHome(f"the home of {user.name}: {reason}", "Put that right and try again")
+    reason = rest or ("no answer in time" if answer is None else "it could not be written")
+    raise InHome(f"the home of {user.name}: {reason}", "Fix that and try again")
 
 
 def _become(user: User, work: Callable[[], int], writing: int) -> NoReturn:
-    said = "failed"
+    answer = "failed"
     try:
         os.setgroups([user.gid])
         os.setgid(user.gid)
         os.setuid(user.uid)
         os.umask(0o077)
         os.chdir("/")
-        said = f"done {int(work())}"
+        answer = f"done {int(work())}"
     except AgentError as error:
-        said = f"failed {error.message}"
+        answer = f"failed {error.message}"
     except OSError as error:
-        said = f"failed {error.filename}: {error.strerror}"
+        answer = f"failed {error.filename}: {error.strerror}"
     except (UnicodeError, shutil.Error) as error:
-        said = f"failed {error}"
+        answer = f"failed {error}"
     finally:
-        os.write(writing, said.encode(errors="replace")[:_SAID_BYTES])
+        os.write(writing, answer.encode(errors="replace")[:_ANSWER_BYTES])
         os._exit(0)
 
 
 def _read_all(pipe: int, until: float) -> str | None:
-    """All that comes out of a pipe; None if its end does not come in time."""
-    said = b""
+    """All bytes of a pipe as text; None if it is not closed in time."""
+    answer = b""
     waiting = select.poll()
     waiting.register(pipe, select.POLLIN)
-    while len(said) <= _SAID_BYTES:
+    while len(answer) <= _ANSWER_BYTES:
         left = until - time.monotonic()
         if left <= 0 or not waiting.poll(left * 1000):
             return None
-        part = os.read(pipe, _SAID_BYTES)
+        part = os.read(pipe, _ANSWER_BYTES)
         if not part:
             break
-        said += part
-    return said.decode(errors="replace")
+        answer += part
+    return answer.decode(errors="replace")
 
 
 def _reaped(child: int) -> bool:

@@ -39,7 +39,7 @@ class Homes:
         """Check that the share is mounted.
 
         Raises:
-            Failed: it is not; `otherwise` says what follows from that.
+            Failed: it is not; `otherwise` is the consequence.
         """
         if not self.base.is_mount():
             raise Failed(f"{self.base} is not mounted; {otherwise}", f"Run: mount {self.base}")
@@ -76,7 +76,7 @@ class Homes:
                 changed = True
             elif state.st_uid != user.uid:
                 message = f"{home} belongs to uid {state.st_uid}, {user.name} has {user.uid}"
-                raise Refused(message, "Give it to them or move it away")
+                raise Refused(message, "Give it to the user or move it away")
         missing = home_contents.as_user(user, lambda: not os.path.lexists(home / ".ssh" / home_contents.PAIR))
         pair = home_contents.new_pair(f"{user.name}@{self.cluster}") if missing else None
         return bool(home_contents.as_user(user, lambda: home_contents.fill(home, user, pair))) or changed
@@ -89,7 +89,7 @@ class Homes:
         )
 
     def take_keys(self, user: User) -> int:
-        """Delete every key that allows a login to this home; returns how many there were."""
+        """Delete all keys with which the user can log in; returns how many there were."""
         ssh = Path(user.home) / ".ssh"
         return home_contents.as_user(user, lambda: home_contents.delete_keys(ssh)) if self._is_own(user) else 0
 
@@ -99,7 +99,7 @@ class Homes:
         Raises:
             Failed: the share is not mounted, or the home can't be read.
         """
-        self.check("the keys in the home are as they were")
+        self.check("the keys in the home are unchanged")
         if not self.has(user.name):
             return False
         state = _status(user)
@@ -138,7 +138,7 @@ class Homes:
                 raise Failed(f"the home of {name} could not be archived: {reason[-1] if reason else 'tar failed'}")
             partial.rename(target)
         except OSError as error:
-            raise Failed(f"the home of {name} could not be archived: {error}", "It is as it was") from error
+            raise Failed(f"the home of {name} could not be archived: {error}", "It is unchanged") from error
         finally:
             with suppress(FileNotFoundError):
                 partial.unlink()
@@ -194,7 +194,7 @@ def _status(user: User) -> os.stat_result:
     except OSError as error:
         # Only its owner can read what is mounted there.
         message = f"the home of {user.name}: {user.home}: {error.strerror}"
-        raise InHome(message, f"See what is mounted there: grep {user.home} /proc/mounts") from error
+        raise InHome(message, f"Run: grep {user.home} /proc/mounts") from error
 
 
 def _unlink_unless_written(partial: Path) -> None:

@@ -10,9 +10,9 @@ from gpucluster.agent import programs
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.users import ldif
 
-#: ldapsearch and ldapwhoami: no such object, wrong password, no such right, still starting, and not there.
+#: Exit statuses of ldapsearch and ldapwhoami: no such object, wrong password, still starting, not reachable.
 _NO_SUCH_OBJECT, _INVALID_CREDENTIALS, _BUSY, _CANT_CONTACT = 32, 49, 51, 255
-_LOOK = "Look at: journalctl -u slapd"
+_HINT = "Run: journalctl -u slapd"
 
 
 class Ldap:
@@ -37,7 +37,7 @@ class Ldap:
             if done.returncode == 0:
                 return
             if time.monotonic() > until or done.returncode not in (_BUSY, _CANT_CONTACT):
-                raise Failed(f"the directory does not answer: {_first(done.stderr)}", _LOOK)
+                raise Failed(f"the directory does not answer: {_first(done.stderr)}", _HINT)
             time.sleep(0.1)
 
     def search(self, base: str, scope: str, attributes: Sequence[str]) -> list[ldif.Entry]:
@@ -51,7 +51,7 @@ class Ldap:
         if done.returncode == _NO_SUCH_OBJECT:
             return []
         if done.returncode != 0:
-            raise Failed(f"the directory can't be read: {_first(done.stderr)}", _LOOK)
+            raise Failed(f"the directory can't be read: {_first(done.stderr)}", _HINT)
         return ldif.parse(done.stdout)
 
     def apply(self, changes: Sequence[str]) -> None:
@@ -63,7 +63,7 @@ class Ldap:
         if changes:
             done = programs.call(self._words("ldapmodify"), "\n".join(changes), seconds=300)
             if done.returncode != 0:
-                raise Failed(f"the directory refused a change: {_first(done.stderr)}", _LOOK)
+                raise Failed(f"the directory refused a change: {_first(done.stderr)}", _HINT)
 
     def accepts(self, dn: str, password_file: Path) -> bool:
         """Whether this entry's password is the content of the file.
@@ -73,7 +73,7 @@ class Ldap:
         """
         done = programs.call(["ldapwhoami", "-x", "-H", self._uri, "-D", dn, "-y", str(password_file)])
         if done.returncode not in (0, _INVALID_CREDENTIALS):
-            raise Failed(f"the directory does not check passwords: {_first(done.stderr)}", _LOOK)
+            raise Failed(f"the directory does not check passwords: {_first(done.stderr)}", _HINT)
         return done.returncode == 0
 
     def _words(self, program: str, *words: str) -> list[str]:

@@ -22,7 +22,7 @@ def held(file: Path = FILE, seconds: float = SECONDS) -> Iterator[None]:
     """Hold the lock; wait for it at most this long. The kernel releases it when the process ends, however it ends.
 
     Raises:
-        Failed: another process held it all the time.
+        Failed: another process held it for the whole time.
     """
     # Any user who can open the file can lock it, even for reading only: so only root can open it.
     handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -40,5 +40,5 @@ def _take(handle: int, until: float) -> None:
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
-                raise Failed("another change of the directory is under way", "Wait for it, and try again") from None
+                raise Failed("another change of the directory runs", "Wait until it has ended, and try again") from None
         time.sleep(_POLL_SECONDS)

@@ -40,7 +40,7 @@ class Outcome:
         return otherwise
 
     def note(self, name: str, error: AgentError) -> None:
-        """Note an error. Of two for one user, the one that is not about the user's own home counts."""
+        """Note an error. It replaces an earlier one of the user that is about the user's own home."""
         if name not in self.problems or isinstance(self.problems[name], InHome):
             self.problems[name] = error
 
@@ -50,8 +50,8 @@ class Outcome:
 
 
 def partly(problem: AgentError, so_far: str, done: dict[str, object] | None = None) -> AgentError:
-    """An error that says what is done and what is not."""
-    return Failed(f"{so_far} {problem.message}", f"{problem.hint}; then do the same again".lstrip("; "), done)
+    """An error with what is done and what is not."""
+    return Failed(f"{so_far} {problem.message}", f"{problem.hint}; then run the same command again".lstrip("; "), done)
 
 
 def sentence(problem: AgentError) -> str:

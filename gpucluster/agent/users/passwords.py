@@ -1,4 +1,4 @@
-"""Passwords: they are hashed before they are stored, and never stand on a command line."""
+"""Passwords: they are hashed before they are stored, and are never on a command line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def hashed(password: str, schemes: tuple[str, ...] = SCHEMES) -> str:
         found = _argon2(password) if scheme == "ARGON2" else _crypt(password)
         if found.startswith("{" + scheme + "}"):
             return found
-    raise Failed("no program here can hash a password", "Install openssl")
+    raise Failed("no installed program can hash a password", "Install openssl")
 
 
 def _argon2(password: str) -> str:
@@ -65,7 +65,7 @@ def keep_file(file: Path) -> bool:
     except FileNotFoundError:
         pass
     except (OSError, UnicodeDecodeError) as error:
-        raise Failed(f"{file} can't be read: {error}", "Remove it: it is made again") from error
+        raise Failed(f"{file} can't be read: {error}", "Remove it: it is created again") from error
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_name(f".{file.name}.new")

@@ -20,8 +20,8 @@ class Plan:
 
     Args:
         homes: name -> owner of the existing home directories. A home that outlived the directory still shows its uid.
-        reserved_uids: uids that other users in the same request ask for.
-        newcomers: users who did not exist before.
+        reserved_uids: uids that are requested for other users in the same request.
+        new_users: users who did not exist before.
     """
 
     config: Config
@@ -29,7 +29,7 @@ class Plan:
     local: LocalAccounts
     homes: Mapping[str, int]
     reserved_uids: Set[int] = frozenset()
-    newcomers: set[str] = field(default_factory=set, init=False)
+    new_users: set[str] = field(default_factory=set, init=False)
     _entries: list[str] = field(default_factory=list)
     _base_tree: list[str] = field(default_factory=list)
 
@@ -78,7 +78,7 @@ class Plan:
         present, holder = self.state.groups.get(name), self.state.group_of(gid)
         if present and present.gid != gid:
             message = f"group {name} has gid {present.gid}; with gid {gid} its files would belong to no group"
-            raise Refused(message, f"Write gid {present.gid} in the cluster's description")
+            raise Refused(message, f"Write gid {present.gid} in cluster.yml")
         if holder and holder.name != name:
             raise Refused(f"gid {gid} for {name} belongs to group {holder.name}", "Choose another gid")
         if not present:
@@ -101,12 +101,12 @@ class Plan:
         primary = self._group(desired.group) if desired.group is not None else None
         wanted_groups = self._wanted_groups(desired, primary, present)
         if present is None:
-            user = self._newcomer(desired, primary)
-            self.newcomers.add(desired.name)
+            user = self._new_user(desired, primary)
+            self.new_users.add(desired.name)
         else:
             if desired.uid not in (None, present.uid):
                 message = (
-                    f"{desired.name} has uid {present.uid}; with uid {desired.uid} their files would not be theirs"
+                    f"{desired.name} has uid {present.uid}; with uid {desired.uid} the files would belong to no user"
                 )
                 raise Refused(message, "Leave the uid out: it never changes")
             user = self._changed(present, desired, primary)
@@ -115,10 +115,12 @@ class Plan:
             changed = self._set_member(group.name, desired.name, wanted=group.name in wanted_groups) or changed
         return changed
 
-    def _newcomer(self, desired: DesiredUser, primary: Group | None) -> User:
+    def _new_user(self, desired: DesiredUser, primary: Group | None) -> User:
         dn = f"uid={desired.name},{self.config.people_dn}"
         if dn.lower() in self.state.known:
-            raise Refused(f"{desired.name} is in the directory already, made by hand", "Rename that entry or remove it")
+            raise Refused(
+                f"{desired.name} is in the directory already, and was created by hand", "Rename that entry or remove it"
+            )
         return User(
             name=desired.name,
             uid=self._uid(desired),
@@ -154,7 +156,7 @@ class Plan:
             return self.group(wanted)
         found = self.state.group_of(wanted)
         if found is None:
-            raise Refused(f"no group has gid {wanted}", f"Make one: cluster group add NAME --gid {wanted}")
+            raise Refused(f"no group has gid {wanted}", f"Create one: cluster group add NAME --gid {wanted}")
         return found
 
     def group(self, name: str) -> Group:
@@ -166,7 +168,9 @@ class Plan:
         found = self.state.groups.get(name)
         if found is None:
             known = ", ".join(sorted(self.state.groups)[:10])
-            raise Refused(f"there is no group {name}", f"There are: {known}. Make it: cluster group add {name}")
+            raise Refused(
+                f"there is no group {name}", f"The groups are {known}. To create it, run: cluster group add {name}"
+            )
         return found
 
     def user(self, name: str) -> User:
@@ -177,7 +181,7 @@ class Plan:
         """
         found = self.state.users.get(name)
         if found is None:
-            raise Refused(f"there is no user {name}", "See who is: cluster user list")
+            raise Refused(f"there is no user {name}", "Run: cluster user list")
         return found
 
     def _uid(self, desired: DesiredUser) -> int:
@@ -188,17 +192,19 @@ class Plan:
         asked = desired.uid if desired.uid is not None else former
         owner = self.homes.get(name, 0)
         if owner not in (0, asked):
-            message = f"the home of {name} is there already and belongs to uid {owner}"
-            raise Refused(message, "Move it away, or ask for that uid")
+            message = f"the home of {name} exists already and belongs to uid {owner}"
+            raise Refused(message, "Move it away, or request that uid")
         if asked is not None:
             holder = next((user.name for user in self.state.users.values() if user.uid == asked), None)
             if holder is None:
-                holder = next((who for who, uid in self.state.retired_users.items() if uid == asked), name)
+                holder = next(
+                    (former_user for former_user, uid in self.state.retired_users.items() if uid == asked), name
+                )
             if holder != name:
                 raise Refused(f"uid {asked} for {name} belongs to {holder}", "Choose another, or leave it out")
             if desired.uid is not None and former not in (None, desired.uid):
                 raise Refused(
-                    f"{name} had uid {former}; their files still do", f"Leave the uid out, or ask for {former}"
+                    f"{name} had uid {former}; their files still do", f"Leave the uid out, or request {former}"
                 )
             if former is None and asked < self.config.first_uid:
                 first = self.config.first_uid
@@ -295,7 +301,7 @@ class Plan:
             return False
         if gid is not None and former not in (None, gid):
             raise Refused(
-                f"group {name} had gid {former}; its files still do", f"Leave the gid out, or ask for {former}"
+                f"group {name} had gid {former}; its files still do", f"Leave the gid out, or request {former}"
             )
         gid = gid if gid is not None else former
         taken = {group.gid: group.name for group in self.state.groups.values()}
@@ -319,7 +325,7 @@ class Plan:
         """
         group = self.group(name)
         if name in (self.config.group, self.config.privilege_group):
-            raise Refused(f"group {name} belongs to the cluster", "It stays; take its members out one by one")
+            raise Refused(f"group {name} belongs to the cluster", "It can't be removed; remove its members instead")
         holders = sorted(user.name for user in self.state.users.values() if user.gid == group.gid)
         if holders:
             shown = ", ".join(holders[:5])

@@ -65,8 +65,8 @@ def remote(
     unknown: list[str] = []
     for name, user in hosts.login_user_by_host.items():
         try:
-            some = addresses_in_service(name) if "[" in name or "," in name else {name: name}
-            for host, address in some.items():
+            addresses = addresses_in_service(name) if "[" in name or "," in name else {name: name}
+            for host, address in addresses.items():
                 found.setdefault(host, Login(user, address))
         except Failed:
             unknown.append(name)
@@ -77,7 +77,7 @@ def remote(
 def in_service(nodes: str) -> dict[str, str]:
     """Node -> address, for the nodes of a hostlist that could run something.
 
-    Elastic nodes are in no /etc/hosts, and OCI's DNS has them in the domain of a subnet that need not be ours.
+    Elastic nodes are in no /etc/hosts, and OCI's DNS has them in the domain of a subnet that may be another one.
 
     Raises:
         Failed: Slurm does not answer.
@@ -85,7 +85,7 @@ def in_service(nodes: str) -> dict[str, str]:
     argv = ["sinfo", "--noheader", "--Node", f"--nodes={nodes}", "--format=%N %t %o"]
     done = programs.call(argv, seconds=_SECONDS)
     if done.returncode != 0:
-        raise Failed(f"Slurm does not know which of {nodes} are in service", "Look at: systemctl status slurmctld")
+        raise Failed(f"Slurm does not know which of {nodes} are in service", "Run: systemctl status slurmctld")
     lines = [line.split() for line in done.stdout.splitlines()]
     return {name: address for name, state, address in lines if not state.endswith(_AWAY)}
 
@@ -101,7 +101,7 @@ def _there(host: str, login: Login, key: Path | None, words: Sequence[str]) -> M
         *("-T", "-F", "none", "-oBatchMode=yes", f"-oConnectTimeout={_CONNECT_SECONDS}", "-oForwardAgent=no"),
         # Keys of permanent hosts are known; those of elastic nodes are accepted and not kept.
         *("-oStrictHostKeyChecking=accept-new", "-oUserKnownHostsFile=/dev/null", "-oLogLevel=ERROR"),
-        # The key is looked up by the host's name, whatever address is used.
+        # The host key is found by the host's name, whatever address is used.
         f"-oHostKeyAlias={host}",
     ]
     # ssh passes these words to a shell: they are a number and a checked name.
@@ -128,8 +128,8 @@ def _run(argv: list[str]) -> Mapping[str, object]:
     return {"ended": int(words[-2]), "left": int(words[-1])}
 
 
-def _ended(said: Mapping[str, object], host: str) -> tuple[int, list[str]]:
-    ended, left = said.get("ended"), said.get("left")
+def _ended(answer: Mapping[str, object], host: str) -> tuple[int, list[str]]:
+    ended, left = answer.get("ended"), answer.get("left")
     if not isinstance(ended, int) or left != 0:
         return ended if isinstance(ended, int) else 0, [host]
     return ended, []

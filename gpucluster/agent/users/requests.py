@@ -68,18 +68,18 @@ def _user_remove(service: Service, given: Any) -> dict[str, Any]:
 def _user_import(service: Service, given: Any) -> dict[str, Any]:
     fields = desired.arguments(given, frozenset({"users"}), frozenset({"users"}))
     if not isinstance(fields["users"], list):
-        raise Refused("the users come as a list", 'Write {"users": [{"name": ...}, ...]}')
+        raise Refused("the users must be a list", 'Write {"users": [{"name": ...}, ...]}')
     rows: list[tuple[str, desired.DesiredUser | None, str]] = []
     good: list[desired.DesiredUser] = []
     seen = desired.Seen()
-    for one in fields["users"]:
+    for entry in fields["users"]:
         try:
-            user = desired.desired_user(one, service.local, desired.IMPORT)
+            user = desired.desired_user(entry, service.local, desired.IMPORT)
             seen.add(user)
             good.append(user)
             rows.append((user.name, user, ""))
         except Refused as refused:
-            name = one.get("name") if isinstance(one, dict) else None
+            name = entry.get("name") if isinstance(entry, dict) else None
             rows.append((str(name)[:64] if isinstance(name, str) else "?", None, sentence(refused)))
     outcome, _state, before = service.add_many(good)
     users = []
@@ -116,7 +116,7 @@ def _described(user: Any) -> Any:
 
 def _list(value: Any, what: str) -> list[Any]:
     if not isinstance(value, list):
-        raise Refused(f"{what} is no list", "Write [...]")
+        raise Refused(f"{what} is not a list", "Write [...]")
     return value
 
 
@@ -196,16 +196,16 @@ def answer(make: Callable[[], Service], text: str) -> tuple[int, dict[str, Any]]
         try:
             request = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise Refused("standard input is no JSON", 'Write {"operation": ..., "arguments": {...}}') from error
+            raise Refused("standard input is not JSON", 'Write {"operation": ..., "arguments": {...}}') from error
         if not isinstance(request, dict) or set(request) - {"operation", "arguments"}:
-            raise Refused("standard input is no request", 'Write {"operation": ..., "arguments": {...}}')
+            raise Refused("standard input is not a request", 'Write {"operation": ..., "arguments": {...}}')
         return 0, {"result": carry_out(make(), request.get("operation"), request.get("arguments", {}))}
     except AgentError as error:
         return error.status, failure(error)
 
 
 def failure(error: AgentError) -> dict[str, Any]:
-    """The answer for an error, with what was done all the same."""
+    """The answer for an error, with what was done nevertheless."""
     reply: dict[str, Any] = {"error": {"message": error.message, "hint": error.hint}}
     if error.done is not None:
         reply["done"] = error.done

@@ -76,7 +76,7 @@ class Service:
             Refused: the user exists and differs, or the request is not possible.
             Failed: a part did not work; the next run does it.
         """
-        return self._one(desired, new=True)
+        return self._put(desired, new=True)
 
     def edit(self, desired: DesiredUser) -> dict[str, object]:
         """Change a user.
@@ -85,9 +85,9 @@ class Service:
             Refused: there is no such user, or the request is not possible.
             Failed: a part did not work.
         """
-        return self._one(desired, new=False)
+        return self._put(desired, new=False)
 
-    def _one(self, desired: DesiredUser, *, new: bool) -> dict[str, object]:
+    def _put(self, desired: DesiredUser, *, new: bool) -> dict[str, object]:
         self._homes.check()
         with lock.held():
             self._check_accounts([desired])
@@ -100,7 +100,8 @@ class Service:
             plan.put_user(desired)
             if new and present and (len(plan.records) > before or self._other_password(plan, desired)):
                 raise Refused(
-                    f"there is a user {desired.name} already", f"Change them: cluster user edit {desired.name}"
+                    f"the user {desired.name} exists already",
+                    f"To change the user, run: cluster user edit {desired.name}",
                 )
             outcome = self._carry_out(plan, [desired])
             if desired.name in outcome.problems:
@@ -149,7 +150,7 @@ class Service:
             plan = self._plan(self._state(), reserved=_uids(users))
             outcome = Outcome()
             # cluster.yml names groups only at users: a group that is missing is created.
-            for group in sorted({group for one in users for group in one.groups or ()} - set(plan.state.groups)):
+            for group in sorted({group for user in users for group in user.groups or ()} - set(plan.state.groups)):
                 plan.add_group(values.group_name(group, self.local), None)
             for desired in _numbered_first(users):
                 outcome.changed[desired.name] = plan.put_user(desired)
@@ -158,7 +159,7 @@ class Service:
         for name in gone:
             self.access.remove(name, archive=False)
         for problem in outcome.problems.values():
-            # What one user has in the home must not keep the others from being handled.
+            # Files of one user must not prevent changes for other users.
             if not isinstance(problem, InHome):
                 raise problem
         outcome.general = outcome.general or bool(gone)
@@ -168,13 +169,13 @@ class Service:
     def _carry_out(self, plan: Plan, users: Sequence[DesiredUser], outcome: Outcome | None = None) -> Outcome:
         """Apply a plan, then update homes and associations."""
         outcome = outcome or Outcome()
-        for one in users:
-            outcome.attempt(one.name, lambda one=one: self._set_password(plan, one))  # type: ignore[misc]
+        for desired in users:
+            outcome.attempt(desired.name, lambda desired=desired: self._set_password(plan, desired))  # type: ignore[misc]
         outcome.general = self._controller.apply(plan) or outcome.general
-        for one in users:
-            user = plan.user(one.name)
-            outcome.attempt(one.name, lambda user=user: self._homes.make(user))  # type: ignore[misc]
-        self._controller.associate({one.name: _wanted(plan, one) for one in users}, outcome)
+        for desired in users:
+            user = plan.user(desired.name)
+            outcome.attempt(desired.name, lambda user=user: self._homes.make(user))  # type: ignore[misc]
+        self._controller.associate({desired.name: _wanted(plan, desired) for desired in users}, outcome)
         return outcome
 
     def _set_password(self, plan: Plan, desired: DesiredUser) -> bool:
@@ -192,7 +193,7 @@ class Service:
             return not self._controller.ldap.accepts(user.dn, file)
 
     def _check_accounts(self, users: Sequence[DesiredUser]) -> None:
-        asked = {one.slurm_account for one in users if one.slurm_account}
+        asked = {user.slurm_account for user in users if user.slurm_account}
         if not asked:
             return
         if self._slurm is None:
@@ -200,7 +201,7 @@ class Service:
         try:
             self._slurm.check_accounts(asked)
         except Failed:
-            # The directory's part is done all the same; the error is reported when associations are made.
+            # The directory is changed nevertheless; the error is reported when associations are made.
             return
 
     # ---- groups
@@ -231,17 +232,17 @@ class Service:
 
 def _numbered_first(users: Sequence[DesiredUser]) -> list[DesiredUser]:
     """Users with a requested uid first, so that no other user gets it."""
-    return sorted(users, key=lambda one: one.uid is None)
+    return sorted(users, key=lambda user: user.uid is None)
 
 
 def _uids(users: Sequence[DesiredUser]) -> frozenset[int]:
-    return frozenset(one.uid for one in users if one.uid is not None)
+    return frozenset(user.uid for user in users if user.uid is not None)
 
 
 def _wanted(plan: Plan, desired: DesiredUser) -> Wanted:
-    """Of enabled users, only a newcomer's limit is lifted: an administrator may have set those of the others."""
+    """Of enabled users, only a new user's limit is removed: an administrator may have set those of the others."""
     enabled = plan.state.users[desired.name].enabled
-    return Wanted(desired.slurm_account, None if enabled and desired.name not in plan.newcomers else enabled)
+    return Wanted(desired.slurm_account, None if enabled and desired.name not in plan.new_users else enabled)
 
 
 def _group(state: State, name: str) -> dict[str, object]:

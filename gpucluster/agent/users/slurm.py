@@ -1,4 +1,4 @@
-"""Slurm associations: who may submit jobs, and with which account."""
+"""Slurm associations: which users may submit jobs, and with which account."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpucluster.agent.users.config import Accounting
 _SECONDS = 30.0
 _AT_A_TIME = 200
 _JOBS_END_SECONDS = 60.0
-_JOBS_LOOK_SECONDS = 0.2
+_JOBS_POLL_SECONDS = 0.2
 #: The state of a job that is over while its nodes clean up. With a node that does not answer this may never end.
 _OVER = "COMPLETING"
 #: Limits of jobs that may be submitted: none, and any number.
@@ -41,7 +41,7 @@ class Association:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The association that a user shall have.
+    """The desired association of a user.
 
     Args:
         account: None: the present one, or else the cluster's default.
@@ -131,20 +131,20 @@ class Slurm:
         if self._known_accounts is None:
             self._known_accounts = {account for (account,) in self._rows("list", "accounts", "format=account")}
         for name in sorted(set(names) - self._known_accounts):
-            raise Refused(f"Slurm has no account {name}", f"Make it: sacctmgr add account {name}")
+            raise Refused(f"Slurm has no account {name}", f"Run: sacctmgr add account {name}")
 
-    def associate(self, want: Mapping[str, Wanted], newcomers: Callable[[Iterable[str]], object]) -> set[str]:
+    def associate(self, want: Mapping[str, Wanted], new_users: Callable[[Iterable[str]], object]) -> set[str]:
         """Make associations as wanted; returns the users whose association changed.
 
         Args:
-            want: user -> what they shall have.
-            newcomers: is called with the users who have none yet, before they get one.
+            want: user -> the desired association.
+            new_users: is called with the users who have none yet, before they get one.
 
         Raises:
             Failed: the database does not answer, or refuses.
         """
         have = self.associations()
-        newcomers(name for name in want if name not in have)
+        new_users(name for name in want if name not in have)
         steps = plan(have, want, self._slurm)
         for words in steps:
             self._sacctmgr(*words)
@@ -183,7 +183,7 @@ class Slurm:
         ended: set[str] = set()
         until = time.monotonic() + _JOBS_END_SECONDS
         while states := self._jobs(uid):
-            # Finished ones as well: a requeued job is shown like them, and would start again.
+            # Finished jobs as well: a requeued job is listed like them, and would start again.
             self._cancel([job for job in states if job not in cancelled])
             cancelled.update(states)
             left = [job for job, state in states.items() if state != _OVER]
@@ -191,21 +191,21 @@ class Slurm:
             if not left:
                 break
             if time.monotonic() > until:
-                raise Failed(f"{len(left)} jobs do not end: {' '.join(left[:5])}", "Look at their nodes: squeue")
-            time.sleep(_JOBS_LOOK_SECONDS)
+                raise Failed(f"{len(left)} jobs do not end: {' '.join(left[:5])}", "To see their nodes, run: squeue")
+            time.sleep(_JOBS_POLL_SECONDS)
         return len(ended)
 
     def _cancel(self, jobs: Sequence[str]) -> None:
         for start in range(0, len(jobs), _AT_A_TIME):
             done = programs.call(["scancel", "--quiet", *jobs[start : start + _AT_A_TIME]], seconds=_SECONDS)
             if done.returncode != 0:
-                raise Failed(f"jobs can't be cancelled: {_line(done.stderr)}", "Look at: systemctl status slurmctld")
+                raise Failed(f"jobs can't be cancelled: {_line(done.stderr)}", "Run: systemctl status slurmctld")
 
     def _jobs(self, uid: int) -> dict[str, str]:
         """Job number -> state. Slurm's own filter by user fails for users who are no longer in the directory."""
         done = programs.call(["squeue", "--all", "--noheader", "--format=%U %A %T"], seconds=_SECONDS)
         if done.returncode != 0:
-            raise Failed(f"Slurm does not answer: {_line(done.stderr)}", "Look at: systemctl status slurmctld")
+            raise Failed(f"Slurm does not answer: {_line(done.stderr)}", "Run: systemctl status slurmctld")
         rows = [line.split() for line in done.stdout.splitlines()]
         return {job: state for owner, job, state in rows if owner == str(uid)}
 
@@ -216,10 +216,8 @@ class Slurm:
     def _sacctmgr(self, *words: str) -> str:
         done = programs.call(["sacctmgr", "--immediate", *words], seconds=_SECONDS)
         if done.returncode != 0:
-            said = _line(done.stderr.strip() or done.stdout)
-            raise Failed(
-                f"Slurm's accounting does not answer as it should: {said}", "Look at: systemctl status slurmdbd"
-            )
+            message = _line(done.stderr.strip() or done.stdout)
+            raise Failed(f"Slurm's accounting answers with an error: {message}", "Run: systemctl status slurmdbd")
         return done.stdout
 
 

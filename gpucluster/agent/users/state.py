@@ -18,7 +18,7 @@ CLASSES = ("inetOrgPerson", "posixAccount", "shadowAccount", "ldapPublicKey")
 ENDED = "1"
 #: Slurm's limit of a user before disabling, as a note in the entry.
 _LIMIT = re.compile(r"before disabling: account=([a-z0-9_.-]+) maxsubmitjobs=([0-9]+)")
-#: A comment for sshd: keys of disabled users stay known, and don't let them in.
+#: A comment for sshd: keys of disabled users stay known, and don't allow a login.
 _SET_ASIDE = "# disabled: "
 
 
@@ -110,7 +110,7 @@ class State:
 
     Args:
         known: every entry's name (DN), in lower case.
-        retired_users: name -> uid of removed users. Their files keep the uid, so nobody else gets it.
+        retired_users: name -> uid of removed users. Their files keep the uid, so no other user gets it.
         retired_groups: name -> gid, likewise.
         next_uid: the counter's value; 0 where there is none yet.
         next_gid: likewise.

@@ -1,4 +1,4 @@
-"""Results as text for people."""
+"""Results as text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _imported(result: Mapping[str, Any]) -> list[str]:
 
 
 def _group(group: Mapping[str, Any]) -> list[str]:
-    return [f"group {group['name']}, gid {group['gid']}: {', '.join(group['members']) or 'nobody'}"]
+    return [f"group {group['name']}, gid {group['gid']}: {', '.join(group['members']) or 'no members'}"]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -67,7 +67,7 @@ def _user(result: Mapping[str, Any]) -> list[str]:
         + f"account {user['slurm_account'] or 'none'}",
     ]
     if user["privileged"]:
-        lines.append("has the powers of root in containers")
+        lines.append("has root's rights in containers")
     if not user["enabled"]:
         lines.append("is disabled")
     ended = result.get("ended")
@@ -92,8 +92,12 @@ def _removal(result: Mapping[str, Any]) -> list[str]:
 
 
 def _missed(hosts: Sequence[str]) -> list[str]:
-    who = ", ".join(hosts)
-    return [f"no answer from {who}: processes may still run there; do the same again when they answer"] if hosts else []
+    names = ", ".join(hosts)
+    return (
+        [f"no answer from {names}: processes may still run there; run the same command again when they answer"]
+        if hosts
+        else []
+    )
 
 
 def _warnings(result: Mapping[str, Any]) -> list[str]:

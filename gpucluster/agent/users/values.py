@@ -96,10 +96,10 @@ def number(value: Any, what: str) -> int:
     """A requested uid or gid; `what` is "uid" or "gid".
 
     Raises:
-        Refused: it belongs to the system, or is no such number.
+        Refused: it belongs to the system, or is not a number.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Refused(f"{shown(value)} is no {what}", f"A {what} is a whole number")
+        raise Refused(f"{shown(value)} is not a {what}", f"A {what} is a whole number")
     if not FIRST_ID <= value <= LAST_ID or names.is_reserved_id(value):
         message = f"{what} {value if abs(value) <= 2**64 else 'so large'} belongs to the system or is out of range"
         raise Refused(message, f"Take one from {FIRST_ID} to {LAST_ID}, outside of {names.free_ranges()}")
@@ -114,7 +114,7 @@ def full_name(value: Any) -> str:
     """
     text = value.strip() if isinstance(value, str) else ""
     if not names.has_letter(text):
-        raise Refused(f"{shown(value)} is no full name", "Write it with letters, such as 'Ada Lovelace'")
+        raise Refused(f"{shown(value)} is not a full name", "Write it with letters, such as 'Ada Lovelace'")
     if len(text) > FULL_NAME_CHARACTERS:
         raise Refused(f"the full name has {len(text)} characters", f"At most {FULL_NAME_CHARACTERS}")
     if not names.is_full_name_text(text):
@@ -127,10 +127,10 @@ def public_keys(value: Any) -> tuple[str, ...]:
     """Public ssh keys, each once, in this order.
 
     Raises:
-        Refused: one of them is none.
+        Refused: one of them is not a public key.
     """
     if not isinstance(value, list):
-        raise Refused("ssh keys come as a list", "Give each as one text")
+        raise Refused("ssh keys must be a list", "Write each key as one string")
     if len(value) > ssh_keys.MAX_KEYS:
         raise Refused(f"{len(value)} ssh keys are too many", f"At most {ssh_keys.MAX_KEYS}")
     try:
@@ -147,7 +147,7 @@ def shell(value: Any, local: LocalAccounts) -> str:
     """
     if not isinstance(value, str) or not _SHELL.fullmatch(value) or value not in local.shells:
         offered = ", ".join(sorted(local.shells)[:8])
-        raise Refused(f"{shown(value)} is no login shell of this host", f"One of: {offered}")
+        raise Refused(f"{shown(value)} is not a login shell of this host", f"One of: {offered}")
     return value
 
 
@@ -169,7 +169,7 @@ def password(value: Any) -> str:
         Refused: it is empty, too long, or can't be typed.
     """
     if not isinstance(value, str) or not value:
-        raise Refused("the password is empty", "Leave it out to have none: people log in with ssh keys")
+        raise Refused("the password is empty", "Leave it out to have none: users log in with ssh keys")
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
         raise Refused("the password has characters that can't be typed", "Choose another")
     if len(value.encode()) > PASSWORD_BYTES:

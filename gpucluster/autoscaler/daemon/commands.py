@@ -1,4 +1,4 @@
-"""The commands for people and monitors: status, plan, explain, pause, resume. They change nothing but the pause."""
+"""The commands for administrators and monitors: status, plan, explain, pause, resume. They change only the pause."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpucluster.autoscaler.daemon import status
-from gpucluster.autoscaler.decide.words import VERBS, count
-from gpucluster.autoscaler.decide.world import Action, Memory, Observation, Plan, SaveConsole
+from gpucluster.autoscaler.decide.types import Action, Memory, Observation, Plan, SaveConsole
+from gpucluster.autoscaler.decide.words import VERBS
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import EXIT_FAILED, EXIT_SUCCESS, EnvironmentFault
+from gpucluster.text import count
 
 if TYPE_CHECKING:
     from gpucluster.autoscaler.daemon.ledger import Event
@@ -27,7 +28,7 @@ _KINDS: Mapping[type, str] = {**VERBS, SaveConsole: "save console"}
 
 
 def show_status(arguments: argparse.Namespace) -> int:
-    """How the autoscaler is; with --check, the exit code says it."""
+    """Show whether the autoscaler is healthy; with --check, the exit code is 1 if it is not."""
     _become_daemon_user(arguments.state)
     policy = Policy.load(arguments.config)
     written: Mapping[str, Any] | None = None
@@ -71,24 +72,24 @@ def explain(arguments: argparse.Namespace) -> int:
         "version": 1,
         "subject": subject,
         "now": list(lines),
-        "history": [{"at": status.iso(one.at), "what": one.what, "why": one.why} for one in history],
+        "history": [{"at": status.iso(event.at), "what": event.what, "why": event.why} for event in history],
     }
     text = [*lines, *(["Before:"] if history else [])]
-    text += [f"  {status.iso(one.at)}  {one.what}{f': {one.why}' if one.why else ''}" for one in history]
+    text += [f"  {status.iso(event.at)}  {event.what}{f': {event.why}' if event.why else ''}" for event in history]
     _print(arguments, content, "\n".join(text))
     return EXIT_SUCCESS
 
 
 def pause(arguments: argparse.Namespace) -> int:
-    """Do nothing more until `resume`."""
+    """Pause the autoscaler: it launches and terminates nothing until `resume`."""
     reason = " ".join(arguments.reason) or "by hand"
-    text = f"Paused ({reason}). Nodes that run stay; go on with: gpucluster-autoscaler resume"
+    text = f"Paused ({reason}). Existing nodes stay; to continue, run: gpucluster-autoscaler resume"
     return _set_pause(arguments, reason, text)
 
 
 def resume(arguments: argparse.Namespace) -> int:
-    """Go on after a pause."""
-    return _set_pause(arguments, "", "The autoscaler goes on.")
+    """Continue after a pause."""
+    return _set_pause(arguments, "", "The autoscaler continues.")
 
 
 def _set_pause(arguments: argparse.Namespace, reason: str, text: str) -> int:

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from gpucluster.autoscaler.daemon.oci import RequestFailed, RequestFault
 from gpucluster.autoscaler.decide.rate import Rate
-from gpucluster.autoscaler.decide.world import Fault, Launch, Outcome
+from gpucluster.autoscaler.decide.types import Fault, Launch, Outcome
 
 WORKERS = 32
 Item = TypeVar("Item")
@@ -94,9 +94,9 @@ class WorkQueue(Generic[Item]):
                 epoch = self.rate.epoch if self.rate else 0
             # The interpreter is shutting down and takes no more work.
             with contextlib.suppress(RuntimeError):
-                self._pool.submit(self._one, key, item, epoch)
+                self._pool.submit(self._work_on, key, item, epoch)
 
-    def _one(self, key: Hashable, item: Item, epoch: int) -> None:
+    def _work_on(self, key: Hashable, item: Item, epoch: int) -> None:
         error: Exception | None = None
         sent = False
         try:
@@ -105,22 +105,22 @@ class WorkQueue(Generic[Item]):
                 self._do(item)
         except Exception as raised:
             error = raised
-        again = isinstance(error, RequestFailed) and error.kind is RequestFault.THROTTLED
-        if sent and not again:
+        throttled = isinstance(error, RequestFailed) and error.kind is RequestFault.THROTTLED
+        if sent and not throttled:
             self._on_end(item, error)
         with self._changed:
-            self._update_rate(error, sent, again, epoch)
-            if again and not self._closed:
+            self._update_rate(error, sent, throttled, epoch)
+            if throttled and not self._closed:
                 self._queue.appendleft((key, item))
             else:
                 self._keys.discard(key)
             self._free += 1
             self._changed.notify_all()
 
-    def _update_rate(self, error: Exception | None, sent: bool, again: bool, epoch: int) -> None:
+    def _update_rate(self, error: Exception | None, sent: bool, throttled: bool, epoch: int) -> None:
         if self.rate is None:
             return
-        if again:
+        if throttled:
             self.rate.throttled(epoch)
         elif sent and (error is None or (isinstance(error, RequestFailed) and error.status)):
             self.rate.taken(epoch)
@@ -174,16 +174,16 @@ class Launcher:
 
     def collect(self) -> tuple[tuple[Sent, ...], frozenset[str]]:
         """The launches that were answered and are not acknowledged, and the tokens of those that have no answer yet."""
-        under_way = self._queue.keys  # read first: a launch that ends now is in both, and counts as ended
+        unanswered = self._queue.keys  # read first: a launch that ends now is in both, and counts as ended
         with self._lock:
             ended = tuple(self._ended.values())
-        return ended, frozenset(str(key) for key in under_way) - {one.outcome.token for one in ended}
+        return ended, frozenset(str(key) for key in unanswered) - {sent.outcome.token for sent in ended}
 
     def acknowledge(self, ended: tuple[Sent, ...]) -> None:
-        """These outcomes are in the ledger."""
+        """Forget these outcomes: they are in the ledger."""
         with self._lock:
-            for one in ended:
-                self._ended.pop(one.outcome.token, None)
+            for sent in ended:
+                self._ended.pop(sent.outcome.token, None)
 
     def close(self) -> None:
         """Drop what is queued: it is in the ledger."""

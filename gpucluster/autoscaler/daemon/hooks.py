@@ -2,7 +2,7 @@
 """Slurm's hooks: write a record of what Slurm wants, and return. Installed as `resume`, `suspend`, `resume-fail`.
 
 One file that needs only Python's standard library, because Slurm starts it with an empty environment. It waits for
-nothing, so it takes well below 0.2 s whether the daemon runs or not: it pokes the daemon and does not wait for it. A
+nothing, so it takes well below 0.2 s whether the daemon runs or not: it wakes the daemon and does not wait for it. A
 lost record costs little (the daemon asks Slurm itself), so there is one try. On a full disk the exit status is 1, with
 a message on standard error and in the system's log.
 
@@ -20,7 +20,7 @@ import time
 
 VERSION = 1
 SPOOL = "/var/spool/gpucluster-autoscaler"
-POKE = "/run/gpucluster-autoscaler/poke"
+WAKE_UP_SOCKET = "/run/gpucluster-autoscaler/poke"
 KINDS = {"resume": "resume", "suspend": "suspend", "resume-fail": "resume_fail"}
 _SYSLOG = "/dev/log"
 _WARNING = 3 << 3 | 4  # facility daemon, severity warning
@@ -72,7 +72,7 @@ def record(spool: str, kind: str, nodes: str, resume: object, now: int) -> str:
 
 
 def send(address: str, message: bytes) -> None:
-    """Send a datagram to a local socket, if there is a reader with room for it."""
+    """Send a datagram to a local socket. Without a reader, or with a full queue, it is dropped."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         sender.sendto(message, address)
@@ -84,8 +84,8 @@ def paths(beside: str) -> "tuple[str, str]":
     with contextlib.suppress(OSError, ValueError), open(os.path.join(beside, "hooks.json"), "rb") as file:
         chosen = json.loads(file.read())
     if not isinstance(chosen, dict):
-        return SPOOL, POKE
-    return str(chosen.get("spool", SPOOL)), str(chosen.get("poke", POKE))
+        return SPOOL, WAKE_UP_SOCKET
+    return str(chosen.get("spool", SPOOL)), str(chosen.get("poke", WAKE_UP_SOCKET))
 
 
 def report_error(words: str) -> int:
@@ -109,12 +109,12 @@ def main(arguments: "list[str]") -> int:
         return report_error(
             f"usage: one of {', '.join(KINDS)} with a list of nodes; this was {' '.join(arguments)[:200]}"
         )
-    spool, poke = paths(os.path.dirname(os.path.abspath(arguments[0])))
+    spool, wake_up = paths(os.path.dirname(os.path.abspath(arguments[0])))
     try:
         record(spool, kind, arguments[1], resume if kind == "resume" else None, int(time.time() * 1e9))
     except OSError as error:
         return report_error(f"{kind} of {arguments[1][:200]} was not written to {spool}: {error.strerror}")
-    send(poke, kind.encode())
+    send(wake_up, kind.encode())
     return 0
 
 

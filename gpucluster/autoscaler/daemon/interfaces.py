@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     Fault,
     Instance,
     Intent,
@@ -18,7 +18,7 @@ from gpucluster.autoscaler.decide.world import (
 
 
 class Slurm(Protocol):
-    """Slurm (`daemon.slurm.SlurmClient`). Each call raises GpuClusterError when Slurm can't be asked."""
+    """Slurm (`daemon.slurm.SlurmClient`). Each call raises GpuClusterError when Slurm does not answer."""
 
     def nodes(self) -> Mapping[str, Node]:
         """The nodes of elastic pools."""
@@ -51,7 +51,7 @@ class Cloud(Protocol):
     def address(self, instance_id: str) -> str:
         """The private address of an instance."""
 
-    def console(self, instance_id: str, patience: float) -> str:
+    def console(self, instance_id: str, timeout: float) -> str:
         """The console output of an instance."""
 
 

@@ -151,7 +151,7 @@ class Service:
                 with _Folder.open(self._state / FOLDER) as folder:
                     request = parse(folder.read(name))
                 if f"{request.stem}.json" != name:
-                    raise InputError("the request is not what its name says")
+                    raise InputError("the request does not match the name of its file")
                 check(request, policy, inventory)
             except (InputError, OSError) as error:
                 log.warning(f"refused a request: {error}", file=name)
@@ -221,7 +221,7 @@ class Service:
         with self._lock:
             self._active -= {request.stem for request in requests}
 
-    def _play(self, requests: Sequence[Request], inventory: Mapping[str, Any], patience: float) -> dict[str, Result]:
+    def _play(self, requests: Sequence[Request], inventory: Mapping[str, Any], timeout: float) -> dict[str, Result]:
         import yaml
 
         folder = self._work / f"run-{secrets.token_hex(6)}"
@@ -233,11 +233,11 @@ class Service:
             write_private(folder / "new.yml", yaml.safe_dump(hosts))
             programs = Path(sys.executable).parent
             # `timeout` ends the playbook's whole process group, with its workers and their ssh.
-            argv = ["timeout", "--kill-after=10", f"{patience:g}", str(programs / "ansible-playbook"),
+            argv = ["timeout", "--kill-after=10", f"{timeout:g}", str(programs / "ansible-playbook"),
                     "-i", str(self._inventory), "-i", str(folder / "new.yml"), "join.yml"]  # fmt: skip
             done = process.run(argv, env=self._environment(folder, programs), cwd=self._playbooks, check=False)
-            said = process.without_colour(done.stdout + done.stderr)
-            return parse_results(said, done.returncode, [request.node for request in requests])
+            output = process.without_colour(done.stdout + done.stderr)
+            return parse_results(output, done.returncode, [request.node for request in requests])
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -29,15 +29,15 @@ def check(request: Request, policy: Policy, inventory: Mapping[str, Any]) -> Non
     """
     pool = policy.pools.get(request.pool)
     if pool is None or pool.baked:
-        raise InputError(f"{request.pool!r} is no pool whose nodes are configured here")
+        raise InputError(f"{request.pool!r} is not a pool whose nodes are configured after boot")
     if not pool.owns(request.node):
-        raise InputError(f"{request.node!r} is no name of the pool {pool.name}")
+        raise InputError(f"{request.node!r} is not a node name of pool {pool.name}")
     if not _OCID.fullmatch(request.instance_id):
-        raise InputError(f"{request.instance_id!r} is no id of an instance")
+        raise InputError(f"{request.instance_id!r} is not the id of an instance")
     variables = _variables(inventory)
     try:
         address = ipaddress.IPv4Address(request.address)
-        networks = [ipaddress.IPv4Network(str(one)) for one in _networks(variables)]
+        networks = [ipaddress.IPv4Network(str(network)) for network in _networks(variables)]
     except ValueError as error:
         raise InputError(f"not an address: {error}") from error
     if not any(address in network for network in networks):
@@ -68,8 +68,8 @@ def new_hosts(
     """The second inventory: the new hosts in the groups `joining` and pool_<pool>, and the controller as local host."""
     children = (inventory.get("all") or {}).get("children") or {}
     controllers = (children.get("controller") or {}).get("hosts") or {}
-    users = {str(one.get("ansible_user")) for one in controllers.values() if one and one.get("ansible_user")}
-    pools = {str(one.get("name")): one for one in _variables(inventory).get("slurm_pools") or ()}
+    users = {str(host["ansible_user"]) for host in controllers.values() if host and host.get("ansible_user")}
+    pools = {str(pool.get("name")): pool for pool in _variables(inventory).get("slurm_pools") or ()}
     groups: dict[str, Any] = {
         "controller": {"hosts": {name: {"ansible_connection": "local"} for name in controllers}},
         "joining": {"hosts": {}},
@@ -94,19 +94,19 @@ _FATAL = re.compile(r"^fatal: \[([^\]\s]+)[^\]]*\]: \S+ => (.*)$")
 _TASK = re.compile(r"^(?:TASK|RUNNING HANDLER) \[(.*)\] \**$")
 
 
-def parse_results(said: str, returncode: int, nodes: Sequence[str]) -> dict[str, Result]:
+def parse_results(output: str, returncode: int, nodes: Sequence[str]) -> dict[str, Result]:
     """By node, the result from ansible-playbook's output. A node that the recap does not name has failed."""
     fatal: dict[str, str] = {}
     recap: dict[str, bool] = {}
     task = ""
-    for line in said.splitlines():
+    for line in output.splitlines():
         if match := _TASK.match(line):
             task = match.group(1)
         elif match := _FATAL.match(line):
             fatal.setdefault(match.group(1), f"{task}: {_reason(match.group(2))}")
         elif match := _RECAP.match(line):
             recap[match.group(1)] = match.group(2) == match.group(3) == "0"
-    last = " ".join(said.split())[-300:]
+    last = " ".join(output.split())[-300:]
     results = {}
     for node in nodes:
         words = fatal.get(node) or next(iter(fatal.values()), "") or f"ansible-playbook ended with {returncode}: {last}"

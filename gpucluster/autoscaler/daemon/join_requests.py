@@ -60,7 +60,7 @@ class Requests:
 
     def waiting(self) -> frozenset[str]:
         """The instances whose configuration was requested and has not ended."""
-        return frozenset(one.instance_id for name, one in self._requests() if not self._result(name).exists())
+        return frozenset(request.instance_id for name, request in self._requests() if not self._result(name).exists())
 
     def results(self) -> Mapping[str, Result]:
         """The results, by instance."""
@@ -75,7 +75,7 @@ class Requests:
         """Remove a request and its result."""
         for name, request in self._requests():
             if request.instance_id == instance_id:
-                # The request goes first: without it the result has no meaning, and root does the work only once.
+                # The request is removed first: without it the result has no meaning, and root does the work only once.
                 (self._folder / name).unlink(missing_ok=True)
                 self._result(name).unlink(missing_ok=True)
 
@@ -101,7 +101,7 @@ def parse(raw: bytes) -> Request:
         fields = json.loads(raw)
         texts = {name: fields[name] for name in ("node", "pool", "instance_id", "address")}
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"the request is not what it should be: {error!r}") from error
+        raise InputError(f"the request has a wrong form: {error!r}") from error
     if not all(isinstance(text, str) for text in texts.values()):
-        raise InputError("the request has a member that is not a text")
+        raise InputError("the request has a member that is not a string")
     return Request(**texts)

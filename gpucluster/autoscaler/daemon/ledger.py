@@ -4,7 +4,7 @@ The daemon owns it under a lock of the kernel (flock) that ends with its process
 whether the autoscaler is paused. Changes are written in one transaction that is on the disk when `commit` returns (WAL,
 synchronous=FULL), so that a launch is never sent before it is written. If that fails, `commit` raises.
 
-The memory is stored as rows of (field, key, JSON), one field for each of `world.Memory`. A new field there needs a
+The memory is stored as rows of (field, key, JSON), one field for each of `types.Memory`. A new field there needs a
 default and no change here; a renamed one needs an entry in `_ROWS`. A file that can't be read is renamed with its time,
 and a new one is created with a new id: instances that were launched before are found again by their tags.
 """
@@ -27,8 +27,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from gpucluster.autoscaler.daemon.logs import Log
-from gpucluster.autoscaler.decide.words import VERBS
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
     Delay,
@@ -44,6 +43,7 @@ from gpucluster.autoscaler.decide.world import (
     SaveConsole,
     Terminate,
 )
+from gpucluster.autoscaler.decide.words import VERBS
 from gpucluster.errors import LockedError, ToolError
 
 FILE = "ledger.sqlite"
@@ -62,7 +62,7 @@ _TABLES = (
 # Fields of Memory that have another name in the file, so that ledgers of earlier versions stay readable.
 _ROWS = {"claims": "slots"}
 _FIELDS = {row: name for name, row in _ROWS.items()}
-_HINT = "Look at the disk (df) and the owner of the directory; nothing is launched until it can be written"
+_HINT = "Check the disk (df) and the owner of the directory; nothing is launched until it can be written"
 _VERBS = {**VERBS, Join: "configure"}
 
 log = Log("ledger")
@@ -176,8 +176,8 @@ class Ledger:
                 _insert(database, events)
         self._memory = self._in_file = memory
         if decided is not None:
-            said = {note.subject for note in decided.notes}
-            self._notes = {subject: text for subject, text in self._notes.items() if subject in said} | notes
+            noted = {note.subject for note in decided.notes}
+            self._notes = {subject: text for subject, text in self._notes.items() if subject in noted} | notes
 
     # --- events -----
 
@@ -206,7 +206,7 @@ class Ledger:
     # --- pause -----
 
     def pause(self, reason: str, now: float | None = None) -> None:
-        """Do nothing until it is resumed; with "", resume. The daemon sees it in its next pass.
+        """Pause the autoscaler; with an empty reason, resume it. The daemon reads this in its next pass.
 
         Raises:
             LedgerError: it is not written.
@@ -236,7 +236,7 @@ class Ledger:
                 where=str(path),
                 hint="One daemon is enough: systemctl status gpucluster-autoscaler",
             ) from None
-        with suppress(OSError):  # only for people; a full disk is noticed where it matters
+        with suppress(OSError):  # only for the message above; a full disk is noticed where it matters
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return descriptor
@@ -253,7 +253,7 @@ class Ledger:
                 self._connect()
 
     def _connect(self) -> None:
-        """Open the file, make it if it is ours to make, and see that it can be read whole."""
+        """Open the file, for the daemon create it if it is missing, and check that all of it can be read."""
         try:
             if self._exclusive:
                 os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -283,7 +283,7 @@ class Ledger:
                 database.execute(statement)
             database.execute("INSERT OR REPLACE INTO memory VALUES ('id', '', ?)", (json.dumps(secrets.token_hex(8)),))
             database.execute(f"PRAGMA user_version={VERSION}")
-        log.info("a new ledger was begun", file=str(self._path))
+        log.info("a new ledger was created", file=str(self._path))
 
     def _reopen_if_lost(self) -> None:
         """If the file was removed or is broken, the next commit writes everything that is known into a new one."""
@@ -359,7 +359,7 @@ class Ledger:
         return str(json.loads(row[0])) if row else ""
 
     def _new_notes(self, decided: Plan | None) -> dict[str, str]:
-        """Notes that differ from those of the last pass; the same words are not repeated in every pass."""
+        """Notes that differ from those of the last pass: a note is written once, not in every pass."""
         new: dict[str, str] = {}
         for note in decided.notes if decided else ():
             if len(new) < _NOTES_AT_ONCE and self._notes.get(note.subject) != note.text:
@@ -417,8 +417,8 @@ def _difference(before: Memory | None, after: Memory) -> tuple[list[tuple[str, s
             continue
         known = old or {}
         for key, value in new.items():
-            there = known.get(key)
-            if there is not value and (there != value or key not in known):
+            stored = known.get(key)
+            if stored is not value and (stored != value or key not in known):
                 written.append((_row(name), key, _encode(value)))
         gone += [(_row(name), key) for key in known if key not in new]
     return written, gone
@@ -452,9 +452,10 @@ def _encode(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
+    """A value for JSON. None is an empty string there; no optional field has empty strings."""
     if is_dataclass(value) and not isinstance(value, type):
         return {name: _plain(getattr(value, name)) for name in _hints(type(value))}
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+    return [_plain(part) for part in value] if isinstance(value, tuple) else "" if value is None else value
 
 
 def _decode(hint: Any, raw: Any) -> Any:
@@ -464,9 +465,9 @@ def _decode(hint: Any, raw: Any) -> Any:
         ValueError: it has another type.
     """
     if get_origin(hint) is UnionType:
-        return None if raw is None else _decode(next(kind for kind in get_args(hint) if kind is not type(None)), raw)
+        return None if raw == "" else _decode(next(kind for kind in get_args(hint) if kind is not type(None)), raw)
     if get_origin(hint) is tuple and isinstance(raw, list):
-        return tuple(_decode(get_args(hint)[0], one) for one in raw)
+        return tuple(_decode(get_args(hint)[0], part) for part in raw)
     if is_dataclass(hint) and isinstance(hint, type) and isinstance(raw, dict):
         try:
             return hint(**{name: _decode(kind, raw[name]) for name, kind in _hints(hint).items() if name in raw})
@@ -478,4 +479,4 @@ def _decode(hint: Any, raw: Any) -> Any:
         return float(raw)
     if isinstance(hint, type) and type(raw) is hint:
         return raw
-    raise ValueError(f"{raw!r} is no {hint}"[:200])
+    raise ValueError(f"{raw!r} is not {hint}"[:200])

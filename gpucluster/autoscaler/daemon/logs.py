@@ -1,4 +1,4 @@
-"""One line of JSON for each event, to standard output; systemd's journal keeps them.
+"""One line of JSON for each event, to standard output; systemd's journal stores them.
 
 The subjects of an event are in fields with fixed names, so that `journalctl -o cat | jq` can find them: job, gang,
 node, pool, generation, instance, opc_request_id.
@@ -45,7 +45,7 @@ class Log:
         self._write(logging.WARNING, event, fields)
 
     def error(self, event: str, *, trace: bool = False, **fields: Any) -> None:
-        """Something is wrong, and a person may have to act. `trace` adds the exception that is being handled."""
+        """Something failed, and an administrator may have to act. `trace` adds the handled exception."""
         self._write(logging.ERROR, event, fields, exc_info=trace)
 
     def _write(self, level: int, event: str, fields: dict[str, Any], *, exc_info: bool = False) -> None:

@@ -25,8 +25,7 @@ from gpucluster.autoscaler.daemon.timeline import Timeline
 from gpucluster.autoscaler.daemon.wake_up import WakeUp
 from gpucluster.autoscaler.decide import plan
 from gpucluster.autoscaler.decide.rate import Rate
-from gpucluster.autoscaler.decide.words import VERBS
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     BOOTING,
     Action,
     ClaimState,
@@ -48,22 +47,24 @@ from gpucluster.autoscaler.decide.world import (
     SlurmAction,
     Terminate,
 )
+from gpucluster.autoscaler.decide.words import VERBS
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import GpuClusterError
 from gpucluster.paths import write_private
 from gpucluster.slurm.states import wanted
+from gpucluster.text import count
 
-# Seconds between two passes at least, however often hooks poke.
+# Seconds between two passes at least, however often hooks wake the loop.
 _SHORTEST = 0.2
 # A pass is followed by a pause of so many times its own duration, so that Slurm has time for its own work.
 _PAUSE = 2.0
 # Work requests that are read at the same time.
 _CAUSES_AT_ONCE = 16
 # Seconds to wait for a console history.
-_CONSOLE_PATIENCE = 30.0
+_CONSOLE_TIMEOUT = 30.0
 # Names of problems in the status.
 _COMMANDS = "slurm's commands"
-_ENDINGS = "ending nodes"
+_TERMINATIONS = "terminations"
 
 log = Log("loop")
 
@@ -74,7 +75,7 @@ class Autoscaler:
     Args:
         state: the folder for the status file and console histories.
         up: the folder of prolog markers (`prolog_markers`); None writes none.
-        wake_up: wakes the loop; poked by hooks.
+        wake_up: wakes the loop; hooks send to it.
         clock: the daemon's own time; it never jumps.
         decide: makes the plan. Only tests pass another function.
     """
@@ -130,13 +131,13 @@ class Autoscaler:
             times = self._policy.times
             pause = max(times.busy_tick if self._busy else times.tick, _PAUSE * took)
             notify("WATCHDOG=1")
-            # A poke during the shortest pause is kept until the pause is over.
+            # A wake-up during the shortest pause takes effect after it.
             self._stopping.wait(_SHORTEST)
             self._wake_up.wait(min(pause, times.tick) - _SHORTEST)
         log.info("stopped")
 
     def stop(self, *_: object) -> None:
-        """End after the present pass. What is queued is dropped: it is in the ledger."""
+        """End after the present pass. The queues are dropped: their items are in the ledger."""
         self._stopping.set()
         self._wake_up.wake()
 
@@ -184,7 +185,7 @@ class Autoscaler:
             nodes=nodes,
             jobs=jobs,
             instances=instances,
-            outcomes=(*(one.outcome for one in sent), *late),
+            outcomes=(*(launch.outcome for launch in sent), *late),
             intents=tuple(intent for _, intent in intents),
             in_flight=in_flight,
             joining=joining,
@@ -249,7 +250,7 @@ class Autoscaler:
 
     def _late(self, memory: Memory, instances: tuple[Instance, ...] | None) -> tuple[Outcome, ...]:
         """Launches that the cloud accepted and that failed later, with the cause from the cloud's work request."""
-        gone = {one.id for one in instances or () if not one.live}
+        gone = {instance.id for instance in instances or () if not instance.live}
         claims = [
             claim
             for claim in memory.claims.values()
@@ -261,7 +262,9 @@ class Autoscaler:
         try:
             cause = self._cloud.cause(claim.instance_id)
         except Exception as error:
-            log.warning(f"no cause was found: {error}", node=claim.node, instance=claim.instance_id)
+            log.warning(
+                f"the cause of the failed launch was not found: {error}", node=claim.node, instance=claim.instance_id
+            )
             return None
         if cause is None:
             return None
@@ -297,17 +300,23 @@ class Autoscaler:
             if note.subject == plan.EVERYTHING:
                 log.warning(note.text)
         self._timeline.done(decided.actions)
-        endings = [action for action in decided.actions if isinstance(action, Terminate)]
+        terminations = [action for action in decided.actions if isinstance(action, Terminate)]
         refused = False
         for action in decided.actions:
             refused |= not self._do(action)
             notify("WATCHDOG=1")
         if not refused:
             self._problems.pop(_COMMANDS, None)
-        for ending in self._still_unwanted(endings):
-            if self._terminations.submit(ending.instance_id, ending):
-                log.info("terminate", node=ending.node, pool=ending.pool, instance=ending.instance_id, why=ending.why)
-                if ending.instance_id in decided.memory.orphans_seen:
+        for termination in self._still_unwanted(terminations):
+            if self._terminations.submit(termination.instance_id, termination):
+                log.info(
+                    "terminate",
+                    node=termination.node,
+                    pool=termination.pool,
+                    instance=termination.instance_id,
+                    why=termination.why,
+                )
+                if termination.instance_id in decided.memory.orphans_seen:
                     self.metrics.count("orphans_total")
 
     def _do(self, action: Action) -> bool:
@@ -329,24 +338,28 @@ class Autoscaler:
                 return False
         return True
 
-    def _still_unwanted(self, endings: Sequence[Terminate]) -> list[Terminate]:
-        """Ask Slurm once more: a node may have been given to a job since the observation."""
-        names = {ending.node for ending in endings if ending.unless_wanted}
+    def _still_unwanted(self, terminations: Sequence[Terminate]) -> list[Terminate]:
+        """Ask Slurm again: a node may have been given to a job since the observation."""
+        names = {termination.node for termination in terminations if termination.unless_wanted}
         if not names:
-            return list(endings)
+            return list(terminations)
         nodes: Mapping[str, Node] | None = None
         with self._part("slurm"):
             nodes = self._slurm.node_states(names)
         if nodes is None:
             return []
-        kept = []
-        for ending in endings:
-            node = nodes.get(ending.node)
-            if ending.unless_wanted and node is not None and wanted(node.flags):
-                log.info("not terminated: the node is wanted again", node=ending.node, instance=ending.instance_id)
+        unwanted = []
+        for termination in terminations:
+            node = nodes.get(termination.node)
+            if termination.unless_wanted and node is not None and wanted(node.flags):
+                log.info(
+                    "not terminated: the node is wanted again",
+                    node=termination.node,
+                    instance=termination.instance_id,
+                )
             else:
-                kept.append(ending)
-        return kept
+                unwanted.append(termination)
+        return unwanted
 
     def _still_intended(self, launch: Launch) -> bool:
         """Whether the ledger still has the claim of a queued launch."""
@@ -357,25 +370,25 @@ class Autoscaler:
     def _launch(self, launch: Launch) -> tuple[str, str]:
         return self._cloud.launch(launch.pool, launch.node, launch.generation, launch.token)
 
-    def _terminate(self, ending: Terminate) -> None:
-        # The console output goes with the instance; waiting some seconds for a copy is worth it.
-        until = self._clock() + _CONSOLE_PATIENCE
-        while ending.instance_id in self._consoles.keys and self._clock() < until and not self._stopping.is_set():
+    def _terminate(self, termination: Terminate) -> None:
+        # The console output is lost with the instance; waiting some seconds for a copy is worth it.
+        until = self._clock() + _CONSOLE_TIMEOUT
+        while termination.instance_id in self._consoles.keys and self._clock() < until and not self._stopping.is_set():
             self._stopping.wait(0.1)
-        self._cloud.terminate(ending.instance_id)
+        self._cloud.terminate(termination.instance_id)
 
-    def _terminated(self, ending: Terminate, error: Exception | None) -> None:
+    def _terminated(self, termination: Terminate, error: Exception | None) -> None:
         if error is None:
-            self._problems.pop(_ENDINGS, None)
+            self._problems.pop(_TERMINATIONS, None)
         else:
-            log.warning(f"not terminated: {error}", node=ending.node, instance=ending.instance_id)
+            log.warning(f"not terminated: {error}", node=termination.node, instance=termination.instance_id)
         if isinstance(error, GpuClusterError) and error.hint:
-            # A person has to act, and until then the node costs money.
-            self._problems[_ENDINGS] = f"{_ENDINGS}: {error}"
+            # An administrator has to act, and until then the node costs money.
+            self._problems[_TERMINATIONS] = f"{_TERMINATIONS}: {error}"
         self._wake_up.wake()
 
     def _save(self, action: SaveConsole) -> None:
-        content = self._cloud.console(action.instance_id, _CONSOLE_PATIENCE)
+        content = self._cloud.console(action.instance_id, _CONSOLE_TIMEOUT)
         write_private(self._state / "console" / f"{action.node}-{join_requests.tail(action.instance_id)}.log", content)
 
     def _request_join(self, action: Join) -> None:
@@ -386,7 +399,7 @@ class Autoscaler:
 
     def _work_ended(self, action: Join | SaveConsole, error: Exception | None) -> None:
         if error is not None:
-            what = "not asked to be configured" if isinstance(action, Join) else "no console history"
+            what = "its configuration was not requested" if isinstance(action, Join) else "no console history"
             log.warning(f"{what}: {error}", node=action.node, instance=action.instance_id)
             if isinstance(action, Join):
                 self._unasked.add(action.instance_id)
@@ -402,7 +415,7 @@ class Autoscaler:
             self._trouble(what, error)
         else:
             if self._problems.pop(what, None):
-                log.info(f"{what}: well again")
+                log.info(f"{what}: works again")
 
     def _trouble(self, what: str, error: Exception) -> None:
         known = isinstance(error, (GpuClusterError, OSError))
@@ -452,8 +465,8 @@ class Autoscaler:
         )
         with self._part("status file"):
             status.write(self._state, content)
-        living = sum(one.live for one in self._last_seen.instances or ())
-        notify(f"STATUS={'; '.join(dict(self._problems).values()) or f'{living} instances'}")
+        live = sum(instance.live for instance in self._last_seen.instances or ())
+        notify(f"STATUS={'; '.join(dict(self._problems).values()) or count(live, 'instance')}")
 
 
 def _fields_of(action: SlurmAction) -> dict[str, object]:

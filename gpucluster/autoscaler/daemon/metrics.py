@@ -59,19 +59,19 @@ class Metrics:
         self._histograms: dict[str, Histogram] = {}
         self._snapshots: dict[str, _SnapshotGauge] = {}
         self._labels: dict[str, tuple[str, ...]] = {}
-        self._snapshot("nodes", "Nodes of elastic pools, by what Slurm and the cloud say.",
+        self._snapshot("nodes", "Nodes of elastic pools, by what Slurm and the cloud report.",
                        ("pool", "slurm_state", "cloud_state"))  # fmt: skip
-        self._histogram("scaleup_seconds", "How long a node took to come up.", ("phase",), _SECONDS)
-        self._counter("gang_total", "Jobs whose nodes were asked for, by what became of them.", ("result",))
+        self._histogram("scaleup_seconds", "How long a node took from the decision to service.", ("phase",), _SECONDS)
+        self._counter("gang_total", "Jobs that needed new nodes, by result.", ("result",))
         self._counter("oci_requests_total", "Requests to the cloud, by the answer's code.", ("op", "code"))
         self._gauge("oci_throttle_tokens", "Launches that may be sent at once now.")
-        self._gauge("oci_launch_rate", "Launches a second that the cloud is believed to take.")
+        self._gauge("oci_launch_rate", "Launches a second that the cloud is estimated to accept.")
         self._counter("capacity_errors_total", "Launches for which no host was free.", ("shape", "ad"))
-        self._snapshot("breaker_open", "1 while a pool is not asked for nodes.", ("pool", "fault"))
+        self._snapshot("breaker_open", "1 while a pool cools down.", ("pool", "fault"))
         self._counter("orphans_total", "Instances without a node that were terminated.")
         self._histogram("loop_seconds", "How long one reconcile pass took.", (), _FAST)
         self._gauge("cost_usd_per_hour", "What the present instances cost, in the price table's currency.")
-        self._counter("idle_node_seconds_total", "Seconds that nodes stood idle.", ("pool",))
+        self._counter("idle_node_seconds_total", "Seconds in which nodes were idle.", ("pool",))
         self._gauge("last_success_timestamp", "When a reconcile pass last succeeded (seconds of the epoch).")
 
     def count(self, name: str, by: float = 1.0, **labels: str) -> None:

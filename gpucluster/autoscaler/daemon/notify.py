@@ -1,4 +1,4 @@
-"""Reports our state to systemd: one datagram to the socket that NOTIFY_SOCKET names (sd_notify(3))."""
+"""Reports the service's state to systemd: one datagram to the socket that NOTIFY_SOCKET names (sd_notify(3))."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def notify(*words: str) -> None:
         return
     if address.startswith("@"):
         address = "\0" + address[1:]
-    # A reader that does not read must not block us; systemd reports a missing WATCHDOG=1 itself.
+    # A reader that does not read must not block the service; systemd reports a missing WATCHDOG=1 itself.
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         sender.sendto("\n".join(words).encode(), address)

@@ -17,8 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from gpucluster.autoscaler.decide.types import Fault, Instance
 from gpucluster.autoscaler.decide.words import ADVICE
-from gpucluster.autoscaler.decide.world import Fault, Instance
 from gpucluster.autoscaler.policy import Policy, PoolPolicy
 from gpucluster.errors import CloudError, InputError
 from gpucluster.oci import permissions, tags
@@ -32,7 +32,7 @@ from gpucluster.oci.refusals import (
     cause_of,
     lasts,
 )
-from gpucluster.oci.states import ENDING
+from gpucluster.oci.states import ENDING, LifecycleState, WorkRequestStatus
 
 KEYS = "ssh_authorized_keys"
 # Seconds to connect and to wait for an answer. A launch that takes longer is sent again with the same token.
@@ -43,10 +43,12 @@ PAGE = 1000
 _SETTLING = 600.0
 # Bytes of a console history that are saved (OCI returns at most 1 MB at once).
 _CONSOLE_BYTES = 1_048_576
+# States of a console history that is not complete.
+_CONSOLE_UNFINISHED = (LifecycleState.REQUESTED, "GETTING-HISTORY")
 
 
 class RequestFault(StrEnum):
-    """A refusal that says nothing about the launch itself."""
+    """A refusal that is no evidence about the launch itself."""
 
     THROTTLED = "throttled"  # too many requests: send the same one again, later
     UNAUTHENTICATED = "unauthenticated"  # send it once more with a new signer
@@ -76,7 +78,7 @@ class RequestFailed(CloudError):
     """The cloud refused a request, or did not answer (`status` 0).
 
     Args:
-        hint: what a person can do about it.
+        hint: what an administrator can do about it.
     """
 
     def __init__(
@@ -92,9 +94,9 @@ class RequestFailed(CloudError):
 
     @property
     def words(self) -> str:
-        """The code and the message, on one line, and after `ADVICE` what a person can do."""
-        said = " ".join(f"{self.code}: {self.message}".split())
-        return f"{said}{ADVICE}{self.hint}" if self.hint else said
+        """The code and the message, on one line, and after `ADVICE` what an administrator can do."""
+        answer = " ".join(f"{self.code}: {self.message}".split())
+        return f"{answer}{ADVICE}{self.hint}" if self.hint else answer
 
 
 def _advice(operation: str, status: int, policy: Policy) -> str:
@@ -112,7 +114,7 @@ class OciCloud:
     """The instances of one cluster's elastic pools.
 
     Args:
-        public_key: one line; its owner may log in to the nodes of pools without a baked image.
+        public_key: one line; the join service logs in with it to the nodes of pools without a baked image.
         on_request: called for each request with the operation and the code of the answer ("200", or OCI's code).
     """
 
@@ -162,7 +164,7 @@ class OciCloud:
             )
             for raw in answer.data:
                 instance = self._elastic(raw)
-                if instance and (instance.state != "TERMINATED" or instance.id in remembered):
+                if instance and (instance.state != LifecycleState.TERMINATED or instance.id in remembered):
                     found.append(instance)
             page = answer.headers.get("opc-next-page")
             if not page:
@@ -194,7 +196,7 @@ class OciCloud:
         client = "work_requests.WorkRequestClient"
         works = self._ask(client, "list_work_requests", self._policy.compartment_id, resource_id=instance_id).data
         for work in works:
-            if work.status != "FAILED" or "terminate" in work.operation_type.lower():
+            if work.status != WorkRequestStatus.FAILED or "terminate" in work.operation_type.lower():
                 continue
             for error in self._ask(client, "list_work_request_errors", work.id).data:
                 kind = classify(SERVER_ERROR, error.code, error.message)
@@ -212,17 +214,17 @@ class OciCloud:
             "core.ComputeClient", "list_vnic_attachments", self._policy.compartment_id, instance_id=instance_id
         ).data
         for attachment in attachments:
-            if attachment.lifecycle_state == "ATTACHED":
+            if attachment.lifecycle_state == LifecycleState.ATTACHED:
                 vnic = self._ask("core.VirtualNetworkClient", "get_vnic", attachment.vnic_id).data
                 if vnic.is_primary:
                     return str(vnic.private_ip)
         return ""
 
-    def console(self, instance_id: str, patience: float = 60.0) -> str:
+    def console(self, instance_id: str, timeout: float = 60.0) -> str:
         """What an instance wrote to its serial console.
 
         Args:
-            patience: seconds to wait for the console history.
+            timeout: seconds to wait for the console history.
 
         Raises:
             RequestFailed: there is no console history, or not in time.
@@ -232,15 +234,15 @@ class OciCloud:
         client = "core.ComputeClient"
         details = CaptureConsoleHistoryDetails(instance_id=instance_id)
         history = self._ask(client, "capture_console_history", details).data
-        until = time.monotonic() + patience
-        while history.lifecycle_state in ("REQUESTED", "GETTING-HISTORY"):
-            if time.monotonic() > until:
+        deadline = time.monotonic() + timeout
+        while history.lifecycle_state in _CONSOLE_UNFINISHED:
+            if time.monotonic() > deadline:
                 raise RequestFailed(
-                    "capture_console_history", 0, "", f"still {history.lifecycle_state} after {patience:g} s"
+                    "capture_console_history", 0, "", f"still {history.lifecycle_state} after {timeout:g} s"
                 )
             self._sleep(1.0)
             history = self._ask(client, "get_console_history", history.id).data
-        if history.lifecycle_state != "SUCCEEDED":
+        if history.lifecycle_state != LifecycleState.SUCCEEDED:
             raise RequestFailed("capture_console_history", 0, "", f"it is {history.lifecycle_state}")
         content = self._ask(client, "get_console_history_content", history.id, length=_CONSOLE_BYTES).data
         return content.decode(errors="replace") if isinstance(content, bytes) else str(content)
@@ -256,7 +258,7 @@ class OciCloud:
             The instance's id, and the opc-request-id of the answer.
 
         Raises:
-            RequestFailed: `kind` says what to do.
+            RequestFailed: `kind` determines what to do.
         """
         try:
             return self._launch(self._policy.pools[pool], node, generation, token, metadata or {})
@@ -266,7 +268,7 @@ class OciCloud:
             raise
 
     def _policies_settle(self) -> bool:
-        """Whether a policy may not be in force yet: a while ago even listing was refused."""
+        """Whether a policy may not be in force yet: some minutes ago the listing was refused, too."""
         return self._locked_out_at is not None and time.monotonic() - self._locked_out_at < _SETTLING
 
     def _launch(
@@ -324,11 +326,11 @@ class OciCloud:
             return self._terminate(instance_id)
         except RequestFailed as refusal:
             if refusal.status == NOT_FOUND:
-                # Reading it was allowed and terminating it is not, unless it went between the two requests.
+                # Reading it was allowed and terminating it is not, unless it was removed between the two requests.
                 return False if refusal.operation == "get_instance" else self._gone_or_raise(instance_id, refusal)
             if refusal.status != PRECONDITION_FAILED:
                 raise
-        return self._terminate(instance_id)  # it changed since: read its tags once more
+        return self._terminate(instance_id)  # it has changed: read its tags again
 
     def _gone_or_raise(self, instance_id: str, refusal: RequestFailed) -> bool:
         try:
@@ -345,7 +347,7 @@ class OciCloud:
         client = "core.ComputeClient"
         answer = self._ask(client, "get_instance", instance_id)
         if not tags.elastic_node(answer.data.freeform_tags, self._policy.cluster):
-            raise CloudError("it is not an elastic node of this cluster and is left alone", where=instance_id)
+            raise CloudError("it is not an elastic node of this cluster and is not terminated", where=instance_id)
         if answer.data.lifecycle_state in ENDING:
             return False
         etag = answer.headers.get("etag")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpucluster.autoscaler.decide.world import Job, Node
+from gpucluster.autoscaler.decide.types import Job, Node
 from gpucluster.slurm.states import JobState
 
 UP_DIRECTORY = Path("/run/gpucluster-autoscaler/up")

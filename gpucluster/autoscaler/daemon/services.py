@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PUBLIC_KEY = "ssh/id_ed25519.pub"
 # Seconds from the signal to the end. systemd would wait 90 s; all work can be interrupted.
-_PATIENCE = 5.0
+_STOP_TIMEOUT = 5.0
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -86,7 +86,7 @@ def _until_stopped(stop: Callable[..., None], run: Callable[[], None]) -> None:
 
     def on_signal(*_: object) -> None:
         stop()
-        deadline = threading.Timer(_PATIENCE, _exit)
+        deadline = threading.Timer(_STOP_TIMEOUT, _exit)
         deadline.daemon = True
         deadline.start()
 
@@ -122,7 +122,7 @@ def _export(metrics: Metrics, address: str) -> None:
 
     host, _, port = address.rpartition(":")
     if not port.isdecimal():
-        raise InputError(f"{address} is no HOST:PORT", where="--metrics")
+        raise InputError(f"{address} is not HOST:PORT", where="--metrics")
     try:
         exporter = Exporter(metrics, host, int(port))
     except OSError as error:

@@ -1,10 +1,11 @@
 """Slurm's commands: what the autoscaler reads of nodes and jobs, and what it changes.
 
 Two commands read everything, however many nodes and jobs there are. A value that can hold any text (a reason, a user's
-name) comes last, or between characters that nobody can type. Times are requested as seconds of the epoch, so that no
-time zone is involved. Output that can't be read completely is an error, because decisions on half a cluster are wrong.
+name) comes last, or between control characters that can't be typed. Times are requested as seconds of the epoch, so
+that no time zone is involved. Output that can't be read completely is an error, because decisions on half a cluster are
+wrong.
 
-Explanations for people go where Slurm has a field for them (Slurm 22.05 to 24.11):
+Explanations are written where Slurm has a field for them (Slurm 22.05 to 24.11):
 
     node   Reason, shown by `sinfo -R`: only while the node is down or drained
     job    AdminComment, shown by `scontrol show job` and kept by the accounting; never the user's own Comment.
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpucluster import process
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
     Delay,
@@ -36,7 +37,7 @@ from gpucluster.slurm.states import NodeState, node_flags
 
 # slurmctld holds its lock while it works through one command: 10,000 nodes at once take 3 s, 500 take 0.1 s.
 BATCH = 500
-# Characters of a comment. Slurm has no limit; a person reads no more.
+# Characters of a comment. Slurm has no limit, but a longer text is not read.
 WORDS = 400
 _TIMEOUT = 20.0
 _SEPARATOR, _END = "\x1f", "\x1e"
@@ -63,7 +64,7 @@ _NODE = re.compile(r"NodeName=(\S+) .*? State=(\S+) ThreadsPerCore=")
 # The user and the time are the last brackets: a reason may hold some of its own.
 _REASON = re.compile(r" Reason=(.*) \[([^\s\[\]]*)@[^\s\[\]]*\](?=\s|$)", re.DOTALL)
 _INSTANCE = re.compile(r".* InstanceId=(\S+)", re.DOTALL)
-# What Slurm says of a job that is gone or is in another state by now: the change is no longer needed.
+# What Slurm answers for a job that is gone or is in another state by now: the change is no longer needed.
 _TOO_LATE = ("Invalid job id", "already finished", "already completing or completed", "no longer pending")
 _UNKNOWN_NODE = "Invalid node name"
 _HELD_ALREADY = "requeued in held state", "requeued held"
@@ -102,10 +103,10 @@ class SlurmClient:
 
     def version(self) -> tuple[int, ...]:
         """The version of the commands, such as (24, 11, 5)."""
-        said = self._ask("scontrol", "--version")
-        numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", said)
+        output = self._ask("scontrol", "--version")
+        numbers = re.search(r"(\d+)\.(\d+)\.(\d+)", output)
         if numbers is None:
-            raise _unreadable("scontrol --version", said)
+            raise _unreadable("scontrol --version", output)
         return tuple(int(number) for number in numbers.groups())
 
     def alive(self) -> bool:
@@ -135,10 +136,10 @@ class SlurmClient:
 
     def jobs(self) -> dict[str, Job]:
         """The jobs that are not finished, by id."""
-        said = self._ask("squeue", "--noheader", "--all", "-O", _JOB_FORMAT)
-        records = said.split(_END + "\n")
+        output = self._ask("squeue", "--noheader", "--all", "-O", _JOB_FORMAT)
+        records = output.split(_END + "\n")
         if records.pop().strip():
-            raise _unreadable("squeue", said[-200:])
+            raise _unreadable("squeue", output[-200:])
         jobs: dict[str, Job] = {}
         interactive = set()
         for record in records:
@@ -233,7 +234,7 @@ class SlurmClient:
             self._update_some_nodes(nodes[first : first + BATCH], words)
 
     def _update_some_nodes(self, nodes: Sequence[str], words: Sequence[str]) -> None:
-        """Update nodes. Slurm refuses a whole list for one unknown name: then each half is updated for itself."""
+        """Update nodes. Slurm refuses a whole list for one unknown name: then each half is updated separately."""
         done = self._run("scontrol", "update", f"nodename={','.join(nodes)}", *words)
         if done.returncode == 0:
             return
@@ -253,7 +254,7 @@ class SlurmClient:
             raise _refused(done)
 
     def _notify(self, job: str, why: str) -> None:
-        """Print the explanation on the terminal of an interactive job. A user who has left does not need it."""
+        """Print the explanation on the terminal of an interactive job. A user who has logged out does not need it."""
         if job in self._interactive:
             self._run("scontrol", "notify", job, safe(why))
 
@@ -271,7 +272,7 @@ class SlurmClient:
             raise SlurmUnavailable(what, where=" ".join(argv[:3]), hint=_HINT) from error
 
 
-_HINT = "Look at the controller: systemctl status slurmctld"
+_HINT = "On the controller, run: systemctl status slurmctld"
 
 
 def safe(words: str) -> str:
@@ -334,10 +335,10 @@ def _number(text: str) -> int:
     return int(digits.group()) if digits else 0
 
 
-def _unreadable(what: str, said: str) -> SlurmUnavailable:
-    return SlurmUnavailable(f"{what} said what can't be read: {said[:200]!r}", where=what, hint=_HINT)
+def _unreadable(command: str, output: str) -> SlurmUnavailable:
+    return SlurmUnavailable(f"the output of {command} can't be read: {output[:200]!r}", where=command, hint=_HINT)
 
 
 def _refused(done: process.Completed) -> SlurmUnavailable:
-    said = (done.stderr.strip() or done.stdout.strip() or "it said nothing")[-500:]
-    return SlurmUnavailable(f"Slurm refused: {said}", where=" ".join(done.argv[-4:])[:200], hint=_HINT)
+    message = (done.stderr.strip() or done.stdout.strip() or "without a message")[-500:]
+    return SlurmUnavailable(f"Slurm refused: {message}", where=" ".join(done.argv[-4:])[:200], hint=_HINT)

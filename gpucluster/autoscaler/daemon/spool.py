@@ -1,8 +1,8 @@
 """The records of Slurm's hooks: read, parsed, and removed when the ledger has them.
 
 Each record is a file (see `hooks`). No decision depends on a record to be correct: the loop sees in Slurm what Slurm
-wants, and a record only says which nodes are for which job. So a record that can't be parsed is set aside and reported,
-and stops nothing.
+wants, and a record only reports which nodes are for which job. So a record that can't be parsed is set aside and
+reported, and stops nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.autoscaler.daemon.logs import Log
-from gpucluster.autoscaler.decide.world import Intent
+from gpucluster.autoscaler.decide.types import Intent
 from gpucluster.errors import ToolError
 from gpucluster.slurm.hostlists import HostlistError, expand
 
@@ -99,7 +99,7 @@ class Spool:
                 os.unlink(entry.path)
 
     def _record(self, name: str) -> Intent:
-        # The user slurm writes here: a link could lead anywhere, and a pipe would block us.
+        # The user slurm writes here: a link could lead anywhere, and a pipe would block the daemon.
         descriptor = os.open(self._directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             content = file.read(_LARGEST + 1)

@@ -1,4 +1,4 @@
-"""The status of the autoscaler: what the daemon writes after each pass, and what people and monitors read of it."""
+"""The status of the autoscaler: what the daemon writes after each pass, and what administrators and monitors read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.autoscaler.daemon.timeline import cost_per_hour, slurm_state
-from gpucluster.autoscaler.decide.world import Instance, Memory, Node, Observation
+from gpucluster.autoscaler.decide.types import Instance, Memory, Node, Observation
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.oci.states import LifecycleState
+from gpucluster.text import count
 
 FILE = "status.json"
 VERSION = 1
@@ -24,7 +25,7 @@ _MINUTE, _HOUR = 60, 3600
 
 
 def iso(at: float) -> str:
-    """A time for people and programs: UTC, whole seconds."""
+    """A time in UTC, with whole seconds (ISO 8601)."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -43,7 +44,7 @@ def report(
         seen: the last observation; a part that it lacks is from the last one that had it.
         last_success: when a pass last succeeded; None if none did yet.
     """
-    instances = [one for one in seen.instances or () if one.state != LifecycleState.TERMINATED]
+    instances = [instance for instance in seen.instances or () if instance.state != LifecycleState.TERMINATED]
     nodes = list((seen.nodes or {}).values())
     return {
         "version": VERSION,
@@ -72,13 +73,13 @@ def _pool(
 ) -> dict[str, Any]:
     pool = policy.pools[name]
     cool_down = memory.cool_downs.get(name)
-    open_ = cool_down is not None and (cool_down.until > now or cool_down.probing)
+    active = cool_down is not None and (cool_down.until > now or cool_down.probing)
     return {
         "max_nodes": pool.max_nodes,
         "baked": pool.baked,
-        "instances": dict(sorted(Counter(one.state for one in instances if one.pool == name).items())),
+        "instances": dict(sorted(Counter(instance.state for instance in instances if instance.pool == name).items())),
         "nodes": dict(sorted(Counter(slurm_state(node) for node in nodes if node.pool == name).items())),
-        "cool_down": {"until": iso(cool_down.until), "message": cool_down.message} if cool_down and open_ else None,
+        "cool_down": {"until": iso(cool_down.until), "message": cool_down.message} if cool_down and active else None,
     }
 
 
@@ -109,12 +110,12 @@ def evaluate(written: Mapping[str, Any] | None, policy: Policy, *, paused: str, 
     last_success = content.pop("last_success", None)
     limit = _TICKS * policy.times.tick + _GRACE
     if looked_at is None:
-        problems.append("the daemon has not looked yet")
+        problems.append("the daemon has run no reconcile pass yet")
     elif now - looked_at > limit:
-        problems.append(f"the daemon last looked {duration(now - looked_at)} ago")
+        problems.append(f"the daemon's last reconcile pass was {duration(now - looked_at)} ago")
     age = None if last_success is None else max(0.0, now - last_success)
     if age is not None and age > limit and not problems:
-        problems.append(f"no look went well for {duration(age)}")
+        problems.append(f"no reconcile pass has succeeded for {duration(age)}")
     return {
         "version": VERSION,
         "cluster": policy.cluster,
@@ -129,7 +130,7 @@ def evaluate(written: Mapping[str, Any] | None, policy: Policy, *, paused: str, 
 
 
 def duration(seconds: float) -> str:
-    """A duration for people."""
+    """A duration for messages."""
     if seconds < 2 * _MINUTE:
         return f"{seconds:.0f} s"
     if seconds < 2 * _HOUR:
@@ -141,26 +142,26 @@ def text(status: Mapping[str, Any]) -> str:
     """The status for a terminal."""
     state = "paused" if status["paused"] else "healthy" if status["healthy"] else "NOT HEALTHY"
     age = status["last_success_age"]
-    looked = "no look went well yet" if age is None else f"last good look {duration(age)} ago"
-    lines = [f"Autoscaler of {status['cluster']}: {state}, {looked}"]
+    last = "no reconcile pass has succeeded yet" if age is None else f"last successful pass {duration(age)} ago"
+    lines = [f"Autoscaler of {status['cluster']}: {state}, {last}"]
     if status["paused"]:
         lines.append(f"  paused: {status['paused']}")
     lines += [f"  problem: {problem}" for problem in status["problems"]]
     for name, pool in status["pools"].items():
-        there = sum(count for state, count in pool["instances"].items() if state != LifecycleState.TERMINATING)
+        nodes = sum(number for state, number in pool["instances"].items() if state != LifecycleState.TERMINATING)
         baked = "baked image" if pool["baked"] else "configured after boot"
-        lines.append(f"Pool {name}: {there} of at most {pool['max_nodes']} nodes ({baked})")
+        lines.append(f"Pool {name}: {nodes} of at most {pool['max_nodes']} nodes ({baked})")
         lines.append(f"  instances  {_counts(pool['instances'])}")
         lines.append(f"  Slurm      {_counts(pool['nodes'])}")
         if pool["cool_down"]:
-            lines.append(f"  not asked until {pool['cool_down']['until']}: {pool['cool_down']['message']}")
+            lines.append(f"  cools down until {pool['cool_down']['until']}: {pool['cool_down']['message']}")
     for gang in status["gangs"]:
         next_try = f", next try {gang['next_try']}" if gang["next_try"] else ""
-        lines.append(f"Job {gang['jobs']}: rolled back {gang['attempts']} times{next_try}: {gang['message']}")
+        lines.append(f"Job {gang['jobs']}: rolled back {count(gang['attempts'], 'time')}{next_try}: {gang['message']}")
     if status["cost_per_hour"] is not None:
         lines.append(f"Cost: {status['cost_per_hour']:.2f} an hour")
     return "\n".join(lines)
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {state.lower()}" for state, count in counts.items()) or "none"
+    return ", ".join(f"{number} {state.lower()}" for state, number in counts.items()) or "none"

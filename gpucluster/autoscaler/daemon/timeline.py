@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     Action,
     Delay,
     Fault,
@@ -57,7 +57,7 @@ def cost_per_hour(instances: Iterable[Instance], policy: Policy) -> float | None
     if not policy.prices:
         return None
     live = Counter(instance.pool for instance in instances if instance.live and instance.pool in policy.pools)
-    return sum(count * policy.prices.get(policy.pools[pool].shape, 0.0) for pool, count in live.items())
+    return sum(number * policy.prices.get(policy.pools[pool].shape, 0.0) for pool, number in live.items())
 
 
 class Timeline:
@@ -71,13 +71,13 @@ class Timeline:
 
     def sent(self, sent: Iterable[Sent], memory: Memory) -> None:
         """Launches that were answered."""
-        for one in sent:
-            claim = memory.claims.get(one.launch.node)
-            if claim is None or claim.token != one.launch.token or one.outcome.fault is not None:
+        for launch in sent:
+            claim = memory.claims.get(launch.launch.node)
+            if claim is None or claim.token != launch.launch.token or launch.outcome.fault is not None:
                 continue
-            self._metrics.observe("scaleup_seconds", max(0.0, one.sent_at - claim.asked_at), phase="queue")
-            self._metrics.observe("scaleup_seconds", max(0.0, one.answered_at - one.sent_at), phase="launch")
-            self._boots[claim.node] = _Boot(claim.generation, claim.asked_at, one.answered_at)
+            self._metrics.observe("scaleup_seconds", max(0.0, launch.sent_at - claim.asked_at), phase="queue")
+            self._metrics.observe("scaleup_seconds", max(0.0, launch.answered_at - launch.sent_at), phase="launch")
+            self._boots[claim.node] = _Boot(claim.generation, claim.asked_at, launch.answered_at)
 
     def failures(self, outcomes: Iterable[Outcome]) -> None:
         """Launches that failed."""
@@ -107,8 +107,9 @@ class Timeline:
             self._count(seen.nodes, seen.instances)
         if seen.instances is not None:
             self._metrics.set("cost_usd_per_hour", cost_per_hour(seen.instances, self._policy) or 0.0)
-        open_ = [({"pool": one.pool, "fault": one.fault}, 1.0) for one in memory.cool_downs.values() if one.until > now]
-        self._metrics.replace("breaker_open", open_)
+        active = [cool_down for cool_down in memory.cool_downs.values() if cool_down.until > now]
+        labelled = [({"pool": cool_down.pool, "fault": cool_down.fault}, 1.0) for cool_down in active]
+        self._metrics.replace("breaker_open", labelled)
 
     def _idle(self, nodes: Mapping[str, Node], passed: float) -> None:
         idle = Counter(node.pool for node in nodes.values() if node.in_service and not node.busy)
@@ -119,9 +120,9 @@ class Timeline:
         jobs = seen.jobs or {}
         for waiting in list(self._waiting):
             job = jobs.get(waiting)
-            if job is None or job.state != "CONFIGURING":
+            if job is None or job.state != JobState.CONFIGURING:
                 self._waiting.discard(waiting)
-                if job is not None and job.state == LifecycleState.RUNNING:
+                if job is not None and job.state == JobState.RUNNING:
                     self._metrics.count("gang_total", result="started")
         nodes = seen.nodes or {}
         for job in jobs.values():

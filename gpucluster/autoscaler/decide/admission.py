@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from gpucluster.autoscaler.decide import pools
 from gpucluster.autoscaler.decide.plan_builder import HOUR, PlanBuilder
-from gpucluster.autoscaler.decide.words import count, fault
+from gpucluster.autoscaler.decide.words import describe_fault
+from gpucluster.text import count
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +20,14 @@ class Denial:
 
     Args:
         until: when it is worth trying again; 0 if that is not known.
-        never: waiting does not help: a person has to change something.
-        here: the gang is impossible in these pools; a larger pool of the partition may be able to take it.
+        permanent: waiting does not help: the user or an administrator has to change something.
+        pool_too_small: the gang is impossible in these pools; a larger pool of the partition may be able to take it.
     """
 
     why: str
     until: float = 0.0
-    never: bool = False
-    here: bool = False
+    permanent: bool = False
+    pool_too_small: bool = False
 
 
 def check(builder: PlanBuilder, need: Mapping[str, int]) -> Denial | None:
@@ -50,21 +51,21 @@ def _impossible(builder: PlanBuilder, need: Mapping[str, int]) -> Denial | None:
         most = builder.policy.pools[name].max_nodes
         if wanted > most:
             words = f"it needs {count(wanted, 'node')} and pool {name} may have {most} (max_nodes)"
-            return Denial(words, never=True, here=True)
+            return Denial(words, permanent=True, pool_too_small=True)
     if limits.max_nodes is not None and total > limits.max_nodes:
         return Denial(
-            f"it needs {count(total, 'node')} and the cluster may have {limits.max_nodes} (max_nodes)", never=True
+            f"it needs {count(total, 'node')} and the cluster may have {limits.max_nodes} (max_nodes)", permanent=True
         )
     rate = limits.max_launches_per_hour
     if rate is not None and total > rate:
         return Denial(
             f"it needs {count(total, 'launch', 'launches')} and {rate} an hour are allowed (max_launches_per_hour)",
-            never=True,
+            permanent=True,
         )
     price, most_money = cost(builder, need), limits.max_cost_per_hour
     if most_money is not None and price > most_money:
         return Denial(
-            f"its nodes cost {price:.2f} an hour and {most_money:.2f} are allowed (max_cost_per_hour)", never=True
+            f"its nodes cost {price:.2f} an hour and {most_money:.2f} are allowed (max_cost_per_hour)", permanent=True
         )
     return None
 
@@ -75,11 +76,11 @@ def _cooling(builder: PlanBuilder, need: Mapping[str, int]) -> Denial | None:
         if known is None:
             continue
         if known.until > builder.now:
-            return Denial(
-                f"pool {name} is left alone for a while: {fault(known.fault, known.message)}", until=known.until
-            )
+            return Denial(f"pool {name} cools down: {describe_fault(known.fault, known.message)}", until=known.until)
         if known.probing:
-            words = f"pool {name} is being tried with one job after {fault(known.fault, known.message)}"
+            words = (
+                f"pool {name} is probed with the nodes of one job after {describe_fault(known.fault, known.message)}"
+            )
             return Denial(words, until=builder.now + builder.policy.times.backoff)
     return None
 

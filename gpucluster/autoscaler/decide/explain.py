@@ -1,31 +1,32 @@
-"""Explains in sentences why a node or a job is in its present state. It makes the plan and carries nothing out."""
+"""Explains why a node or a job is in its present state. It makes the plan and carries nothing out."""
 
 from __future__ import annotations
 
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan import decide
-from gpucluster.autoscaler.decide.words import VERBS, count, fault, timestamp
-from gpucluster.autoscaler.decide.world import Action, ClaimState, Instance, Job, Memory, Node, NodeClaim, Observation
+from gpucluster.autoscaler.decide.types import Action, ClaimState, Instance, Job, Memory, Node, NodeClaim, Observation
+from gpucluster.autoscaler.decide.words import VERBS, describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_ATTEMPTS, Policy
-from gpucluster.slurm.reasons import from_gpucluster, from_person
+from gpucluster.slurm.reasons import from_administrator, from_gpucluster
+from gpucluster.text import count
 
 _PHASES = {
-    Phase.OFF: "is powered down: it costs nothing, and Slurm powers it up for a job that needs it",
-    Phase.COMING: "powers up: Slurm waits for its slurmd",
-    Phase.UP: "is in service",
-    Phase.LEAVING: "powers down: it takes no job until that is over",
-    Phase.DEAD: "is out of service and powered down",
-    Phase.LOST: "is down",
+    Phase.POWERED_DOWN: "is powered down: it costs nothing, and Slurm powers it up for a job that needs it",
+    Phase.POWERING_UP: "powers up: Slurm waits for its slurmd",
+    Phase.IN_SERVICE: "is in service",
+    Phase.POWERING_DOWN: "powers down: it takes no job until that is over",
+    Phase.DOWN_POWERED_OFF: "is out of service and powered down",
+    Phase.DOWN: "is down",
 }
 _CLAIMS = {
-    ClaimState.INTENDED: "Its launch is asked for, and there is no answer yet",
+    ClaimState.INTENDED: "Its launch is requested, and there is no answer yet",
     ClaimState.HELD: "Its launch waits: the autoscaler is paused",
     ClaimState.LAUNCHED: "The cloud has accepted its launch",
     ClaimState.JOINING: "Its instance runs and is being configured",
     ClaimState.RUNNING: "Its instance runs; its slurmd has not registered yet",
     ClaimState.UP: "Its slurmd has registered",
     ClaimState.FAILED: "Its launch failed",
-    ClaimState.DROPPING: "Slurm was told to power it down",
+    ClaimState.DROPPING: "Slurm is to power it down",
     ClaimState.ENDING: "Its instance is being terminated",
 }
 # What Slurm's reasons of a waiting job mean.
@@ -45,18 +46,19 @@ def explain_node(name: str, observation: Observation, memory: Memory, policy: Po
     """What is known about a node, what would be done about it now, and why or why not."""
     plan = decide(observation, memory, policy, now)
     node = (observation.nodes or {}).get(name)
-    instances = [one for one in observation.instances or () if one.node == name]
+    instances = [instance for instance in observation.instances or () if instance.node == name]
     lines = [*_node(name, node, policy)]
-    lines += [f"Instance {one.id} of generation {one.generation} is {one.state}" for one in instances if one.live]
-    if node and observation.instances is not None and not any(one.live for one in instances):
+    live = [instance for instance in instances if instance.live]
+    lines += [f"Instance {instance.id} of generation {instance.generation} is {instance.state}" for instance in live]
+    if node and observation.instances is not None and not live:
         lines.append("The cloud lists no instance under its name")
     claim = plan.memory.claims.get(name)
     if claim:
         lines.append(_claim(claim))
     cooling = memory.cool_downs.get(node.pool) if node else None
     if cooling and cooling.until > now:
-        why = fault(cooling.fault, cooling.message)
-        lines.append(f"Pool {cooling.pool} is left alone until {timestamp(cooling.until)}: {why}")
+        why = describe_fault(cooling.fault, cooling.message)
+        lines.append(f"Pool {cooling.pool} cools down until {timestamp(cooling.until)}: {why}")
     lines += [note.text for note in plan.notes if note.subject in (name, "autoscaler")]
     lines += [
         f"Now: {VERBS[type(action)]}: {action.why}" for action in plan.actions if _about_node(action, name, instances)
@@ -69,7 +71,7 @@ def explain_job(number: str, observation: Observation, memory: Memory, policy: P
     plan = decide(observation, memory, policy, now)
     job = (observation.jobs or {}).get(number)
     if job is None:
-        known = "Slurm can't be asked" if observation.jobs is None else f"Slurm has no unfinished job {number}"
+        known = "Slurm does not answer" if observation.jobs is None else f"Slurm has no unfinished job {number}"
         return (known,)
     lines = [_job(job)]
     gang = plan.memory.gangs.get(job.gang)
@@ -94,9 +96,9 @@ def _node(name: str, node: Node | None, policy: Policy) -> list[str]:
         pool = policy.pool_of(name)
         return [f"Slurm lists no node {name}" + (f", though pool {pool} has that name" if pool else "")]
     lines = [f"{name} of pool {node.pool or '(none)'} {_PHASES[phase(node.flags)]} ({'+'.join(sorted(node.flags))})"]
-    if node.reason and from_person(node.reason):
+    if node.reason and from_administrator(node.reason):
         who = f" ({node.reason_user})" if node.reason_user else ""
-        lines.append(f"A person or a check gave it the reason: {node.reason}{who}. The autoscaler leaves that alone")
+        lines.append(f"An administrator or a health check gave it the reason: {node.reason}{who}. It is not changed")
     elif node.reason:
         lines.append(
             f"The {'autoscaler' if from_gpucluster(node.reason) else 'controller'} gave it the reason: {node.reason}"
@@ -106,7 +108,7 @@ def _node(name: str, node: Node | None, policy: Policy) -> list[str]:
 
 def _claim(claim: NodeClaim) -> str:
     words = f"{_CLAIMS[claim.state]} (generation {claim.generation}, since {timestamp(claim.since)})"
-    return f"{words}; {fault(claim.fault, claim.message)}" if claim.fault else words
+    return f"{words}; {describe_fault(claim.fault, claim.message)}" if claim.fault else words
 
 
 def _job(job: Job) -> str:
@@ -121,5 +123,5 @@ def _about_node(action: Action, name: str, instances: list[Instance]) -> bool:
     return (
         getattr(action, "node", None) == name
         or name in getattr(action, "nodes", ())
-        or any(getattr(action, "instance_id", None) == one.id for one in instances)
+        or any(getattr(action, "instance_id", None) == instance.id for instance in instances)
     )

@@ -16,8 +16,7 @@ from gpucluster.autoscaler.decide import admission, pools, rollback
 from gpucluster.autoscaler.decide.grouping import POWER_DOWN_SHOWS, Gang, group
 from gpucluster.autoscaler.decide.phases import Phase
 from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
-from gpucluster.autoscaler.decide.words import count, fault, some
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     RELEASED,
     STARTED,
     UNANSWERED,
@@ -27,7 +26,9 @@ from gpucluster.autoscaler.decide.world import (
     Node,
     NodeClaim,
 )
+from gpucluster.autoscaler.decide.words import describe_fault, some
 from gpucluster.slurm.states import wanted
+from gpucluster.text import count
 
 # An instance that was replaced so often for one gang is not replaced again.
 _MAX_TRIES = 3
@@ -35,9 +36,9 @@ _MAX_TRIES = 3
 
 def reconcile(builder: PlanBuilder) -> None:
     """Decide on every node that powers up."""
-    if builder.coming:
+    if builder.powering_up:
         for gang in group(builder):
-            builder.coming_for.add(gang.id)
+            builder.gangs_powering_up.add(gang.id)
             _decide(builder, gang)
     rollback.follow_up(builder)
 
@@ -65,9 +66,9 @@ def _decide(builder: PlanBuilder, gang: Gang) -> None:
 def _give_up(builder: PlanBuilder, gang: Gang, failed: list[NodeClaim]) -> bool:
     """Roll the gang back if another try of what failed is useless."""
     for kind in (Fault.CONFIGURATION, Fault.LIMIT):
-        one = next((claim for claim in failed if claim.fault == kind), None)
-        if one:
-            rollback.roll_back(builder, gang, kind, one.message, _pools_of(failed))
+        cause = next((claim for claim in failed if claim.fault is kind), None)
+        if cause:
+            rollback.roll_back(builder, gang, kind, cause.message, _pools_of(failed))
             return True
     known = builder.gangs.get(gang.id) or GangHistory(gang.id, seen_at=builder.now)
     first = known.first_failure
@@ -77,9 +78,9 @@ def _give_up(builder: PlanBuilder, gang: Gang, failed: list[NodeClaim]) -> bool:
     worst = max(failed, key=lambda claim: claim.tries)
     spent = any(claim.fault in (Fault.LOST, Fault.TRANSIENT) and claim.tries >= _MAX_TRIES for claim in failed)
     late = builder.now - first >= builder.policy.times.gang_retry_window
-    if not spent and not (late and any(claim.fault != Fault.LOST for claim in failed)):
+    if not spent and not (late and any(claim.fault is not Fault.LOST for claim in failed)):
         return False
-    kind = Fault(worst.fault) if worst.fault else Fault.CAPACITY
+    kind = worst.fault or Fault.CAPACITY
     nodes = some([claim.node for claim in failed])
     words = f"{len(failed)} of {count(len(gang.nodes), 'node')}, {nodes}: {worst.message}"
     asked = _pools_of(failed) if kind is not Fault.LOST else frozenset()
@@ -91,8 +92,8 @@ def _pool_does_not_boot(builder: PlanBuilder, gang: Gang) -> bool:
     """Roll the gang back if it waits for a replacement in a pool whose nodes do not boot."""
     for node in gang.nodes:
         claim, closed = builder.claims.get(node.name), pools.closed(builder, node.pool)
-        replaced = claim is not None and claim.state == ClaimState.ENDING and claim.fault == Fault.BOOT
-        if replaced and closed and closed.fault == Fault.BOOT:
+        replaced = claim is not None and claim.state == ClaimState.ENDING and claim.fault is Fault.BOOT
+        if replaced and closed and closed.fault is Fault.BOOT:
             rollback.roll_back(builder, gang, Fault.BOOT, closed.message, frozenset({node.pool}))
             return True
     return False
@@ -101,7 +102,7 @@ def _pool_does_not_boot(builder: PlanBuilder, gang: Gang) -> bool:
 def _launch_missing(builder: PlanBuilder, gang: Gang, failed: list[NodeClaim]) -> None:
     missing = [node for node in gang.nodes if _replaceable(builder, gang, node)]
     if not missing and not failed:
-        _forgive(builder, gang)
+        _clear_first_failure(builder, gang)
         _resend(builder, gang)
         return
     known = builder.gangs.get(gang.id)
@@ -127,7 +128,7 @@ def _not_yet_powered(builder: PlanBuilder, gang: Gang) -> list[str]:
         name
         for job in gang.jobs
         for name in job.nodes
-        if (node := builder.nodes.get(name)) and builder.phase_of(name) is Phase.OFF and wanted(node.flags)
+        if (node := builder.nodes.get(name)) and builder.phase_of(name) is Phase.POWERED_DOWN and wanted(node.flags)
     ]
 
 
@@ -142,7 +143,7 @@ def _replaceable(builder: PlanBuilder, gang: Gang, node: Node) -> bool:
     claim = builder.claims.get(node.name)
     if claim is None:
         if node.name in builder.terminating:
-            text = f"the old instance of {node.name} still ends: the new one is launched after that"
+            text = f"the old instance of {node.name} is still terminating: the new one is launched after that"
             builder.note(node.name, text)
             return False
         return True
@@ -179,7 +180,7 @@ def _admit(builder: PlanBuilder, gang: Gang, missing: list[Node]) -> None:
     )
     for node in missing:
         if node.name not in builder.claims and node.name in builder.terminating:
-            # Its old instance still ends: a claim reserves the place of the new one.
+            # Its old instance is still terminating: a claim reserves the place of the new one.
             builder.reserve(node, ClaimState.ENDING)
     for name, number in Counter(node.pool for node in missing).items():
         builder.tally[name] += number
@@ -194,13 +195,13 @@ def _retry(builder: PlanBuilder, gang: Gang, failed: list[NodeClaim]) -> None:
     """Launch again what failed, a moment after it failed."""
     pause = builder.policy.times.retry_pause
     for claim in failed:
-        if claim.fault != Fault.LOST and builder.now - claim.since < pause:
+        if claim.fault is not Fault.LOST and builder.now - claim.since < pause:
             continue
         if claim.node in builder.live or claim.node in builder.terminating:
             continue
         if builder.claims.get(claim.node) is claim:
-            node = builder.coming[claim.node]
-            why = f"try {claim.tries + 1} for {gang.called} after {fault(claim.fault, claim.message)}"
+            node = builder.powering_up[claim.node]
+            why = f"try {claim.tries + 1} for {gang.called} after {describe_fault(claim.fault, claim.message)}"
             builder.launch(node, claim.jobs, why)
 
 
@@ -212,18 +213,18 @@ def _resend(builder: PlanBuilder, gang: Gang) -> None:
         if claim is None or claim.state not in UNANSWERED or builder.in_flight(claim) or claim.asked_at == builder.now:
             continue
         if builder.now - claim.asked_at > times.launch_deadline:
-            builder.change(claim, state=ClaimState.FAILED, fault=Fault.TRANSIENT.value, tries=_MAX_TRIES)
+            builder.change(claim, state=ClaimState.FAILED, fault=Fault.TRANSIENT, tries=_MAX_TRIES)
         elif "InvalidatedRetryToken" in claim.message:
             why = f"the token of the launch for {gang.called} is used up; nothing is listed"
             builder.launch(node, claim.jobs, why)
         elif not claim.fault or builder.now - claim.since >= times.retry_pause:
             since = builder.now if claim.fault else claim.since
-            claim = builder.change(claim, state=ClaimState.INTENDED, since=since, fault="")
+            claim = builder.change(claim, state=ClaimState.INTENDED, since=since, fault=None)
             why = f"the result of the launch for {gang.called} is unknown: the same launch is sent again"
             builder.launch_again(claim, why)
 
 
-def _forgive(builder: PlanBuilder, gang: Gang) -> None:
+def _clear_first_failure(builder: PlanBuilder, gang: Gang) -> None:
     """Nothing is missing: an old failure does not count against a later one."""
     known = builder.gangs.get(gang.id)
     if (

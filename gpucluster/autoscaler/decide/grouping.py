@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
-from gpucluster.autoscaler.decide.world import ACCEPTED, ClaimState, Job, Node, NodeClaim
+from gpucluster.autoscaler.decide.types import ACCEPTED, ClaimState, Job, Node, NodeClaim
 from gpucluster.slurm.reasons import PREFIX
 
-# Seconds until Slurm shows that it was told to give nodes up.
+# Seconds until Slurm shows that nodes were given up.
 POWER_DOWN_SHOWS = 15.0
 # Reasons of Slurm for which a waiting job takes nodes as soon as there are some.
 _READY = frozenset({"", "None", "Priority", "Resources", "MaxPoweredUpNodes"})
@@ -20,8 +20,8 @@ _READY_SOON = ("ReqNodeNotAvail", "Nodes required for job are DOWN, DRAINED or r
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A gang of this pass: its jobs, and those of its nodes that power up. For a node that a person powered up it has
-    no jobs."""
+    """A gang of this pass: its jobs, and those of its nodes that power up. For a node that an administrator powered up
+    it has no jobs."""
 
     id: str
     jobs: tuple[Job, ...]
@@ -49,7 +49,7 @@ def group(builder: PlanBuilder) -> list[Gang]:
     jobs: dict[str, dict[str, Job]] = {}
     nodes: dict[str, dict[str, Node]] = {}
     strays: list[Node] = []
-    for name, node in builder.coming.items():
+    for name, node in builder.powering_up.items():
         holders = builder.holders.get(name)
         if not holders:
             strays.append(node)
@@ -73,7 +73,7 @@ def _note_gangs(builder: PlanBuilder, name: str, holders: Sequence[Job]) -> None
 
 
 def _strays(builder: PlanBuilder, nodes: list[Node]) -> list[Gang]:
-    """Nodes that power up without a job: a person powered them up, or the job that they were for is gone."""
+    """Nodes that power up without a job: an administrator powered them up, or their job is gone."""
     if not nodes:
         return []
     announced = {name for intent in builder.observation.intents for of in intent.jobs.values() for name in of}
@@ -114,7 +114,7 @@ def _left_behind(builder: PlanBuilder, node: Node, claim: NodeClaim | None, dema
     partition = builder.policy.pools[node.pool].partition
     if claim and claim.state in ACCEPTED and demand[partition] > 0:
         demand[partition] -= 1
-        text = f"the job that {node.name} was for is gone; it is kept for one that waits in {partition}"
+        text = f"the job that {node.name} was for is gone; it is kept for a job that waits in {partition}"
         builder.note(node.name, text)
         return
     why = f"{PREFIX} the job that powered it up is gone and no waiting job of partition {partition} can use it"

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from gpucluster.autoscaler.decide import pools
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
-from gpucluster.autoscaler.decide.words import count, timestamp
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     ACCEPTED,
     AWAITED,
     RELEASED,
@@ -27,19 +26,21 @@ from gpucluster.autoscaler.decide.world import (
     NodeClaim,
     SaveConsole,
 )
+from gpucluster.autoscaler.decide.words import timestamp
 from gpucluster.autoscaler.policy import MAX_ORPHANS_PER_PASS, STRIKES
 from gpucluster.oci.states import STOPPED, LifecycleState
-from gpucluster.slurm.reasons import PREFIX, from_gpucluster, from_person
+from gpucluster.slurm.reasons import PREFIX, from_administrator, from_gpucluster
 from gpucluster.slurm.states import IMPAIRED, NodeState, wanted
+from gpucluster.text import count
 
-# A node may be found powered down without having been seen powering down. It gets so many seconds to come back before
-# its instance is terminated.
+# A pass may find a node powered down that no pass saw powering down. After so many seconds, if it is not back in
+# service, its instance is terminated.
 SETTLE = 30.0
 # Slurm holds its lock for as long as it powers nodes down: 3 s for ten thousand of them (measured with 22.05).
 MAX_HEALED_PER_PASS = 500
-# Seconds until a node that was healed shows it; Slurm is not told twice in this time.
+# Seconds until Slurm shows that a node was healed; the command is not repeated in this time.
 HEALS_IN = 15.0
-# In these states of a claim no pass has seen its instance.
+# In these states of a claim no pass has observed its instance.
 _NEVER_SEEN = UNANSWERED | {ClaimState.FAILED}
 
 
@@ -48,13 +49,13 @@ def reconcile(builder: PlanBuilder) -> None:
     claims, live, pools_known = builder.claims, builder.live, builder.policy.pools
     for name, node in builder.nodes.items():
         now_in = phase(node.flags)
-        if now_in is Phase.OFF:
+        if now_in is Phase.POWERED_DOWN:
             if name not in claims and name not in live:
                 continue
-        elif now_in is Phase.UP and _settled(claims.get(name), live.get(name), node):
+        elif now_in is Phase.IN_SERVICE and _settled(claims.get(name), live.get(name), node):
             continue
         if node.pool not in pools_known:
-            builder.note(name, f"node {name} belongs to no pool that this cluster has: it is left alone")
+            builder.note(name, f"node {name} belongs to no pool of this cluster: it is not changed")
             continue
         _RULES[now_in](builder, node)
 
@@ -77,10 +78,10 @@ def _settled(claim: NodeClaim | None, instances: list[Instance] | None, node: No
 # --- which instance belongs to a name -----
 
 
-def standing(builder: PlanBuilder, node: Node) -> Instance | None:
+def instance_of(builder: PlanBuilder, node: Node) -> Instance | None:
     """The live instance of a node. Where there are several, the others are terminated.
 
-    The one that slurmd registered from is kept, else the one in the claim, else the oldest.
+    The instance that slurmd registered from is kept, else that of the claim, else the oldest.
     """
     instances = builder.live.get(node.name)
     if not instances:
@@ -89,12 +90,13 @@ def standing(builder: PlanBuilder, node: Node) -> Instance | None:
         return instances[0]
     claim = builder.claims.get(node.name)
     known = (node.instance_id, claim.instance_id if claim else "")
-    kept = min(instances, key=lambda one: (one.id != known[0], one.id != known[1], one.generation, one.id))
+    kept = min(
+        instances,
+        key=lambda instance: (instance.id != known[0], instance.id != known[1], instance.generation, instance.id),
+    )
     for other in instances:
         if other is not kept:
-            pools.end_stray(
-                builder, other, f"{node.name} has {len(instances)} instances; {kept.id} is the one that is kept"
-            )
+            pools.end_stray(builder, other, f"{node.name} has {len(instances)} instances; {kept.id} is kept")
     return kept
 
 
@@ -118,9 +120,9 @@ def _vanished(builder: PlanBuilder, claim: NodeClaim) -> bool | None:
 # --- powering up -----
 
 
-def _coming(builder: PlanBuilder, node: Node) -> None:
-    builder.coming[node.name] = node
-    instance = standing(builder, node)
+def _power_up(builder: PlanBuilder, node: Node) -> None:
+    builder.powering_up[node.name] = node
+    instance = instance_of(builder, node)
     claim = builder.claims.get(node.name)
     if claim is None:
         if instance:
@@ -137,7 +139,7 @@ def _coming(builder: PlanBuilder, node: Node) -> None:
             _present(builder, node, claim, instance)
     elif claim.state in _NEVER_SEEN or claim.instance_id in builder.gone or _vanished(builder, claim):
         claim = builder.adopt(node, instance, ClaimState.LAUNCHED)
-        builder.note(node.name, f"the launch of {node.name} had come through: {instance.id} is taken over")
+        builder.note(node.name, f"the launch of {node.name} had succeeded: {instance.id} is taken over")
         _present(builder, node, claim, instance)
 
 
@@ -151,7 +153,7 @@ def _absent(builder: PlanBuilder, claim: NodeClaim) -> None:
     builder.change(
         claim,
         state=ClaimState.FAILED,
-        fault=kind.value,
+        fault=kind,
         message=words,
         tries=claim.tries + 1,
         missing_since=0.0,
@@ -164,9 +166,9 @@ def _present(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Insta
         claim = builder.change(claim, missing_since=0.0, strikes=0)
     if instance.state in STOPPED:
         builder.change(
-            claim, state=ClaimState.ENDING, fault=Fault.LOST.value, message="it was stopped", tries=claim.tries + 1
+            claim, state=ClaimState.ENDING, fault=Fault.LOST, message="it was stopped", tries=claim.tries + 1
         )
-        why = f"{instance.id} was stopped while {node.name} was coming up; stopped instances cost money"
+        why = f"{instance.id} was stopped while {node.name} powered up; stopped instances cost money"
         builder.terminate(node.name, node.pool, instance.id, why, unless_wanted=False)
         return
     if instance.state == LifecycleState.RUNNING:
@@ -178,7 +180,7 @@ def _present(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Insta
 
 def _running(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Instance) -> NodeClaim:
     if claim.state == ClaimState.UP:
-        # It was in service, and powers up again; no pass has seen it powering down.
+        # It was in service, and powers up again; no pass observed it powering down.
         return builder.change(claim, state=ClaimState.RUNNING)
     if claim.state == ClaimState.LAUNCHED:
         if builder.policy.pools[node.pool].baked:
@@ -187,7 +189,7 @@ def _running(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Insta
         builder.actions.append(Join(node.name, node.pool, instance.id, why))
         return builder.change(claim, state=ClaimState.JOINING, joined_at=builder.now)
     if instance.id in builder.observation.unasked:
-        why = f"the configuration of {instance.id} could not be requested: once more"
+        why = f"the configuration of {instance.id} could not be requested: it is requested again"
         builder.actions.append(Join(node.name, node.pool, instance.id, why))
         return builder.change(claim, state=ClaimState.JOINING, joined_at=builder.now)
     # The join service knows whether it is still being configured.
@@ -196,7 +198,7 @@ def _running(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Insta
 
 
 def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: Instance) -> str:
-    """Why waiting for an instance ends; empty if it goes on."""
+    """Why waiting for an instance ends; empty if it continues."""
     times, waited = builder.policy.times, builder.now - claim.since
     failed = builder.observation.join_failed.get(instance.id)
     if failed is not None:
@@ -212,7 +214,7 @@ def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: Instance) -> str:
 
 def _boot_failure(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Instance, why: str) -> None:
     builder.actions.append(SaveConsole(instance.id, node.name, f"{node.name} did not come into service: {why}"))
-    builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT.value, message=why, tries=claim.tries + 1)
+    builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT, message=why, tries=claim.tries + 1)
     builder.terminate(node.name, node.pool, instance.id, f"{why}; it is replaced", unless_wanted=False)
     pools.count_boot_failure(builder, node.pool, f"{node.name}: {why}")
 
@@ -220,8 +222,8 @@ def _boot_failure(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: 
 # --- in service -----
 
 
-def _up(builder: PlanBuilder, node: Node) -> None:
-    instance = standing(builder, node)
+def _in_service(builder: PlanBuilder, node: Node) -> None:
+    instance = instance_of(builder, node)
     claim = builder.claims.get(node.name)
     if instance is None:
         _unbacked(builder, node, claim)
@@ -231,37 +233,38 @@ def _up(builder: PlanBuilder, node: Node) -> None:
     if claim.state != ClaimState.UP:
         if claim.state in ACCEPTED:
             pools.came_into_service(builder, node.pool)
-        claim = builder.change(claim, state=ClaimState.UP, fault="", message="", ended_at=0.0, tries=0)
+        claim = builder.change(claim, state=ClaimState.UP, fault=None, message="", ended_at=0.0, tries=0)
     if claim.missing_since:
         claim = builder.change(claim, missing_since=0.0, strikes=0)
     if instance.state == LifecycleState.STOPPED:
-        lose(builder, node, f"its instance {instance.id} was stopped")
+        give_up_lost(builder, node, f"its instance {instance.id} was stopped")
         return
     if _silent_for_too_long(builder, node, claim):
         words = f"slurmd does not answer for {count(int(builder.policy.times.silent_grace), 'second')}"
-        lose(builder, node, words)
+        give_up_lost(builder, node, words)
         return
-    _drains(builder, node, instance)
+    _drain_or_give_up(builder, node, instance)
 
 
 def _unbacked(builder: PlanBuilder, node: Node, claim: NodeClaim | None) -> None:
-    if node.drained and from_person(node.reason):
+    if node.drained and from_administrator(node.reason):
         builder.note(
-            node.name, f"{node.name} has no instance, but a person drained it ({node.reason}): it is left alone"
+            node.name,
+            f"{node.name} has no instance, but an administrator drained it ({node.reason}): it is not changed",
         )
         return
     if claim is None:
         claim = NodeClaim(node.name, node.pool, 0, "", ClaimState.UP, builder.now, builder.now)
         builder.claims[node.name] = claim
     if _vanished(builder, claim):
-        lose(builder, node, f"its instance {claim.instance_id or ''} is gone".replace("  ", " "))
+        give_up_lost(builder, node, f"its instance {claim.instance_id or ''} is gone".replace("  ", " "))
     else:
         builder.note(
-            node.name, f"the cloud's listing lacks the instance of {node.name}: watched before anything is done"
+            node.name, f"the cloud's listing lacks the instance of {node.name}: nothing is done until that is confirmed"
         )
 
 
-def lose(builder: PlanBuilder, node: Node, what: str) -> None:
+def give_up_lost(builder: PlanBuilder, node: Node, what: str) -> None:
     """Take a node whose instance is lost out of service and give it up; Slurm requeues its jobs."""
     for job in builder.holders.get(node.name, ()):
         if not job.requeue:
@@ -270,7 +273,7 @@ def lose(builder: PlanBuilder, node: Node, what: str) -> None:
     builder.power_down(node.name, f"{PREFIX} {node.name}: {what}; Slurm runs its jobs again elsewhere")
     claim = builder.claims.get(node.name)
     if claim:
-        builder.change(claim, state=ClaimState.ENDING, fault=Fault.LOST.value, message=what)
+        builder.change(claim, state=ClaimState.ENDING, fault=Fault.LOST, message=what)
 
 
 NOT_REQUEUED = (
@@ -289,10 +292,13 @@ def _silent_for_too_long(builder: PlanBuilder, node: Node, claim: NodeClaim) -> 
     return builder.now - claim.silent_since > builder.policy.times.silent_grace
 
 
-def _drains(builder: PlanBuilder, node: Node, instance: Instance) -> None:
+def _drain_or_give_up(builder: PlanBuilder, node: Node, instance: Instance) -> None:
     if node.drained:
         if not from_gpucluster(node.reason):
-            builder.note(node.name, f"{node.name} was drained by a person or a check ({node.reason}): it is left alone")
+            builder.note(
+                node.name,
+                f"{node.name} was drained by an administrator or a health check ({node.reason}): it is not changed",
+            )
         elif not node.busy:
             builder.power_down(node.name, f"{node.reason}; the node is idle now and is given up")
         return
@@ -305,18 +311,20 @@ def _drains(builder: PlanBuilder, node: Node, instance: Instance) -> None:
 # --- powering down, and powered down -----
 
 
-def _leaving(builder: PlanBuilder, node: Node) -> None:
+def _power_down(builder: PlanBuilder, node: Node) -> None:
     _end(builder, node, f"Slurm powers {node.name} down")
 
 
-def _off(builder: PlanBuilder, node: Node) -> None:
+def _powered_down(builder: PlanBuilder, node: Node) -> None:
     if wanted(node.flags):
         builder.note(node.name, f"{node.name} is wanted again: Slurm powers it up next")
         return
     claim = builder.claims.get(node.name)
     instances = builder.live.get(node.name)
     if instances and (claim is None or claim.state in ACCEPTED):
-        builder.change(claim or builder.adopt(node, instances[0], ClaimState.ENDING), state=ClaimState.ENDING, fault="")
+        builder.change(
+            claim or builder.adopt(node, instances[0], ClaimState.ENDING), state=ClaimState.ENDING, fault=None
+        )
         return
     if instances and claim and claim.state == ClaimState.ENDING and not claim.ended_at and not claim.fault:
         if builder.now - claim.since < SETTLE or builder.swept >= MAX_ORPHANS_PER_PASS:
@@ -330,7 +338,7 @@ def _end(builder: PlanBuilder, node: Node, why: str) -> None:
     claim = builder.claims.get(node.name)
     instances = builder.live.get(node.name, ())
     if claim and claim.state != ClaimState.ENDING:
-        if claim.state == ClaimState.FAILED and claim.fault != Fault.TRANSIENT and not instances:
+        if claim.state == ClaimState.FAILED and claim.fault is not Fault.TRANSIENT and not instances:
             del builder.claims[node.name]
             return
         claim = builder.change(claim, state=ClaimState.ENDING)
@@ -366,39 +374,40 @@ def _forget(builder: PlanBuilder, claim: NodeClaim, why: str) -> None:
 # --- down -----
 
 
-def _lost(builder: PlanBuilder, node: Node) -> None:
-    if from_person(node.reason):
-        builder.note(node.name, f"{node.name} was taken down by a person ({node.reason}): it is left alone")
+def _down(builder: PlanBuilder, node: Node) -> None:
+    if from_administrator(node.reason):
+        builder.note(node.name, f"{node.name} was taken down by an administrator ({node.reason}): it is not changed")
         return
-    instance = standing(builder, node)
+    instance = instance_of(builder, node)
     claim = builder.claims.get(node.name)
     if instance is not None and instance.state not in STOPPED and not from_gpucluster(node.reason):
         if claim is None or claim.instance_id != instance.id:
             claim = builder.adopt(node, instance, ClaimState.UP)
         if not _silent_for_too_long(builder, node, claim):
-            builder.note(node.name, f"{node.name} is down, its instance {instance.id} runs: it may come back by itself")
+            builder.note(node.name, f"{node.name} is down, its instance {instance.id} runs: it may recover by itself")
             return
     builder.power_down(node.name, f"{PREFIX} {node.name} is down ({node.reason or 'Slurm lost it'}) and is given up")
     if claim:
         builder.change(claim, state=ClaimState.ENDING)
 
 
-def _dead(builder: PlanBuilder, node: Node) -> None:
+def _down_powered_off(builder: PlanBuilder, node: Node) -> None:
     cooling = builder.cool_downs.get(node.pool)
     claim = builder.claims.get(node.name)
-    # Slurm 22.05 keeps an old reason: a node that did not come up in time still has the reason that a person once gave.
+    # Slurm 22.05 keeps an old reason: a node that did not register in time still has the reason that an administrator
+    # once gave.
     awaited = claim is not None and claim.state in AWAITED and NodeState.POWERED_DOWN in node.flags
-    if (from_person(node.reason) and not awaited) or (
+    if (from_administrator(node.reason) and not awaited) or (
         cooling and cooling.until > builder.now and from_gpucluster(node.reason)
     ):
         if node.name in builder.claims or node.name in builder.live:
-            _off(builder, node)
+            _powered_down(builder, node)
         return
     if claim and claim.state in AWAITED:
         why = "it did not register before Slurm's ResumeTimeout"
         if claim.instance_id:
             builder.actions.append(SaveConsole(claim.instance_id, node.name, f"{node.name}: {why}"))
-        builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT.value, message=why)
+        builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT, message=why)
         pools.count_boot_failure(builder, node.pool, f"{node.name}: {why}")
     if builder.healed >= MAX_HEALED_PER_PASS or builder.now - builder.healed_at.get(node.name, -HEALS_IN) < HEALS_IN:
         return
@@ -409,10 +418,10 @@ def _dead(builder: PlanBuilder, node: Node) -> None:
 
 
 _RULES: dict[Phase, Callable[[PlanBuilder, Node], None]] = {
-    Phase.COMING: _coming,
-    Phase.UP: _up,
-    Phase.LEAVING: _leaving,
-    Phase.OFF: _off,
-    Phase.LOST: _lost,
-    Phase.DEAD: _dead,
+    Phase.POWERING_UP: _power_up,
+    Phase.IN_SERVICE: _in_service,
+    Phase.POWERING_DOWN: _power_down,
+    Phase.POWERED_DOWN: _powered_down,
+    Phase.DOWN: _down,
+    Phase.DOWN_POWERED_OFF: _down_powered_off,
 }

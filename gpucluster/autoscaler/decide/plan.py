@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from gpucluster.autoscaler.decide import gangs, nodes, pools
 from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
-from gpucluster.autoscaler.decide.world import UNANSWERED, ClaimState, Fault, Memory, Observation, Outcome, Plan
+from gpucluster.autoscaler.decide.types import UNANSWERED, ClaimState, Fault, Memory, Observation, Outcome, Plan
 from gpucluster.autoscaler.policy import Policy
 
 # The subject of notes about the whole autoscaler.
@@ -54,13 +54,13 @@ def _learn(builder: PlanBuilder, outcome: Outcome) -> None:
         return
     if outcome.fault is None:
         state = ClaimState.LAUNCHED if claim.state in UNANSWERED else claim.state
-        builder.change(claim, state=state, instance_id=outcome.instance_id, fault="", request_id=outcome.request_id)
+        builder.change(claim, state=state, instance_id=outcome.instance_id, fault=None, request_id=outcome.request_id)
         return
     if claim.state not in UNANSWERED and claim.state != ClaimState.LAUNCHED:
         return
     if outcome.fault is Fault.TRANSIENT:
         builder.change(
-            claim, since=builder.now, fault=outcome.fault.value, message=outcome.message, request_id=outcome.request_id
+            claim, since=builder.now, fault=outcome.fault, message=outcome.message, request_id=outcome.request_id
         )
         return
     if claim.state != ClaimState.LAUNCHED and builder.launched_at:
@@ -69,7 +69,7 @@ def _learn(builder: PlanBuilder, outcome: Outcome) -> None:
     builder.change(
         claim,
         state=ClaimState.FAILED,
-        fault=outcome.fault.value,
+        fault=outcome.fault,
         message=outcome.message,
         request_id=outcome.request_id,
         tries=claim.tries + 1,
@@ -80,19 +80,21 @@ def _obstacle(builder: PlanBuilder) -> str:
     """Why nothing at all may be done now; empty if there is no obstacle."""
     observation, memory = builder.observation, builder.memory
     if observation.nodes is None or observation.jobs is None:
-        return "Slurm can't be asked: nothing is done until it can"
+        return "Slurm does not answer: nothing is done until it does"
     if observation.instances is None:
-        return "the cloud can't be asked: nothing is launched, ended or taken down until it can"
+        return "the cloud does not answer: nothing is launched, terminated or taken down until it does"
     declared = sum(pool.names for pool in builder.policy.pools.values())
     expected = min(memory.node_count, declared) if memory.node_count else min(declared, 1)
     if len(observation.nodes) * 2 < expected:
         listed, before = len(observation.nodes), memory.node_count or declared
-        return f"Slurm lists {listed} elastic nodes where there were {before}: nothing is done on this report alone"
+        return (
+            f"Slurm lists {listed} elastic nodes, and listed {before} before: nothing is done until this is confirmed"
+        )
     if memory.paused:
         for claim in list(builder.claims.values()):
             if claim.state == ClaimState.INTENDED:
                 builder.change(claim, state=ClaimState.HELD)
-        return f"paused ({memory.paused}): nothing is launched, ended or changed until it is resumed"
+        return f"paused ({memory.paused}): nothing is launched, terminated or changed until it is resumed"
     return ""
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from gpucluster.autoscaler.decide.phases import Phase, phase
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     RELEASED,
     Action,
     Annotate,
@@ -71,7 +71,7 @@ class PlanBuilder:
         self.cool_downs: dict[str, CoolDown] = dict(memory.cool_downs)
         self.boot_failures: dict[str, int] = dict(memory.boot_failures)
         self.generations: dict[str, int] = dict(memory.generations)
-        self.swept = 0  # instances ended in this pass only because their node was found powered down
+        self.swept = 0  # instances terminated in this pass only because their node was found powered down
         self.healed = 0
         self.orphans_seen: dict[str, float] = dict(memory.orphans_seen)
         self.healed_at: dict[str, float] = dict(memory.healed_at)
@@ -79,8 +79,8 @@ class PlanBuilder:
         self.launched_at: list[float] = list(memory.launched_at)
         self.actions: list[Action] = []
         self.notes: list[Note] = []
-        self.coming: dict[str, Node] = {}
-        self.coming_for: set[str] = set()  # gangs for which nodes power up
+        self.powering_up: dict[str, Node] = {}
+        self.gangs_powering_up: set[str] = set()  # gangs for which nodes power up
         self.dropped: dict[str, str] = {}  # nodes given up in this pass, and for which gang
         self._give_up: defaultdict[str, list[str]] = defaultdict(list)
         self._mark_down: defaultdict[str, list[str]] = defaultdict(list)
@@ -129,7 +129,8 @@ class PlanBuilder:
 
     @cached_property
     def tally(self) -> Counter[str]:
-        """By pool, how many instances it has or is about to have. Those that are ending count while they cost money."""
+        """By pool, how many instances it has or is about to have. Those that are terminating count while they cost
+        money."""
         tally: Counter[str] = Counter()
         for name, instances in self.live.items():
             tally[instances[0].pool or self.policy.pool_of(name)] += len(instances)
@@ -145,9 +146,9 @@ class PlanBuilder:
         unsure = claim.instance_id and claim.instance_id not in self.gone
         if unsure and self.now - claim.since < self.policy.times.listing_lag:
             return True
-        # Its gang is admitted: the instance that ends is replaced, and no other node may take its place.
+        # Its gang is admitted: the instance that terminates is replaced, and no other node may take its place.
         gangs = (self.gangs.get(gang) for gang in claim.jobs or (f"node/{claim.node}",))
-        replaced = claim.state == ClaimState.ENDING and claim.node in self.coming
+        replaced = claim.state == ClaimState.ENDING and claim.node in self.powering_up
         return replaced and any(gang is not None and gang.admitted_at > 0 for gang in gangs)
 
     def phase_of(self, name: str) -> Phase | None:
@@ -216,7 +217,7 @@ class PlanBuilder:
 
     def drop(self, claim: NodeClaim) -> None:
         """Note in the claim that its node is being given up. This cancels a launch that is still queued."""
-        if claim.state == ClaimState.FAILED and claim.fault != Fault.TRANSIENT and claim.node not in self.live:
+        if claim.state == ClaimState.FAILED and claim.fault is not Fault.TRANSIENT and claim.node not in self.live:
             self.change(claim, state=ClaimState.DROPPING, token="", instance_id="")
         elif claim.state not in RELEASED:
             self.change(claim, state=ClaimState.DROPPING)

@@ -1,19 +1,20 @@
-"""A pool as a whole: its cool-down after a fault and the try that ends it, and instances that belong to no node."""
+"""A pool as a whole: its cool-down after a fault, the probe that ends it, and instances that belong to no node."""
 
 from __future__ import annotations
 
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan_builder import ASK_AGAIN, PlanBuilder
-from gpucluster.autoscaler.decide.words import count, fault, timestamp
-from gpucluster.autoscaler.decide.world import STARTED, ClaimState, CoolDown, Fault, Instance, Terminate
+from gpucluster.autoscaler.decide.types import STARTED, ClaimState, CoolDown, Fault, Instance, Terminate
+from gpucluster.autoscaler.decide.words import describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_BOOT_FAILURES, MAX_ORPHANS_PER_PASS
 from gpucluster.slurm.reasons import PREFIX
 from gpucluster.slurm.states import wanted
+from gpucluster.text import count
 
 # States of a claim that prove that the pool gives nodes again, by what was wrong with it. An accepted launch proves
 # nothing about capacity, because the host may still be missing. It proves that no limit is reached. Only a registered
 # slurmd proves that nodes boot.
-_PROOFS = {Fault.LIMIT.value: STARTED | {ClaimState.LAUNCHED}, Fault.BOOT.value: frozenset({ClaimState.UP})}
+_PROOFS = {Fault.LIMIT: STARTED | {ClaimState.LAUNCHED}, Fault.BOOT: frozenset({ClaimState.UP})}
 
 
 def cool_down(builder: PlanBuilder, pool: str, kind: Fault, message: str) -> CoolDown:
@@ -28,7 +29,7 @@ def cool_down(builder: PlanBuilder, pool: str, kind: Fault, message: str) -> Coo
         length = times.cool_down_limit
     else:
         length = min(times.cool_down * 2.0 ** min(failures - 1, 20), times.cool_down_limit)
-    made = CoolDown(pool, builder.now + length, kind.value, message, failures)
+    made = CoolDown(pool, builder.now + length, kind, message, failures)
     builder.cool_downs[pool] = made
     return made
 
@@ -49,10 +50,10 @@ def count_boot_failure(builder: PlanBuilder, pool: str, message: str) -> None:
 
 
 def came_into_service(builder: PlanBuilder, pool: str) -> None:
-    """A node of the pool registered: whatever was wrong with booting is over."""
+    """A node of the pool registered: nodes boot again."""
     builder.boot_failures.pop(pool, None)
     known = builder.cool_downs.get(pool)
-    if known and known.fault == Fault.BOOT:
+    if known and known.fault is Fault.BOOT:
         del builder.cool_downs[pool]
 
 
@@ -68,30 +69,30 @@ def update_cool_downs(builder: PlanBuilder) -> None:
 
 
 def _close(builder: PlanBuilder, known: CoolDown) -> None:
-    words = f"{fault(known.fault, known.message)}; asked again at {timestamp(known.until)}"
-    builder.note(known.pool, f"pool {known.pool} is left alone: {words}")
+    words = f"{describe_fault(known.fault, known.message)}; tried again at {timestamp(known.until)}"
+    builder.note(known.pool, f"pool {known.pool} cools down: {words}")
     for name, node in builder.nodes.items():
-        idle = node.pool == known.pool and phase(node.flags) is Phase.OFF and name not in builder.claims
+        idle = node.pool == known.pool and phase(node.flags) is Phase.POWERED_DOWN and name not in builder.claims
         if idle and not wanted(node.flags) and not node.drained:
             builder.mark_down(name, f"{PREFIX} {words}")
 
 
 def _probe(builder: PlanBuilder, known: CoolDown) -> None:
-    tried = [claim for claim in builder.claims.values() if claim.pool == known.pool and claim.asked_at >= known.until]
-    if any(claim.state in _PROOFS.get(known.fault, STARTED) for claim in tried):
+    probes = [claim for claim in builder.claims.values() if claim.pool == known.pool and claim.asked_at >= known.until]
+    if any(claim.state in _PROOFS.get(known.fault, STARTED) for claim in probes):
         del builder.cool_downs[known.pool]
         builder.note(known.pool, f"pool {known.pool} gives nodes again")
-    elif builder.now - known.until > builder.policy.times.cool_down_limit and not tried:
+    elif builder.now - known.until > builder.policy.times.cool_down_limit and not probes:
         del builder.cool_downs[known.pool]
-    elif known.probing and not tried:
+    elif known.probing and not probes:
         builder.cool_downs[known.pool] = CoolDown(known.pool, known.until, known.fault, known.message, known.failures)
 
 
-# --- instances of no node -----
+# --- instances without a node -----
 
 
 def end_stray(builder: PlanBuilder, instance: Instance, why: str, *, unless_wanted: bool = False) -> None:
-    """Terminate an instance that carries a node's name and is not the one of its node; at most once per ASK_AGAIN."""
+    """Terminate an instance that carries the name of a node that has another; at most once per ASK_AGAIN."""
     asked = builder.orphans_seen.get(instance.id, 0.0)
     if builder.now - asked < ASK_AGAIN:
         return
@@ -107,7 +108,7 @@ def end_orphans(builder: PlanBuilder) -> None:
             first = builder.orphans_seen.setdefault(instance.id, builder.now)
             if builder.now - max(first, instance.created_at) < grace or ended >= MAX_ORPHANS_PER_PASS:
                 due = timestamp(max(first, instance.created_at) + grace)
-                builder.note(instance.id, f"Slurm knows no node {name}: {instance.id} is ended after {due}")
+                builder.note(instance.id, f"Slurm knows no node {name}: {instance.id} is terminated after {due}")
                 continue
             ended += 1
             why = f"Slurm has known no node {name} for {count(int(grace), 'second')}"

@@ -55,7 +55,7 @@ class Rate:
             self.rate = min(self._ceiling, self.rate + step)
 
     def lost(self, epoch: int) -> None:
-        """A request of that epoch got no answer, or was never sent: this says nothing about the rate."""
+        """A request of that epoch got no answer, or was never sent: this is no evidence about the rate."""
         if epoch == self.epoch:
             self._probe_out = False
 

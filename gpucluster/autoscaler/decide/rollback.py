@@ -10,8 +10,7 @@ from gpucluster.autoscaler.decide import admission, pools
 from gpucluster.autoscaler.decide.grouping import Gang
 from gpucluster.autoscaler.decide.nodes import NOT_REQUEUED
 from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
-from gpucluster.autoscaler.decide.words import fault, timestamp
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     Annotate,
     ClaimState,
     Delay,
@@ -22,6 +21,7 @@ from gpucluster.autoscaler.decide.world import (
     Node,
     PowerDown,
 )
+from gpucluster.autoscaler.decide.words import describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_ATTEMPTS
 from gpucluster.slurm.reasons import PREFIX
 from gpucluster.slurm.states import JobState
@@ -34,11 +34,11 @@ _INSIST, _AGAIN = 60.0, 5.0
 def deny(builder: PlanBuilder, gang: Gang, denial: admission.Denial) -> None:
     """Postpone a gang that is not admitted now."""
     known = builder.gangs.get(gang.id) or GangHistory(gang.id)
-    if denial.never and denial.here and _fits_elsewhere(builder, gang):
-        denial = replace(denial, never=False)  # Slurm chose a pool that is too small, and may choose a larger one
-    if any(not job.requeue for job in gang.jobs) and not denial.never:
+    if denial.permanent and denial.pool_too_small and _fits_elsewhere(builder, gang):
+        denial = replace(denial, permanent=False)  # Slurm chose a pool that is too small, and may choose a larger one
+    if any(not job.requeue for job in gang.jobs) and not denial.permanent:
         # Nothing was launched, so waiting on its nodes costs nothing; giving up its nodes would end the job.
-        words = f"{PREFIX} {denial.why}. The job keeps its place and starts when that is over"
+        words = f"{PREFIX} {denial.why}. The job keeps its nodes and starts when that is over"
         if known.message != words and builder.now - known.seen_at > _INSIST:
             builder.actions.extend(Annotate(job.id, words) for job in gang.jobs)
             builder.gangs[gang.id] = replace(known, message=words, seen_at=builder.now)
@@ -47,10 +47,14 @@ def deny(builder: PlanBuilder, gang: Gang, denial: admission.Denial) -> None:
     guess = builder.now + _backoff(builder, gang, min(known.refusals, 3))
     until = max(denial.until, builder.now) + 1 if denial.until else guess
     without = frozenset(node.pool for node in gang.nodes)
-    if not denial.never and _elsewhere(builder, gang, without) and any(pools.closed(builder, name) for name in without):
+    if (
+        not denial.permanent
+        and _elsewhere(builder, gang, without)
+        and any(pools.closed(builder, name) for name in without)
+    ):
         until = 0.0
-    changed = replace(known, refusals=known.refusals + 1, fault="")
-    _postpone(builder, gang, changed, until, denial.why, hold=denial.never, dropping=_own_nodes(builder, gang))
+    changed = replace(known, refusals=known.refusals + 1)
+    _postpone(builder, gang, changed, until, denial.why, hold=denial.permanent, dropping=_own_nodes(builder, gang))
 
 
 def roll_back(
@@ -69,8 +73,8 @@ def roll_back(
         until = max(until, pools.cool_down(builder, name, kind, cause or message).until + 1)
     elsewhere = bool(asked) and _elsewhere(builder, gang, asked)
     hold = attempts >= MAX_ATTEMPTS or (kind is Fault.CONFIGURATION and not elsewhere)
-    changed = replace(known, attempts=0 if hold else attempts, fault=kind.value)
-    words = f"{fault(kind, message)} (try {attempts} of {MAX_ATTEMPTS})"
+    changed = replace(known, attempts=0 if hold else attempts)
+    words = f"{describe_fault(kind, message)} (try {attempts} of {MAX_ATTEMPTS})"
     dropping = [node for node in gang.nodes if _not_shared(builder, gang, node.name) or _has_failed(builder, node.name)]
     dropping += _registered(builder, gang)
     _postpone(builder, gang, changed, 0.0 if elsewhere else until, words, hold=hold, dropping=dropping)
@@ -120,7 +124,7 @@ def _postpone(
         if claim:
             builder.drop(claim)
         else:
-            # Slurm may be slow to give the node up: the claim shows that no person powered it up.
+            # Slurm may be slow to give the node up: the claim shows that no administrator powered it up.
             builder.reserve(builder.nodes[name], ClaimState.DROPPING)
     builder.gangs[gang.id] = replace(
         history,
@@ -145,7 +149,7 @@ def _has_failed(builder: PlanBuilder, name: str) -> bool:
 
 
 def _own_nodes(builder: PlanBuilder, gang: Gang) -> list[Node]:
-    """What is given up with a gang that is not admitted: its own nodes, or all of them where every one is shared."""
+    """The nodes that are given up with a gang that is not admitted: its own, or all if each of them is shared."""
     own = [node for node in gang.nodes if _not_shared(builder, gang, node.name)]
     return own or [node for node in gang.nodes if node.name not in builder.claims] or list(gang.nodes)
 
@@ -160,7 +164,7 @@ def _registered(builder: PlanBuilder, gang: Gang) -> list[Node]:
         and claim.jobs == (gang.id,)
         and claim.state == ClaimState.UP
         and name in builder.nodes
-        and name not in builder.coming
+        and name not in builder.powering_up
         and _not_shared(builder, gang, name)
     ]
 
@@ -195,10 +199,10 @@ def follow_up(builder: PlanBuilder) -> None:
     """Forget gangs that are over. Repeat a start time or a hold that Slurm refused because the job was still ending."""
     for history in list(builder.gangs.values()):
         if history.id.startswith("node/"):
-            if history.id.removeprefix("node/") not in builder.coming:
+            if history.id.removeprefix("node/") not in builder.powering_up:
                 del builder.gangs[history.id]
             continue
-        if history.id in builder.coming_for:
+        if history.id in builder.gangs_powering_up:
             continue  # an interactive job is RUNNING before its nodes are up
         leader = builder.jobs.get(history.id)
         if leader is None or leader.state == JobState.RUNNING:

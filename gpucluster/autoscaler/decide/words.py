@@ -1,11 +1,11 @@
-"""How decisions are put into words for people."""
+"""The texts of decisions, for users and administrators."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     Annotate,
     Delay,
     Drain,
@@ -43,18 +43,13 @@ _FAULTS = {
     Fault.CONFIGURATION: "the cloud can't do what the pool's configuration asks for",
     Fault.BOOT: "new nodes don't come into service",
     Fault.TRANSIENT: "the cloud gives no clear answer",
-    Fault.LOST: "instances end without our doing",
+    Fault.LOST: "instances terminate without a request of the autoscaler",
 }
 
 
 def timestamp(at: float) -> str:
-    """A time for people, in UTC."""
+    """A time for messages, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def count(number: int, thing: str, plural: str = "") -> str:
-    """`1 node`, `2 nodes`. Args: plural: where it is not the thing with an s."""
-    return f"{number} {thing if number == 1 else plural or f'{thing}s'}"
 
 
 def some(names: Sequence[str], most: int = 4) -> str:
@@ -63,8 +58,8 @@ def some(names: Sequence[str], most: int = 4) -> str:
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
-def fault(kind: str, message: str = "") -> str:
-    """What went wrong, followed by the cloud's words without the advice."""
-    known = _FAULTS[Fault(kind)] if kind in set(Fault) else "something went wrong"
-    said = message.partition(ADVICE)[0]
-    return f"{known} ({said})" if said else known
+def describe_fault(kind: Fault | None, message: str = "") -> str:
+    """What failed, followed by the cloud's words without the advice."""
+    known = _FAULTS[kind] if kind else "the cause is not known"
+    details = message.partition(ADVICE)[0]
+    return f"{known} ({details})" if details else known

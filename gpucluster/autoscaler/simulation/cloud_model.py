@@ -4,7 +4,7 @@ It does what OCI documents or was observed to do: a launch is accepted, refused,
 token returns the same instance, and is invalid once that is gone; an accepted instance may end because no host is free;
 the listing lags; a terminated instance stays listed for a while; a host name is free only when its instance is gone.
 
-What it does not prove: times are drawn from simple distributions that nobody measured on bare metal, faults are
+What it does not prove: times are drawn from simple distributions that were not measured on bare metal, faults are
 independent of each other, and quotas, networks and images do not exist. One boot time stands for image, cloud-init,
 health checks and slurmd together.
 """
@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
-from gpucluster.autoscaler.decide.world import Fault, Instance, Launch
+from gpucluster.autoscaler.decide.types import Fault, Instance, Launch
 from gpucluster.autoscaler.simulation.clock import Clock
 from gpucluster.oci.states import LifecycleState
 
@@ -181,9 +181,9 @@ class CloudModel:
         if answer is not None:
             return answer
         instance = self.create(launch.node, launch.pool, launch.generation, launch.token)
-        if self._strikes("duplicate"):
+        if self._occurs("duplicate"):
             self.create(launch.node, launch.pool, launch.generation, f"{launch.token}-twin")
-        if self._strikes("unknown_done"):
+        if self._occurs("unknown_done"):
             return Answer(fault=Fault.TRANSIENT, message="timed out")
         return Answer(instance_id=instance.id)
 
@@ -197,10 +197,10 @@ class CloudModel:
         if instance is not None and instance.state == LifecycleState.RUNNING and instance.boots:
             self.register(instance.node, instance.id)
 
-    # --- events that nobody asked for -----
+    # --- events without a call -----
 
     def vanish(self, instance_id: str) -> None:
-        """It ends: by a hardware fault, a person, or our own request."""
+        """It terminates: because of a hardware fault, an administrator, or a request of the autoscaler."""
         instance = self.alive.get(instance_id)
         if instance is None or not instance.billed:
             return
@@ -219,11 +219,11 @@ class CloudModel:
         self.in_pool[pool] += 1
         self.accepted += 1
         self._publish_later(instance)
-        self._fate(instance)
+        self._draw_faults(instance)
         return instance
 
     def stop(self, instance_id: str) -> None:
-        """A person stops it; it still costs money."""
+        """An administrator stops it; it still costs money."""
         instance = self.alive.get(instance_id)
         if instance is not None and instance.state == LifecycleState.RUNNING:
             self._set_state(instance, LifecycleState.STOPPED)
@@ -241,23 +241,23 @@ class CloudModel:
         for instance in self.alive.values():
             self._settle(instance)
 
-    # --- inside -----
+    # --- internals -----
 
     def _throttled(self) -> bool:
         rate, now = self.settings.calls_per_second, self.clock.now
         self._allowance = min(rate, self._allowance + (now - self._allowance_at) * rate)
         self._allowance_at = now
-        if self._allowance < 1.0 or self._strikes("throttle"):
+        if self._allowance < 1.0 or self._occurs("throttle"):
             return True
         self._allowance -= 1.0
         return False
 
-    def _strikes(self, fault: str) -> bool:
+    def _occurs(self, fault: str) -> bool:
         rate: float = getattr(self.rates, fault)
-        struck = rate > 0 and self.random.random() < rate
-        if struck:
+        occurs = rate > 0 and self.random.random() < rate
+        if occurs:
             self._count(fault)
-        return struck
+        return occurs
 
     def _count(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1
@@ -281,28 +281,28 @@ class CloudModel:
             self._count("no_host")
             return Answer(fault=Fault.CAPACITY, message=_NO_HOST)
         for fault, kind, message in _REFUSALS:
-            if self._strikes(fault):
+            if self._occurs(fault):
                 return Answer(fault=kind, message=message)
         return None
 
-    def _fate(self, instance: ModelInstance) -> None:
+    def _draw_faults(self, instance: ModelInstance) -> None:
         """Draw the instance's future at its creation."""
         settings = self.settings
         boot = settings.boot_seconds * (1 + settings.boot_spread * (2 * self.random.random() - 1))
-        if self._strikes("late_capacity"):
-            self.clock.after(min(boot / 2, 60.0), lambda: self._died_young(instance))
+        if self._occurs("late_capacity"):
+            self.clock.after(min(boot / 2, 60.0), lambda: self._terminated_early(instance))
             return
-        if self._strikes("dead_boot"):
+        if self._occurs("dead_boot"):
             instance.boots = False
-        elif self._strikes("slow_boot"):
+        elif self._occurs("slow_boot"):
             boot += 2000.0
         self.clock.after(min(boot / 2, 60.0), lambda: self._running(instance))
         if instance.pool not in self.joins:
             self.clock.after(boot, lambda: self._booted(instance))
         later = boot + self.random.random() * 4 * 3600
-        if self._strikes("lost"):
+        if self._occurs("lost"):
             self.clock.after(later, lambda: self.vanish(instance.id))
-        if self._strikes("stopped"):
+        if self._occurs("stopped"):
             self.clock.after(later, lambda: self.stop(instance.id))
 
     def _running(self, instance: ModelInstance) -> None:
@@ -313,7 +313,7 @@ class CloudModel:
         if instance.state == LifecycleState.RUNNING and instance.boots:
             self.register(instance.node, instance.id)
 
-    def _died_young(self, instance: ModelInstance) -> None:
+    def _terminated_early(self, instance: ModelInstance) -> None:
         if instance.state == LifecycleState.PROVISIONING:
             self._ended(instance)
             self.failed_late(instance)

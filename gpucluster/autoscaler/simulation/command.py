@@ -21,7 +21,7 @@ _MOST_NODES = 100_000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the program's subcommand `simulate`."""
-    parser.description = "Run jobs of the past against a policy: how long would they wait, and what would it cost?"
+    parser.description = "Run past jobs against a policy: how long would they wait, and what would it cost?"
     parser.add_argument("trace", nargs="+", type=Path, help="files with jobs, read as one trace; may be gzipped")
     parser.add_argument("--format", choices=FORMATS, default="sacct", help="of the trace (default: sacct)")
     parser.add_argument("--processors-per-node", type=_count, default=1, metavar="N", help="for swf (default: 1)")
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[IDLE_TIMEOUT],
         metavar="SECONDS",
-        help=f"until an idle node goes; several are compared (default: {IDLE_TIMEOUT:g})",
+        help=f"until an idle node is removed; several are compared (default: {IDLE_TIMEOUT:g})",
     )
     parser.add_argument(
         "--boot-seconds",
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 def _policies(args: argparse.Namespace) -> Sequence[Policy]:
     if args.policy is None:
         if not args.nodes:
-            raise InputError("how many nodes?", hint="Pass --nodes N, or --policy FILE")
+            raise InputError("the number of nodes is missing", hint="Pass --nodes N, or --policy FILE")
         return [simple_policy(n, price=args.price, max_cost_per_hour=args.max_cost_per_hour) for n in args.nodes]
     policy = Policy.load(args.policy)
     if not policy.pools:

@@ -1,6 +1,6 @@
 """The daemon's loop on the virtual clock: observe, decide (the real function), remember, act.
 
-Time passes from event to event. A pass runs when a hook or an outcome pokes the daemon, and every `tick` while there is
+Time passes from event to event. A pass runs when a hook or an outcome wakes the daemon, and every `tick` while there is
 something to do. After passes without work the pause grows, up to a minute; while nothing changes there is no pass at
 all. The real daemon runs a pass every tick: it reacts up to a minute earlier to what no hook reports (a lost instance,
 a deadline).
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gpucluster.autoscaler.decide import plan
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
     ClaimState,
@@ -41,7 +41,7 @@ from gpucluster.slurm.states import JobState, wanted
 
 
 @dataclass(slots=True)
-class _Mail:
+class _Inbox:
     """What has arrived since the last pass."""
 
     intents: list[Intent] = field(default_factory=list)
@@ -53,7 +53,7 @@ class SimulatedCluster:
     """Slurm, the cloud and the daemon, on one clock.
 
     Args:
-        act_seconds: from an observation to the actions that follow from it; time goes on meanwhile.
+        act_seconds: from an observation to the actions that follow from it; time passes meanwhile.
         longest_pause: between two passes while something is not in its final state.
         keep_notes: keep the last note of `decide` about each subject.
     """
@@ -85,13 +85,13 @@ class SimulatedCluster:
         self.after_pass: Callable[[], None] = lambda: None
         self._act_seconds = act_seconds
         self._longest_pause = max(longest_pause, policy.times.tick)
-        self._mail = _Mail()
+        self._inbox = _Inbox()
         self._joining: set[str] = set()
         self._pause = policy.times.tick
         self._next_pass = float("inf")
         self._last_pass = float("-inf")
         self._pass_number = 0
-        self._life = 0
+        self._process = 0
         self.slurm.changed = self._node_changed
         self.cloud.changed = self._something_changed
         self.cloud.register = self.slurm.register
@@ -105,20 +105,20 @@ class SimulatedCluster:
     # --- the daemon -----
 
     def wake(self) -> None:
-        """A poke: run a pass as soon as the last one is a busy tick ago."""
+        """Run a pass as soon as the last one is a busy tick ago."""
         self._schedule_pass(max(self.clock.now, self._last_pass + self.policy.times.busy_tick))
 
     def crash(self) -> None:
         """Kill the daemon and start it again: it has what it had committed, and nothing else."""
-        self._life += 1
+        self._process += 1
         self.executor.crash()
-        self._mail = _Mail()
+        self._inbox = _Inbox()
         self._joining.clear()
         self._next_pass = float("inf")
         self.wake()
 
     @property
-    def restless(self) -> bool:
+    def unsettled(self) -> bool:
         """Whether something is changing, or is not in its final state."""
         memory = self.memory
         if self.executor.in_flight or memory.cool_downs or self.slurm_offline or self.cloud_offline:
@@ -148,29 +148,29 @@ class SimulatedCluster:
             self.notes.update((note.subject, note) for note in decided.notes)
         busy = any(not isinstance(action, Annotate) for action in decided.actions)
         self._pause = self.policy.times.tick if busy else min(self._pause * 2, self._longest_pause)
-        life = self._life
-        self.clock.after(self._act_seconds, lambda: self._act(decided.actions) if life == self._life else None)
+        process = self._process
+        self.clock.after(self._act_seconds, lambda: self._act(decided.actions) if process == self._process else None)
 
     def _observe(self) -> Observation:
-        mail, self._mail = self._mail, _Mail()
+        inbox, self._inbox = self._inbox, _Inbox()
         instances: tuple[Instance, ...] | None = tuple(self.cloud.listing.values())
         self.executor.offline = self.cloud_offline
         return Observation(
             nodes=None if self.slurm_offline else self.slurm.node_views,
             jobs=None if self.slurm_offline else self.slurm.job_views,
             instances=None if self.cloud_offline else instances,
-            outcomes=(*self.executor.take(), *mail.outcomes),
-            intents=tuple(mail.intents),
+            outcomes=(*self.executor.take(), *inbox.outcomes),
+            intents=tuple(inbox.intents),
             in_flight=frozenset(self.executor.in_flight),
             joining=frozenset(self._joining),
-            join_failed=mail.join_failed,
+            join_failed=inbox.join_failed,
         )
 
     def _act(self, actions: Sequence[Action]) -> None:
         for action in actions:
             self._carry_out(action)
         self.after_pass()
-        if self.restless or self._pending_memory():
+        if self.unsettled or self._pending_memory():
             self._schedule_pass(self._last_pass + self._pause)
 
     def _pending_memory(self) -> bool:
@@ -182,10 +182,10 @@ class SimulatedCluster:
         if when >= self._next_pass:
             return
         self._next_pass = when
-        number, life = self._pass_number, self._life
+        number, process = self._pass_number, self._process
 
         def due() -> None:
-            if number == self._pass_number and life == self._life and self._next_pass == when:
+            if number == self._pass_number and process == self._process and self._next_pass == when:
                 self.reconcile()
 
         self.clock.at(when, due)
@@ -227,7 +227,7 @@ class SimulatedCluster:
         self.cloud.terminate(action.instance_id)
 
     def _wanted_again(self, action: Terminate) -> bool:
-        """Whether Slurm, asked once more, wants the node."""
+        """Whether Slurm, asked again, wants the node."""
         node = self.slurm.node_views.get(action.node)
         if self.slurm_offline:
             return True
@@ -237,11 +237,11 @@ class SimulatedCluster:
         if action.instance_id in self._joining:
             return
         self._joining.add(action.instance_id)
-        life = self._life
+        process = self._process
 
         def joined() -> None:
             self.cloud.join(action.instance_id)
-            if life == self._life:
+            if process == self._process:
                 self._joining.discard(action.instance_id)
                 self.wake()
 
@@ -250,7 +250,7 @@ class SimulatedCluster:
     # --- events of the models -----
 
     def _hook(self, intent: Intent) -> None:
-        self._mail.intents.append(intent)
+        self._inbox.intents.append(intent)
         self.wake()
 
     def _wanted(self, node: str, token: str) -> bool:
@@ -258,10 +258,10 @@ class SimulatedCluster:
         return claim is not None and claim.state == ClaimState.INTENDED and claim.token == token
 
     def _failed_late(self, instance: ModelInstance) -> None:
-        """For every other instance that died the work request is found; for the rest there is only the listing."""
+        """The work request is found for every other instance that failed; for the rest there is only the listing."""
         if instance.id[-1] in "02468":
             message = "Out of host capacity (work request)"
-            self._mail.outcomes.append(
+            self._inbox.outcomes.append(
                 Outcome(instance.token, instance.node, instance.id, fault=Fault.CAPACITY, message=message)
             )
         self.wake()
@@ -284,5 +284,5 @@ class SimulatedCluster:
         return (claim.instance_id,) if claim is not None else ()
 
     def _something_changed(self) -> None:
-        """This does not poke the daemon: the next tick sees it."""
+        """This does not wake the daemon: the next tick observes it."""
         self._schedule_pass(max(self.clock.now, self._last_pass + self._pause))

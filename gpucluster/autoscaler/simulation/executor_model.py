@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from gpucluster.autoscaler.decide.rate import Rate
-from gpucluster.autoscaler.decide.world import Fault, Launch, Outcome
+from gpucluster.autoscaler.decide.types import Fault, Launch, Outcome
 from gpucluster.autoscaler.simulation.clock import Clock
 from gpucluster.autoscaler.simulation.cloud_model import Answer, CloudModel
 
@@ -41,7 +41,7 @@ class ExecutorModel:
         self.rate = Rate()
         self._queue: deque[Launch] = deque()
         self._sending = False
-        self._life = 0
+        self._process = 0
 
     def submit(self, launch: Launch) -> None:
         """Queue a launch; a launch that is queued already is not queued twice."""
@@ -58,8 +58,8 @@ class ExecutorModel:
         return outcomes
 
     def crash(self) -> None:
-        """The process dies: what is queued is lost; what was sent goes on in the cloud."""
-        self._life += 1
+        """The process is killed: the queue is lost; requests that were sent continue in the cloud."""
+        self._process += 1
         self._queue.clear()
         self.in_flight.clear()
         self.outcomes.clear()
@@ -69,8 +69,8 @@ class ExecutorModel:
     def _send_soon(self, delay: float = 0.0) -> None:
         if not self._sending and self._queue:
             self._sending = True
-            life = self._life
-            self.clock.after(delay, lambda: self._send() if life == self._life else None)
+            process = self._process
+            self.clock.after(delay, lambda: self._send() if process == self._process else None)
 
     def _send(self) -> None:
         self._sending = False
@@ -90,9 +90,9 @@ class ExecutorModel:
     def _call(self, launch: Launch) -> None:
         self.sent += 1
         answer = _NO_CONNECTION if self.offline else self.cloud.launch(launch)
-        life, epoch = self._life, self.rate.epoch
+        process, epoch = self._process, self.rate.epoch
         delay = _REFUSAL_SECONDS if answer.throttled else self.cloud.settings.call_seconds
-        self.clock.after(delay, lambda: self._answered(launch, answer, epoch) if life == self._life else None)
+        self.clock.after(delay, lambda: self._answered(launch, answer, epoch) if process == self._process else None)
 
     def _answered(self, launch: Launch, answer: Answer, epoch: int) -> None:
         if answer.throttled:

@@ -61,7 +61,7 @@ class SimulationReport:
         jobs_unfinished: still waiting when nothing changed any more; `jobs_held`: those that the autoscaler held.
         jobs_rejected: larger than any pool. `jobs_moved`: of a partition that the policy lacks, run in the first.
         launches: instances that the cloud accepted. `calls`: requests that were sent for them. `requeues`: of jobs.
-        looks: reconcile passes.
+        looks: reconcile passes. The name is that of the JSON member.
         cost: None if a pool's shape has no price.
     """
 

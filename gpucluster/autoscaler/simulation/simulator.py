@@ -1,7 +1,7 @@
 """Runs a trace of real jobs against a policy, with the real `plan.decide` on a virtual clock.
 
-It needs no cluster, no cloud and no network. Slurm and the cloud are models (each module says of what), so waiting
-times and hours are estimates for comparing policies with each other, and no promise.
+It needs no cluster, no cloud and no network. Slurm and the cloud are models (the modules' docstrings have the details),
+so waiting times and hours are estimates for comparing policies with each other, and no promise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpucluster.slurm.states import JobState
 
 BOOT_SECONDS = 300.0
 IDLE_TIMEOUT = 600.0
-# If nothing has started or ended for so long, and nothing runs, nothing will.
+# If no job runs, and none has started or ended for so long, the rest never will.
 _STALLED = 7 * 86400.0
 # Instances may outlive the last job by the idle time and the time of their termination.
 _AFTERMATH = 2 * 3600.0
@@ -45,97 +45,97 @@ def simulate(
         seed: the same one gives the same report.
     """
     nodes = _most(policy)
-    world = SimulatedCluster(
+    cluster = SimulatedCluster(
         policy,
         SlurmSettings(idle_timeout=idle_timeout, max_powered_nodes=nodes),
         CloudSettings(boot_seconds=boot_seconds),
         FaultRates.every(fault_rate),
         seed=seed,
     )
-    course = _Course(world, trace)
-    course.finish()
-    world.cloud.settle()
-    hours = NodeHours(**{name: seconds / 3600 for name, seconds in world.cloud.seconds.items()})
-    left = list(world.slurm.jobs.values())
+    run = _Run(cluster, trace)
+    run.finish()
+    cluster.cloud.settle()
+    hours = NodeHours(**{name: seconds / 3600 for name, seconds in cluster.cloud.seconds.items()})
+    left = list(cluster.slurm.jobs.values())
     return SimulationReport(
         label=label or f"{nodes} nodes, idle {idle_timeout:g} s",
         nodes=nodes,
         idle_timeout=idle_timeout,
-        jobs_done=len(course.waits),
+        jobs_done=len(run.waits),
         jobs_unfinished=len(left),
         jobs_held=sum(job.held for job in left),
-        jobs_rejected=course.rejected,
-        jobs_moved=course.moved,
-        waiting=Waiting.of(course.waits),
+        jobs_rejected=run.rejected,
+        jobs_moved=run.moved,
+        waiting=Waiting.of(run.waits),
         node_hours=hours,
-        span_hours=course.last_end / 3600,
-        launches=world.cloud.accepted,
-        calls=world.executor.sent,
-        requeues=world.slurm.requeues,
-        looks=world.passes,
-        cost=_cost(policy, world.cloud.seconds_of_pool),
+        span_hours=run.last_end / 3600,
+        launches=cluster.cloud.accepted,
+        calls=cluster.executor.sent,
+        requeues=cluster.slurm.requeues,
+        looks=cluster.passes,
+        cost=_cost(policy, cluster.cloud.seconds_of_pool),
     )
 
 
-class _Course:
+class _Run:
     """The jobs of a trace in a simulated cluster."""
 
-    def __init__(self, world: SimulatedCluster, trace: Trace) -> None:
+    def __init__(self, cluster: SimulatedCluster, trace: Trace) -> None:
         self.waits: list[float] = []
         self.rejected = self.moved = 0
         self.last_end = 0.0
-        self._world = world
-        self._partitions = list(world.slurm.partitions)
-        self._to_come: Iterator[tuple[int, TraceJob]] = enumerate(from_zero(trace).jobs, 1)
+        self._cluster = cluster
+        self._partitions = list(cluster.slurm.partitions)
+        self._remaining: Iterator[tuple[int, TraceJob]] = enumerate(from_zero(trace).jobs, 1)
         self._all_submitted = False
-        world.slurm.ended = self._ended
+        cluster.slurm.ended = self._ended
         self._next()
 
     def finish(self) -> None:
         """Run until every job has ended and no instance is left, or nothing changes any more."""
-        while not self._over() and self._world.clock.step():
+        while not self._over() and self._cluster.clock.step():
             pass
 
     def _over(self) -> bool:
-        world = self._world
+        cluster = self._cluster
         if not self._all_submitted:
             return False
-        quiet = world.clock.now - self.last_end
-        if not world.slurm.jobs:
-            return not any(instance.billed for instance in world.cloud.alive.values()) or quiet > _AFTERMATH + (
-                world.slurm.settings.idle_timeout
+        quiet = cluster.clock.now - self.last_end
+        if not cluster.slurm.jobs:
+            return not any(instance.billed for instance in cluster.cloud.alive.values()) or quiet > _AFTERMATH + (
+                cluster.slurm.settings.idle_timeout
             )
-        return quiet > _STALLED and not any(job.state == JobState.RUNNING for job in world.slurm.jobs.values())
+        return quiet > _STALLED and not any(job.state == JobState.RUNNING for job in cluster.slurm.jobs.values())
 
     def _next(self) -> None:
         """Schedule the next job only, because a trace may be long."""
-        entry = next(self._to_come, None)
+        entry = next(self._remaining, None)
         if entry is None:
             self._all_submitted = True
             return
         number, job = entry
-        self._world.clock.at(job.submitted_at, lambda: self._submit(number, job))
+        self._cluster.clock.at(job.submitted_at, lambda: self._submit(number, job))
 
     def _submit(self, number: int, job: TraceJob) -> None:
         partition = job.partition if job.partition in self._partitions else self._partitions[0]
         self.moved += bool(job.partition) and partition != job.partition
-        taken = self._world.slurm.submit(
+        taken = self._cluster.slurm.submit(
             ModelJob(
                 number=number,
                 node_count=job.node_count,
                 run_seconds=job.run_seconds,
                 limit=job.limit,
                 partition=partition,
-                submitted_at=self._world.clock.now,
+                submitted_at=self._cluster.clock.now,
                 user=job.user,
             )
         )
         self.rejected += not taken
-        self.last_end = max(self.last_end, self._world.clock.now)
+        self.last_end = max(self.last_end, self._cluster.clock.now)
         self._next()
 
     def _ended(self, job: ModelJob) -> None:
-        self.last_end = self._world.clock.now
+        self.last_end = self._cluster.clock.now
         if job.state == JobState.COMPLETED:
             self.waits.append(job.started_at - job.submitted_at)
 

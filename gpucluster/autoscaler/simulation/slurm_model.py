@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 
-from gpucluster.autoscaler.decide.world import Intent, Job, Node
+from gpucluster.autoscaler.decide.types import Intent, Job, Node
 from gpucluster.autoscaler.simulation.clock import Clock
 from gpucluster.slurm.states import JobState, NodeState
 
@@ -583,8 +583,8 @@ class SlurmModel:
 
     def _find(self, partition: _Partition, count: int) -> list[ModelNode]:
         """Nodes for a job: nodes that are on before nodes that are off; from one pool where RDMA requires it."""
-        apart = [[pool] for pool in partition.pools]
-        for pools in [*apart, *([partition.pools] if not any(pool.rdma for pool in partition.pools) else [])]:
+        single = [[pool] for pool in partition.pools]
+        for pools in [*single, *([partition.pools] if not any(pool.rdma for pool in partition.pools) else [])]:
             chosen: list[ModelNode] = []
             for bucket in ("ready", "warming", "asleep"):
                 for pool in pools:
@@ -598,8 +598,8 @@ class SlurmModel:
         """When enough nodes will be free for the first waiting job, and how many will be left over then."""
         free = self._free(partition)
         if self.settings.max_powered_nodes is not None:
-            standing = sum(len(pool.free[bucket]) for pool in partition.pools for bucket in ("ready", "warming"))
-            free = min(free, standing + max(self.settings.max_powered_nodes - self.powered, 0))
+            powered = sum(len(pool.free[bucket]) for pool in partition.pools for bucket in ("ready", "warming"))
+            free = min(free, powered + max(self.settings.max_powered_nodes - self.powered, 0))
         shadow = float("inf")
         for end, _, nodes in partition.ends:
             if free >= count:

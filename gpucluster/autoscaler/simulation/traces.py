@@ -1,4 +1,4 @@
-r"""Jobs of the past, from `sacct` or from a file in the Standard Workload Format.
+r"""Past jobs, from `sacct` or from a file in the Standard Workload Format.
 
 The command whose output is read (times in a zone without summer time, because the output names no zone)::
 
@@ -37,7 +37,7 @@ _NOT_RUN = re.compile(r"PENDING|REQUEUED|RESV_DEL_HOLD")
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One job of the past: seconds of the epoch (or since the begin of the trace), whole nodes.
+    """One past job: seconds of the epoch (or since the begin of the trace), whole nodes.
 
     Args:
         run_seconds: how long it ran. `limit`: its time limit; how long it ran if the limit is not known.
@@ -218,4 +218,4 @@ def _decimal(word: str) -> float:
     return float(word)
 
 
-_HINT = "docs/how-to/simulate.md shows how to make one"
+_HINT = "docs/how-to/simulate.md shows how to write a trace"

@@ -46,7 +46,9 @@ def _pool_row(cloud: CloudState, details: Json, placements: list[Json], network:
         **{name: details[name] for name in (*TAGS, *members) if name in details},
         "size": _size(details["size"]),
         "poolType": "DEFAULT",
-        "placementConfigurations": [{"faultDomains": [], "secondaryVnicSubnets": [], **one} for one in placements],
+        "placementConfigurations": [
+            {"faultDomains": [], "secondaryVnicSubnets": [], **placement} for placement in placements
+        ],
         "loadBalancers": [],
         "lifecycleState": LifecycleState.PROVISIONING,
     }

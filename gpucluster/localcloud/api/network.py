@@ -185,7 +185,7 @@ def _not_used_by_subnets(member: str, cloud: CloudState, resource: Resource) -> 
             raise _in_use(resource, subnet)
     vcn = cloud.get("vcn", resource.body["vcnId"])
     if resource.id in (vcn.body.get(name) for name in _DEFAULT_MEMBERS):
-        raise conflict(f"The default {resource.kind} of a VCN can't be deleted; it goes with VCN {vcn.id}")
+        raise conflict(f"The default {resource.kind} of a VCN can't be deleted; it is deleted with VCN {vcn.id}")
 
 
 # gateways, tables, lists

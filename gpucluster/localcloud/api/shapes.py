@@ -74,12 +74,14 @@ def _capacity_report(cloud: CloudState, call: Call) -> Reply:
         raise invalid("compartmentId must be the root compartment")
     check_domain(body)
     domain = body["availabilityDomain"]
-    wanted = [{name: value for name, value in one.items() if value is not None} for one in body["shapeAvailabilities"]]
+    wanted = [
+        {key: value for key, value in entry.items() if value is not None} for entry in body["shapeAvailabilities"]
+    ]
     report = {
         "compartmentId": body["compartmentId"],
         "availabilityDomain": domain,
         "timeCreated": timestamp(),
-        "shapeAvailabilities": [{**one, **_availability(cloud, one, domain)} for one in wanted],
+        "shapeAvailabilities": [{**entry, **_availability(cloud, entry, domain)} for entry in wanted],
     }
     return Reply(report)
 

@@ -1,4 +1,4 @@
-"""Credentials, request signatures, policies and dynamic groups: who calls, and what the caller may do.
+"""Credentials, request signatures, policies and dynamic groups: the caller's identity and rights.
 
 May import `state` and below.
 """

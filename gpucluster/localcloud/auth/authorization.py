@@ -51,13 +51,13 @@ def authorize(cloud: CloudState, instance_id: str, route: Route, call: Call) -> 
     """
     instance = cloud.store.get("instance", instance_id)
     if instance is None or instance.gone_at is not None:
-        raise ApiError(401, "NotAuthenticated", "The instance that this request is signed by is gone.")
+        raise ApiError(401, "NotAuthenticated", "The instance that signed this request is terminated.")
     required = required_permissions(cloud, route, call)
     if required is None:
         missing = ["the operator"]
     else:
         not_granted = policies_in_force(cloud).missing(call.operation, required, _principal(instance))
-        missing = sorted({one.permission for one in not_granted})
+        missing = sorted({need.permission for need in not_granted})
     if missing:
         log.warning("%s is denied to %s: it requires %s", call.operation, instance_id, ", ".join(missing))
         raise ApiError(404, "NotAuthorizedOrNotFound", _DENIED)
@@ -87,7 +87,7 @@ def required_permissions(cloud: CloudState, route: Route, call: Call) -> list[Re
     if permissions == policies.INHERITED:
         permissions, instance_id = _inherited(cloud, call)
     network = _network_of_instance(cloud, instance_id) or place
-    return [RequiredPermission(one, network if one.startswith(_OF_NETWORK) else place) for one in permissions]
+    return [RequiredPermission(name, network if name.startswith(_OF_NETWORK) else place) for name in permissions]
 
 
 def _inherited(cloud: CloudState, call: Call) -> tuple[tuple[str, ...], str]:
@@ -111,13 +111,13 @@ def _launch_needs(
     subnet = cloud.store.get("subnet", str(vnic.get("subnetId") or details.get("subnetId")))
     image = _image(cloud, details)
     here = str(details.get("compartmentId") or of_configuration)
-    asked = {
+    requested = {
         "compute_cluster": details.get("computeClusterId"),
         "capacity_reservation": details.get("capacityReservationId"),
         "network_security_groups": vnic.get("nsgIds"),
         "listing": image is not None and image.hidden.get("listing"),
     }
-    wanted = [*permissions, *(one for what, there in asked.items() if there for one in more[what])]
+    wanted = [*permissions, *(name for what, value in requested.items() if value for name in more[what])]
     places = {
         _OF_NETWORK: str(subnet.body["compartmentId"]) if subnet else here,
         ("INSTANCE_CONFIGURATION_",): of_configuration,
@@ -125,14 +125,14 @@ def _launch_needs(
         ("APP_CATALOG_",): cloud.identity.tenancy,
     }
     needs = [
-        RequiredPermission(one, next((at for kinds, at in places.items() if one.startswith(kinds)), here))
-        for one in wanted
+        RequiredPermission(name, next((at for kinds, at in places.items() if name.startswith(kinds)), here))
+        for name in wanted
     ]
     spaces = {**(details.get("definedTags") or {}), **(vnic.get("definedTags") or {})}
     facts = ({"target.tag-namespace.name": space} for space in spaces)
     return [
         *needs,
-        *(RequiredPermission(one, cloud.identity.tenancy, fact) for fact in facts for one in more["defined_tags"]),
+        *(RequiredPermission(name, cloud.identity.tenancy, fact) for fact in facts for name in more["defined_tags"]),
     ]
 
 

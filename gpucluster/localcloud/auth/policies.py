@@ -2,7 +2,7 @@
 
 Pure: the content of the store comes in as values. permissions.toml has the tables: the permissions of a verb on a
 resource-type, and the permissions that an operation requires. A statement that can't be parsed is rejected when it is
-created, so no statement grants less than it says.
+created, so no statement grants less than its text.
 
 Supported: subjects of every kind (only dynamic groups and any-user ever match), verbs or permissions, individual
 resource-types and families, compartments by OCID and by path, and conditions with `=` and `!=`.
@@ -27,7 +27,7 @@ _TOKEN = re.compile(r"\s+|(?P<quoted>'[^']*'|\"[^\"]*\")|(?P<word>[A-Za-z0-9_.:@
 
 
 class PolicySyntaxError(ValueError):
-    """A statement or a rule that can't be parsed. The message says where."""
+    """A statement or a rule that can't be parsed. The message names the position."""
 
 
 # --- the tables -----
@@ -62,7 +62,7 @@ def tables() -> Tables:
         for name, members in raw["families"].items()
         for extra in [_adding_up(raw["extra"].get(name, {}))]
     }
-    everything = {verb: frozenset[str]().union(*(one[verb] for one in types.values())) for verb in VERBS}
+    everything = {verb: frozenset[str]().union(*(by_verb[verb] for by_verb in types.values())) for verb in VERBS}
     return Tables(
         types={**types, **families, "all-resources": everything},
         operations={name: need if need == INHERITED else tuple(need) for name, need in raw["operations"].items()},
@@ -128,7 +128,7 @@ class _Tokens:
         """Read the next token. It must be one of `allowed` (in upper or lower case), if any are given."""
         token = self.peek()
         if not token or (allowed and token.lower() not in allowed):
-            wanted = " or ".join(f"`{one}`" for one in allowed) or "more"
+            wanted = " or ".join(f"`{word}`" for word in allowed) or "more"
             raise PolicySyntaxError(f"{wanted} is expected {f'instead of `{token}`' if token else 'at the end'}")
         self._next += 1
         return token
@@ -170,7 +170,7 @@ def _condition(words: _Tokens) -> Condition:
     equal = words.take("=", "!=") == "="
     value = words.take()
     if value[0] not in "'\"":
-        raise PolicySyntaxError(f"the value of {variable} must stand in quotes")
+        raise PolicySyntaxError(f"the value of {variable} must be in quotes")
     return Condition(variable.lower(), equal, _bare(value))
 
 

@@ -163,7 +163,7 @@ def _problems(content: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             if name not in all_limits():
                 yield f"there is no limit {name}"
             values = setting.values() if isinstance(setting, Mapping) else [setting]
-            if not all(isinstance(one, int) and not isinstance(one, bool) for one in values):
+            if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
                 yield f"{name} is not a number, nor numbers by availability domain"
             if isinstance(setting, Mapping) and not set(setting) <= set(all_limits()[name].domains):
                 yield f"{name} has no availability domain {', '.join(set(setting) - set(all_limits()[name].domains))}"

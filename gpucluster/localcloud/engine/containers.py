@@ -1,7 +1,7 @@
 """Instances of the local cloud as Podman containers that boot systemd and run real cloud-init.
 
 All calls block. An error of Podman is raised as CloudError with its text. This module keeps no state: Podman's own
-store has the containers, and labels tell which home they belong to. Containers continue to run without this process;
+store has the containers, and labels name the home that they belong to. Containers continue to run without this process;
 after a reboot of the host they are "stopped" and `start` boots them again.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -197,19 +196,6 @@ def remove_image(image: str) -> None:
         podman("untag", image, image)
 
 
-def write_exports(exports_dir: Path, exports: Mapping[str, Mapping[str, str]]) -> None:
-    """Write which shares the instances of a network can mount. Running instances see the change at once.
-
-    Args:
-        exports_dir: the folder of LaunchRequest.exports_dir.
-        exports: server address -> export path -> name of a directory in `exports_dir`.
-    """
-    exports_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = exports_dir / f".index.json.{secrets.token_hex(4)}"
-    part.write_text(json.dumps({address: dict(paths) for address, paths in exports.items()}, indent=1, sort_keys=True))
-    os.replace(part, exports_dir / "index.json")
-
-
 def _run_options(request: ContainerLaunch, folder: Path) -> list[str]:
     labels = {**request.labels, _FOLDER_LABEL: str(folder)}
     return [
@@ -259,7 +245,7 @@ def _pin_gateway(network: str) -> None:
 
 
 def _state(word: str) -> RunState:
-    """Podman's state as one of ours. A paused container counts as running: it still holds its memory."""
+    """The `RunState` of a state of Podman. A paused container counts as running: it still holds its memory."""
     return RunState.RUNNING if word in ("running", "paused", "stopping") else RunState.STOPPED
 
 

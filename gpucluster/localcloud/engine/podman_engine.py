@@ -72,7 +72,8 @@ class PodmanEngine:
 
     def instances(self) -> list[EngineInstance]:
         """The containers with the label of this home."""
-        return [EngineInstance(one.name, one.state, one.labels[LABEL_OCID]) for one in containers.listing(self._label)]
+        found = containers.listing(self._label)
+        return [EngineInstance(entry.name, entry.state, entry.labels[LABEL_OCID]) for entry in found]
 
     def commit(self, name: str, image: str) -> None:
         """Make an image of a container's disk."""

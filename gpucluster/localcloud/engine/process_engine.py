@@ -1,6 +1,6 @@
 """Instances as plain processes of this machine, for clusters of thousands of nodes: no container, no boot.
 
-`<home>/process-engine.json` says what runs; it is written before the server starts:
+`<home>/process-engine.json` configures the processes; it is written before the server starts:
 
     {"argv": ["slurmd", "-D", "-N", "{hostname}"], "boot_seconds": 2.5, "stop_argv": ["./stop", "{hostname}"]}
 
@@ -110,7 +110,7 @@ class ProcessEngine(NullEngine):
 
     def end_all(self) -> None:
         """Kill every process of this home; for tests, which must leave nothing behind."""
-        for name in [machine.name for machine in self.instances()]:
+        for name in [instance.name for instance in self.instances()]:
             self.terminate(name)
         self._sweep()
 
@@ -165,9 +165,9 @@ class ProcessEngine(NullEngine):
         for pid in process.pids_with_variable(_HOME_MARKER, str(self._home)):
             name = _marker_name(pid)
             if name and self._is_stray(name, unrecorded):
-                for one in (pid, *_descendants(pid)):
+                for member in (pid, *_descendants(pid)):
                     with contextlib.suppress(ProcessLookupError):
-                        os.kill(one, signal.SIGKILL)
+                        os.kill(member, signal.SIGKILL)
                 _reap(pid)
 
     def _is_stray(self, name: str, unrecorded: bool) -> bool:

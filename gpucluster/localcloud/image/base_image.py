@@ -93,7 +93,7 @@ def ensure_image(home: Path, on_event: Sink = ignore) -> BaseImage:
         home: the local cloud's home; its folder `images/` keeps the image's tar file.
 
     Raises:
-        EnvironmentFault: network, mirror, disk space or a program is missing; the hint says what to do.
+        EnvironmentFault: network, mirror, disk space or a program is missing; the hint has the remedy.
     """
     began = time.monotonic()
     present = _inspect(began, cached=True)

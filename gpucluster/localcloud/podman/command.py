@@ -30,7 +30,7 @@ def podman(*arguments: str, check: bool = True, timeout: float = 300) -> process
 
 
 def error_text(done: process.Completed) -> str:
-    """Podman's error text, without lines that say nothing about the failure."""
+    """Podman's error text, without lines that are unrelated to the failure."""
     lines = [line for line in done.stderr.splitlines() if line.strip() and "failed to connect to syslog" not in line]
     return "\n".join(lines[-5:]).removeprefix("Error: ") or "no error text"
 

@@ -1,4 +1,4 @@
-"""What this host allows a container to do, and what it lacks, as far as files and programs tell."""
+"""What this host allows a container to do, and what it lacks, as far as files and programs show."""
 
 from __future__ import annotations
 

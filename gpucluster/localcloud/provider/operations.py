@@ -250,7 +250,7 @@ def describe(error: ServiceError, service: str, operation: str) -> str:
     elif error.status == HTTPStatus.UNAUTHORIZED:
         advice = "The key in OCI_PRIVATE_KEY_PATH is not the local cloud's. Its home has a file credentials/config."
     elif error.code == "Unreachable":
-        advice = "Start the local cloud; its log says why it ended."
+        advice = "Start the local cloud; its log has the reason for its end."
     elif error.status in RETRYABLE:
         advice = f"The service for this resource encountered an error. Try again later: {service}."
     else:
@@ -280,7 +280,7 @@ def _matches(item: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
     value: Any = item
     for step in condition["name"].split("."):
         value = value.get(step) if isinstance(value, Mapping) else None
-    texts = [str(one) for one in (value if isinstance(value, list) else [value])]
+    texts = [str(element) for element in (value if isinstance(value, list) else [value])]
     if condition.get("regex"):
         return any(re.search(pattern, text) for pattern in condition["values"] for text in texts)
     return any(text in condition["values"] for text in texts)

@@ -43,7 +43,7 @@ class ServiceError(Exception):
 
 
 class CredentialsError(Exception):
-    """The credentials can't be used. The message says why."""
+    """The credentials can't be used. The message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ApiCredentials:
         except OSError as error:
             raise CredentialsError(f"The private key {self.key_file} can't be read: {error.strerror}.") from error
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise CredentialsError(f"{self.key_file} is no private key without a passphrase: {error}.") from error
+            raise CredentialsError(f"{self.key_file} is not a private key without a passphrase: {error}.") from error
         if not isinstance(key, RSAPrivateKey):
             raise CredentialsError(f"{self.key_file} is not an RSA key; API keys of OCI are RSA keys.")
         return key

@@ -93,13 +93,13 @@ def _adopt_instances(cloud: CloudState) -> dict[str, RunState]:
     known = {row.hidden["name"] for row in cloud.store.find("instance")}
     states: dict[str, RunState] = {}
     leftovers = []
-    for machine in cloud.engine.instances():
-        if machine.name in known:
-            states[machine.name] = machine.state
+    for instance in cloud.engine.instances():
+        if instance.name in known:
+            states[instance.name] = instance.state
             continue
-        log.warning("removing the container %s, which has no row", machine.name)
-        leftovers.append(machine.name)
-        cloud.engine.terminate(machine.name)
+        log.warning("removing the container %s, which has no row", instance.name)
+        leftovers.append(instance.name)
+        cloud.engine.terminate(instance.name)
     networks = {network_name(vcn.id) for vcn in cloud.store.find("vcn")}
     for name in cloud.engine.networks():
         if name not in networks:

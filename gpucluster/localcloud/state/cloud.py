@@ -87,7 +87,7 @@ class CloudState:
     def submit(self, what: str, job: Callable[[], object], delay: float = 0.0) -> Future[None]:
         """Run a job on a worker after `delay` seconds; no worker is occupied during the delay.
 
-        Exceptions go to the log; the row that the job works on tells how it ended. The future is done when the job has
+        Exceptions go to the log; the row that the job works on shows how it ended. The future is done when the job has
         ended, or when it is clear that it will not run in this process.
         """
         done: Future[None] = Future()

@@ -139,7 +139,7 @@ class Faults:
             yield int(fault["hosts"]), "availability_domain" in fault
 
     def out_of_capacity(self, shape: str, domain: str) -> bool:
-        """Whether a launch of this shape would fail with "Out of host capacity.", as far as the faults tell."""
+        """Whether a launch of this shape would fail with "Out of host capacity.", by the faults alone."""
         facts: Facts = {"shape": (shape,), "availability_domain": (domain,)}
         with self._lock:
             return any(

@@ -87,19 +87,19 @@ def test_a_good_backup_is_unpacked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stream", "says"),
     [
-        (lambda: io.BytesIO(b""), "no backup"),
-        (lambda: io.BytesIO(b"not compressed"), "no backup"),
-        (lambda: io.BytesIO(whole().getvalue()[:200]), "no backup|damaged"),
-        (lambda: packed(("directory.ldif", LDIF.encode())), "no backup"),
-        (lambda: packed(("manifest.json", b"{}")), "no backup"),
-        (lambda: packed(("manifest.json", b" " * (1 << 17))), "no backup"),
+        (lambda: io.BytesIO(b""), "not a backup"),
+        (lambda: io.BytesIO(b"not compressed"), "not a backup"),
+        (lambda: io.BytesIO(whole().getvalue()[:200]), "not a backup|damaged"),
+        (lambda: packed(("directory.ldif", LDIF.encode())), "not a backup"),
+        (lambda: packed(("manifest.json", b"{}")), "not a backup"),
+        (lambda: packed(("manifest.json", b" " * (1 << 17))), "not a backup"),
         (lambda: packed(("../manifest.json", b"{}")), "does not belong"),
         (lambda: packed(("/etc/passwd", b"root::0:0:::")), "does not belong"),
         (lambda: packed(("manifest.json", b""), kind=tarfile.SYMTYPE), "does not belong"),
         (lambda: packed(("manifest.json", b"{}"), ("manifest.json", b"{}")), "does not belong"),
-        (lambda: packed(("manifest.json", json.dumps(manifest()).encode())), "damaged: directory.ldif"),
-        (lambda: whole(sha256={"directory.ldif": "0" * 64}), "damaged: directory.ldif"),
-        (lambda: whole(sha256={}), "damaged: directory.ldif"),
+        (lambda: packed(("manifest.json", json.dumps(manifest()).encode())), "damaged: the checksum of directory.ldif"),
+        (lambda: whole(sha256={"directory.ldif": "0" * 64}), "damaged: the checksum of directory.ldif"),
+        (lambda: whole(sha256={}), "damaged: the checksum of directory.ldif"),
         (lambda: whole(version=2), "version 2"),
         (lambda: whole(counts={"people": 1}), "not complete"),
         (lambda: whole(suffix="dc=x\nmoduleload y"), "not complete"),
@@ -299,17 +299,19 @@ class Restore:
         patch.setattr(restoring, "unit", lambda *_words: None)
         patch.setattr(restoring, "read_backup", lambda *_: manifest())
         patch.setattr(restoring, "check_fit", lambda *_, **__: None)
-        patch.setattr(restoring, "keep_present", lambda *_: Path("/kept/before.tar.gz"))
+        patch.setattr(restoring, "save_present", lambda *_: Path("/kept/before.tar.gz"))
         patch.setattr(restoring, "memory_of", lambda *_: entries.Memory(returned=("bob",), dropped=("eve",)))
         patch.setattr(restoring, "adopt", lambda *_: None)
         patch.setattr(restoring, "read_state", lambda *_: State(users={"alice": ALICE}))
         patch.setattr(restoring, "build", lambda *_: new(place))
-        patch.setattr(jobs, "to_pass", lambda *_, **__: 7)
+        patch.setattr(jobs, "last_id_to_continue_after", lambda *_, **__: 7)
         patch.setattr(jobs, "end_lost", lambda *_: (2, ["jobs: they stay"]))
         patch.setattr(user_program, "complete", self.complete)
         patch.setattr(restoring, "stop", self.step("stop", lambda *_: None))
         patch.setattr(restoring, "start", self.step("start", lambda *_: []))
-        patch.setattr(restoring, "serving", self.step("serving", lambda *_, **__: {"people": 1, "accounting_jobs": 3}))
+        patch.setattr(
+            restoring, "check_served", self.step("check_served", lambda *_, **__: {"people": 1, "accounting_jobs": 3})
+        )
         patch.setattr(place.__class__, "exchange", self.step("directory", place.__class__.exchange))
         patch.setattr(self.books, "exchange", self.step("accounting", self.books.exchange))
         patch.setattr(self.books, "put_back", self.step("accounting back", self.books.put_back))
@@ -359,11 +361,11 @@ def test_a_restore_replaces_both_and_tells_what_follows(restore: Restore) -> Non
     assert restore.held == ["taken", "given back", "completed alice"]
 
 
-@pytest.mark.parametrize("broken", ["stop", "directory", "accounting", "start", "serving"])
+@pytest.mark.parametrize("broken", ["stop", "directory", "accounting", "start", "check_served"])
 def test_a_restore_that_fails_brings_back_what_was_there(broken: str, restore: Restore) -> None:
     # Only the first time: the way back must work.
     restore.broken, restore.error = broken, errors.Failed("it broke", "do this")
-    with pytest.raises(errors.Failed, match=r"it broke; everything is as it was before.*/kept/before") as error:
+    with pytest.raises(errors.Failed, match=r"it broke; the previous content is in use again.*/kept/before") as error:
         restore.run()
     assert error.value.hint == "do this"
     assert restore.present == ("old", "old")
@@ -372,14 +374,14 @@ def test_a_restore_that_fails_brings_back_what_was_there(broken: str, restore: R
 
 def test_a_way_back_that_fails_names_what_is_kept(restore: Restore) -> None:
     restore.broken, restore.error, restore.again = "start", errors.Failed("slapd does not start"), True
-    with pytest.raises(errors.Failed, match=r"could not be put back: slapd.* is kept in /kept/before") as error:
+    with pytest.raises(errors.Failed, match=r"could not be put back: slapd.* It is saved in /kept/before") as error:
         restore.run()
     assert "restore that file" in error.value.hint
 
 
 def test_nobody_ends_the_way_back(restore: Restore) -> None:
     """Who asked for the end of a restore and asks again, gets everything as it was."""
-    restore.broken, restore.error = "serving", KeyboardInterrupt()
+    restore.broken, restore.error = "check_served", KeyboardInterrupt()
     ways_back = []
 
     def disturbed() -> None:
@@ -391,7 +393,7 @@ def test_nobody_ends_the_way_back(restore: Restore) -> None:
     restore.books.put_back = disturbed  # type: ignore[method-assign]
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with pytest.raises(errors.Failed, match="KeyboardInterrupt; everything is as it was before"):
+        with pytest.raises(errors.Failed, match="KeyboardInterrupt; the previous content is in use again"):
             restore.run()
         assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
     finally:
@@ -406,7 +408,7 @@ def test_nobody_ends_the_way_back(restore: Restore) -> None:
         ("directory", ("old", "old")),
         ("accounting", ("old", "old")),
         ("start", ("new", "new")),
-        ("serving", ("new", "new")),
+        ("check_served", ("new", "new")),
         # On the way back of a restore that failed.
         ("accounting back", ("new", "new")),
         ("directory back", ("old", "old")),
@@ -416,9 +418,9 @@ def test_of_a_restore_that_is_killed_both_are_old_or_both_are_new(
     killed: str, left: tuple[str, str], restore: Restore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "back" in killed:
-        monkeypatch.setattr(restoring, "serving", lambda *_: 1 / 0)
+        monkeypatch.setattr(restoring, "check_served", lambda *_: 1 / 0)
     else:
-        monkeypatch.setattr(restoring, "give_up", give_up)
+        monkeypatch.setattr(restoring, "roll_back", roll_back)
     restore.broken, restore.error = killed, Killed()
     with pytest.raises(Killed):
         restore.run()
@@ -429,7 +431,7 @@ def test_of_a_restore_that_is_killed_both_are_old_or_both_are_new(
         assert restore.present == left
 
 
-def give_up(_site: Any, _kept: Path, error: BaseException) -> None:
+def roll_back(_site: Any, _kept: Path, error: BaseException) -> None:
     raise error
 
 
@@ -479,17 +481,17 @@ def test_a_backup_taken_while_jobs_begin_can_be_restored(loaded: Any, tmp_path: 
     found = site(loaded, Growing(8))
     assert restoring.build(found, said, tmp_path / "read", tmp_path / "entries")["accounting_jobs"] == 8
     found = site(loaded, Growing(6))
-    with pytest.raises(errors.Refused, match="not whole: its number of accounting_jobs"):
+    with pytest.raises(errors.Refused, match="not complete: its number of accounting_jobs"):
         restoring.build(found, said, tmp_path / "read", tmp_path / "entries")
 
 
 def test_a_waiting_job_that_starts_does_not_end_a_restore(loaded: Any, tmp_path: Path) -> None:
     built = {"people": 1, "groups": 1, "accounting_jobs": 8}
-    assert restoring.serving(site(loaded, Growing(9)), tmp_path, manifest(), built)["people"] == 1
+    assert restoring.check_served(site(loaded, Growing(9)), tmp_path, manifest(), built)["people"] == 1
     with pytest.raises(errors.Failed, match="there are 7 accounting_jobs, not 8"):
-        restoring.serving(site(loaded, Growing(7)), tmp_path, manifest(), built)
+        restoring.check_served(site(loaded, Growing(7)), tmp_path, manifest(), built)
     with pytest.raises(errors.Failed, match="there are 1 people, not 0"):
-        restoring.serving(site(loaded, Growing(8)), tmp_path, manifest(), {**built, "people": 0})
+        restoring.check_served(site(loaded, Growing(8)), tmp_path, manifest(), {**built, "people": 0})
 
 
 @pytest.fixture
@@ -504,7 +506,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_was_there_is_kept_and_only_then_older_ones_go(loaded: Any, kept: Path) -> None:
-    made = restoring.keep_present(sites.Site("demo", loaded, None), kept / "work")
+    made = restoring.save_present(sites.Site("demo", loaded, None), kept / "work")
     with tarfile.open(made) as found:
         assert found.getnames() == ["manifest.json", "directory.ldif"]
     left = sorted(file.name for file in kept.glob("before-*"))
@@ -518,13 +520,13 @@ def test_a_full_disk_takes_no_older_one_away(loaded: Any, kept: Path, monkeypatc
 
     monkeypatch.setattr(restoring, "write_backup", full)
     with pytest.raises(OSError, match="No space"):
-        restoring.keep_present(sites.Site("demo", loaded, None), kept / "work")
+        restoring.save_present(sites.Site("demo", loaded, None), kept / "work")
     assert len(list(kept.glob("before-*"))) == 6
 
 
 def test_of_a_directory_that_can_not_be_read_its_files_are_kept(place: Any, kept: Path) -> None:
     # There is no slapcat here, or no configuration.
-    made = restoring.keep_present(sites.Site("demo", place, None), kept / "work")
+    made = restoring.save_present(sites.Site("demo", place, None), kept / "work")
     assert (made / "directory" / "data.mdb").read_text() == "old"
 
 
@@ -598,5 +600,5 @@ def test_names_of_databases_are_read_from_slurmdbd_s_own_settings(tmp_path: Path
     (tmp_path / "slurmdbd.conf").write_text("StorageLoc=slurm_acct_db\nStorageUser = slurm\n")
     books = accounting.Accounting(tmp_path / "slurmdbd.conf", tmp_path, "demo", "mariadb", "mariadb", "mariadb-dump")
     assert (books.database, books.setting("storageuser")) == ("slurm_acct_db", "slurm")
-    with pytest.raises(errors.Failed, match="does not say SlurmUser"):
+    with pytest.raises(errors.Failed, match="has no value for SlurmUser"):
         books.setting("SlurmUser")

@@ -290,7 +290,7 @@ def test_an_import_reports_each_and_completes_what_was_interrupted(controller: C
         {"name": "jose", "ssh_keys": [KEY]},
     ]
     passwords = controller.request("user.import", users=[{"name": "hana", "password": "x"}])["users"]
-    assert "must not lie in a file" in passwords[0]["message"]
+    assert "must not be in a file" in passwords[0]["message"]
     rows = controller.request("user.import", users=users)["users"]
     assert [(row["name"], row["status"]) for row in rows] == [
         ("hana", "added"), ("ivan", "failed"), ("hana", "failed"), ("jose", "added"),
@@ -347,11 +347,11 @@ def test_without_the_share_the_rest_is_done_and_the_keys_later(controller: Contr
         for operation in ("user.disable", "user.enable", "user.remove"):
             status, said = controller.answer(operation, name="pia")
             assert status == 1
-            assert "/mnt/elsewhere is not mounted; the keys in the home are as they were" in said["error"]["message"]
+            assert "/mnt/elsewhere is not mounted; the keys in the home are unchanged" in said["error"]["message"]
             assert said["done"]
     finally:
         controller.run("sed", "-i", "s|/mnt/elsewhere|/mnt/home|", "/etc/gpucluster/directory.json")
-    assert "look with docker ps" in said["done"]["warnings"][0]
+    assert "run docker ps" in said["done"]["warnings"][0]
     assert controller.run("ls", "/var/spool/cron/crontabs/pia", check=False)[0] != 0
     assert controller.run("test", "-e", key)[0] == 0
     assert controller.request("user.remove", name="pia")["removed"]["keys"] == 2

@@ -210,15 +210,15 @@ def test_groups(there: Directory) -> None:
         ({"name": "dora", "uid": 1_879_048_191}, "out of range"),
         ({"name": "dora", "uid": 9000}, "below the first one"),
         ({"name": "dora", "uid": 10**400}, "out of range"),
-        ({"name": "dora", "uid": True}, "is no uid"),
-        ({"name": "dora", "uid": "10005"}, "is no uid"),
+        ({"name": "dora", "uid": True}, "is not a uid"),
+        ({"name": "dora", "uid": "10005"}, "is not a uid"),
         ({"name": "dora", "uid": 10004}, "account of this host"),
         ({"name": "dora", "gid": 4711}, "no group has gid 4711"),
         ({"name": "dora", "gid": 9876, "group": "people"}, "both given"),
         ({"name": "dora", "groups": ["nope"]}, "no group nope"),
         ({"name": "dora", "groups": "people"}, "list of names"),
-        ({"name": "dora", "shell": "/bin/rm"}, "no login shell"),
-        ({"name": "dora", "shell": "/bin/bash\n"}, "no login shell"),
+        ({"name": "dora", "shell": "/bin/rm"}, "not a login shell"),
+        ({"name": "dora", "shell": "/bin/bash\n"}, "not a login shell"),
         ({"name": "dora", "password": ""}, "empty"),
         ({"name": "dora", "password": "a\nb"}, "can't be typed"),
         ({"name": "dora", "password": "x" * 201}, "too long"),
@@ -231,10 +231,10 @@ def test_groups(there: Directory) -> None:
         ({"name": "dora", "full_name": "a\nb"}, "can't be a full name"),
         ({"name": "dora", "full_name": "\u202eevil"}, "can't be a full name"),
         ({"name": "dora", "full_name": "x" * 101}, "101 characters"),
-        ({"name": "dora", "full_name": " "}, "no full name"),
+        ({"name": "dora", "full_name": " "}, "not a full name"),
         ({"name": "dora", "home": "/"}, "no argument"),
         ({"full_name": "Dora"}, "name is missing"),
-        (["dora"], "no object"),
+        (["dora"], "not an object"),
         ({"name": "root"}, "belongs to the system"),
         ({"name": "opc2"}, "belongs to the system"),
         ({"name": "systemd-x"}, "belongs to the system"),
@@ -313,7 +313,7 @@ def test_base_tree_and_description_must_agree(there: Directory) -> None:
 def test_conflicts_within_one_request() -> None:
     for given_, word in (
         ([{"name": "a"}, {"name": "a"}], "mentioned twice"),
-        ([{"name": "a", "uid": 10009}, {"name": "b", "uid": 10009}], "asked for by a and by b"),
+        ([{"name": "a", "uid": 10009}, {"name": "b", "uid": 10009}], "requested for a and for b"),
         ({"name": "a"}, "list"),
     ):
         with pytest.raises(errors.Refused, match=word):
@@ -409,7 +409,7 @@ def test_jobs_that_come_while_others_are_ended_end_as_well(monkeypatch: pytest.M
         return subprocess.CompletedProcess(argv, 0, lines + "10002 9 RUNNING\n", "")
 
     monkeypatch.setattr(programs, "call", call)
-    monkeypatch.setattr(slurm, "_JOBS_LOOK_SECONDS", 0)
+    monkeypatch.setattr(slurm, "_JOBS_POLL_SECONDS", 0)
     assert slurm.Slurm(config.Accounting("demo", "everybody")).end_jobs(10001) == 3
     assert cancelled == [["1", "2"], ["3"]]
 
@@ -427,7 +427,7 @@ def test_nobody_waits_for_a_job_that_is_over_on_a_node_that_does_not_answer(monk
         )
 
     monkeypatch.setattr(programs, "call", call)
-    monkeypatch.setattr(slurm, "_JOBS_LOOK_SECONDS", 0)
+    monkeypatch.setattr(slurm, "_JOBS_POLL_SECONDS", 0)
     jobs = slurm.Slurm(config.Accounting("demo", "everybody"))
     # The third may be one that was put back into the queue: it is cancelled, and not counted.
     assert (jobs.end_jobs(10001), cancelled) == (2, [["1", "2", "3"]])
@@ -448,9 +448,9 @@ def test_what_cron_and_at_would_start_goes_with_its_owner(tmp_path: Path) -> Non
     for file in (mine, other):
         file.write_text("* * * * * date\n")
     os.chown(mine, os.geteuid(), -1)
-    end_processes.delete_plans(os.geteuid() + 1, (str(tmp_path / "nowhere"), str(tmp_path), str(crontabs)))
+    end_processes.delete_scheduled(os.geteuid() + 1, (str(tmp_path / "nowhere"), str(tmp_path), str(crontabs)))
     assert mine.exists()
-    end_processes.delete_plans(os.geteuid(), (str(tmp_path / "nowhere"), str(tmp_path), str(crontabs)))
+    end_processes.delete_scheduled(os.geteuid(), (str(tmp_path / "nowhere"), str(tmp_path), str(crontabs)))
     assert list(tmp_path.rglob("*")) == [crontabs]
 
 

@@ -13,7 +13,7 @@ import pytest
 from gpucluster.autoscaler.daemon.executor import Launcher, Sent, WorkQueue
 from gpucluster.autoscaler.daemon.oci import RequestFailed
 from gpucluster.autoscaler.decide.rate import Rate
-from gpucluster.autoscaler.decide.world import Fault, Launch
+from gpucluster.autoscaler.decide.types import Fault, Launch
 
 pytestmark = pytest.mark.slow
 

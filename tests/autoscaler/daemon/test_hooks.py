@@ -66,7 +66,7 @@ def installed(tmp_path: Path) -> Installed:
 
 def test_the_paths_are_those_of_the_policy() -> None:
     # The hooks import nothing of ours, so these stand twice.
-    assert (Path(hooks.SPOOL), Path(hooks.POKE)) == (policy.SPOOL_DIRECTORY, policy.POKE_SOCKET)
+    assert (Path(hooks.SPOOL), Path(hooks.WAKE_UP_SOCKET)) == (policy.SPOOL_DIRECTORY, policy.POKE_SOCKET)
     assert set(hooks.KINDS.values()) == KINDS
 
 
@@ -83,11 +83,11 @@ def test_python_3_6_can_run_them() -> None:
 
 
 def test_without_a_file_beside_them_the_paths_are_the_constants(tmp_path: Path) -> None:
-    assert hooks.paths(str(tmp_path)) == (hooks.SPOOL, hooks.POKE)
+    assert hooks.paths(str(tmp_path)) == (hooks.SPOOL, hooks.WAKE_UP_SOCKET)
     (tmp_path / "hooks.json").write_text("[]")
-    assert hooks.paths(str(tmp_path)) == (hooks.SPOOL, hooks.POKE)
+    assert hooks.paths(str(tmp_path)) == (hooks.SPOOL, hooks.WAKE_UP_SOCKET)
     (tmp_path / "hooks.json").write_text('{"spool": "/s"}')
-    assert hooks.paths(str(tmp_path)) == ("/s", hooks.POKE)
+    assert hooks.paths(str(tmp_path)) == ("/s", hooks.WAKE_UP_SOCKET)
 
 
 @pytest.mark.parametrize("name", sorted(hooks.KINDS))

@@ -57,14 +57,14 @@ def test_a_request_of_the_daemon_is_believed() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"pool": "other"}, "no pool"),
-        ({"pool": "my-gpus", "node": "my-gpus-e1"}, "no pool whose nodes are configured here"),
-        ({"node": "head"}, "no name of the pool"),
-        ({"node": "compute-e11"}, "no name of the pool"),
-        ({"node": "compute-e3;reboot"}, "no name of the pool"),
-        ({"node": "../compute-e3"}, "no name of the pool"),
-        ({"instance_id": "ocid1.instance.x {{ lookup('pipe','id') }}"}, "no id of an instance"),
-        ({"instance_id": "../../etc/passwd"}, "no id of an instance"),
+        ({"pool": "other"}, "not a pool"),
+        ({"pool": "my-gpus", "node": "my-gpus-e1"}, "not a pool whose nodes are configured after boot"),
+        ({"node": "head"}, "not a node name of pool"),
+        ({"node": "compute-e11"}, "not a node name of pool"),
+        ({"node": "compute-e3;reboot"}, "not a node name of pool"),
+        ({"node": "../compute-e3"}, "not a node name of pool"),
+        ({"instance_id": "ocid1.instance.x {{ lookup('pipe','id') }}"}, "not the id of an instance"),
+        ({"instance_id": "../../etc/passwd"}, "not the id of an instance"),
         ({"address": "192.168.1.1"}, "not in the private network"),
         ({"address": "10.9.1.2"}, "permanent host"),
         ({"address": "{{ 7*7 }}"}, "not an address"),
@@ -280,11 +280,11 @@ def test_a_broken_request_is_refused_with_words_and_stops_nothing(root: Root) ->
     def said(name: str) -> str:
         return str(json.loads((folder / f"{name}.result.json").read_text())["message"])
 
-    assert "not what it should be" in said("abcdefgh-compute-e1")
+    assert "has a wrong form" in said("abcdefgh-compute-e1")
     assert "Too many levels of symbolic links" in said("abcdefgh-compute-e2")
     assert "not a short regular file" in said("abcdefgh-compute-e4")
     assert "not a short regular file" in said("abcdefgh-compute-e5")
-    assert "not what its name says" in said("abcdefgh-compute-e7")
+    assert "does not match the name of its file" in said("abcdefgh-compute-e7")
     assert "not in the private network" in root.requests.results()[outside.instance_id].message
     assert not (folder / "UPPER.result.json").exists()
 

@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 
 from gpucluster.autoscaler.daemon import ledger as module
 from gpucluster.autoscaler.daemon.ledger import FILE, Event, Ledger, LedgerError
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     ClaimState,
     CoolDown,
     Delay,
+    Fault,
     GangHistory,
     Launch,
     Memory,
@@ -45,7 +46,14 @@ COUNTS = st.integers(-(10**20), 10**20)
 
 def record(kind: type) -> st.SearchStrategy[Any]:
     hints = module._hints(kind)
-    plain = {str: WORDS, float: NUMBERS, int: COUNTS, bool: st.booleans(), ClaimState: st.sampled_from(ClaimState)}
+    plain: dict[Any, st.SearchStrategy[Any]] = {
+        str: WORDS,
+        float: NUMBERS,
+        int: COUNTS,
+        bool: st.booleans(),
+        ClaimState: st.sampled_from(ClaimState),
+    }
+    plain |= {Fault: st.sampled_from(Fault), Fault | None: st.sampled_from([None, *Fault])}
     return st.builds(
         kind, **{name: plain[hint] if hint in plain else st.lists(WORDS).map(tuple) for name, hint in hints.items()}
     )
@@ -89,6 +97,15 @@ def test_what_is_committed_is_loaded(steps: list[Memory]) -> None:
                 ledger.commit(memory)
                 assert ledger.load() == memory
         assert reopened(directory) == steps[-1]
+
+
+def test_a_claim_without_a_fault_is_stored_as_in_earlier_versions(tmp_path: Path) -> None:
+    with Ledger(tmp_path) as ledger:
+        ledger.commit(replace(ledger.load(), claims={"gpu-e1": claim(), "gpu-e2": claim("gpu-e2", fault=Fault.LIMIT)}))
+        assert ledger._database is not None
+        rows = ledger._database.execute("SELECT value FROM memory WHERE field = 'slots' ORDER BY key").fetchall()
+        assert [json.loads(text)["fault"] for (text,) in rows] == ["", "limit"]
+    assert [one.fault for one in reopened(tmp_path).claims.values()] == [None, Fault.LIMIT]
 
 
 def test_a_new_ledger_has_an_id_of_its_own_and_is_for_its_owner_only(tmp_path: Path) -> None:
@@ -219,7 +236,7 @@ def test_a_process_that_is_killed_has_written_what_it_committed(tmp_path: Path) 
 import sys
 from dataclasses import replace
 from gpucluster.autoscaler.daemon.ledger import *
-from gpucluster.autoscaler.decide.world import ClaimState
+from gpucluster.autoscaler.decide.types import ClaimState
 with Ledger(Path(sys.argv[1])) as ledger:
     memory = ledger.load()
     for n in range(100000):
@@ -300,7 +317,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 
 def test_the_history_of_a_subject_says_what_was_done_and_why(tmp_path: Path) -> None:
     launched = claim(state=ClaimState.LAUNCHED, instance_id="ocid1.x", request_id="r1")
-    failed = claim(state=ClaimState.FAILED, fault="capacity", message="500 Out of host capacity")
+    failed = claim(state=ClaimState.FAILED, fault=Fault.CAPACITY, message="500 Out of host capacity")
     with Ledger(tmp_path) as ledger:
         memory = replace(ledger.load(), claims={"gpu-e1": claim()})
         actions = (

@@ -21,7 +21,7 @@ from gpucluster.autoscaler.daemon.oci import RequestFailed
 from gpucluster.autoscaler.daemon.spool import Spool
 from gpucluster.autoscaler.daemon.wake_up import WakeUp
 from gpucluster.autoscaler.decide import plan
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     ClaimState,
     Fault,
     Instance,
@@ -85,7 +85,7 @@ class CloudDouble:
     def address(self, instance_id: str) -> str:
         return "10.0.0.9"
 
-    def console(self, instance_id: str, patience: float) -> str:
+    def console(self, instance_id: str, timeout: float) -> str:
         time.sleep(0.2)
         assert instance_id not in self.terminated
         return "kernel panic"
@@ -275,7 +275,7 @@ def test_a_node_that_may_not_be_ended_is_a_problem_until_it_may(tmp_path: Path) 
         def reported() -> bool:
             one.reconcile()
             return any(
-                problem.startswith("ending nodes: terminate_instance") and said in problem for problem in one.problems
+                problem.startswith("terminations: terminate_instance") and said in problem for problem in one.problems
             )
 
         one.cloud.terminate = denied  # type: ignore[assignment,method-assign]
@@ -352,7 +352,7 @@ def test_a_new_process_asks_again_for_configurations_that_nobody_works_on(tmp_pa
 
 
 def test_a_refused_command_of_slurm_is_no_end(tmp_path: Path) -> None:
-    from gpucluster.autoscaler.decide.world import Annotate
+    from gpucluster.autoscaler.decide.types import Annotate
     from gpucluster.errors import ToolError
 
     class Refusing(SlurmDouble):

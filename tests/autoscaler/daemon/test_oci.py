@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpucluster.autoscaler.daemon.oci import RequestFailed, RequestFault, classify
-from gpucluster.autoscaler.decide.world import Fault
+from gpucluster.autoscaler.decide.types import Fault
 from gpucluster.errors import CloudError
 from tests.autoscaler.cloud_harness import Site
 from tests.localcloud.api_harness import Api, running
@@ -152,7 +152,7 @@ def test_only_elastic_nodes_of_this_cluster_are_listed_or_terminated(site: Site)
     made = [site.api.launch(site.subnet, f"foreign-{n}", freeform_tags=tag) for n, tag in enumerate(tags)]
     assert cloud.instances() == ()
     for instance in made:
-        with pytest.raises(CloudError, match="left alone"):
+        with pytest.raises(CloudError, match="is not terminated"):
             cloud.terminate(instance.id)
         assert site.api.compute.get_instance(instance.id).data.lifecycle_state == "RUNNING"
         site.api.compute.terminate_instance(instance.id)
@@ -185,7 +185,7 @@ def test_an_instance_that_changed_meanwhile_is_looked_at_again(site: Site) -> No
         return answer
 
     cloud._ask = ask  # type: ignore[method-assign]
-    with pytest.raises(CloudError, match="left alone"):
+    with pytest.raises(CloudError, match="is not terminated"):
         cloud.terminate(instance_id)
     assert asked == ["get_instance", "terminate_instance", "get_instance"]
     site.api.compute.terminate_instance(instance_id)

@@ -18,7 +18,7 @@ import pytest
 from oci.core import models
 
 from gpucluster.autoscaler.daemon.oci import OciCloud, RequestFailed
-from gpucluster.autoscaler.decide.world import Fault
+from gpucluster.autoscaler.decide.types import Fault
 from gpucluster.autoscaler.policy import Authentication
 from gpucluster.handover import iam
 from gpucluster.oci import permissions

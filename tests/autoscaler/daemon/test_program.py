@@ -245,7 +245,7 @@ def test_what_is_missing_is_said_without_a_traceback(machine: Machine, tmp_path:
     done = machine.ask("status", "--state", str(tmp_path / "nowhere"))
     assert done.returncode == 5
     unhealthy = machine.json("status")
-    assert unhealthy["problems"] == ["the daemon has not looked yet"]
+    assert unhealthy["problems"] == ["the daemon has run no reconcile pass yet"]
     assert machine.ask("status", "--check").returncode == 1
     machine.slurm.fail()
     done = machine.ask("plan", "--dry-run")
@@ -263,7 +263,7 @@ def test_a_daemon_that_stopped_looking_is_not_healthy(machine: Machine) -> None:
     assert machine.json("status")["healthy"]
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, "looked_at": time.time() - 7200}))
-    assert machine.json("status")["problems"] == ["the daemon last looked 2.0 h ago"]
+    assert machine.json("status")["problems"] == ["the daemon's last reconcile pass was 2.0 h ago"]
     assert "NOT HEALTHY" in machine.ask("status").stdout
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpucluster.autoscaler.daemon import prolog_markers
-from gpucluster.autoscaler.decide.world import Job, Node
+from gpucluster.autoscaler.decide.types import Job, Node
 
 PROLOG = Path(prolog_markers.__file__).with_name("prolog.sh")
 

@@ -16,7 +16,7 @@ import pytest
 
 from gpucluster.autoscaler.daemon.slurm import SlurmClient, SlurmUnavailable
 from gpucluster.autoscaler.daemon.spool import Spool
-from gpucluster.autoscaler.decide.world import Annotate, Delay, Drain, Hold, Job, MarkDown, PowerDown
+from gpucluster.autoscaler.decide.types import Annotate, Delay, Drain, Hold, Job, MarkDown, PowerDown
 from gpucluster.slurm.hostlists import expand
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 

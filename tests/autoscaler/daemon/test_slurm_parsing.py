@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpucluster.autoscaler.daemon.slurm import BATCH, WORDS, SlurmClient, SlurmUnavailable, safe
-from gpucluster.autoscaler.decide.world import Annotate, Delay, Drain, Hold, Launch, MarkDown, Node, PowerDown
+from gpucluster.autoscaler.decide.types import Annotate, Delay, Drain, Hold, Launch, MarkDown, Node, PowerDown
 
 NODE = (
     "NodeName={name} Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUEfctv=4 CPUTot=4 CPULoad=0.00"
@@ -244,7 +244,7 @@ CALLS = {
     [
         ("echo slurm_load: Unable to contact slurm controller >&2; exit 1", "Unable to contact"),
         ("exec sleep 30", "did not end within"),
-        ("exit 1", "it said nothing"),
+        ("exit 1", "without a message"),
     ],
     ids=["down", "hanging", "silent"],
 )

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gpucluster.autoscaler.daemon import spool as module
 from gpucluster.autoscaler.daemon.spool import Spool, SpoolError, parse
-from gpucluster.autoscaler.decide.world import Intent
+from gpucluster.autoscaler.decide.types import Intent
 from gpucluster.slurm.hostlists import MOST, HostlistError, expand
 
 RECORD = {"version": 1, "kind": "resume", "at": 5.5, "nodes": "gpu-e[1-2]", "resume": None}

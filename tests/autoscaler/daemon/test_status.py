@@ -6,7 +6,7 @@ import pytest
 
 from gpucluster.autoscaler.daemon import status
 from gpucluster.autoscaler.daemon.timeline import slurm_state
-from gpucluster.autoscaler.decide.world import CoolDown, GangHistory, Instance, Memory, Node, Observation
+from gpucluster.autoscaler.decide.types import CoolDown, Fault, GangHistory, Instance, Memory, Node, Observation
 from gpucluster.autoscaler.policy import Authentication, Policy, PoolPolicy
 
 NOW = 1_800_000_000.0
@@ -27,7 +27,7 @@ SEEN = Observation(
 MEMORY = Memory(
     "m",
     gangs={"7": GangHistory("7", attempts=2, not_before=NOW + 60, message="out of capacity"), "8": GangHistory("8")},
-    cool_downs={"gpu": CoolDown("gpu", NOW + 300, "capacity", "Out of host capacity.")},
+    cool_downs={"gpu": CoolDown("gpu", NOW + 300, Fault.CAPACITY, "Out of host capacity.")},
 )
 
 
@@ -60,11 +60,11 @@ def test_for_monitors() -> None:
 
 def test_for_people() -> None:
     assert status.text(judged()) == (
-        "Autoscaler of demo: healthy, last good look 3 s ago\n"
+        "Autoscaler of demo: healthy, last successful pass 3 s ago\n"
         "Pool gpu: 1 of at most 2 nodes (baked image)\n"
         "  instances  1 running, 1 terminating\n"
         "  Slurm      1 allocated, 1 powered_down\n"
-        "  not asked until 2027-01-15T08:05:00Z: Out of host capacity.\n"
+        "  cools down until 2027-01-15T08:05:00Z: Out of host capacity.\n"
         "Job 7: rolled back 2 times, next try 2027-01-15T08:01:00Z: out of capacity\n"
         "Cost: 12.50 an hour"
     )
@@ -73,10 +73,10 @@ def test_for_people() -> None:
 
 def test_a_problem_or_silence_is_not_healthy() -> None:
     assert judged(problems=("cloud: no answer",))["healthy"] is False
-    assert judged(now=NOW + 3600)["problems"] == ["the daemon last looked 60 min ago"]
+    assert judged(now=NOW + 3600)["problems"] == ["the daemon's last reconcile pass was 60 min ago"]
     nothing = status.evaluate(None, POLICY, paused="", now=NOW)
-    assert nothing["problems"] == ["the daemon has not looked yet"]
-    assert "NOT HEALTHY, no look went well yet" in status.text(nothing)
+    assert nothing["problems"] == ["the daemon has run no reconcile pass yet"]
+    assert "NOT HEALTHY, no reconcile pass has succeeded yet" in status.text(nothing)
 
 
 def test_without_prices_there_is_no_cost() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpucluster.autoscaler.decide.explain import explain_job, explain_node
 from gpucluster.autoscaler.decide.plan import decide
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     UNANSWERED,
     ClaimState,
     CoolDown,
@@ -29,7 +29,7 @@ from gpucluster.autoscaler.decide.world import (
     Terminate,
 )
 from gpucluster.autoscaler.policy import Limits
-from gpucluster.slurm.reasons import from_person
+from gpucluster.slurm.reasons import from_administrator
 from tests.autoscaler.builders import COMING, DEAD, IDLE, LEAVING, LOST, NOON, OFF, WARMING, flags, policy, pool
 
 POLICY = policy(
@@ -68,7 +68,7 @@ reasons = st.sampled_from(["", "gpucluster: out of capacity", "Not responding", 
 states = st.sampled_from(
     ["PROVISIONING", "STARTING", "RUNNING", "STOPPED", "STOPPING", "TERMINATING", "TERMINATED", "X"]
 )
-faults = st.sampled_from(["", *Fault])
+faults = st.sampled_from([None, *Fault])
 generations = st.integers(0, 3)
 
 
@@ -165,7 +165,7 @@ def observations(draw: st.DrawFn) -> tuple[Observation, Memory]:
             claim.token,
             claim.node,
             "" if fault else f"{claim.node}/{draw(st.integers(0, 1))}",
-            Fault(fault) if fault else None,
+            fault,
             "words",
         )
         for claim in memory.claims.values()
@@ -229,7 +229,7 @@ def test_no_look_is_too_odd(seen: tuple[Observation, Memory]) -> None:
                 assert node.powering_up or not node.powered_down or node.down
                 # what a person took down stays so, but for a node that was awaited: that reason is an old one
                 awaited = name in memory.claims and memory.claims[name].state != "up"
-                assert not (from_person(node.reason) and node.down and not node.powering_up) or awaited
+                assert not (from_administrator(node.reason) and node.down and not node.powering_up) or awaited
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,7 +13,7 @@ import itertools
 import pytest
 
 from gpucluster.autoscaler.decide.explain import explain_job
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     Annotate,
     Delay,
     Fault,
@@ -424,7 +424,7 @@ def test_scenario_12_without_slurm_nothing_is_done_and_afterwards_all_goes_on() 
     for _ in range(60):
         world.reconcile(10, nodes=None, jobs=None)
         assert world.plan.actions == ()
-    assert "Slurm can't be asked" in world.said()
+    assert "Slurm does not answer" in world.said()
     world.starts(2, gang[2:])
     world.reconcile(10)
     assert sorted(world.launched()) == gang[2:]
@@ -451,7 +451,7 @@ def test_scenario_14_without_the_cloud_nothing_is_taken_down_ended_or_launched()
         world.reconcile(10, instances=None)
         assert world.plan.actions == ()
     assert world.memory.claims == before
-    assert "the cloud can't be asked" in world.said()
+    assert "the cloud does not answer" in world.said()
     world.reconcile(10)
     assert world.launched() == ["gpu-e6"]
     assert not world.the(PowerDown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpucluster.autoscaler.decide.explain import explain_node
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     Annotate,
     Delay,
     Fault,

@@ -8,7 +8,7 @@ import pytest
 
 from gpucluster.autoscaler.decide.explain import explain_job, explain_node
 from gpucluster.autoscaler.decide.nodes import MAX_HEALED_PER_PASS
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     Annotate,
     CoolDown,
     Delay,
@@ -19,7 +19,7 @@ from gpucluster.autoscaler.decide.world import (
     PowerDown,
     Terminate,
 )
-from gpucluster.slurm.reasons import from_gpucluster, from_person
+from gpucluster.slurm.reasons import from_administrator, from_gpucluster
 from tests.autoscaler.builders import (
     BUSY,
     COMING,
@@ -270,7 +270,7 @@ def test_an_interactive_job_that_runs_before_its_nodes_are_there_is_a_gang_too()
 )
 def test_whose_reason_it_is(reason: str, mine: bool, persons: bool) -> None:
     assert from_gpucluster(reason) == mine
-    assert from_person(reason) == persons
+    assert from_administrator(reason) == persons
 
 
 def test_a_node_that_did_not_come_up_is_healed_whatever_somebody_said_of_it_long_ago() -> None:
@@ -313,10 +313,10 @@ def test_a_hold_that_did_not_take_is_said_again() -> None:
 def test_a_pool_that_rests_is_said_on_its_nodes_and_jobs() -> None:
     world = World()
     world.memory = replace(
-        world.memory, cool_downs={"gpu": CoolDown("gpu", world.now + 100, "capacity", "500 Out of host capacity")}
+        world.memory, cool_downs={"gpu": CoolDown("gpu", world.now + 100, Fault.CAPACITY, "500 Out of host capacity")}
     )
     about = explain_node(ONE, world.observation(), world.memory, world.policy, world.now)
-    assert any("is left alone until 2026-09-21 14:15:00 UTC" in line for line in about)
+    assert any("cools down until 2026-09-21 14:15:00 UTC" in line for line in about)
     assert any(line.startswith("Now: mark down") for line in about)
     world.starts(7, ["gpu-e2"])
     about = explain_job("7", world.observation(), world.memory, world.policy, world.now)

@@ -9,7 +9,7 @@ import pytest
 
 from gpucluster.autoscaler.decide.explain import explain_job
 from gpucluster.autoscaler.decide.plan import decide
-from gpucluster.autoscaler.decide.world import (
+from gpucluster.autoscaler.decide.types import (
     Annotate,
     Delay,
     Drain,

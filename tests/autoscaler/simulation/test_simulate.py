@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.autoscaler.decide.world import Intent
+from gpucluster.autoscaler.decide.types import Intent
 from gpucluster.autoscaler.simulation.clock import Clock
 from gpucluster.autoscaler.simulation.cloud_model import CloudSettings, FaultRates
 from gpucluster.autoscaler.simulation.command import add_arguments, run
@@ -309,7 +309,7 @@ def test_a_policy_of_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str
     [
         (["none.txt", "--nodes", "4"], "No such file"),
         ([TRACES / "small.swf", "--nodes", "4"], "not the output of sacct"),
-        ([TRACES / "two_days.sacct"], "how many nodes"),
+        ([TRACES / "two_days.sacct"], "the number of nodes is missing"),
         ([TRACES / "two_days.sacct", "--policy", "none.json"], "can't read the policy"),
     ],
 )

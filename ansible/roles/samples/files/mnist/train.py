@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Train a small network on MNIST's digits, with all GPUs of all workers at once.
 
-Who the workers are is in TF_CONFIG, which start.sh sets. Every worker has its own share of the pictures; after each
+TF_CONFIG, which start.sh sets, lists the workers. Every worker has its own share of the pictures; after each
 step their gradients are summed, so all of them report the same loss.
 """
 

@@ -17,7 +17,7 @@ arguments=${NCCL_TESTS_ARGUMENTS:--b 10G -e 10G -f 2}
 # Images of 2022 and before know only the older protocol by which ranks find each other: MPI_TYPE=pmi2
 mpi=${MPI_TYPE:-pmix}
 here=${SLURM_SUBMIT_DIR:?this is a job: sbatch -N 2 all_reduce.sh IMAGE}
-gpus=${SLURM_GPUS_ON_NODE:?say how many GPUs a node has: sbatch --gpus-per-node=4 ...}
+gpus=${SLURM_GPUS_ON_NODE:?the number of GPUs of a node is missing: sbatch --gpus-per-node=4 ...}
 ranks=$((SLURM_JOB_NUM_NODES * gpus))
 
 fail() {
@@ -37,7 +37,7 @@ container=(--container-image="$image" --container-mounts="$here:$here" --contain
 
 # Once, on the first node, for all nodes: the folder is on the share.
 program=$(srun --nodes=1 --ntasks=1 --mpi=none "${container[@]}" "$here/build.sh") \
-    || fail "there is no all_reduce_perf, and it could not be built; README.md says what is needed"
+    || fail "there is no all_reduce_perf, and it could not be built; see README.md"
 
 echo "$ranks ranks on $SLURM_JOB_NUM_NODES nodes: $program $arguments"
 result=$here/nccl_tests-$SLURM_JOB_ID.result

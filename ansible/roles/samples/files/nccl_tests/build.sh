@@ -15,8 +15,8 @@ fi
 exec 3>&1 >&2
 if [ ! -f "$source/Makefile" ]; then
     if [ -z "${NCCL_TESTS_URL:-}" ]; then
-        echo "the image has no all_reduce_perf, and the sources of nccl-tests are not in $source: put them there, or say" \
-            "where git finds them: export NCCL_TESTS_URL=https://..."
+        echo "the image has no all_reduce_perf, and the sources of nccl-tests are not in $source: put them there, or pass" \
+            "the address for git: export NCCL_TESTS_URL=https://..."
         exit 1
     fi
     git clone --depth=1 -- "$NCCL_TESTS_URL" "$source"

@@ -1,4 +1,4 @@
-"""The vocabulary of the autoscaler: what Slurm reports, what the cloud reports, what is remembered, what is to be done.
+"""The types of the autoscaler: what Slurm reports, what the cloud reports, what is remembered, what is to be done.
 
 Values only. Times are seconds of the epoch by the daemon's own clock, which never jumps; durations are seconds.
 """
@@ -57,7 +57,7 @@ class Node:
 
     @property
     def drained(self) -> bool:
-        """Takes no new job because a person, a health check or gpucluster drained it."""
+        """Takes no new job because an administrator, a health check or gpucluster drained it."""
         return NodeState.DRAIN in self.flags
 
     @property
@@ -140,7 +140,7 @@ class Instance:
 
     Args:
         node: the tag `node`. `generation`: the tag `generation`; 0 if it is missing or not a number.
-        state: OCI's lifecycle state (`oci.instances.LifecycleState`).
+        state: OCI's lifecycle state (`oci.states.LifecycleState`).
         created_at: when the cloud accepted it.
         maintenance_at: when OCI will reboot it for maintenance; None if no reboot is due.
     """
@@ -161,14 +161,14 @@ class Instance:
 
 
 class Fault(StrEnum):
-    """Why a launch failed, by what has to be done about it."""
+    """Why a launch or a node failed, by what has to be done about it."""
 
     CAPACITY = "capacity"  # no host is free: try another pool or domain, or try later
-    LIMIT = "limit"  # a limit or quota of the tenancy: only a person can raise it
+    LIMIT = "limit"  # a limit or quota of the tenancy: only an administrator can raise it
     CONFIGURATION = "configuration"  # the request can never succeed as it is
     BOOT = "boot"  # it was launched and did not become a node
     TRANSIENT = "transient"  # the result is unknown: send the same request again, with the same token
-    LOST = "lost"  # it existed, and ended without an order of ours
+    LOST = "lost"  # it existed, and terminated without a request of the autoscaler
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +193,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one reconcile pass saw. Slurm was asked before the cloud, so the cloud's answer is never the older one.
+    """What one reconcile pass observed. Slurm is asked before the cloud, so the cloud's answer is never the older one.
 
     Args:
-        nodes: by name, elastic pools only; None if Slurm could not be asked.
+        nodes: by name, elastic pools only; None if Slurm did not answer.
         jobs: by id, those that are not finished; None as above.
-        instances: None if the cloud could not be asked.
+        instances: None if the cloud did not answer.
         outcomes: launches that ended since the last pass. `intents`: records of hooks since the last pass.
         in_flight: tokens of launches that the executor has queued or sent, and that have no answer yet.
         joining: instances that are being configured now; `join_failed`: instance -> message, since the last pass.
@@ -228,8 +228,8 @@ class ClaimState(StrEnum):
     JOINING = "joining"  # the instance is RUNNING and is being configured
     RUNNING = "running"  # the instance is RUNNING and its slurmd has not registered yet
     UP = "up"  # a slurmd has registered
-    FAILED = "failed"  # the launch, or the instance before it came into service, failed; `fault` says how
-    DROPPING = "dropping"  # Slurm was told to power the node down
+    FAILED = "failed"  # the launch, or the instance before it came into service, failed; `fault` is how
+    DROPPING = "dropping"  # Slurm is to power the node down
     ENDING = "ending"  # its instance, if there is one, is to be terminated
 
 
@@ -255,13 +255,13 @@ class NodeClaim:
         generation: counts the launches of this name.
         token: the opc-retry-token of the launch; empty if there was no launch.
         since: when it came into its state; `asked_at`: when this generation was first intended.
-        jobs: the gangs that need it; empty for a node that a person powered up.
+        jobs: the gangs that need it; empty for a node that an administrator powered up.
         tries: launches that failed for these gangs, this one included.
         joined_at: when its configuration was requested; 0 if it was not.
         missing_since: when the cloud's listing first lacked an instance that should exist; 0 if it lists it.
         strikes: in how many passes the listing lacked it. `silent_since`: since when its slurmd can't be reached; 0
             if it can.
-        fault: a `Fault`, or empty. `message`: the words that go with it.
+        fault: why its launch or its instance failed; None if neither did. `message`: the words that belong to it.
         ended_at: when its instance was last asked to be terminated; 0 if it was not.
     """
 
@@ -278,7 +278,7 @@ class NodeClaim:
     joined_at: float = 0.0
     missing_since: float = 0.0
     strikes: int = 0
-    fault: str = ""
+    fault: Fault | None = None
     message: str = ""
     request_id: str = ""
     silent_since: float = 0.0
@@ -296,14 +296,13 @@ class GangHistory:
         admitted_at: when the gang was admitted; 0 if it was not, or was rolled back since. `restarts`: how often its
             jobs had been requeued then: nodes that Slurm gives them after another requeue are not admitted.
         refused_at: when its nodes were last given up. `refusals`: how often in a row it was not admitted.
-        held: its jobs were held until a person releases them.
+        held: its jobs are held until a user or an administrator releases them.
     """
 
     id: str
     attempts: int = 0
     not_before: float = 0.0
     first_failure: float = 0.0
-    fault: str = ""
     message: str = ""
     seen_at: float = 0.0
     admitted_at: float = 0.0
@@ -324,7 +323,7 @@ class CoolDown:
 
     pool: str
     until: float
-    fault: str
+    fault: Fault
     message: str
     failures: int = 1
     probing: bool = False
@@ -332,14 +331,15 @@ class CoolDown:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What must outlive the process. With another `id`, the launch tokens of a new ledger differ from the old ones.
+    """What must outlive the process.
 
     Args:
+        id: of the ledger; part of each launch token, so that the tokens of a new ledger differ from those of the old.
         claims: by node. `gangs`: by the leader's job id. `cool_downs`: by pool.
         launched_at: times of the launches of the last hour.
         boot_failures: by pool, nodes in a row that did not register.
         orphans_seen: by instance, since when it has no node, or when it was last asked to be terminated.
-        healed_at: by node, when Slurm was last told to make a node usable again that it had given up.
+        healed_at: by node, when the autoscaler last made a node usable again that Slurm had given up.
         generations: by node, the last one that was ever intended. OCI refuses a used token for a day after its
             instance is gone (409 InvalidatedRetryToken), so the numbers must outlive the claim.
         node_count: how many nodes Slurm last listed, to notice a listing that is cut short.
@@ -382,7 +382,7 @@ class Terminate:
     """Terminate an instance, if it still carries our tags.
 
     Args:
-        unless_wanted: ask Slurm once more before, and leave the instance alone if a job or a person wants the node.
+        unless_wanted: ask Slurm once more before, and keep the instance if a job or an administrator wants the node.
     """
 
     instance_id: str
@@ -427,7 +427,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Hold a job until a person releases it, with an annotation."""
+    """Hold a job until a user or an administrator releases it, with an annotation."""
 
     job: str
     why: str
@@ -443,7 +443,7 @@ class Annotate:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Have a new instance configured, in a pool without a baked image."""
+    """Request the configuration of a new instance, in a pool without a baked image."""
 
     node: str
     pool: str
