@@ -55,10 +55,9 @@ check-tests:
 .PHONY: test
 test: system-packages test-packages lint ## run every check and every test, the end-to-end test included
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slurm and not e2e"
-# Real Slurm has the machine to itself: its tests wait by the second.
-	$(BIN)/python -m pytest -m slurm
-# Whole clusters mostly wait for their own machines.
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m e2e
+# Tests with real Slurm and tests of whole clusters mostly wait for daemons and for machines that boot.
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m slurm
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m e2e
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp $(CHECKOV)/$(CHECKOV_VERSION).stamp check-style ## every check that needs no machine: those of `check`, Ansible, Terraform
