@@ -31,6 +31,19 @@ FACTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("spec/rules/network.py",),
     ),
     "the user that an image lets in": (r"""["']Canonical Ubuntu["'] *: *["']ubuntu["']""", ("spec/defaults.py",)),
+    "tags by which resources are found": (
+        r"""freeform_tags[^\n]*(?:get\(|\[)["'](?:gpucluster|node|pool|role|builder|generation)["']"""
+        r"""|^(?:CLUSTER|CLUSTER_TAG|NODE|POOL|ROLE|BUILDER|GENERATION) *= *["']""",
+        ("oci/tags.py",),
+    ),
+    "names of elastic nodes and builders": (r"""\}-(?:e|bake)["'{]""", ("oci/names.py",)),
+    "what a refusal of OCI means": (
+        r"""(?i)out of \(host|hostcapacity|["'|]LimitExceeded|["'|]NotAuthorized""",
+        ("oci/refusals.py", "localcloud/"),  # the local cloud is the one that refuses
+    ),
+    "lifecycle states of OCI": (r"""^    TERMINATING *= *["']TERMINATING["']""", ("oci/states.py",)),
+    "types of ssh keys": (r"""["']ssh-ed25519["'] *:""", ("agent/rules/ssh_keys.py",)),
+    "names that belong to the system": (r"\b_apt\b", ("agent/rules/names.py",)),
     "suggestions for a misspelled word": (r"get_close_matches\(", ("text.py",)),
 }
 
