@@ -54,8 +54,9 @@ check-tests:
 
 .PHONY: test
 test: system-packages test-packages lint ## run every check and every test, the end-to-end test included
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slurm and not e2e"
-# Tests with real Slurm and tests of whole clusters mostly wait for daemons and for machines that boot.
+# Three at a time: tests of daemons, of Terraform and of machines that boot mostly wait. Real Slurm and whole clusters come
+# after the others: they wait by the second, and a machine with other work makes them late.
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not slurm and not e2e"
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m slurm
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m e2e
 

@@ -103,7 +103,7 @@ def _check_body(kind: str, parts: list[bytes]) -> None:
     if not parts or parts[0] != kind.encode():
         inside = parts[0].decode("ascii", errors="replace")[:40] if parts else ""
         content = f" but holds a key of type {inside}" if inside in TYPES else " but holds something else"
-        raise BadKey(f"damaged: its type is {kind}{content}", _COPY_AGAIN)
+        raise BadKey(f"damaged: it says {kind}{content}", _COPY_AGAIN)
     if len(parts) - 1 != TYPES[kind] or not all(parts):
         raise BadKey("damaged: a part is missing", _COPY_AGAIN)
     if kind == "ssh-ed25519" and len(parts[1]) != _ED25519_BYTES:
