@@ -159,9 +159,9 @@ def test_ten_thousand_nodes_are_read_fast() -> None:
     text = "\n".join(line(f"gpu-e{number}", "DOWN+CLOUD+POWERED_DOWN", rest) for number in range(1, 10_001))
     took = []
     for _ in range(3):
-        began = time.perf_counter()
+        began = time.process_time()  # not the clock: other work on the machine does not count
         assert len(read_nodes(text)) == 10_000
-        took.append(time.perf_counter() - began)
+        took.append(time.process_time() - began)
     assert min(took) < 0.2
 
 
@@ -210,9 +210,9 @@ def test_jobs_that_can_not_be_read_are_no_answer(tmp_path: Path, text: str) -> N
 
 def test_ten_thousand_jobs_are_read_fast(tmp_path: Path) -> None:
     said = Said(tmp_path, squeue="".join(record(str(number), *JOB[1:]) for number in range(10_000)))
-    began = time.perf_counter()
+    began = time.process_time()
     assert len(said.jobs()) == 10_000
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
 
 
 # --- Slurm that is not well -----
