@@ -348,7 +348,7 @@ def test_what_is_no_good_backup_changes_nothing(site: Folk, backup: Path) -> Non
     part.write_bytes(backup.read_bytes()[: backup.stat().st_size // 2])
     assert refusal(site, part)[0] == 2
     # Whose SQL means to work as the database's administrator, or as somebody of the system.
-    for sql, wanted in ((HOSTILE, (2, "has no")), (b"\\! touch /var/tmp/hostile\n", (1, "ERROR"))):
+    for sql, wanted in ((HOSTILE, (2, "does not belong")), (b"\\! touch /var/tmp/hostile\n", (1, "ERROR"))):
         forged = damaged(backup, "accounting.sql", lambda text, sql=sql: sql + text, signed=True)  # type: ignore[misc]
         code, message = refusal(site, forged)
         assert (code, wanted[1] in message) == (wanted[0], True), message
