@@ -155,8 +155,7 @@ def test_every_play_runs_on_a_group_that_the_inventory_has() -> None:
         plays = [play for play in yaml.safe_load((ansible_dir() / playbook).read_text()) if "hosts" in play]
         assert plays, playbook
         for play in plays:
-            used = set(re.split(r"[:,!&\s]+", play["hosts"])) - {""}
-            assert used <= groups, f"{playbook}: {play['hosts']}"
+            assert play["hosts"] in groups, f"{playbook}: {play['hosts']} is not one group of the inventory"
 
 
 def _specs(role: str) -> dict[str, Any]:
