@@ -144,7 +144,13 @@ def memories(draw: st.DrawFn) -> Memory:
         )
     gangs = {
         number: GangHistory(
-            number, draw(st.integers(0, 5)), draw(times), draw(times), admitted_at=draw(times), refused_at=draw(times)
+            number,
+            draw(st.integers(0, 5)),
+            draw(times),
+            draw(times),
+            "words",  # a gang that is put off always gets a message
+            admitted_at=draw(times),
+            refused_at=draw(times),
         )
         for number in draw(st.lists(st.sampled_from([*JOBS, "node/a-e1"]), unique=True))
     }
