@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,17 @@ class Hosts:
             self._open_bastion(outputs)
             self._wait(deployment.hosts)
         return deployment
+
+    def forget(self, *, rebooted: Collection[str], replaced: Collection[str]) -> None:
+        """Forget that these instances have booted: the next `reach` waits for them.
+
+        Args:
+            rebooted: their OCIDs.
+            replaced: those that get another boot volume, and with it another host key under the same OCID.
+        """
+        if rebooted or replaced:
+            self._saved.forget_booted({*rebooted, *replaced})
+            self._ssh_client().forget(replaced)
 
     def _members(self, outputs: handover.Outputs) -> dict[str, Sequence[Member]]:
         pool_members = self._pool_members()
