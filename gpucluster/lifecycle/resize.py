@@ -24,7 +24,6 @@ from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.spec import ClusterSpec, Pool
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
-from gpucluster.workspace.saved_state import SavedState
 
 Names = Mapping[str, Sequence[str]]
 # The name of each present node by its OCID, by pool.
@@ -149,14 +148,13 @@ class Resizing:
         self,
         spec: ClusterSpec,
         cloud: CloudProvider,
-        saved: SavedState,
         elastic: Callable[[], ElasticInstances],
         controller: ControllerConnection,
         on_event: Sink,
     ) -> None:
         self._spec = spec
         self._cloud = cloud
-        self._saved = saved
+        self._controller = controller
         self._elastic = elastic
         self._on_event = on_event
         self._draining = Draining(controller, on_event)
@@ -233,8 +231,8 @@ class Resizing:
         removed, added = nodes_to_remove(desired, present), nodes_to_add(desired, present)
         for pool in sorted({*removed, *added}):
             self._on_event(Event(EventKind.LOG, f"pool {pool}", "scaling", _scaling_text(pool, added, removed)))
-        if not self._saved.hosts():
-            return  # No run has reached the hosts, and so no job ever ran.
+        if not self._controller.hosts():
+            return  # Without a controller no job ever ran.
         to_drain = {name for nodes in removed.values() for name in nodes.values()} | {*replaced, *self._without_pool()}
         to_keep = {name for names in desired.values() for name in names}
         self._draining.resume(sorted(to_keep - to_drain))
