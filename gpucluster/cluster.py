@@ -30,6 +30,7 @@ from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts
+from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
@@ -71,7 +72,17 @@ class Cluster:
         self._cloud = open_cloud(spec, self.paths, report, provider)
         self._saved = SavedState(self.paths)
         self._login_keys = LoginKeys(spec, self.paths)
-        self._controller = ControllerConnection(spec, self.paths, self._saved, self._bastion, report)
+        self._locator = HostLocator(
+            spec,
+            self.paths,
+            self._cloud,
+            self._saved,
+            outputs=self.outputs,
+            pool_members=self._pool_members,
+            bastion=self._bastion,
+            ssh_client=self._ssh_client,
+        )
+        self._controller = ControllerConnection(spec, self.paths, self._locator.locate, self._bastion, report)
         downloads = Downloads(spec, self._cloud, __version__, report)
         self._hosts = Hosts(
             spec,
@@ -105,7 +116,7 @@ class Cluster:
             on_event=report,
         )
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
-        self._resizing = Resizing(spec, self._cloud, self._saved, self._elastic, self._controller, self._hosts, report)
+        self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, report)
         self._provisioning = Provisioning(
             spec,
             self._cloud,
@@ -262,7 +273,7 @@ class Cluster:
     @property
     def container_images(self) -> ContainerImages:
         """The container images that all nodes share."""
-        return ContainerImages(self.spec, self._saved, self._controller, self._on_event)
+        return ContainerImages(self.spec, self._controller, self._on_event)
 
     def backup(self, path: Path) -> Backup:
         """Write the directory and the accounting into a new file. The cluster keeps working meanwhile.
@@ -323,7 +334,7 @@ class Cluster:
 
     def status(self) -> dict[str, Any]:
         """The hosts, Slurm's nodes, the autoscaler, the last run: see `operations.status`. Reads only."""
-        return status.status(self.spec, self.paths, self._saved, self._controller)
+        return status.status(self.spec, self.paths, self._controller)
 
     def outputs(self) -> Mapping[str, Any]:
         """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied."""

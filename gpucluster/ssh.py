@@ -84,6 +84,18 @@ def ensure_key(file: Path, comment: str) -> Path:
     return file
 
 
+def adopt_key(old: Path, new: Path) -> None:
+    """Move a key pair to another folder. Does nothing without one, or if there is another one in the new place."""
+    if new.exists() or not old.exists():
+        return
+    public = public_key(old)
+    # The private key last: without it, the next run begins again.
+    write_private(new.with_name(new.name + ".pub"), public + "\n")
+    write_private(new, old.read_text())
+    for file in (old, old.with_name(old.name + ".pub")):
+        file.unlink(missing_ok=True)
+
+
 def public_key(private_key: Path) -> str:
     """The public half of a key pair made by `ensure_key`, as one line."""
     return private_key.with_name(private_key.name + ".pub").read_text().strip()

@@ -32,6 +32,28 @@ class Deployment:
     members: Mapping[str, Sequence[Member]]
     hosts: tuple[Host, ...]
 
+    @classmethod
+    def of(
+        cls,
+        spec: ClusterSpec,
+        outputs: handover.Outputs,
+        network_members: Callable[[str, str, Sequence[str]], Sequence[Member]],
+    ) -> Deployment:
+        """The hosts of the pools that cluster.yml has; another pool is removed by the next apply.
+
+        Args:
+            network_members: reads the members of a pool's cluster network, by the pool, the network and their names.
+        """
+        members: dict[str, Sequence[Member]] = {}
+        for name, pool in outputs.pools.items():
+            if name in spec.pools and pool.cluster_network_id:
+                names = handover.permanent_names(name, spec.pools[name])
+                members[name] = network_members(name, pool.cluster_network_id, names)
+            elif name in spec.pools:
+                members[name] = pool.instances
+        hosts = handover.hosts(spec, outputs.controller, members, bastion_id=outputs.bastion_id)
+        return cls(outputs, members, hosts)
+
     @property
     def controller(self) -> Host:
         """The controller, through which the other hosts are reached."""
@@ -73,8 +95,12 @@ class Hosts:
         """
         with run.phase("hosts"):
             outputs = handover.Outputs.parse(self._outputs())
-            members = self._members(outputs)
-            deployment = Deployment(outputs, members, handover.hosts(self._spec, outputs, members))
+            pool_members = self._pool_members()
+            deployment = Deployment.of(
+                self._spec,
+                outputs,
+                lambda pool, network, names: pool_members.members(pool, network, names, MEMBERS_DEADLINE),
+            )
             self._open_bastion(outputs)
             self._wait(deployment.hosts)
         return deployment
@@ -89,19 +115,6 @@ class Hosts:
         if rebooted or replaced:
             self._saved.forget_booted({*rebooted, *replaced})
             self._ssh_client().forget(replaced)
-
-    def _members(self, outputs: handover.Outputs) -> dict[str, Sequence[Member]]:
-        pool_members = self._pool_members()
-        members: dict[str, Sequence[Member]] = {}
-        for name, pool in outputs.pools.items():
-            if name not in self._spec.pools:
-                continue  # removed from the file, and not applied yet
-            if pool.cluster_network_id:
-                names = handover.permanent_names(name, self._spec.pools[name])
-                members[name] = pool_members.members(name, pool.cluster_network_id, names, MEMBERS_DEADLINE)
-            else:
-                members[name] = pool.instances
-        return members
 
     def _open_bastion(self, outputs: handover.Outputs) -> None:
         """A controller without a public address is reached through a session of the Bastion service."""

@@ -31,7 +31,6 @@ from gpucluster.slurm.reasons import CHANGED, REMOVED
 from gpucluster.spec import ClusterSpec, Pool
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
-from gpucluster.workspace.saved_state import SavedState
 
 Names = Mapping[str, Sequence[str]]
 # The name of each present node by its OCID, by pool.
@@ -269,7 +268,6 @@ class Resizing:
         self,
         spec: ClusterSpec,
         cloud: CloudProvider,
-        saved: SavedState,
         elastic: Callable[[], ElasticInstances],
         controller: ControllerConnection,
         hosts: Hosts,
@@ -277,7 +275,7 @@ class Resizing:
     ) -> None:
         self._spec = spec
         self._cloud = cloud
-        self._saved = saved
+        self._controller = controller
         self._elastic = elastic
         self._hosts = hosts
         self._on_event = on_event
@@ -381,8 +379,8 @@ class Resizing:
         if changes.controller == "rebooted":
             message = "is rebooted: Slurm gives no answer meanwhile, and jobs on the nodes continue"
             self._on_event(Event(EventKind.LOG, "controller", "scaling", message))
-        if not self._saved.hosts():
-            return  # No run has reached the hosts, and so no job ever ran.
+        if not self._controller.hosts():
+            return  # Without a controller no job ever ran.
         self._changed = set(changes.names("replaced", "rebooted"))
         leaving = {*changes.names("removed"), *self._without_pool()}
         reasons = {**dict.fromkeys(self._changed, CHANGED), **dict.fromkeys(leaving, REMOVED)}

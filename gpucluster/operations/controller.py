@@ -1,7 +1,7 @@
-"""The connection to the controller: how the last run reached it, and what Slurm and the autoscaler there report.
+"""The connection to the controller: how ssh reaches it, and what Slurm and the autoscaler there report.
 
-Nothing here needs a run or the lock. The cloud is only needed for a controller behind a bastion. The controller may not
-exist any more.
+Nothing here needs a run or the lock. The state and the cloud are only needed where this machine does not know the hosts
+yet, and for a controller behind a bastion. The controller may not exist any more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpucluster.events import Sink, warn
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
-from gpucluster.workspace.saved_state import SavedState
+from gpucluster.workspace.saved_state import SavedHost
 
 AUTOSCALER = "gpucluster-autoscaler"
 AUTOSCALER_UNITS = ("gpucluster-autoscaler.service", "gpucluster-join.service")
@@ -32,7 +32,7 @@ class ControllerConnection:
     """The connection to the controller of one cluster, and through it to the other hosts.
 
     Args:
-        saved: the hosts that the last run has found.
+        locate: finds the hosts, the controller first, and writes how ssh reaches them; empty without a cluster.
         bastion: opens the sessions of the Bastion service; only called for a cluster without a public address.
     """
 
@@ -40,15 +40,23 @@ class ControllerConnection:
         self,
         spec: ClusterSpec,
         paths: ClusterPaths,
-        saved: SavedState,
+        locate: Callable[[], Sequence[SavedHost]],
         bastion: Callable[[], Bastion],
         on_event: Sink,
     ) -> None:
         self._spec = spec
         self._paths = paths
-        self._saved = saved
+        self._locate = locate
         self._bastion = bastion
         self._on_event = on_event
+
+    def hosts(self) -> tuple[SavedHost, ...]:
+        """The hosts, the controller first; empty if there is no cluster.
+
+        Raises:
+            GpuClusterError: they can't be found.
+        """
+        return tuple(self._locate())
 
     def ssh_argv(self, host: str | None = None, command: Sequence[str] = ()) -> list[str]:
         """The command line that logs in to a host (None: the controller), or runs a command there.
@@ -56,7 +64,7 @@ class ControllerConnection:
         Raises:
             ToolError: no such host, or nothing was applied yet.
         """
-        names = [saved.name for saved in self._saved.hosts()]
+        names = [host.name for host in self.hosts()]
         if not names:
             raise ToolError("there is no cluster yet", hint="Run: gpucluster apply")
         target = host or names[0]
@@ -120,14 +128,14 @@ class ControllerConnection:
             nodes: those that are removed now.
             why: the reason that the jobs' owners get.
         """
-        if not self._saved.hosts():
-            return
         stop = f"sudo systemctl stop {' '.join(AUTOSCALER_UNITS)}"
         running = f"squeue --noheader --states=RUNNING,COMPLETING --format=%A --nodelist={shlex.quote(','.join(nodes))}"
         message = shlex.quote(f"gpucluster: {why}")
         notify = f"for job in $({running} | sort -u); do sudo scontrol notify $job {message} && echo $job; done"
-        argv = self.ssh_argv(None, [f"{stop} && {{ {notify if nodes else 'true'}; }}"])
         try:
+            if not self.hosts():
+                return
+            argv = self.ssh_argv(None, [f"{stop} && {{ {notify if nodes else 'true'}; }}"])
             done = process.run(argv, check=False, timeout=_TIMEOUT)
             failure = "" if done.returncode == 0 else _last_line(done)
             notified = done.stdout.split()

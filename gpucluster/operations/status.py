@@ -10,7 +10,6 @@ from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.workspace.run_log import last_run
-from gpucluster.workspace.saved_state import SavedState
 
 
 class ClusterState(StrEnum):
@@ -20,9 +19,7 @@ class ClusterState(StrEnum):
     PRESENT = "present"
 
 
-def status(
-    spec: ClusterSpec, paths: ClusterPaths, saved: SavedState, controller: ControllerConnection
-) -> dict[str, Any]:
+def status(spec: ClusterSpec, paths: ClusterPaths, controller: ControllerConnection) -> dict[str, Any]:
     """Collect the status. Reads only; takes no lock.
 
     Returns:
@@ -32,7 +29,7 @@ def status(
     Raises:
         ToolError: the controller does not answer.
     """
-    hosts = saved.hosts()
+    hosts = controller.hosts()
     return {
         "name": spec.name,
         "state": ClusterState.PRESENT if hosts else ClusterState.ABSENT,

@@ -14,7 +14,6 @@ import json
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from gpucluster.errors import InputError
 from gpucluster.paths import ClusterPaths, write_private
@@ -64,12 +63,15 @@ class SavedState:
             )
 
     def hosts(self) -> tuple[SavedHost, ...]:
-        """The hosts of the last run that found them, the controller first; empty if no run has found any."""
+        """The hosts of the last run that found them, the controller first; empty if no run has found any, or if the
+        file is damaged: then they have to be found again."""
         try:
-            saved: dict[str, Any] = json.loads(self._hosts.read_text())
-        except (OSError, ValueError):
+            saved = json.loads(self._hosts.read_text())
+            return tuple(
+                SavedHost(str(host["name"]), str(host["address"]), host.get("booted")) for host in saved["hosts"]
+            )
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return ()
-        return tuple(SavedHost(host["name"], host["address"], host.get("booted")) for host in saved.get("hosts") or ())
 
     def save_hosts(self, hosts: Sequence[Host], booted: AbstractSet[str]) -> None:
         """Save the hosts.
@@ -95,6 +97,10 @@ class SavedState:
 
     def _write_hosts(self, hosts: Sequence[SavedHost]) -> None:
         write_private(self._hosts, json.dumps({"hosts": [asdict(host) for host in hosts]}, indent=2) + "\n")
+
+    def forget_hosts(self) -> None:
+        """Delete the hosts: the cluster does not exist."""
+        self._hosts.unlink(missing_ok=True)
 
     @property
     def home_in_use(self) -> bool:

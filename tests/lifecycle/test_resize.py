@@ -34,7 +34,6 @@ from gpucluster.operations.controller import ControllerConnection
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
-from gpucluster.workspace.saved_state import SavedState
 from tests.spec.spec_texts import LOCAL
 
 NETWORK = 'module.pool["compute"].oci_core_cluster_network.this[0]'
@@ -283,9 +282,8 @@ def asked_of_slurm(slurm: str) -> list[str]:
     resizing = Resizing(
         spec,
         cast(CloudProvider, None),
-        cast(SavedState, SimpleNamespace(hosts=lambda: ("controller",))),
         lambda: cast(ElasticInstances, SimpleNamespace(instances=lambda: ())),
-        cast(ControllerConnection, SimpleNamespace(ssh_argv=silent)),
+        cast(ControllerConnection, SimpleNamespace(ssh_argv=silent, hosts=lambda: ("controller",))),
         cast(Hosts, None),
         ignore,
     )

@@ -20,7 +20,10 @@ NODE = {"node": "compute-1", "state": "idle", "partition": "compute"}
 
 
 class ControllerDouble:
-    """Stands for `Controller`: Slurm answers, the autoscaler does not."""
+    """Stands for `ControllerConnection`: Slurm answers, the autoscaler does not."""
+
+    def __init__(self, saved: SavedState) -> None:
+        self.hosts = saved.hosts
 
     def slurm_nodes(self) -> list[dict[str, str]]:
         return [NODE]
@@ -31,7 +34,7 @@ class ControllerDouble:
 
 def _status(paths: ClusterPaths) -> dict[str, Any]:
     spec = loads(LOCAL, "cluster.yml")
-    return status(spec, paths, SavedState(paths), ControllerDouble())  # type: ignore[arg-type]
+    return status(spec, paths, ControllerDouble(SavedState(paths)))  # type: ignore[arg-type]
 
 
 def test_before_the_first_apply_nobody_is_asked(tmp_path: Path) -> None:

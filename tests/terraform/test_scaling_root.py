@@ -25,10 +25,8 @@ from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
-from gpucluster.ssh import Host
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
-from gpucluster.workspace.saved_state import SavedState
 from tests.spec.spec_texts import public_key
 
 if TYPE_CHECKING:
@@ -96,15 +94,13 @@ class Cluster:
 
     def resizing(self, *, silent_controller: bool = False) -> Resizing:
         """Resizing, before any host was reached, or with a controller that gives no answer."""
-        saved = SavedState(self._paths)
-        saved.save_hosts([Host("resize-controller", "", "", "")] if silent_controller else [], set())
-        silent = SimpleNamespace(ssh_argv=lambda *_: ["false"])
+        hosts = ("resize-controller",) if silent_controller else ()
+        silent = SimpleNamespace(ssh_argv=lambda *_: ["false"], hosts=lambda: hosts)
         cloud = SimpleNamespace(access=lambda: self._access)
         elastic = ElasticInstances(self._access, self.spec.name, ignore)
         return Resizing(
             self.spec,
             cast(CloudProvider, cloud),
-            saved,
             lambda: elastic,
             cast(ControllerConnection, silent),
             cast(Hosts, SimpleNamespace(forget=self._forget)),
