@@ -18,7 +18,7 @@ from gpucluster.cli.base import (
     reporting,
 )
 from gpucluster.cli.summaries import next_steps, status_text, summary
-from gpucluster.errors import EXIT_CHANGES, EXIT_INPUT, InputError
+from gpucluster.errors import EXIT_CHANGES, EXIT_INPUT, InputError, PreflightError
 from gpucluster.text import count
 
 
@@ -66,12 +66,14 @@ def validate(context: Context) -> None:
 def preflight(context: Context, provider: str) -> None:
     """Ask the cloud in advance whether it would accept the cluster file. Creates nothing."""
     with cluster_of(context, provider) as (cluster, reporter):
-        from gpucluster.cli.output import findings
+        from gpucluster.cli.output import failure, findings
 
         report = cluster.preflight()
         verdict = "would fail" if report.errors else "no obstacle was found"
         line = f"preflight: {verdict}" + (f" ({report.summary})" if report.findings else "")
-        reporter.result(report.to_dict(), "\n".join(filter(None, [findings(report.findings), line])))
+        refused = failure(PreflightError(line, findings=report.findings)) if report.errors else {}
+        result = {**refused, **report.to_dict()}
+        reporter.result(result, "\n".join(filter(None, [findings(report.findings), line])))
     if report.errors:
         sys.exit(EXIT_INPUT)
 
