@@ -85,6 +85,11 @@ class Context:
             hint="Write one with `gpucluster init`, or name one with --file",
         )
 
+    @property
+    def has_file(self) -> bool:
+        """Whether a cluster file is named, or one of the defaults exists."""
+        return self._file is not None or any(map(os.path.exists, DEFAULT_FILES))
+
     def spec(self) -> ClusterSpec:
         """The validated content of the cluster file."""
         from gpucluster.spec import load

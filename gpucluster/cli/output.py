@@ -245,7 +245,7 @@ class Terminal(_Lines):
 
 
 class _Live:
-    """A text that is made anew each time it is drawn."""
+    """A text that is asked for each time it is drawn."""
 
     def __init__(self, text: Callable[[], str]) -> None:
         self._text = text
