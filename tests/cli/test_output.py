@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from gpucluster.cli.output import JsonLines, Plain, seconds, table
+from gpucluster.cli.output import JsonLines, Plain, Terminal, seconds, table
 from gpucluster.errors import Finding, InputError
 from gpucluster.events import Event
 
@@ -51,3 +51,26 @@ def test_a_failed_task_names_host_task_and_reason() -> None:
 
 def test_table() -> None:
     assert table([["a", "bb"]], ["ONE", "TWO"]) == "ONE  TWO\na    bb"
+
+
+def test_verbose_shows_every_host_of_a_task_and_what_is_begun() -> None:
+    out = io.StringIO()
+    reporter = Plain(out, verbose=True)
+    for host in ("a", "b"):
+        reporter(Event("task", "slurm : Start slurmd", "ok", data={"host": host}))
+    reporter(Event("resource", "module.network.oci_core_vcn.this[0]", "creating"))
+    lines = [line.strip() for line in out.getvalue().splitlines()]
+    assert lines[:2] == ["a: slurm : Start slurmd: ok", "b: slurm : Start slurmd: ok"]
+    assert "oci_core_vcn.this[0] creating" in lines[2]
+
+
+def test_the_live_clock_moves_between_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("gpucluster.cli.output.time.monotonic", lambda: now)
+    terminal = Terminal()
+    try:
+        terminal(Event("phase", "terraform", "started"))
+        now = 107.0
+        assert terminal.status_line().startswith("terraform  7.0 s")
+    finally:
+        terminal.close()
