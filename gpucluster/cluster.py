@@ -118,6 +118,7 @@ class Cluster:
             on_event=report,
         )
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
+        self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, report)
         self._provisioning = Provisioning(
             spec,
             self._cloud,
@@ -126,7 +127,7 @@ class Cluster:
             downloads,
             self._baking,
             elastic_teardown,
-            Resizing(spec, self._cloud, self._elastic, self._controller, report),
+            self._resizing,
             report,
         )
         self._teardown = Teardown(
@@ -170,8 +171,8 @@ class Cluster:
         with self._run("plan") as run:
             terraform = self._provisioning.prepare(run, preflight=preflight)
             with run.phase("plan"):
-                plan, replaced = self._provisioning.plan(terraform)
-            for replacement in replaced:
+                plan, scaling = self._provisioning.plan(terraform)
+            for replacement in scaling.replacements:
                 message = f"apply would refuse this without --replace-nodes: {replacement}"
                 warn(self._on_event, "cluster", message)
             plan.file.unlink(missing_ok=True)
@@ -203,6 +204,7 @@ class Cluster:
             changes = self._provisioning.apply(terraform, run, consent)
             deployment = self._hosts.reach(run)
             configured = self._configuration.apply(deployment, run)
+            self._resizing.resume_changed()
             checks = self._configuration.verify(deployment, run)
             result = self._result(run, deployment, changes=changes, configured=configured, checks=checks)
         return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +104,17 @@ class Hosts:
             self._open_bastion(outputs)
             self._wait(deployment.hosts)
         return deployment
+
+    def forget(self, *, rebooted: Collection[str], replaced: Collection[str]) -> None:
+        """Forget that these instances have booted: the next `reach` waits for them.
+
+        Args:
+            rebooted: their OCIDs.
+            replaced: those that get another boot volume, and with it another host key under the same OCID.
+        """
+        if rebooted or replaced:
+            self._saved.forget_booted({*rebooted, *replaced})
+            self._ssh_client().forget(replaced)
 
     def _open_bastion(self, outputs: handover.Outputs) -> None:
         """A controller without a public address is reached through a session of the Bastion service."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from gpucluster.errors import InputError
 from gpucluster.paths import ClusterPaths, write_private
@@ -90,7 +90,20 @@ class SavedState:
             SavedHost(host.name, host.address, host.instance_id if host.instance_id in booted else None)
             for host in hosts
         ]
-        write_private(self._hosts, json.dumps({"hosts": [asdict(host) for host in saved]}, indent=2) + "\n")
+        self._write_hosts(saved)
+
+    def forget_booted(self, instances: AbstractSet[str]) -> None:
+        """Forget that these instances have booted.
+
+        Args:
+            instances: their OCIDs.
+        """
+        hosts = self.hosts()
+        if any(host.booted in instances for host in hosts):
+            self._write_hosts([replace(host, booted=None) if host.booted in instances else host for host in hosts])
+
+    def _write_hosts(self, hosts: Sequence[SavedHost]) -> None:
+        write_private(self._hosts, json.dumps({"hosts": [asdict(host) for host in hosts]}, indent=2) + "\n")
 
     def forget_hosts(self) -> None:
         """Delete the hosts: the cluster does not exist."""

@@ -57,9 +57,13 @@ class LocalCloudProvider:
         self.home = local_cloud_home()
 
     def check(self, *, fresh: bool) -> None:
-        """This machine must be able to run containers, and the cluster's addresses must be free on it."""
+        """This machine must be able to run containers, and the cluster's addresses must be free on it. Nothing of that
+        is asked if another machine runs the local cloud."""
+        from gpucluster.localcloud import control
         from gpucluster.localcloud.podman.command import probe
 
+        if control.elsewhere(self.home):
+            return
         problems = probe()
         if problems:
             raise EnvironmentFault(
@@ -91,6 +95,8 @@ class LocalCloudProvider:
         from gpucluster.localcloud import control
         from gpucluster.localcloud.image.base_image import ensure_image
 
+        if control.elsewhere(self.home):
+            return
         if to_build:
             ensure_image(self.home, self._on_event)
         control.start(self.home, self._on_event)
@@ -105,7 +111,7 @@ class LocalCloudProvider:
         from gpucluster.localcloud import control
 
         status = control.status(self.home)
-        return status.running or not status.empty
+        return status.running or not status.empty or control.elsewhere(self.home)
 
     def stop_if_empty(self) -> None:
         """Stop the API server if it has no cluster any more. The base image stays: it is a cache."""
