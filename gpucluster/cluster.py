@@ -18,7 +18,7 @@ from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.cloud.clusters import CloudContents, Clusters
 from gpucluster.cloud.elastic_instances import ElasticInstances
-from gpucluster.cloud.leaked_resources import LeakedResources
+from gpucluster.cloud.leaked_resources import LeakedResource, LeakedResources
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
 from gpucluster.configuration.runner import Ansible, PlaybookResult
@@ -38,6 +38,7 @@ from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import DataGuard, Teardown
 from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
+from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT
@@ -53,7 +54,7 @@ from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
-from gpucluster.workspace.run_log import RunStatus
+from gpucluster.workspace.run_log import RunStatus, read_runs
 from gpucluster.workspace.saved_state import SavedState
 
 
@@ -84,6 +85,7 @@ class Cluster:
             ssh_client=self._ssh_client,
         )
         self._controller = ControllerConnection(spec, self.paths, self._locator.locate, self._bastion, report)
+        self._record = ConfigurationRecord(self._controller)
         downloads = Downloads(spec, self._cloud, __version__, report)
         self._hosts = Hosts(
             spec,
@@ -334,8 +336,20 @@ class Cluster:
     # --- status, outputs and generated files -----
 
     def status(self) -> dict[str, Any]:
-        """The hosts, Slurm's nodes, the autoscaler, the last run: see `operations.status`. Reads only."""
-        return status.status(self.spec, self.paths, self._controller)
+        """What exists, what is pending, Slurm's nodes, the autoscaler, the last runs: see `operations.status`. Reads
+        only, except that a local cloud with resources is started."""
+        return status.status(
+            self.spec,
+            status.Sources(
+                resources=self._tagged,
+                contents=lambda: self._terraform().contents(),
+                hosts=self._controller.hosts,
+                hosts_saved_at=self._saved.hosts_saved_at,
+                controller=self._controller,
+                record=self._record.read,
+                runs=read_runs(self.paths),
+            ),
+        )
 
     def contents(self) -> CloudContents:
         """What exists of this cluster in the cloud, by its tag: what `destroy` would remove.
@@ -459,6 +473,12 @@ class Cluster:
 
     def _images(self) -> BakedImages:
         return BakedImages(self._cloud.access(), self.spec.name, self._on_event)
+
+    def _tagged(self) -> tuple[LeakedResource, ...]:
+        if not self._cloud.in_use():
+            return ()
+        self._cloud.start_if_used()
+        return self._leaked().find()
 
     def _leaked(self) -> LeakedResources:
         network, home = self.spec.network, self.spec.storage.home

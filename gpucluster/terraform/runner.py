@@ -23,7 +23,7 @@ from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock
 from gpucluster.terraform.plan import Attributes, Plan, PlanReader, attributes_of
 from gpucluster.terraform.program import environment, version_of
-from gpucluster.terraform.state import INIT, TerraformState
+from gpucluster.terraform.state import INIT, StateContents, TerraformState
 
 # How long Terraform waits for the state lock: the terraform of a run that was killed may still write its state.
 STATE_LOCK_TIMEOUT = "120s"
@@ -186,6 +186,14 @@ class Terraform:
     def outputs(self) -> Mapping[str, Any]:
         """The output values by name; empty if nothing was applied yet."""
         return self._state.outputs()
+
+    def contents(self) -> StateContents:
+        """The outputs and the ids of the resources in the state, read at once.
+
+        Raises:
+            TerraformError: the state can't be read.
+        """
+        return self._state.contents()
 
     def addresses(self) -> tuple[str, ...]:
         """The addresses of everything in the state, data sources left out."""

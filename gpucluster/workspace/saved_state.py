@@ -73,6 +73,13 @@ class SavedState:
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return ()
 
+    def hosts_saved_at(self) -> float | None:
+        """When the hosts were saved, in seconds since the epoch; None if they are not."""
+        try:
+            return self._hosts.stat().st_mtime
+        except OSError:
+            return None
+
     def save_hosts(self, hosts: Sequence[Host], booted: AbstractSet[str]) -> None:
         """Save the hosts.
 
