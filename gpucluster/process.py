@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -15,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from gpucluster import environment, signals
 from gpucluster.errors import EnvironmentFault, ProcessError
-from gpucluster.waiting import wait_until
+from gpucluster.paths import write_private
 
 _TAIL = 2000
-_POLL = 0.1
+_TOLD = 50  # remembered processes that got SIGINT
+_READ = 0.05  # seconds between two looks at the output of a program that writes into a file
 _CREDENTIALS = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 # Shown by `--debug`. It must not contain an environment or an input, which may hold secrets.
 _log = logging.getLogger(__name__)
@@ -60,6 +63,12 @@ def _raise_unless_ok(done: Completed) -> None:
             stdout=done.stdout,
             stderr=done.stderr,
         )
+
+
+def environment_for(program: environment.Program) -> dict[str, str]:
+    """Our environment without what would break or redirect a program; see `gpucluster.environment`."""
+    home = os.path.expanduser("~")
+    return environment.child(os.environ, program, home=home if home.startswith("/") else "/")
 
 
 def run(
@@ -146,17 +155,15 @@ def stream(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     input: str | None = None,
-    private: bool = False,
 ) -> Completed:
     """Run a program and pass on each line of its standard output as it arrives. Never raises on its status.
 
     The program gets a session of its own, so that only we receive Ctrl-C from the terminal. We pass on one SIGINT and
-    wait: a second SIGINT would make Terraform exit without writing its state.
+    wait until it has ended.
 
     Args:
         on_error_line: called with each line of its standard error, by another thread.
         input: its standard input, a few kilobytes at most.
-        private: files that the program creates are readable for the owner only (umask 077).
     """
     _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
@@ -168,7 +175,6 @@ def stream(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            umask=0o077 if private else -1,
         )
     except FileNotFoundError as error:
         raise _missing(argv[0]) from error
@@ -192,6 +198,115 @@ def stream(
     result = Completed(tuple(argv), child.returncode, "".join(out), "".join(errors))
     _log_end(result)
     return result
+
+
+def follow(
+    argv: Sequence[str],
+    *,
+    output: IO[bytes],
+    errors: IO[bytes],
+    on_line: Callable[[str], None],
+    on_stop: Callable[[int], None],
+    told: Path,
+    env: Mapping[str, str],
+    cwd: Path,
+) -> Completed:
+    """Run a program that must come to its own end, whatever happens to us. Never raises on its status.
+
+    It writes into files, and we read along: if we are killed, it works on and writes what it has to. It has a session
+    of its own, and the files that it creates are readable for the owner only (umask 077). Stop signals are passed on to
+    it once, as SIGINT, and only to it, not to its children. Then we wait until it has ended.
+
+    Args:
+        output: open for reading and writing, and empty.
+        errors: the same for its standard error; may be the same file.
+        on_line: called with each line of `output`.
+        on_stop: called at each stop signal, with their number so far.
+        told: see `interrupt_once`.
+
+    Raises:
+        KeyboardInterrupt: there was a stop signal. The program has ended.
+    """
+    _log.debug("run: %s", _shown(shlex.join(argv)))
+    with signals.counted() as stops:
+        try:
+            child = subprocess.Popen(
+                list(argv),
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+                umask=0o077,
+            )
+        except FileNotFoundError as error:
+            raise _missing(argv[0]) from error
+        reader = _Reader(output, on_line)
+        try:
+            _until_the_end(child, reader, stops, on_stop, told)
+        except BaseException:
+            # An error of ours, such as a closed pipe that events are written to.
+            interrupt_once(child.pid, told)
+            child.wait()
+            raise
+    result = Completed(tuple(argv), child.returncode, _all_of(output), "" if errors is output else _all_of(errors))
+    _log_end(result)
+    if stops():
+        raise KeyboardInterrupt
+    return result
+
+
+class _Reader:
+    """Passes on each complete line of a file that another process appends to."""
+
+    def __init__(self, file: IO[bytes], on_line: Callable[[str], None]) -> None:
+        self._descriptor = file.fileno()
+        self._on_line = on_line
+        self._read = 0
+        self._begun = b""
+
+    def pass_on(self, *, last: bool = False) -> None:
+        """Read what is new. A line without an end is passed on if it is the `last`."""
+        while chunk := os.pread(self._descriptor, 1 << 16, self._read):
+            self._read += len(chunk)
+            *lines, self._begun = (self._begun + chunk).split(b"\n")
+            for line in lines:
+                self._on_line(line.decode(errors="replace"))
+        if last and self._begun:
+            self._on_line(self._begun.decode(errors="replace"))
+
+
+def _until_the_end(
+    child: subprocess.Popen[bytes],
+    reader: _Reader,
+    stops: Callable[[], int],
+    on_stop: Callable[[int], None],
+    told: Path,
+) -> None:
+    seen = 0
+    ended = os.pidfd_open(child.pid)
+    try:
+        while child.poll() is None:
+            reader.pass_on()
+            if stops() > seen:
+                seen = stops()
+                interrupt_once(child.pid, told)
+                on_stop(seen)
+            select.select([ended], [], [], _READ)
+        reader.pass_on(last=True)
+    finally:
+        os.close(ended)
+
+
+def _all_of(file: IO[bytes]) -> str:
+    size = os.fstat(file.fileno()).st_size
+    return os.pread(file.fileno(), size, 0).decode(errors="replace")
+
+
+def in_memory(name: str) -> IO[bytes]:
+    """A file for `follow` that is on no disk, for output that may hold secrets. It lives as long as it is open."""
+    return os.fdopen(os.memfd_create(name), "w+b", buffering=0)
 
 
 def _log_end(done: Completed) -> None:
@@ -294,19 +409,22 @@ def pids_with_variable(variable: str, value: str) -> tuple[int, ...]:
     return tuple(sorted(pids))
 
 
-def end(pids: Sequence[int], timeout: float) -> tuple[int, ...]:
-    """Send SIGINT to processes and wait until they have ended. Returns the pids that still run.
+def interrupt_once(pid: int, told: Path) -> None:
+    """Send SIGINT to a process, unless it got one from us before: a second one makes Terraform drop its state.
 
     Args:
-        timeout: seconds to wait.
+        told: the file that remembers the processes that got one, also those of an earlier run.
     """
-    names = {pid: identity(pid) for pid in pids}
-    for pid in names:
+    started = identity(pid)
+    if started is None:
+        return
+    name = f"{pid}:{started}"
+    try:
+        before = told.read_text().split()
+    except OSError:
+        before = []
+    if name not in before:
+        with contextlib.suppress(EnvironmentFault):  # on a full disk it must end all the more
+            write_private(told, "\n".join([*before[-_TOLD:], name]))
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGINT)
-
-    def running() -> tuple[int, ...]:
-        return tuple(pid for pid, name in names.items() if name is not None and identity(pid) == name)
-
-    wait_until(lambda: not running(), timeout, _POLL)
-    return running()

@@ -110,7 +110,19 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click
     return register
 
 
+class _Root(click.Group):
+    """A stop signal ends every command with the same code, also one that arrives before the command has begun."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(EXIT_INTERRUPTED)
+
+
 @click.group(
+    cls=_Root,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog=EXIT_CODES,
 )
