@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -124,4 +123,3 @@ def test_terraform_is_not_redirected(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stderr == ""
     assert json.loads(done.stdout)["word"]["value"] == "ours"
-    assert os.environ["TF_VAR_word"] == "theirs"
