@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,14 @@ from gpucluster.errors import EnvironmentFault, ProcessError
 from gpucluster.paths import write_private
 
 _TAIL = 2000
+# By program: its packages on Debian and on Red Hat.
+_PACKAGES = {
+    "ssh": ("openssh-client", "openssh-clients"),
+    "ssh-keygen": ("openssh-client", "openssh-clients"),
+    "ip": ("iproute2", "iproute"),
+}
 _TOLD = 50  # remembered processes that got SIGINT
+_STOP_POLL = 0.2  # seconds between two looks whether a program shall be stopped
 _READ = 0.05  # seconds between two looks at the output of a program that writes into a file
 _CREDENTIALS = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 # Shown by `--debug`. It must not contain an environment or an input, which may hold secrets.
@@ -49,8 +57,29 @@ def _shown(text: str) -> str:
     return _CREDENTIALS.sub(r"\1:***@", without_colour(text))
 
 
-def _missing(program: str) -> EnvironmentFault:
-    return EnvironmentFault(f"the program {program} was not found", hint="Install it, or put it on PATH")
+def _not_started(argv: Sequence[str], error: OSError) -> EnvironmentFault:
+    """Why a program could not be started."""
+    if isinstance(error, FileNotFoundError) and error.filename in (argv[0], None):
+        return EnvironmentFault(f"the program {argv[0]} was not found", hint=_install(Path(argv[0]).name))
+    return EnvironmentFault(
+        f"the program {argv[0]} can't be started: {error.strerror}",
+        where=str(error.filename or argv[0]),
+        hint=f"Try it by hand: {argv[0]}",
+    )
+
+
+def _install(program: str) -> str:
+    if program not in _PACKAGES:
+        return "Install it, or put it on PATH"
+    debian, redhat = _PACKAGES[program]
+    return f"Install it: apt install {debian}, or dnf install {redhat}"
+
+
+def _environment_of(argv: Sequence[str], env: Mapping[str, str] | None) -> dict[str, str] | None:
+    """The environment of a program: ssh gets ours without what would change connections, others as they are given."""
+    if env is None and argv[0] in ("ssh", "ssh-keygen"):
+        return environment_for(environment.Program.SSH)
+    return None if env is None else dict(env)
 
 
 def _raise_unless_ok(done: Completed) -> None:
@@ -79,6 +108,7 @@ def run(
     input: bytes | str | None = None,  # the name of this argument in the standard library
     timeout: float | None = None,
     check: bool = True,
+    stop: threading.Event | None = None,
 ) -> Completed:
     """Run a program to its end and return its output.
 
@@ -86,41 +116,54 @@ def run(
         env: the whole environment of the program; None passes ours on.
         timeout: seconds after which the program is killed.
         check: raise ProcessError on a status other than zero.
+        stop: kills the program when it is set, for a program that a thread waits for.
 
     Raises:
-        EnvironmentFault: the program is not installed.
-        ProcessError: it was killed after `timeout`, or it failed and `check` is set.
+        EnvironmentFault: the program is not installed, or can't be started.
+        ProcessError: it was killed, or it failed and `check` is set.
     """
     data = input.encode() if isinstance(input, str) else input
     _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
-        done = subprocess.run(
+        child = subprocess.Popen(
             list(argv),
-            env=None if env is None else dict(env),
+            env=_environment_of(argv, env),
             cwd=cwd,
-            input=data,
-            stdin=subprocess.DEVNULL if data is None else None,
+            stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            timeout=timeout,
-            check=False,
         )
-    except FileNotFoundError as error:
-        raise _missing(argv[0]) from error
-    except subprocess.TimeoutExpired as error:
-        raise ProcessError(
-            f"{argv[0]} did not end within {timeout:g} s", where=" ".join(argv[:3]), returncode=124
-        ) from error
-    result = Completed(
-        tuple(argv),
-        done.returncode,
-        done.stdout.decode(errors="replace"),
-        done.stderr.decode(errors="replace"),
-    )
+    except OSError as error:
+        raise _not_started(argv, error) from error
+    with child:
+        try:
+            out, err = _communicate(child, data, timeout, stop)
+        except BaseException:
+            child.kill()
+            raise
+    result = Completed(tuple(argv), child.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
     _log_end(result)
     if check:
         _raise_unless_ok(result)
     return result
+
+
+def _communicate(
+    child: subprocess.Popen[bytes], data: bytes | None, timeout: float | None, stop: threading.Event | None
+) -> tuple[bytes, bytes]:
+    words = child.args
+    assert isinstance(words, list)
+    until = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = None if until is None else max(until - time.monotonic(), 0.0)
+        try:
+            return child.communicate(data, left if stop is None else min(_STOP_POLL, left or _STOP_POLL))
+        except subprocess.TimeoutExpired as error:
+            reason = f"did not end within {timeout:g} s" if until is not None and time.monotonic() >= until else ""
+            if stop is not None and stop.is_set():
+                reason = "was stopped"
+            if reason:
+                raise ProcessError(f"{words[0]} {reason}", where=" ".join(words[:3]), returncode=124) from error
 
 
 def transfer(argv: Sequence[str], *, source: IO[bytes] | None = None, target: IO[bytes] | None = None) -> Completed:
@@ -134,13 +177,14 @@ def transfer(argv: Sequence[str], *, source: IO[bytes] | None = None, target: IO
     try:
         done = subprocess.run(
             list(argv),
+            env=_environment_of(argv, None),
             stdin=subprocess.DEVNULL if source is None else source,
             stdout=subprocess.PIPE if target is None else target,
             stderr=subprocess.PIPE,
             check=False,
         )
-    except FileNotFoundError as error:
-        raise _missing(argv[0]) from error
+    except OSError as error:
+        raise _not_started(argv, error) from error
     out = (done.stdout or b"").decode(errors="replace")
     result = Completed(tuple(argv), done.returncode, out, done.stderr.decode(errors="replace"))
     _log_end(result)
@@ -169,15 +213,15 @@ def stream(
     try:
         child = subprocess.Popen(
             list(argv),
-            env=None if env is None else dict(env),
+            env=_environment_of(argv, env),
             cwd=cwd,
             stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-    except FileNotFoundError as error:
-        raise _missing(argv[0]) from error
+    except OSError as error:
+        raise _not_started(argv, error) from error
     assert child.stdout is not None
     assert child.stderr is not None
     errors: list[str] = []
@@ -240,8 +284,8 @@ def follow(
                 start_new_session=True,
                 umask=0o077,
             )
-        except FileNotFoundError as error:
-            raise _missing(argv[0]) from error
+        except OSError as error:
+            raise _not_started(argv, error) from error
         reader = _Reader(output, on_line)
         try:
             _until_the_end(child, reader, stops, on_stop, told)
@@ -354,8 +398,8 @@ def call(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
     _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
         return subprocess.run(list(argv), env=None if env is None else dict(env), check=False).returncode
-    except FileNotFoundError as error:
-        raise _missing(argv[0]) from error
+    except OSError as error:
+        raise _not_started(argv, error) from error
 
 
 def spawn_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> int:
@@ -373,8 +417,8 @@ def spawn_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | Non
             start_new_session=True,
             cwd="/",
         )
-    except FileNotFoundError as error:
-        raise _missing(argv[0]) from error
+    except OSError as error:
+        raise _not_started(argv, error) from error
     finally:
         os.close(descriptor)
     # We do not wait for the child. With a returncode, Popen does not warn when it is garbage collected.

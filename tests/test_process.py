@@ -35,6 +35,12 @@ def test_a_missing_program_is_an_environment_fault() -> None:
         process.run(["no-such-program"])
 
 
+def test_a_program_that_can_not_be_started_is_an_environment_fault(tmp_path: Path) -> None:
+    (tmp_path / "program").write_text("")
+    with pytest.raises(EnvironmentFault, match="can't be started: Permission denied"):
+        process.run([str(tmp_path / "program")])
+
+
 def test_a_time_limit_ends_the_program() -> None:
     with pytest.raises(ProcessError, match=r"0\.2 s"):
         process.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.2)

@@ -199,7 +199,7 @@ def ssh(context: Context, node: str | None) -> None:
     """Log in to NODE (default: the controller), or run a command there: gpucluster ssh [NODE] [-- CMD...]."""
     remote = click.get_current_context().meta.get("remote", ())
     with cluster_of(context) as (cluster, _reporter):
-        argv = cluster.ssh_argv(node, remote)
-    from gpucluster import process
+        from gpucluster import process
 
-    sys.exit(process.call(argv))
+        status = process.call(cluster.ssh_argv(node, remote))
+    sys.exit(status)
