@@ -307,7 +307,7 @@ def ssh(context: Context, host: tuple[str, ...]) -> None:
     """
     remote = click.get_current_context().meta["remote"]
     with cluster_of(context) as (cluster, _reporter):
-        argv = cluster.ssh_argv(host[0] if host else None, remote)
-    from gpucluster import process
+        from gpucluster import process
 
-    sys.exit(process.call(argv))
+        status = process.call(cluster.ssh_argv(host[0] if host else None, remote))
+    sys.exit(status)
