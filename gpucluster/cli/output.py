@@ -16,6 +16,7 @@ from gpucluster.errors import GpuClusterError, InputError, PartlyDone, Preflight
 from gpucluster.events import Event, EventKind, PhaseStatus
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.status import Status
 
 # How each status is shown; a status that is not listed here is shown as it is.
@@ -153,6 +154,26 @@ class Plain(_Lines):
         """There is nothing to release."""
 
 
+class _StatusLine:
+    """The phase, its seconds so far, and what is worked on. Rich renders it some times a second: so its clock goes on
+    while a program says nothing."""
+
+    def __init__(self) -> None:
+        self._phase = ""
+        self._since = time.monotonic()
+        self.activity = ""
+
+    def enter(self, phase: str) -> None:
+        """Begin with a phase."""
+        self._phase, self._since, self.activity = phase, time.monotonic(), ""
+
+    def __rich__(self) -> RenderableType:
+        from rich.text import Text
+
+        took = seconds(time.monotonic() - self._since)
+        return Text.assemble(f"{self._phase}  {took}  ", (self.activity, "dim"), no_wrap=True, overflow="ellipsis")
+
+
 class Terminal(_Lines):
     """For people at a terminal: lines for what has happened, and a live status line at the bottom."""
 
@@ -162,8 +183,7 @@ class Terminal(_Lines):
 
         self._console = Console(highlight=False, soft_wrap=True)
         self._status: Status | None = None
-        self._phase_name = ""
-        self._since = time.monotonic()
+        self._status_line = _StatusLine()
         self._working: dict[str, None] = {}
 
     def __call__(self, event: Event) -> None:
@@ -171,7 +191,7 @@ class Terminal(_Lines):
         from rich.markup import escape
 
         if event.kind == EventKind.PHASE and event.status == PhaseStatus.STARTED:
-            self._phase_name, self._since = event.name, time.monotonic()
+            self._status_line.enter(event.name)
             self._working.clear()
         elif event.kind == EventKind.TASK and event.status in ("ok", "changed"):
             self._update_status_line(event.name)
@@ -193,15 +213,10 @@ class Terminal(_Lines):
             self._working.pop(event.name, None)
 
     def _update_status_line(self, activity: str) -> None:
-        from rich.markup import escape
-
-        width = max(self._console.width - 30, 20)
-        text = f"{self._phase_name}  {seconds(time.monotonic() - self._since)}  [dim]{escape(activity[:width])}[/]"
+        self._status_line.activity = activity
         if self._status is None:
-            self._status = self._console.status(text, spinner="dots")
+            self._status = self._console.status(self._status_line, spinner="dots")
             self._status.start()
-        else:
-            self._status.update(text)
 
     def result(self, data: Mapping[str, Any], text: str) -> None:
         """Remove the status line and print the text."""

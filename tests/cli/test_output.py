@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import time
 
 import pytest
 
-from gpucluster.cli.output import JsonLines, Plain, seconds, table
+from gpucluster.cli.output import JsonLines, Plain, Terminal, seconds, table
 from gpucluster.cli.summaries import status_text
 from gpucluster.errors import Finding, InputError
 from gpucluster.events import Event
@@ -52,6 +53,26 @@ def test_a_failed_task_names_host_task_and_reason() -> None:
 
 def test_table() -> None:
     assert table([["a", "bb"]], ["ONE", "TWO"]) == "ONE  TWO\na    bb"
+
+
+def test_the_live_clock_goes_on_without_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terraform that says nothing for seven seconds. Rich asks for the line some times a second."""
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    terminal = Terminal()
+    terminal(Event("phase", "terraform", "started"))
+    try:
+        assert terminal._status is not None
+        spinner = terminal._status.renderable
+        shown = []
+        for clock[0] in (100.0, 107.0):
+            with terminal._console.capture() as captured:
+                terminal._console.print(spinner)
+            shown.append(captured.get())
+        assert "terraform  0.0 s" in shown[0]
+        assert "terraform  7.0 s" in shown[1]
+    finally:
+        terminal.close()
 
 
 STATUS = {
