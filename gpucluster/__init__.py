@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpucluster.cloud.baked_images import BakedImage
+    from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
     from gpucluster.configuration.verify import Check
     from gpucluster.errors import (
@@ -68,6 +69,7 @@ __all__ = [
     "BakedImage",
     "Change",
     "Check",
+    "CloudContents",
     "CloudError",
     "Cluster",
     "ClusterSpec",
@@ -113,6 +115,7 @@ __all__ = [
 # The modules that define the public names.
 _MODULES = {
     "gpucluster.cloud.baked_images": ("BakedImage",),
+    "gpucluster.cloud.clusters": ("CloudContents",),
     "gpucluster.cluster": ("Cluster",),
     "gpucluster.configuration.verify": ("Check",),
     "gpucluster.errors": (

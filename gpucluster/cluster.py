@@ -16,6 +16,7 @@ from typing import Any
 from gpucluster import __version__, handover, preflight
 from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
+from gpucluster.cloud.clusters import CloudContents, Clusters
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.leaked_resources import LeakedResource, LeakedResources
 from gpucluster.cloud.members import PoolMembers
@@ -355,6 +356,28 @@ class Cluster:
                 runs=read_runs(self.paths),
             ),
         )
+
+    def contents(self) -> CloudContents:
+        """What exists of this cluster in the cloud, by its tag: what `destroy` would remove.
+
+        Reads only, except that the local cloud is started.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        self._cloud.start(to_build=False)
+        return Clusters(self._cloud.access()).one(self.spec.name)
+
+    def clusters(self) -> tuple[CloudContents, ...]:
+        """What exists of each cluster in the compartment of this one, itself included.
+
+        Reads only, except that the local cloud is started.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        self._cloud.start(to_build=False)
+        return Clusters(self._cloud.access()).all()
 
     def outputs(self) -> Mapping[str, Any]:
         """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied."""

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from gpucluster import __version__
-from gpucluster.cli import autoscaling, backup, clusters, groups, images, local, software, users
+from gpucluster.cli import autoscaling, backup, clusters, groups, history, images, local, software, users
 from gpucluster.cli.base import DEFAULT_FILES, cli
 from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED
 
@@ -25,6 +25,7 @@ __all__ = [
     "cli",
     "clusters",
     "groups",
+    "history",
     "images",
     "local",
     "main",

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpucluster.cli.base import DEFAULT_FILES
+from gpucluster.text import count
 
 if TYPE_CHECKING:
+    from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
     from gpucluster.lifecycle.plan import Plan
     from gpucluster.lifecycle.result import Result
@@ -113,6 +115,36 @@ def _program(cluster: Cluster) -> str:
     file = os.path.relpath(cluster.spec.file)
     default_file = next((default for default in DEFAULT_FILES if os.path.exists(default)), None)
     return name if file == default_file else f"{name} --file {shlex.quote(file)}"
+
+
+def place(cluster: Cluster) -> str:
+    """Where a cluster is, for people: the compartment, the region and the profile; or which local cloud."""
+    cloud = cluster.spec.cloud
+    if not cloud.traits.uses_profile:
+        from gpucluster.paths import local_cloud_home
+
+        return f"the local cloud of this machine ({local_cloud_home()})"
+    return f"the compartment {cloud.compartment_id} ({cloud.region}, profile {cloud.profile})"
+
+
+def instances_text(contents: CloudContents) -> str:
+    """How many instances there are, in which states."""
+    return ", ".join(f"{number} {state.lower()}" for state, number in contents.instances.items()) or "none"
+
+
+def destruction(cluster: Cluster, contents: CloudContents, *, delete_data: bool) -> str:
+    """What a destroy would remove: which cluster, where it is, and how much there is of it."""
+    file_systems = count(contents.file_systems, "file system")
+    lines = [
+        f"This removes the cluster {contents.name} of {os.path.relpath(cluster.spec.file)}",
+        f"  from          {place(cluster)}",
+        f"  instances     {instances_text(contents)}",
+        f"  file systems  {contents.file_systems}",
+        f"  networks      {contents.networks}",
+    ]
+    if delete_data and contents.file_systems:
+        lines.append(f"and, because of --delete-data, all files of users in {file_systems}.")
+    return "\n".join(lines)
 
 
 def status_text(status: dict[str, Any]) -> str:

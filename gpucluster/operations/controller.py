@@ -67,7 +67,10 @@ class ControllerConnection:
         return tuple(self._locate())
 
     def ssh_argv(self, host: str | None = None, command: Sequence[str] = ()) -> list[str]:
-        """The command line that logs in to a host (None: the controller), or runs a command there.
+        """The command line that logs in to a host, or runs a command there.
+
+        Args:
+            host: its name; None or "controller" is the controller, whatever its name is.
 
         Raises:
             ToolError: no such host, or nothing was applied yet.
@@ -75,9 +78,10 @@ class ControllerConnection:
         names = [host.name for host in self.hosts()]
         if not names:
             raise ToolError("there is no cluster yet", hint="Run: gpucluster apply")
-        target = host or names[0]
+        target = names[0] if host in (None, "controller") else host
         if target not in names:
-            raise ToolError(f"there is no host {target}", hint=f"The hosts are {', '.join(names)}")
+            hint = f"The hosts are {', '.join(names)}. For a command on the controller: gpucluster ssh -- {target}"
+            raise ToolError(f"there is no host {target}", hint=hint)
         if self._spec.network.access == "bastion":
             self._bastion().renew()
         # The ssh configuration exists and names the key: the key itself is not needed here.

@@ -7,7 +7,7 @@ standard input, so no name and no secret is ever part of a command line.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack
 
@@ -153,7 +153,8 @@ class Users:
     def edit(self, name: str, **settings: Unpack[UserEdit]) -> UserChange:
         """Change the given settings of a user."""
         done = self._directory.call(UserChange, "user.edit", {"name": name, **_consistent(settings)})
-        if done.changed:
+        # cluster.yml has no passwords: an apply leaves them alone.
+        if done.changed and settings.keys() - {"password"}:
             self._directory.warn_if_in_file([name], _USES_FILE)
         return done
 
@@ -187,7 +188,10 @@ class Users:
         done = self._directory.call(ImportReport, "user.import", {"users": people})
         changed = [user.name for user in done.users if user.status is ImportStatus.CHANGED]
         self._directory.warn_if_in_file(changed, _USES_FILE)
-        return done
+        # The reason of a failure is one text: what it is, and the command that helps.
+        reasons = (_PROGRAM.as_typed_here(user.message) if user.message else None for user in done.users)
+        told = tuple(replace(user, message=reason) for user, reason in zip(done.users, reasons, strict=True))
+        return replace(done, users=told)
 
 
 class Groups:

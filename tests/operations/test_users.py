@@ -184,6 +184,8 @@ def test_a_change_of_a_user_in_the_file_is_warned_about(controller: Controller) 
     users.edit("alice", shell="/bin/sh")
     controller.cluster.groups.add_member("privilege", "alice")
     assert len(controller.warnings()) == 2
+    users.edit("alice", password=SECRET)  # which the file can't hold
+    assert len(controller.warnings()) == 2
     users.remove("alice")
     *others, last = controller.warnings()
     assert all("uses what is written there" in text for text in others)
@@ -391,12 +393,24 @@ def test_an_import_with_failures_ends_with_1(controller: Controller, tmp_path: P
     people.write_text("name\ncarol\nDave!\n")
     done = controller.run("user", "import", str(people))
     assert done.exit_code == 1
-    assert "1 of 2 failed" in done.stdout
+    assert "1 of 2 users failed" in done.stdout
     status, told = controller.json("user", "import", str(people))
     assert (status, told["status"], told["changed"]) == (1, "failed", False)
     assert told["users"][1] == {"name": "Dave!", "status": "failed", "message": "Dave! can't be a name"}
+    assert (told["error"], told["what"], told["exit_code"]) == ("ToolError", "1 of 2 users failed", 1)
     people.write_text("name\ncarol\n")
     assert controller.run("user", "import", str(people)).exit_code == 0
+
+
+def test_the_reason_of_a_failed_import_names_the_command_of_this_machine(
+    controller: Controller, tmp_path: Path
+) -> None:
+    reason = "there is no group lab. To create it, run: cluster group add lab"
+    failed = [{"name": "carol", "status": "failed", "message": reason}]
+    controller.answers(json.dumps({"result": {"users": failed, "changed": False}}))
+    people = tmp_path / "people.csv"
+    people.write_text("name\ncarol\n")
+    assert "run: gpucluster group add lab" in controller.run("user", "import", str(people)).stdout
 
 
 def test_a_refusal_ends_with_2_and_prints_nothing_that_moves_a_cursor(controller: Controller) -> None:
