@@ -24,7 +24,7 @@ from gpucluster.cloud.providers import open_cloud
 from gpucluster.configuration.runner import Ansible, PlaybookResult
 from gpucluster.configuration.verify import Check
 from gpucluster.errors import ToolError
-from gpucluster.events import Sink, ignore, one_at_a_time, warn
+from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.configure import Configuration
@@ -32,6 +32,7 @@ from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts
 from gpucluster.lifecycle.locate import HostLocator
+from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
@@ -48,7 +49,6 @@ from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
 from gpucluster.terraform import backends
 from gpucluster.terraform.backends import BackendConfig
-from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
@@ -104,6 +104,8 @@ class Cluster:
             self._cloud,
             self._login_keys,
             downloads,
+            version=__version__,
+            record=self._record,
             ansible=self._ansible,
             bastion=self._bastion,
             on_event=report,
@@ -131,6 +133,15 @@ class Cluster:
             elastic_teardown,
             self._resizing,
             report,
+        )
+        self._planning = Planning(
+            spec,
+            self._provisioning,
+            self._configuration,
+            self._record,
+            DirectoryClient(spec, self._controller, report),
+            outputs=self.outputs,
+            on_event=report,
         )
         self._teardown = Teardown(
             spec,
@@ -162,7 +173,8 @@ class Cluster:
         return preflight.examine(self.spec, self._cloud, self.outputs() if self._saved.may_exist else {})
 
     def plan(self, *, preflight: bool = True) -> Plan:
-        """What `apply` would change in the cloud. Nothing is changed, except that the local cloud is started.
+        """What `apply` would change: resources, hosts, and their configuration. Nothing is changed, except that the
+        local cloud is started.
 
         Args:
             preflight: ask the cloud in advance whether it would accept the spec.
@@ -171,13 +183,7 @@ class Cluster:
             GpuClusterError: see `errors`; nothing was created.
         """
         with self._run("plan") as run:
-            terraform = self._provisioning.prepare(run, preflight=preflight)
-            with run.phase("plan"):
-                plan, scaling = self._provisioning.plan(terraform)
-            for replacement in scaling.replacements:
-                message = f"apply would refuse this without --replace-nodes: {replacement}"
-                warn(self._on_event, "cluster", message)
-            plan.file.unlink(missing_ok=True)
+            plan = self._planning.plan(run, preflight=preflight)
         return plan
 
     def apply(

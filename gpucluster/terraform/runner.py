@@ -145,11 +145,12 @@ class Terraform:
         self._state.save_location()
         self._state.push_unsaved(self._root)
 
-    def plan(self, *, destroy: bool = False) -> Plan:
+    def plan(self, *, destroy: bool = False, with_values: bool = False) -> Plan:
         """Compare the configuration with the cloud. Nothing in the cloud is changed.
 
         Args:
             destroy: plan to remove everything.
+            with_values: also read the values of attributes where nothing is replaced or updated.
 
         Raises:
             LockedError: another run holds the state.
@@ -161,7 +162,8 @@ class Terraform:
         retry = _retry_command(destroy)
         self._stream("plan", reader, retry, input=False, out=str(file), lock_timeout=self._lock_timeout, **extra)
         file.chmod(0o600)
-        return reader.plan(file, destroy=destroy, attributes=self._attributes(file) if reader.needs_attributes else {})
+        needed = reader.needs_attributes or (with_values and reader.has_changes)
+        return reader.plan(file, destroy=destroy, attributes=self._attributes(file) if needed else {})
 
     def _attributes(self, file: Path) -> dict[str, Attributes]:
         return attributes_of(json.loads(self._output_of(self._root, ("show", "-json", "-no-color", str(file)))))
