@@ -9,6 +9,7 @@ import re
 import shlex
 import signal
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -147,6 +148,7 @@ def stream(
     cwd: Path | None = None,
     input: str | None = None,
     private: bool = False,
+    inherited: Sequence[int] = (),
 ) -> Completed:
     """Run a program and pass on each line of its standard output as it arrives. Never raises on its status.
 
@@ -157,6 +159,7 @@ def stream(
         on_error_line: called with each line of its standard error, by another thread.
         input: its standard input, a few kilobytes at most.
         private: files that the program creates are readable for the owner only (umask 077).
+        inherited: file descriptors of ours that it gets, too.
     """
     _log.debug("run: %s", _shown(shlex.join(argv)))
     try:
@@ -169,6 +172,7 @@ def stream(
             stderr=subprocess.PIPE,
             start_new_session=True,
             umask=0o077 if private else -1,
+            pass_fds=inherited,
         )
     except FileNotFoundError as error:
         raise _missing(argv[0]) from error
@@ -310,3 +314,62 @@ def end(pids: Sequence[int], timeout: float) -> tuple[int, ...]:
 
     wait_until(lambda: not running(), timeout, _POLL)
     return running()
+
+
+class InputProgram:
+    """A program that runs beside us until its standard input is closed, for whatever reason: also if we are killed.
+
+    It has a session of its own, so that Ctrl-C does not reach it. Its standard output is dropped.
+    """
+
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> None:
+        self._argv = tuple(argv)
+        _log.debug("run: %s", _shown(shlex.join(argv)))
+        # A pipe that nobody reads would stop the program when it is full.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is read as long as the program runs
+        try:
+            self._child = subprocess.Popen(
+                list(argv),
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                start_new_session=True,
+            )
+        except FileNotFoundError as error:
+            raise _missing(argv[0]) from error
+
+    @property
+    def input_descriptor(self) -> int:
+        """Our end of its standard input. It runs as long as any process has a copy of it open."""
+        return self._input.fileno()
+
+    def send(self, text: str) -> None:
+        """Write to its standard input. What it does not read any more is lost."""
+        with contextlib.suppress(BrokenPipeError):
+            self._input.write(text.encode())
+            self._input.flush()
+
+    def ended(self) -> Completed | None:
+        """How it ended; None if it runs."""
+        status = self._child.poll()
+        if status is None:
+            return None
+        self._errors.seek(0)
+        return Completed(self._argv, status, "", self._errors.read().decode(errors="replace"))
+
+    def close(self, timeout: float) -> None:
+        """Close its standard input and wait until it has ended; kill it after `timeout` seconds."""
+        with contextlib.suppress(BrokenPipeError):
+            self._input.close()
+        try:
+            self._child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+    @property
+    def _input(self) -> IO[bytes]:
+        assert self._child.stdin is not None
+        return self._child.stdin

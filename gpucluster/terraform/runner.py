@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from gpucluster.paths import ClusterPaths, terraform_dir, write_private
 from gpucluster.terraform import diagnosis, messages, summary
 from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock
+from gpucluster.terraform.lock import WAIT, StateLock, holder
 from gpucluster.terraform.plan import Plan, PlanReader, forcing_attributes
 from gpucluster.terraform.program import environment, version_of
 from gpucluster.terraform.state import INIT, TerraformState
@@ -40,6 +42,8 @@ class Terraform:
         env: what is added to the environment: credentials, the CLI configuration of the provider.
         backend: where the state is; by default a file in this cluster's folder.
         lock_timeout: how long to wait for another run that holds the state, in Terraform's notation ("120s").
+        lock_wait: seconds that `hold_state` waits for another run.
+        state_lock: the lock that a run holds, shared by all of its Terraform.
     """
 
     def __init__(
@@ -51,6 +55,8 @@ class Terraform:
         *,
         backend: BackendConfig | None = None,
         lock_timeout: str = STATE_LOCK_TIMEOUT,
+        lock_wait: float = WAIT,
+        state_lock: StateLock | None = None,
     ) -> None:
         self._paths = paths
         self._root = paths.terraform / "cluster"
@@ -60,7 +66,31 @@ class Terraform:
         self._program = program
         self._on_event = on_event
         self._lock_timeout = lock_timeout
-        self._state = TerraformState(paths, self._backend, self._output_of, self._check_backend, on_event)
+        self._lock_wait = lock_wait
+        self._lock = state_lock or StateLock()
+        self._state = TerraformState(paths, self._backend, self._output_of, self._check_backend, self._lock, on_event)
+
+    @contextmanager
+    def hold_state(self) -> Iterator[None]:
+        """Hold the state's lock until the block ends, so that no other machine works on the cluster. A state in a local
+        file has no lock beside that of the cluster's folder, which a run holds.
+
+        Raises:
+            LockedError: another run holds it.
+            TerraformError: the backend refused.
+        """
+        if not self._backend.locks:
+            yield
+            return
+        folder = self._state.open_desired()
+        with self._lock.hold(self._program, folder, self._env, self._backend, self._lock_failure, self._lock_wait):
+            yield
+
+    def _lock_failure(self, printed: str) -> GpuClusterError:
+        diagnostics = messages.plain_diagnostics(process.without_colour(printed))
+        return self._failed(
+            "console", [diagnosis.diagnose(each, _retry_command(destroy=False)) for each in diagnostics]
+        )
 
     def prepare(self) -> None:
         """Update the working copy: our files and the backend.
@@ -156,7 +186,8 @@ class Terraform:
         reader = PlanReader()
         extra = {"destroy": _flag()} if destroy else {}
         retry = _retry_command(destroy)
-        self._stream("plan", reader, retry, input=False, out=str(file), lock_timeout=self._lock_timeout, **extra)
+        locking = self._lock.options(self._lock_timeout)
+        self._stream("plan", reader, retry, input=False, out=str(file), **locking, **extra)
         file.chmod(0o600)
         return reader.plan(file, destroy=destroy, forced_by=self._forced_by(file) if reader.replaces else {})
 
@@ -177,7 +208,7 @@ class Terraform:
                 _retry_command(plan.destroy),
                 str(plan.file),
                 input=False,
-                lock_timeout=self._lock_timeout,
+                **self._lock.options(self._lock_timeout),
             )
         finally:
             plan.file.unlink(missing_ok=True)
@@ -205,12 +236,18 @@ class Terraform:
         if backend.kind in ("oci", "s3"):
             backend.check_program(self._program, version_of(self._program))
 
-    def _output_of(self, folder: Path, arguments: Sequence[str]) -> str:
-        """Run a command that has no stream of JSON messages, and return its standard output."""
+    def _output_of(self, folder: Path, arguments: Sequence[str], *, expected: str = "") -> str:
+        """Run a command that has no stream of JSON messages, and return its standard output.
+
+        Args:
+            expected: a part of the text of an error with which the command is content.
+        """
         lines: list[str] = []
         argv = [str(self._program), *arguments]
-        done = process.stream(argv, on_line=lines.append, env=self._env, cwd=folder, private=True)
-        if done.returncode != 0:
+        done = process.stream(
+            argv, on_line=lines.append, env=self._env, cwd=folder, private=True, inherited=self._lock.descriptors
+        )
+        if done.returncode != 0 and not (expected and expected in done.stderr):
             diagnostics = messages.plain_diagnostics(process.without_colour(done.stderr.strip() or "\n".join(lines)))
             raise self._failed(
                 arguments[0], [diagnosis.diagnose(each, _retry_command(destroy=False)) for each in diagnostics]
@@ -255,9 +292,10 @@ class Terraform:
         return error
 
     def _locked(self, lock: Lock) -> LockedError:
+        lock = holder(self._backend, lock)
         who = f" by {lock.who}" if lock.who else " by a run (this backend does not report whose)"
         since = f" since {lock.since}" if lock.since else ""
-        unlock = f"{self._program} -chdir={self._root} force-unlock {lock.id}"
+        unlock = f"{self._program} -chdir={self._state.folder} force-unlock {lock.id}"
         unlock_hint = (
             f"If you are sure that it does not run any more, remove the lock: {unlock}" if self._backend.remote else ""
         )
@@ -282,7 +320,10 @@ class Terraform:
             _log.debug("%s", messages.plain(line))
             on_line(line)
 
-        return process.stream(argv, on_line=log_and_pass_on, env=self._env, cwd=self._root, private=True)
+        inherited = self._lock.descriptors
+        return process.stream(
+            argv, on_line=log_and_pass_on, env=self._env, cwd=self._root, private=True, inherited=inherited
+        )
 
 
 def _retry_command(destroy: bool) -> str:

@@ -1,19 +1,21 @@
 """The lock of a cluster, and the log of its runs.
 
 The kernel holds the lock (flock): it is free as soon as its holder has ended, for whatever reason. The content of
-the lock's file only names the holder. The run log, one JSON file a run, is for people and pipelines; nothing in
+the lock's file only names the holder. Runs on other machines are kept away by the lock of Terraform's state
+(`terraform.lock`). The run log, one JSON file a run, is for people and pipelines; nothing in
 gpucluster reads it to decide anything.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -48,24 +50,36 @@ def lock(paths: ClusterPaths, command: str) -> Iterator[None]:
         LockedError: another process holds it; the text names its pid, host, command and age.
         EnvironmentFault: the lock can't be opened or written.
     """
-    import filelock  # it costs 50 ms, which a command that takes no lock should not pay
+    with ExitStack() as held:
+        # The folder of cluster.yml stays if `.gpucluster` is deleted. A network file system may refuse to lock it.
+        with suppress(OSError):
+            _flock(paths, paths.root.parent, os.O_RDONLY | os.O_DIRECTORY, held)
+        try:
+            _flock(paths, paths.lock, os.O_RDWR | os.O_CREAT, held)
+        except OSError as error:
+            # Without flock, a lock that merely exists would outlive a killed holder.
+            raise EnvironmentFault(f"can't open the lock: {error.strerror}", where=str(paths.lock)) from error
+        try:
+            _name_holder(paths, command)
+            yield
+        finally:
+            with suppress(OSError):  # the folder may have been deleted meanwhile
+                os.truncate(paths.lock, 0)
 
-    # Without flock, a lock file that merely exists would outlive a killed holder. Such a file system is refused.
-    held = filelock.FileLock(paths.lock, mode=0o600, blocking=False, fallback_to_soft=False)
+
+def _flock(paths: ClusterPaths, file: Path, flags: int, held: ExitStack) -> None:
+    """Lock a file or a folder until `held` ends.
+
+    Raises:
+        LockedError: another process has it.
+        OSError: it can't be opened, or its file system has no locks.
+    """
+    descriptor = os.open(file, flags | os.O_CLOEXEC, 0o600)
+    held.callback(os.close, descriptor)
     try:
-        held.acquire()
-    except filelock.Timeout:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         raise _locked(paths) from None
-    except (OSError, NotImplementedError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise EnvironmentFault(f"can't open the lock: {reason}", where=str(paths.lock)) from error
-    try:
-        _name_holder(paths, command)
-        yield
-    finally:
-        with suppress(OSError):  # the folder may have been deleted meanwhile
-            os.truncate(paths.lock, 0)
-        held.release()
 
 
 def _name_holder(paths: ClusterPaths, command: str) -> None:
