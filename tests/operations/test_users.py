@@ -405,12 +405,14 @@ def test_an_import_with_failures_ends_with_1(controller: Controller, tmp_path: P
 def test_the_reason_of_a_failed_import_names_the_command_of_this_machine(
     controller: Controller, tmp_path: Path
 ) -> None:
-    reason = "there is no group lab. To create it, run: cluster group add lab"
-    failed = [{"name": "carol", "status": "failed", "message": reason}]
+    reasons = ("To create it, run: cluster group add lab", "Run: sudo sacctmgr add account physics")
+    failed = [{"name": "carol", "status": "failed", "message": reason} for reason in reasons]
     controller.answers(json.dumps({"result": {"users": failed, "changed": False}}))
     people = tmp_path / "people.csv"
     people.write_text("name\ncarol\n")
-    assert "run: gpucluster group add lab" in controller.run("user", "import", str(people)).stdout
+    told = controller.run("user", "import", str(people)).stdout
+    assert "run: gpucluster group add lab" in told
+    assert "Run: gpucluster ssh -- sudo sacctmgr add account physics" in told
 
 
 def test_a_refusal_ends_with_2_and_prints_nothing_that_moves_a_cursor(controller: Controller) -> None:
