@@ -32,10 +32,16 @@ if TYPE_CHECKING:
 @command("init")
 @click.argument("path", metavar="[FILE]", type=click.Path(), default=DEFAULT_FILES[0])
 @click.option("--name", default="demo", show_default=True, help="The cluster's name.")
-@click.option("--cloud", type=click.Choice(["local", "oci"]), default="local", show_default=True)
+@click.option(
+    "--cloud", type=click.Choice(["local", "oci"]), default="local", show_default=True,
+    help="Containers on this machine, or Oracle Cloud Infrastructure.",
+)  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(context: Context, path: str, name: str, cloud: Literal["local", "oci"], force: bool) -> None:
-    """Write a first cluster.yml: the common settings, with comments."""
+    """Write a first cluster.yml: common settings, with comments.
+
+    docs/reference/cluster-yml.md has every setting.
+    """
     from pathlib import Path
 
     with reporting(context) as reporter:
@@ -76,7 +82,7 @@ def _next(path: str) -> str:
 
 @command("validate")
 def validate(context: Context) -> None:
-    """Check the cluster file and report every error at once, each with its line."""
+    """Check the cluster file, and report every error with its line."""
     with reporting(context) as reporter:
         spec = context.spec()
         counts = {
@@ -93,7 +99,10 @@ def validate(context: Context) -> None:
 @command("preflight")
 @PROVIDER
 def preflight(context: Context, provider: str) -> None:
-    """Ask the cloud in advance whether it would accept the cluster file. Creates nothing."""
+    """Ask the cloud whether it would accept the cluster file.
+
+    Creates nothing.
+    """
     with cluster_of(context, provider) as (cluster, reporter):
         from gpucluster.cli.output import failure, findings
 
@@ -109,7 +118,10 @@ def preflight(context: Context, provider: str) -> None:
 
 @command("policies")
 def policies(context: Context) -> None:
-    """Print the IAM policies that the cluster and its operator need, for an administrator."""
+    """Print the IAM policies that the cluster and its operator need.
+
+    An administrator of the tenancy creates them.
+    """
     with cluster_of(context) as (cluster, reporter):
         from gpucluster.handover import iam
 
@@ -227,7 +239,7 @@ def list_clusters(context: Context) -> None:
         reporter.result(result, f"{text}\n\nin {place(cluster)}")
 
 
-@command("status")
+@command("status", short_help="Show what exists, Slurm's nodes, and the last runs.")
 def status(context: Context) -> None:
     """Show the hosts, Slurm's nodes, the autoscaler and the last run."""
     with cluster_of(context) as (cluster, reporter):

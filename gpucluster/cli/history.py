@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @command("runs")
 @click.option("--all", "everything", is_flag=True, help="Show all runs that the log has, not only the last 20.")
 def runs(context: Context, everything: bool) -> None:
-    """List the runs of this machine on the cluster, the newest first."""
+    """List the runs of this machine, the newest first."""
     with reporting(context) as reporter:
         from gpucluster.cli.output import table
         from gpucluster.workspace import run_history
@@ -35,8 +35,9 @@ def runs(context: Context, everything: bool) -> None:
 @command("logs")
 @click.argument("run", required=False)
 def logs(context: Context, run: str | None) -> None:
-    """Show how a run went, and the files with what Terraform and Ansible printed.
+    """Show how a run went, and where its logs are.
 
+    The logs are the files with what Terraform and Ansible printed.
     RUN is a name that `gpucluster runs` shows, or its beginning. Default: the last run.
     """
     with reporting(context) as reporter:

@@ -89,7 +89,10 @@ def user_show(context: Context, name: str) -> None:
 @click.option("--remove-groups", metavar="A,B", help="Groups to leave.")
 @click.option("--add-ssh-key", multiple=True, metavar="FILE|-", help="File of keys to add to the present ones.")
 def user_edit(context: Context, name: str, **options: Any) -> None:
-    """Change the given settings of a user; --groups and --ssh-key replace the present ones."""
+    """Change the given settings of a user.
+
+    --groups and --ssh-key replace the present ones.
+    """
     with cluster_of(context) as (cluster, reporter):
         settings = settings_of(**options)
         if not settings:

@@ -72,6 +72,14 @@ def test_every_command_explains_itself() -> None:
     }  # fmt: skip
 
 
+def test_no_line_of_help_is_cut_on_a_terminal_of_80_columns() -> None:
+    groups = [(("gpucluster",), cli), *((("gpucluster", name), each) for name, each in cli.commands.items())]
+    for words, group in groups:
+        context = click.Context(group, info_name=" ".join(words), terminal_width=78)
+        cut = [line for line in group.get_help(context).splitlines() if line.endswith("...") and "COMMAND" not in line]
+        assert cut == [], words
+
+
 def test_init_writes_a_file_that_validates_and_is_not_overwritten(tmp_path: Path) -> None:
     assert _run("init", cwd=tmp_path).returncode == 0
     assert _run("validate", cwd=tmp_path).returncode == 0
