@@ -57,6 +57,23 @@ def test_help_is_there(words: list[str], tmp_path: Path) -> None:
     assert "Usage: gpucluster" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("shell", "words", "count", "answer"),
+    [
+        ("bash", "gpucluster us", "1", "plain,user\n"),
+        ("bash", "gpucluster user im", "2", "plain,import\n"),
+        ("zsh", "gpucluster destroy --y", "2", "plain\n--yes\nDo not ask for confirmation.\n"),
+        ("fish", "gpucluster validate --out", "--out", "plain\n--output"),
+    ],
+)
+def test_shells_complete_commands_and_options(shell: str, words: str, count: str, answer: str, tmp_path: Path) -> None:
+    script = _run(cwd=tmp_path, _GPUCLUSTER_COMPLETE=f"{shell}_source")
+    assert (script.returncode, f"{shell}_complete" in script.stdout) == (0, True), script.stderr
+    done = _run(cwd=tmp_path, _GPUCLUSTER_COMPLETE=f"{shell}_complete", COMP_WORDS=words, COMP_CWORD=count)
+    # click 8.2 and newer put the parts of an answer for fish in one line, others each in its own.
+    assert done.stdout.replace(",", "\n").startswith(answer.replace(",", "\n"))
+
+
 def test_every_command_explains_itself() -> None:
     def walk(group: click.Group) -> None:
         for name, command in group.commands.items():
