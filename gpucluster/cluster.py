@@ -18,7 +18,7 @@ from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.cloud.clusters import CloudContents, Clusters
 from gpucluster.cloud.elastic_instances import ElasticInstances
-from gpucluster.cloud.leaked_resources import LeakedResources
+from gpucluster.cloud.leaked_resources import LeakedResource, LeakedResources
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
 from gpucluster.configuration.runner import Ansible, PlaybookResult
@@ -31,12 +31,14 @@ from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts
+from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import DataGuard, Teardown
 from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
+from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT
@@ -52,7 +54,7 @@ from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
-from gpucluster.workspace.run_log import RunStatus
+from gpucluster.workspace.run_log import RunStatus, read_runs
 from gpucluster.workspace.saved_state import SavedState
 
 
@@ -72,7 +74,18 @@ class Cluster:
         self._cloud = open_cloud(spec, self.paths, report, provider)
         self._saved = SavedState(self.paths)
         self._login_keys = LoginKeys(spec, self.paths)
-        self._controller = ControllerConnection(spec, self.paths, self._saved, self._bastion, report)
+        self._locator = HostLocator(
+            spec,
+            self.paths,
+            self._cloud,
+            self._saved,
+            outputs=self.outputs,
+            pool_members=self._pool_members,
+            bastion=self._bastion,
+            ssh_client=self._ssh_client,
+        )
+        self._controller = ControllerConnection(spec, self.paths, self._locator.locate, self._bastion, report)
+        self._record = ConfigurationRecord(self._controller)
         downloads = Downloads(spec, self._cloud, __version__, report)
         self._hosts = Hosts(
             spec,
@@ -106,6 +119,7 @@ class Cluster:
             on_event=report,
         )
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
+        self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, report)
         self._provisioning = Provisioning(
             spec,
             self._cloud,
@@ -114,7 +128,7 @@ class Cluster:
             downloads,
             self._baking,
             elastic_teardown,
-            Resizing(spec, self._cloud, self._saved, self._elastic, self._controller, report),
+            self._resizing,
             report,
         )
         self._teardown = Teardown(
@@ -158,8 +172,8 @@ class Cluster:
         with self._run("plan") as run:
             terraform = self._provisioning.prepare(run, preflight=preflight)
             with run.phase("plan"):
-                plan, replaced = self._provisioning.plan(terraform)
-            for replacement in replaced:
+                plan, scaling = self._provisioning.plan(terraform)
+            for replacement in scaling.replacements:
                 message = f"apply would refuse this without --replace-nodes: {replacement}"
                 warn(self._on_event, "cluster", message)
             plan.file.unlink(missing_ok=True)
@@ -191,6 +205,7 @@ class Cluster:
             changes = self._provisioning.apply(terraform, run, consent)
             deployment = self._hosts.reach(run)
             configured = self._configuration.apply(deployment, run)
+            self._resizing.resume_changed()
             checks = self._configuration.verify(deployment, run)
             result = self._result(run, deployment, changes=changes, configured=configured, checks=checks)
         return result
@@ -261,7 +276,7 @@ class Cluster:
     @property
     def container_images(self) -> ContainerImages:
         """The container images that all nodes share."""
-        return ContainerImages(self.spec, self._saved, self._controller, self._on_event)
+        return ContainerImages(self.spec, self._controller, self._on_event)
 
     def backup(self, path: Path) -> Backup:
         """Write the directory and the accounting into a new file. The cluster keeps working meanwhile.
@@ -321,8 +336,20 @@ class Cluster:
     # --- status, outputs and generated files -----
 
     def status(self) -> dict[str, Any]:
-        """The hosts, Slurm's nodes, the autoscaler, the last run: see `operations.status`. Reads only."""
-        return status.status(self.spec, self.paths, self._saved, self._controller)
+        """What exists, what is pending, Slurm's nodes, the autoscaler, the last runs: see `operations.status`. Reads
+        only, except that a local cloud with resources is started."""
+        return status.status(
+            self.spec,
+            status.Sources(
+                resources=self._tagged,
+                contents=lambda: self._terraform().contents(),
+                hosts=self._controller.hosts,
+                hosts_saved_at=self._saved.hosts_saved_at,
+                controller=self._controller,
+                record=self._record.read,
+                runs=read_runs(self.paths),
+            ),
+        )
 
     def contents(self) -> CloudContents:
         """What exists of this cluster in the cloud, by its tag: what `destroy` would remove.
@@ -446,6 +473,12 @@ class Cluster:
 
     def _images(self) -> BakedImages:
         return BakedImages(self._cloud.access(), self.spec.name, self._on_event)
+
+    def _tagged(self) -> tuple[LeakedResource, ...]:
+        if not self._cloud.in_use():
+            return ()
+        self._cloud.start_if_used()
+        return self._leaked().find()
 
     def _leaked(self) -> LeakedResources:
         network, home = self.spec.network, self.spec.storage.home

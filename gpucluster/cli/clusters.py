@@ -241,7 +241,7 @@ def list_clusters(context: Context) -> None:
 
 @command("status", short_help="Show what exists, Slurm's nodes, and the last runs.")
 def status(context: Context) -> None:
-    """Show the hosts, Slurm's nodes, the autoscaler and the last run."""
+    """Ask the cloud and Slurm: what exists, what is pending, the last runs."""
     with cluster_of(context) as (cluster, reporter):
         current = cluster.status()
         reporter.result({"command": "status", **current}, status_text(current))

@@ -64,13 +64,18 @@ def _text(run: PastRun, files: list[str]) -> str:
     from gpucluster.cli.output import seconds
 
     lines = [
-        f"run {run.id}: {run.command}, {run.status}",
+        f"run {run.id}: {run.command}, {run.status}" + (f" in the phase {run.phase}" if _stopped(run) else ""),
         f"  started {_when(run.started)} on {run.host or 'an unknown host'}, took {_took(run)}",
         *(f"  {name:<24}{seconds(took):>12}" for name, took in run.phases.items()),
     ]
     if run.error:
         lines += ["", *run.error.splitlines()]
     return "\n".join([*lines, "", "logs:", *(f"  {file}" for file in files)])
+
+
+def _stopped(run: PastRun) -> bool:
+    """Whether it did not come to its end."""
+    return bool(run.phase) and run.status != "success"
 
 
 def _when(started: str) -> str:

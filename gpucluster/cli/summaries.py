@@ -101,19 +101,80 @@ def status_text(status: dict[str, Any]) -> str:
     """What `Cluster.status` returned, as text."""
     from gpucluster.cli.output import table
 
-    parts = [f"cluster {status['name']}: {status['state']}"]
+    parts = [f"cluster {status['name']}: {status['state']}{_resources_text(status['resources'])}"]
+    notes = [f"! {text}" for text in status["pending"]]
+    if status["pending"] and not status["running"]:
+        notes.append("  Continue with the command that was not completed, such as: gpucluster apply")
+    parts.append("\n".join(notes))
     if status["hosts"]:
-        parts.append(table([[host["name"], host["address"]] for host in status["hosts"]], ["HOST", "ADDRESS"]))
+        rows = [[host["name"], host["address"] or "-", host["instance"] or "?"] for host in status["hosts"]]
+        parts.append(table(rows, ["HOST", "ADDRESS", "INSTANCE"]))
     # Slurm lists a name for each possible elastic node. Those without an instance ("~") are left out.
     rows = [[row["node"], row["state"], row["partition"]] for row in status["slurm"] if not row["state"].endswith("~")]
     if rows:
         parts.append(table(rows, ["NODE", "STATE", "PARTITION"]))
     if status["autoscaler"]:
         parts.append(_autoscaler_text(status["autoscaler"]))
-    run = status["last_run"]
-    if run:
-        parts.append(f"last run: {run['command']} {run['status']}, started {run['started']}")
-    return "\n\n".join(parts)
+    parts.append(_sources_text(status["sources"]))
+    parts.append("\n".join(_runs_text(status)))
+    return "\n\n".join(filter(None, parts))
+
+
+def _resources_text(resources: dict[str, int] | None) -> str:
+    """What the cloud has: the instances, and everything else in one number."""
+    from gpucluster.text import count
+
+    if not resources:
+        return ""
+    others = sum(resources.values()) - resources.get("instance", 0)
+    return f", {count(resources.get('instance', 0), 'instance')} and {count(others, 'other resource')} in the cloud"
+
+
+_SOURCES = {
+    "cloud": "the cloud", "state": "Terraform's state", "hosts": "the hosts' addresses", "slurm": "Slurm",
+    "configuration": "the configuration record", "autoscaler": "the autoscaler",
+}  # fmt: skip
+
+
+def _sources_text(sources: dict[str, Any]) -> str:
+    """Which sources have answered, and as of when."""
+    answered = {name: source["time"] for name, source in sources.items() if not source["error"]}
+    now = max(answered.values(), default="")
+    by_time: dict[str, list[str]] = {}
+    for name, time in answered.items():
+        # What was asked just now has one time; only what was saved earlier has another.
+        by_time.setdefault(time if name == "hosts" else now, []).append(_SOURCES[name])
+    silent: dict[str, list[str]] = {}
+    for name, source in sources.items():
+        if source["error"] and name != "autoscaler":  # that has a line of its own
+            silent.setdefault(source["error"], []).append(_SOURCES[name])
+    lines = [f"! {', '.join(names)}: {error}" for error, names in silent.items()]
+    lines += [f"as of {_clock(time)}: {', '.join(names)}" for time, names in by_time.items()]
+    return "\n".join(lines)
+
+
+def _runs_text(status: dict[str, Any]) -> list[str]:
+    """The run that holds the cluster, the last change, and the last run if that is another one."""
+    lines = []
+    running, change, last = status["running"], status["last_change"], status["last_run"]
+    if running is not None:
+        by = f"gpucluster {running['command']}, pid {running['pid']} on {running['host']}" if running else "a run"
+        lines.append(f"running now: {by}")
+    if change:
+        lines.append(f"last change: {_run_text(change)}")
+    if last and last["run"] != (change or {}).get("run"):
+        lines.append(f"last run: {_run_text(last)}")
+    return lines
+
+
+def _run_text(run: dict[str, Any]) -> str:
+    phase = f" in the phase {run['phase']}" if run["status"] != "success" and run.get("phase") else ""
+    return f"{run['command']} {run['status']}{phase}, started {_clock(run['started'])}"
+
+
+def _clock(time: str) -> str:
+    """A time in UTC for people: `2026-11-22 12:47:38 UTC`."""
+    return f"{time[:19].replace('T', ' ')} UTC"
 
 
 def _autoscaler_text(status: dict[str, Any]) -> str:

@@ -22,21 +22,27 @@ _SLURM_POWER_EMULATED = {"resume_timeout": 300, "suspend_timeout": 20}
 Members = Mapping[str, Sequence[Member]]
 
 
-def hosts(spec: ClusterSpec, outputs: Outputs, members: Members) -> tuple[Host, ...]:
-    """Every host as ssh reaches it: the controller directly or through the bastion, nodes through the controller."""
-    controller = outputs.controller.name
+def hosts(
+    spec: ClusterSpec, controller: Member, members: Members, *, bastion_id: str | None = None
+) -> tuple[Host, ...]:
+    """Every host as ssh reaches it: the controller directly or through the bastion, nodes through the controller.
+
+    Args:
+        members: the permanent nodes of each pool that cluster.yml has.
+        bastion_id: the bastion through which the controller is reached; None if that has a public address.
+    """
     listed = [
         Host(
-            controller,
-            outputs.controller.public_ip or outputs.controller.private_ip,
+            controller.name,
+            controller.public_ip or controller.private_ip,
             spec.controller.image.login_user,
-            outputs.controller.id,
-            jump=GATEWAY if outputs.bastion_id else "",
+            controller.id,
+            jump=GATEWAY if bastion_id else "",
         )
     ]
     for pool, nodes in members.items():
         user = spec.pools[pool].image.login_user
-        listed += [Host(node.name, node.private_ip, user, node.id, jump=controller) for node in nodes]
+        listed += [Host(node.name, node.private_ip, user, node.id, jump=controller.name) for node in nodes]
     return tuple(listed)
 
 

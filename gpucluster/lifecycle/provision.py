@@ -17,7 +17,7 @@ from gpucluster.handover import iam, user_data
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
-from gpucluster.lifecycle.resize import Replacement, Resizing
+from gpucluster.lifecycle.resize import Resizing, Scaling
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.plan import Plan
@@ -121,10 +121,10 @@ class Provisioning:
                 terraform.set_variables(self._variables(terraform))
         return terraform
 
-    def plan(self, terraform: Terraform) -> tuple[Plan, tuple[Replacement, ...]]:
-        """What would be changed, and which of it would recreate nodes that cluster.yml still asks for."""
+    def plan(self, terraform: Terraform) -> tuple[Plan, Scaling]:
+        """What would be changed, and what that would do to the hosts."""
         plan = terraform.plan()
-        return plan, self._resizing.replacements(terraform, plan)
+        return plan, self._resizing.scaling(terraform, plan)
 
     def apply(self, terraform: Terraform, run: Run, consent: Consent) -> int:
         """Create and change the resources. Returns how many were changed.
@@ -161,7 +161,8 @@ class Provisioning:
         )
         self._elastic_teardown.remove_obstacles(plan)
         if plan.changes or plan.changes_outputs:
-            terraform.apply(plan)
+            with self._resizing.restarts(terraform, plan):
+                terraform.apply(plan)
         else:
             plan.file.unlink(missing_ok=True)
         return len(plan.changes)

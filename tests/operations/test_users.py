@@ -24,6 +24,7 @@ from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
 from gpucluster.events import Event
 from gpucluster.spec import load
 from tests.spec.spec_texts import KEY, LOCAL, public_key
+from tests.workspace.known_hosts import save_controller
 
 OTHER_KEY = public_key("ssh-ed25519", bytes(range(1, 33)), comment="carol@desk")
 SECRET = "correct horse; $(rm -rf /) 'battery'"
@@ -74,9 +75,8 @@ def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Controller:
     monkeypatch.setenv("PATH", str(programs), prepend=":")
     file = tmp_path / "cluster.yml"
     file.write_text(LOCAL)
-    kept = tmp_path / ".gpucluster" / "hosts.json"
-    kept.parent.mkdir()
-    kept.write_text(json.dumps({"hosts": [{"name": "controller", "address": "10.0.0.2"}]}))
+    monkeypatch.setenv("GPUCLUSTER_HOME", str(tmp_path / "home"))
+    save_controller(tmp_path, "controller")
     assert shutil.which("ssh") == str(ssh)
     return Controller(programs, file)
 

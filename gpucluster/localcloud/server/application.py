@@ -117,7 +117,7 @@ class Application:
 
     async def _answer(self, request: Request) -> _Outcome:
         if request.url.path == HEALTH:
-            return _Outcome(Reply({"status": "ok"}), "Health")
+            return _Outcome(Reply({"status": "ok", "tenancy": self._cloud.identity.tenancy}), "Health")
         operation = "-"
         try:
             body = await _read(request)
