@@ -214,7 +214,7 @@ def _confirm(cluster: Cluster, contents: CloudContents, *, delete_data: bool) ->
     """
     click.echo(destruction(cluster, contents, delete_data=delete_data), err=True)
     name = cluster.spec.name
-    answer = click.prompt(f"To remove it, type its name, {name}", default="", show_default=False, err=True)
+    answer = click.prompt(f"To remove it, type its name ({name})", default="", show_default=False, err=True)
     if answer.strip() != name:
         raise InputError("nothing was removed: this is not the name of the cluster", hint="Pass --yes to skip it")
 

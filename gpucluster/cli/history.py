@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from gpucluster.cli.base import Context, command, reporting
+from gpucluster.cli.summaries import clock
 from gpucluster.text import count
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def runs(context: Context, everything: bool) -> None:
 
         found = run_history.past_runs(_paths(context))
         shown = found if everything else found[:20]
-        rows = [[run.id, run.command, run.status, _when(run.started), _took(run)] for run in shown]
+        rows = [[run.id, run.command, run.status, clock(run.started), _took(run)] for run in shown]
         text = table(rows, ["RUN", "COMMAND", "STATUS", "STARTED", "TOOK"]) if rows else "there are no runs yet"
         if len(shown) < len(found):
             text += f"\n\n{count(len(found) - len(shown), 'older run')}: gpucluster runs --all"
@@ -65,7 +65,7 @@ def _text(run: PastRun, files: list[str]) -> str:
 
     lines = [
         f"run {run.id}: {run.command}, {run.status}" + (f" in the phase {run.phase}" if _stopped(run) else ""),
-        f"  started {_when(run.started)} on {run.host or 'an unknown host'}, took {_took(run)}",
+        f"  started {clock(run.started)} on {run.host or 'an unknown host'}, took {_took(run)}",
         *(f"  {name:<24}{seconds(took):>12}" for name, took in run.phases.items()),
     ]
     if run.error:
@@ -76,14 +76,6 @@ def _text(run: PastRun, files: list[str]) -> str:
 def _stopped(run: PastRun) -> bool:
     """Whether it did not come to its end."""
     return bool(run.phase) and run.status != "success"
-
-
-def _when(started: str) -> str:
-    """A time in ISO 8601, in this machine's time zone."""
-    try:
-        return f"{datetime.fromisoformat(started).astimezone():%Y-%m-%d %H:%M:%S}"
-    except ValueError:
-        return started or "-"
 
 
 def _took(run: PastRun) -> str:
