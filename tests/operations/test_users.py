@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from gpucluster.agent.users import desired, values
 from gpucluster.cli import cli
+from gpucluster.cli.user_options import settings_of
 from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
 from gpucluster.events import Event
@@ -485,3 +486,11 @@ def test_an_edit_of_nothing_is_refused(controller: Controller) -> None:
     assert done.exit_code == 2
     assert "nothing to change" in done.stderr
     assert controller.calls == []
+
+
+def test_without_questions_a_terminal_is_not_asked_for_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("getpass.getpass", lambda: SECRET)
+    assert settings_of(interactive=True, ssh_key=(), password_stdin=True) == {"password": SECRET}
+    with pytest.raises(InputError, match="it is a terminal"):
+        settings_of(interactive=False, ssh_key=(), password_stdin=True)
