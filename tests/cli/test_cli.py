@@ -31,7 +31,7 @@ def _run(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]
 
 
 def test_the_kept_help_is_what_click_would_say() -> None:
-    context = click.Context(cli, info_name="gpucluster", terminal_width=100, **cli.context_settings)
+    context = click.Context(cli, info_name="gpucluster", terminal_width=80, **cli.context_settings)
     said = cli.get_help(context) + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
         HELP.write_text(said)
