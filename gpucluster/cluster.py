@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster import __version__, handover, preflight
+from gpucluster.cloud import clusters
 from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
-from gpucluster.cloud.clusters import CloudContents, Clusters
+from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.leaked_resources import LeakedResource, LeakedResources
 from gpucluster.cloud.members import PoolMembers
@@ -361,26 +362,24 @@ class Cluster:
         )
 
     def contents(self) -> CloudContents:
-        """What exists of this cluster in the cloud, by its tag: what `destroy` would remove.
-
-        Reads only, except that the local cloud is started.
+        """What exists of this cluster in the cloud, by its tag: what `destroy` would remove. Reads only.
 
         Raises:
             CloudError: the cloud refused, or can't be reached.
         """
-        self._cloud.start(to_build=False)
-        return Clusters(self._cloud.access()).one(self.spec.name)
+        mine = (each for each in self.clusters() if each.name == self.spec.name)
+        return next(mine, CloudContents(self.spec.name))
 
     def clusters(self) -> tuple[CloudContents, ...]:
-        """What exists of each cluster in the compartment of this one, itself included.
-
-        Reads only, except that the local cloud is started.
+        """What exists of each cluster in the compartment of this one, itself included. Reads only.
 
         Raises:
             CloudError: the cloud refused, or can't be reached.
         """
-        self._cloud.start(to_build=False)
-        return Clusters(self._cloud.access()).all()
+        if not self._cloud.in_use():
+            return ()
+        self._cloud.start_if_used()
+        return clusters.in_compartment(self._cloud.access())
 
     def outputs(self) -> Mapping[str, Any]:
         """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied."""

@@ -310,6 +310,10 @@ def _health(endpoint: str, query: str = "", timeout: float = 2) -> Mapping[str, 
 def _start_failure(home: Path, what: str) -> EnvironmentFault:
     log = home / "log" / "server.log"
     lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL:] if log.exists() else []
+    if not lines:
+        return EnvironmentFault(
+            what, where=str(home), hint=f"It wrote no log. See whether the disk is full: df -h {home}"
+        )
     return EnvironmentFault(
         what, where=str(log), hint="The last lines of its log:\n" + "\n".join(f"  {line}" for line in lines)
     )
