@@ -38,11 +38,23 @@ def _stop(_number: int, _frame: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def _leave_questions_behind(end: SystemExit) -> None:
+    """Leave at once if a service has not answered: Python would wait for the threads that ask it."""
+    inquiry = sys.modules.get("gpucluster.operations.inquiry")
+    if inquiry is not None and inquiry.unanswered():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else EXIT_FAILED if end.code else 0)
+
+
 def main() -> None:
     """Run the command line. An unexpected exception is our bug: its traceback goes to a file to report."""
     signal.signal(signal.SIGTERM, _stop)
     try:
         cli.main(prog_name="gpucluster")
+    except SystemExit as end:
+        _leave_questions_behind(end)
+        raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
