@@ -345,9 +345,13 @@ class Cluster:
 
     # --- status, outputs and generated files -----
 
-    def status(self) -> dict[str, Any]:
+    def status(self, *, timeout: float = status.TIMEOUT) -> dict[str, Any]:
         """What exists, what is pending, Slurm's nodes, the autoscaler, the last runs: see `operations.status`. Reads
-        only, except that a local cloud with resources is started."""
+        only, except that a local cloud with resources is started.
+
+        Args:
+            timeout: seconds to wait for the answers of the cloud, the state and the controller.
+        """
         return status.status(
             self.spec,
             status.Sources(
@@ -356,9 +360,10 @@ class Cluster:
                 hosts=self._controller.hosts,
                 hosts_saved_at=self._saved.hosts_saved_at,
                 controller=self._controller,
-                record=self._record.read,
+                record=self._record,
                 runs=read_runs(self.paths),
             ),
+            timeout,
         )
 
     def contents(self) -> CloudContents:

@@ -243,10 +243,16 @@ def list_clusters(context: Context) -> None:
 
 
 @command("status", short_help="Show what exists, Slurm's nodes, and the last runs.")
-def status(context: Context) -> None:
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.1), metavar="SECONDS",
+    help="How long to wait for the answers of the cloud, the state and the controller. Default: 4 seconds.",
+)  # fmt: skip
+def status(context: Context, timeout: float | None) -> None:
     """Ask the cloud and Slurm: what exists, what is pending, the last runs."""
     with cluster_of(context) as (cluster, reporter):
-        current = cluster.status()
+        from gpucluster.operations.status import TIMEOUT
+
+        current = cluster.status(timeout=TIMEOUT if timeout is None else timeout)
         reporter.result({"command": "status", **current}, status_text(current))
 
 
