@@ -53,7 +53,8 @@ class GpuClusterError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.what} ({self.where})" if self.where else self.what
-        return f"{text}. {self.hint}" if self.hint else text
+        end = "" if text.endswith((".", "?", "!", ":")) else "."
+        return f"{text}{end} {self.hint}" if self.hint else text
 
 
 @dataclass(frozen=True)
