@@ -40,6 +40,13 @@ EXIT_REPLACEMENT = 7
 EXIT_INTERRUPTED = 130
 
 
+def with_hint(text: str, hint: str) -> str:
+    """A message and what to do about it, as sentences."""
+    if not hint:
+        return text
+    return f"{text} {hint}" if text.endswith(("?", "!", ".")) else f"{text}. {hint}"
+
+
 class GpuClusterError(Exception):
     """What went wrong, where, and what to do next."""
 
@@ -53,8 +60,7 @@ class GpuClusterError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.what} ({self.where})" if self.where else self.what
-        end = "" if text.endswith((".", "?", "!", ":")) else "."
-        return f"{text}{end} {self.hint}" if self.hint else text
+        return with_hint(text, self.hint)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ class Finding:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         subject = f"{self.path}: " if self.path else ""
         text = f"{place}: {subject}{self.message}"
-        return f"{text}. {self.hint}" if self.hint else text
+        return with_hint(text, self.hint)
 
 
 class InputError(GpuClusterError):
@@ -99,7 +105,7 @@ class PreflightFinding:
 
     def __str__(self) -> str:
         text = f"{self.level}: {self.check}: {self.reason}"
-        return f"{text}. {self.action}" if self.action else text
+        return with_hint(text, self.action)
 
 
 class PreflightError(GpuClusterError):

@@ -13,7 +13,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -91,6 +91,18 @@ def ensure_key(file: Path, comment: str) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(file)])
     return file
+
+
+def adopt_key(old: Path, new: Path) -> None:
+    """Move a key pair to another folder. Does nothing without one, or if there is another one in the new place."""
+    if new.exists() or not old.exists():
+        return
+    public = public_key(old)
+    # The private key last: without it, the next run begins again.
+    write_private(new.with_name(new.name + ".pub"), public + "\n")
+    write_private(new, old.read_text())
+    for file in (old, old.with_name(old.name + ".pub")):
+        file.unlink(missing_ok=True)
 
 
 def public_key(private_key: Path) -> str:
@@ -186,14 +198,31 @@ class SshClient:
                     hint="Read the console history of these instances, then run: gpucluster apply",
                 )
 
+    def forget(self, instances: Collection[str]) -> None:
+        """Forget the host keys of these instances, and close the shared connections: a host that boots again has ended
+        them, and ssh notices that only after 45 seconds.
+
+        Args:
+            instances: their OCIDs.
+        """
+        if instances and self._known_hosts.exists():
+            kept = [
+                line for line in self._known_hosts.read_text().splitlines() if line.split(" ", 1)[0] not in instances
+            ]
+            write_private(self._known_hosts, "".join(f"{line}\n" for line in kept))
+        self._close_connections()
+
     def close(self) -> None:
         """Close the shared connections and remove their sockets."""
+        self._close_connections()
+        if self._sockets.is_dir():
+            self._sockets.rmdir()
+
+    def _close_connections(self) -> None:
         for socket in self._sockets.glob("*"):
             # ssh requires the name of a host, and does not use it here.
             process.run(["ssh", "-o", f"ControlPath={socket}", "-O", "exit", "unused"], check=False, timeout=10)
             socket.unlink(missing_ok=True)
-        if self._sockets.is_dir():
-            self._sockets.rmdir()
 
 
 class _Waiting:

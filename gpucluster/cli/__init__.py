@@ -12,7 +12,7 @@ import sys
 import click
 
 from gpucluster import __version__, signals
-from gpucluster.cli import autoscaling, backup, clusters, groups, images, local, software, users
+from gpucluster.cli import autoscaling, backup, clusters, groups, history, images, local, software, users
 from gpucluster.cli.base import DEFAULT_FILES, cli
 from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED
 
@@ -23,6 +23,7 @@ __all__ = [
     "cli",
     "clusters",
     "groups",
+    "history",
     "images",
     "local",
     "main",

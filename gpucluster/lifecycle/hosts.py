@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,28 @@ class Deployment:
     outputs: handover.Outputs
     members: Mapping[str, Sequence[Member]]
     hosts: tuple[Host, ...]
+
+    @classmethod
+    def of(
+        cls,
+        spec: ClusterSpec,
+        outputs: handover.Outputs,
+        network_members: Callable[[str, str, Sequence[str]], Sequence[Member]],
+    ) -> Deployment:
+        """The hosts of the pools that cluster.yml has; another pool is removed by the next apply.
+
+        Args:
+            network_members: reads the members of a pool's cluster network, by the pool, the network and their names.
+        """
+        members: dict[str, Sequence[Member]] = {}
+        for name, pool in outputs.pools.items():
+            if name in spec.pools and pool.cluster_network_id:
+                names = handover.permanent_names(name, spec.pools[name])
+                members[name] = network_members(name, pool.cluster_network_id, names)
+            elif name in spec.pools:
+                members[name] = pool.instances
+        hosts = handover.hosts(spec, outputs.controller, members, bastion_id=outputs.bastion_id)
+        return cls(outputs, members, hosts)
 
     @property
     def controller(self) -> Host:
@@ -78,24 +100,26 @@ class Hosts:
         """
         with run.phase("hosts"):
             outputs = handover.Outputs.parse(self._outputs())
-            members = self._members(outputs)
-            deployment = Deployment(outputs, members, handover.hosts(self._spec, outputs, members))
+            pool_members = self._pool_members()
+            deployment = Deployment.of(
+                self._spec,
+                outputs,
+                lambda pool, network, names: pool_members.members(pool, network, names, MEMBERS_DEADLINE),
+            )
             self._open_bastion(outputs)
             self._wait(deployment.hosts)
         return deployment
 
-    def _members(self, outputs: handover.Outputs) -> dict[str, Sequence[Member]]:
-        pool_members = self._pool_members()
-        members: dict[str, Sequence[Member]] = {}
-        for name, pool in outputs.pools.items():
-            if name not in self._spec.pools:
-                continue  # removed from the file, and not applied yet
-            if pool.cluster_network_id:
-                names = handover.permanent_names(name, self._spec.pools[name])
-                members[name] = pool_members.members(name, pool.cluster_network_id, names, MEMBERS_DEADLINE)
-            else:
-                members[name] = pool.instances
-        return members
+    def forget(self, *, rebooted: Collection[str], replaced: Collection[str]) -> None:
+        """Forget that these instances have booted: the next `reach` waits for them.
+
+        Args:
+            rebooted: their OCIDs.
+            replaced: those that get another boot volume, and with it another host key under the same OCID.
+        """
+        if rebooted or replaced:
+            self._saved.forget_booted({*rebooted, *replaced})
+            self._ssh_client().forget(replaced)
 
     def _open_bastion(self, outputs: handover.Outputs) -> None:
         """A controller without a public address is reached through a session of the Bastion service."""

@@ -6,6 +6,7 @@ by the pid and start time in `endpoint.json`, never by a pid alone.
 
 from __future__ import annotations
 
+import configparser
 import fcntl
 import http.client
 import json
@@ -97,6 +98,8 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
         LockedError: another start or stop has been in progress for 90 seconds.
     """
     report = on_event or ignore
+    if elsewhere(home):
+        return status(home)
     make_private(home)
     with _start_lock(home):
         record = _record(home)
@@ -109,6 +112,24 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
             _spawn(home, engine)
             report(Event(EventKind.RESOURCE, "local cloud", "created", elapsed=time.monotonic() - began))
     return status(home)
+
+
+def elsewhere(home: Path) -> bool:
+    """Whether the server that endpoint.json names belongs to another machine, container or user, and answers.
+
+    Then a home needs nothing but that file and `credentials/`: a user who has these works in a local cloud that they
+    can neither start nor stop.
+    """
+    record = _record(home)
+    if record is not None:
+        return os.stat(f"/proc/{record.pid}").st_uid != os.geteuid()
+    try:
+        endpoint = str(json.loads((home / "endpoint.json").read_text())["endpoint"])
+        credentials = configparser.ConfigParser(interpolation=None)
+        credentials.read_string((home / "credentials" / "config").read_text())
+        return _health(endpoint).get("tenancy") == credentials["DEFAULT"]["tenancy"]
+    except (OSError, ValueError, KeyError, TypeError, configparser.Error):
+        return False
 
 
 def stop(home: Path) -> None:
@@ -141,7 +162,7 @@ def status(home: Path) -> Status:
     """
     record = _record(home)
     if record is not None:
-        _answers(record.endpoint, f"{HEALTH}?{LOOK}", _LOOK_TIMEOUT)
+        _answers(record.endpoint, LOOK, _LOOK_TIMEOUT)
     instances, resources, orphans = _contents(home / "cloud.db")
     return Status(
         home=home,
@@ -269,16 +290,22 @@ def _await_answer(home: Path, pid: int) -> _ServerRecord:
     return record
 
 
-def _answers(endpoint: str, path: str = HEALTH, timeout: float = 2) -> bool:
+def _answers(endpoint: str, query: str = "", timeout: float = 2) -> bool:
+    return _health(endpoint, query, timeout).get("status") == "ok"
+
+
+def _health(endpoint: str, query: str = "", timeout: float = 2) -> Mapping[str, str]:
+    """What a server reports of itself; empty if none answers."""
     if not endpoint:
-        return False
+        return {}
     host, _, port = endpoint.removeprefix("http://").partition(":")
     with closing(http.client.HTTPConnection(host, int(port), timeout=timeout)) as connection:
         try:
-            connection.request("GET", path)
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
+            connection.request("GET", f"{HEALTH}?{query}" if query else HEALTH)
+            answer = json.loads(connection.getresponse().read())
+        except (OSError, ValueError, http.client.HTTPException):
+            return {}
+    return answer if isinstance(answer, dict) else {}
 
 
 def _start_failure(home: Path, what: str) -> EnvironmentFault:

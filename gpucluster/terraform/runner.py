@@ -22,9 +22,9 @@ from gpucluster.paths import ClusterPaths, terraform_dir, write_private
 from gpucluster.terraform import diagnosis, messages, summary
 from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock
-from gpucluster.terraform.plan import Plan, PlanReader, forcing_attributes
+from gpucluster.terraform.plan import Attributes, Plan, PlanReader, attributes_of
 from gpucluster.terraform.program import environment, version_of
-from gpucluster.terraform.state import INIT, TerraformState
+from gpucluster.terraform.state import INIT, StateContents, TerraformState
 
 # How long Terraform waits for the state lock: the terraform of a run that was killed may still write its state.
 STATE_LOCK_TIMEOUT = "120s"
@@ -145,11 +145,12 @@ class Terraform:
         self._state.save_location()
         self._state.push_unsaved(self._root)
 
-    def plan(self, *, destroy: bool = False) -> Plan:
+    def plan(self, *, destroy: bool = False, with_values: bool = False) -> Plan:
         """Compare the configuration with the cloud. Nothing in the cloud is changed.
 
         Args:
             destroy: plan to remove everything.
+            with_values: also read the values of attributes where nothing is replaced or updated.
 
         Raises:
             LockedError: another run holds the state.
@@ -161,10 +162,11 @@ class Terraform:
         retry = _retry_command(destroy)
         self._stream("plan", reader, retry, input=False, out=str(file), lock_timeout=self._lock_timeout, **extra)
         file.chmod(0o600)
-        return reader.plan(file, destroy=destroy, forced_by=self._forced_by(file) if reader.replaces else {})
+        needed = reader.needs_attributes or (with_values and reader.has_changes)
+        return reader.plan(file, destroy=destroy, attributes=self._attributes(file) if needed else {})
 
-    def _forced_by(self, file: Path) -> dict[str, tuple[str, ...]]:
-        return forcing_attributes(json.loads(self._output_of(self._root, ("show", "-json", "-no-color", str(file)))))
+    def _attributes(self, file: Path) -> dict[str, Attributes]:
+        return attributes_of(json.loads(self._output_of(self._root, ("show", "-json", "-no-color", str(file)))))
 
     def apply(self, plan: Plan) -> None:
         """Apply a plan. Each resource is announced when its change begins and ends.
@@ -189,6 +191,14 @@ class Terraform:
     def outputs(self) -> Mapping[str, Any]:
         """The output values by name; empty if nothing was applied yet."""
         return self._state.outputs()
+
+    def contents(self) -> StateContents:
+        """The outputs and the ids of the resources in the state, read at once.
+
+        Raises:
+            TerraformError: the state can't be read.
+        """
+        return self._state.contents()
 
     def addresses(self) -> tuple[str, ...]:
         """The addresses of everything in the state, data sources left out."""

@@ -46,6 +46,7 @@ class Run:
     def phase(self, name: str) -> Iterator[None]:
         """One named part of the run."""
         begin = time.monotonic()
+        self._log.enter(name)
         self._on_event(Event(EventKind.PHASE, name, PhaseStatus.STARTED))
         status = PhaseStatus.FAILED
         try:

@@ -33,7 +33,7 @@ from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.runner import Terraform
 from gpucluster.waiting import wait_until
 from gpucluster.workspace import run as runs
-from gpucluster.workspace.run_log import last_run
+from gpucluster.workspace.run_log import read_runs
 from tests.terraform.conftest import LocalCloud, Workspace, cluster_variables
 
 pytestmark = pytest.mark.slow
@@ -373,7 +373,8 @@ def test_terraform_and_then_gpucluster_are_killed_half_way(
     assert "Terraform finishes what it has begun" in said
     assert "Interrupted apply was interrupted" in said
     assert _in_state(site) == _standing(site)
-    (last,) = [run for run in [last_run(site.paths)] if run is not None]
+    last = read_runs(site.paths).last
+    assert last is not None
     assert last["status"] == "interrupted"
     with _run(site) as done:
         assert done.stdout is not None

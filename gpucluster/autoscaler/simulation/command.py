@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--price", type=_amount, metavar="PRICE", help="of a node and hour, in any currency")
     parser.add_argument("--max-cost-per-hour", type=_amount, metavar="PRICE", help="the policy's limit")
     parser.add_argument("--fault-rate", type=_rate, default=0.0, metavar="P", help="of each kind of fault (default: 0)")
-    parser.add_argument("--seed", type=_seed, default=0, help="the same seed, the same numbers (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="the same seed, the same numbers (default: 0)")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="(default: text)")
 
 
@@ -96,26 +96,19 @@ def _count(text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        number = 0
+        raise argparse.ArgumentTypeError(f"must be a whole number; got {text!r}") from None
     if not 0 < number <= _MOST_NODES:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {_MOST_NODES}; got {text}")
+        raise argparse.ArgumentTypeError(f"must be from 1 to {_MOST_NODES}")
     return number
-
-
-def _seed(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number; got {text}") from None
 
 
 def _amount(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
-        number = math.nan
+        raise argparse.ArgumentTypeError(f"must be a number; got {text!r}") from None
     if not math.isfinite(number) or number < 0:
-        raise argparse.ArgumentTypeError(f"must be a number, and not negative; got {text}")
+        raise argparse.ArgumentTypeError("must be a number, and not negative")
     return number
 
 

@@ -123,7 +123,7 @@ class Application:
         if request.url.path == HEALTH:
             if request.url.query == LOOK:
                 await to_thread.run_sync(self._watch.look, limiter=self._threads)
-            return _Outcome(Reply({"status": "ok"}), "Health")
+            return _Outcome(Reply({"status": "ok", "tenancy": self._cloud.identity.tenancy}), "Health")
         operation = "-"
         try:
             body = await _read(request)
