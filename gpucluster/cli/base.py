@@ -154,6 +154,29 @@ def context_of(ctx: click.Context) -> Context:
 _COMMON = ("file", "output", "verbose", "debug", "non_interactive")
 
 
+class OwnOptions(click.Command):
+    """A command whose help explains its own options, and only names the common ones: the root explains those."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options into the help."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        own = [option for option in options if option.name not in _COMMON]
+        with formatter.section("Options"):
+            formatter.write_dl([record for option in own if (record := option.get_help_record(ctx))])
+        common = [option.opts[-1] for option in options if option.name in _COMMON]
+        with formatter.section("Options of every command, explained by gpucluster --help"):
+            formatter.write_text(", ".join(common))
+
+
+class _OwnOptionsGroup(OwnOptions, click.Group):
+    """The same for a group of commands."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options and the commands into the help."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
 def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
     """A command of `gpucluster` that takes the common options and passes a `Context` to its function."""
 
@@ -167,7 +190,7 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click
         call.__doc__ = function.__doc__
         call.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
         parent = settings.pop("parent", cli)
-        registered: click.Command = parent.command(name, **settings)(_options(call))
+        registered: click.Command = parent.command(name, **{"cls": OwnOptions, **settings})(_options(call))
         return registered
 
     return register
@@ -181,7 +204,7 @@ def command_group(name: str) -> Callable[[Callable[[], None]], click.Group]:
             function()
 
         call.__doc__ = function.__doc__
-        group: click.Group = cli.group(name)(_options(call))
+        group: click.Group = cli.group(name, cls=_OwnOptionsGroup)(_options(call))
         return group
 
     return register

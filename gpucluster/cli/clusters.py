@@ -14,6 +14,7 @@ from gpucluster.cli.base import (
     PROVIDER,
     SKIP_PREFLIGHT,
     Context,
+    OwnOptions,
     cluster_of,
     command,
     reporting,
@@ -267,7 +268,7 @@ def inventory(context: Context) -> None:
         reporter.result({"command": "inventory", "inventory": hosts}, json.dumps(hosts, indent=2))
 
 
-class _SshCommand(click.Command):
+class _SshCommand(OwnOptions):
     """Reads its words as ssh does: options, the host, options again, and from the first other word on the command.
 
     `--` ends the options: `ssh -- CMD` runs a command on the controller.
