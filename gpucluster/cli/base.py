@@ -223,7 +223,7 @@ class _Root(click.Group):
         try:
             ended = super().main(words, *rest, **{**settings, "standalone_mode": False})
         except click.ClickException as error:
-            if not _wants_json(words):
+            if not wants_json(words):
                 error.show()
                 sys.exit(error.exit_code)
             from gpucluster.cli.output import JsonLines
@@ -236,8 +236,8 @@ class _Root(click.Group):
         sys.exit(ended if isinstance(ended, int) else EXIT_SUCCESS)
 
 
-def _wants_json(words: Sequence[str]) -> bool:
-    """Whether a command line that can't be parsed asks for JSON: its last `--output`, else the environment."""
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether a command line, which may be wrong, asks for JSON: its last `--output`, else the environment."""
     chosen = os.environ.get("GPUCLUSTER_OUTPUT", "")
     for word, following in zip(words, [*words, ""][1:], strict=True):
         if word == "--":
