@@ -32,6 +32,15 @@ __all__ = [
 ]
 
 
+def _leave_questions_behind(end: SystemExit) -> None:
+    """Leave at once if a service has not answered: Python would wait for the threads that ask it."""
+    inquiry = sys.modules.get("gpucluster.operations.inquiry")
+    if inquiry is not None and inquiry.unanswered():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else EXIT_FAILED if end.code else 0)
+
+
 def main() -> None:
     """Run the command line. An unexpected exception is our bug: its traceback goes to a file to report."""
     terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
@@ -49,6 +58,9 @@ def main() -> None:
 def _run() -> None:
     try:
         cli.main(prog_name="gpucluster")
+    except SystemExit as end:
+        _leave_questions_behind(end)
+        raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)

@@ -286,6 +286,18 @@ def reporting(context: Context) -> Iterator[Reporter]:
             show_traceback()
         reporter.error(error)
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        from gpucluster.paths import fault_of
+
+        fault = fault_of(error)
+        if fault is None:
+            raise
+        if context.debug:
+            show_traceback()
+        reporter.error(fault)
+        sys.exit(fault.exit_code)
     except KeyboardInterrupt:
         reporter.error(Interrupted("interrupted"))
         sys.exit(EXIT_INTERRUPTED)

@@ -142,7 +142,7 @@ def policies(context: Context) -> None:
 @click.option("--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} when there are changes.")
 @SKIP_PREFLIGHT
 def plan(context: Context, provider: str, detailed_exitcode: bool, skip_preflight: bool) -> None:
-    """Show what apply would change: resources, nodes, and their configuration. Changes nothing."""
+    """Show what apply would change, node by node. Changes nothing."""
     with cluster_of(context, provider) as (cluster, reporter):
         planned = cluster.plan(preflight=not skip_preflight)
         reporter.result({"command": "plan", **planned.to_dict()}, plan_text(planned))
@@ -244,10 +244,16 @@ def list_clusters(context: Context) -> None:
 
 
 @command("status", short_help="Show what exists, Slurm's nodes, and the last runs.")
-def status(context: Context) -> None:
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.1), metavar="SECONDS",
+    help="How long to wait for the answers of the cloud, the state and the controller. Default: 4 seconds.",
+)  # fmt: skip
+def status(context: Context, timeout: float | None) -> None:
     """Ask the cloud and Slurm: what exists, what is pending, the last runs."""
     with cluster_of(context) as (cluster, reporter):
-        current = cluster.status()
+        from gpucluster.operations.status import TIMEOUT
+
+        current = cluster.status(timeout=TIMEOUT if timeout is None else timeout)
         reporter.result({"command": "status", **current}, status_text(current))
 
 

@@ -129,11 +129,13 @@ def test_wrong_use_says_what_is_wrong(words: list[str], code: int, says: str, tm
 
 def test_nothing_applied_yet(tmp_path: Path) -> None:
     _run("init", cwd=tmp_path)
+    home = str(tmp_path / "cloud")  # a cluster of this name may exist in this machine's own
     for words in (["ssh"], ["inventory"]):
-        done = _run(*words, cwd=tmp_path)
+        done = _run(*words, cwd=tmp_path, GPUCLUSTER_HOME=home)
         assert done.returncode == 1
         assert "gpucluster apply" in done.stderr
-    assert "absent" in _run("status", cwd=tmp_path).stdout
+    assert "absent" in _run("status", cwd=tmp_path, GPUCLUSTER_HOME=home).stdout
+    assert not (tmp_path / "cloud").exists()
 
 
 def test_findings_are_machine_readable(tmp_path: Path) -> None:
