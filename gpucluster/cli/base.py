@@ -106,7 +106,8 @@ def _options(function: Callable[..., Any], *, environment: bool = False) -> Call
     """
 
     def option(*names: str, variable: str | None = None, **settings: Any) -> Callable[..., Any]:
-        return click.option(*names, envvar=variable if environment else None, default=None, **settings)
+        read = variable if environment else None
+        return click.option(*names, envvar=read, show_envvar=read is not None, default=None, **settings)
 
     common = (
         option(

@@ -119,6 +119,12 @@ def test_every_failure_has_one_form_in_json(words: list[str], name: str, says: s
     assert {"error", "what", "where", "hint"} <= data.keys()
 
 
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUCLUSTER_OUTPUT", "xml")
+    said = CliRunner().invoke(cli, ["validate"])
+    assert (said.exit_code, "GPUCLUSTER_OUTPUT" in said.stderr) == (2, True)
+
+
 def test_without_a_command_the_help_is_shown() -> None:
     said = CliRunner().invoke(cli, [])
     assert (said.exit_code, said.exception.__class__) == (2, SystemExit)
