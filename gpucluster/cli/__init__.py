@@ -13,8 +13,8 @@ import click
 
 from gpucluster import __version__, signals
 from gpucluster.cli import autoscaling, backup, clusters, groups, history, images, local, software, users
-from gpucluster.cli.base import DEFAULT_FILES, cli
-from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED
+from gpucluster.cli.base import DEFAULT_FILES, cli, wants_json
+from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED, GpuClusterError
 
 __all__ = [
     "DEFAULT_FILES",
@@ -72,7 +72,11 @@ def _run() -> None:
 
         with tempfile.NamedTemporaryFile("w", prefix="gpucluster-bug-", suffix=".log", delete=False) as file:
             file.write(f"gpucluster {__version__}, Python {sys.version}\n\n{traceback.format_exc()}")
-        click.echo(
-            f"gpucluster: this is a bug in gpucluster, not in what you did. Please report it with {file.name}", err=True
-        )
+        what = "this is a bug in gpucluster, not in what you did"
+        bug = GpuClusterError(what, hint=f"Please report it with {file.name}")
+        click.echo(f"gpucluster: {bug}", err=True)
+        if wants_json(sys.argv[1:]):
+            from gpucluster.cli.output import JsonLines
+
+            JsonLines().error(bug)
         sys.exit(EXIT_FAILED)
