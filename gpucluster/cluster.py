@@ -6,17 +6,18 @@ the next run finds out what exists and continues from there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gpucluster import __version__, handover, preflight
+from gpucluster.cloud import clusters
 from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
-from gpucluster.cloud.clusters import CloudContents, Clusters
+from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.leaked_resources import LeakedResource, LeakedResources
 from gpucluster.cloud.members import PoolMembers
@@ -49,6 +50,7 @@ from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
 from gpucluster.terraform import backends
 from gpucluster.terraform.backends import BackendConfig
+from gpucluster.terraform.lock import StateLock
 from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
@@ -73,6 +75,7 @@ class Cluster:
         self._on_event = report
         self._cloud = open_cloud(spec, self.paths, report, provider)
         self._saved = SavedState(self.paths)
+        self._state_lock = StateLock()
         self._login_keys = LoginKeys(spec, self.paths)
         self._locator = HostLocator(
             spec,
@@ -95,6 +98,7 @@ class Cluster:
             pool_members=self._pool_members,
             bastion=self._bastion,
             ssh_client=self._ssh_client,
+            on_event=report,
         )
         self._configuration = Configuration(
             spec,
@@ -363,26 +367,24 @@ class Cluster:
         )
 
     def contents(self) -> CloudContents:
-        """What exists of this cluster in the cloud, by its tag: what `destroy` would remove.
-
-        Reads only, except that the local cloud is started.
+        """What exists of this cluster in the cloud, by its tag: what `destroy` would remove. Reads only.
 
         Raises:
             CloudError: the cloud refused, or can't be reached.
         """
-        self._cloud.start(to_build=False)
-        return Clusters(self._cloud.access()).one(self.spec.name)
+        mine = (each for each in self.clusters() if each.name == self.spec.name)
+        return next(mine, CloudContents(self.spec.name))
 
     def clusters(self) -> tuple[CloudContents, ...]:
-        """What exists of each cluster in the compartment of this one, itself included.
-
-        Reads only, except that the local cloud is started.
+        """What exists of each cluster in the compartment of this one, itself included. Reads only.
 
         Raises:
             CloudError: the cloud refused, or can't be reached.
         """
-        self._cloud.start(to_build=False)
-        return Clusters(self._cloud.access()).all()
+        if not self._cloud.in_use():
+            return ()
+        self._cloud.start_if_used()
+        return clusters.in_compartment(self._cloud.access())
 
     def outputs(self) -> Mapping[str, Any]:
         """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied."""
@@ -421,8 +423,11 @@ class Cluster:
 
     # --- runs -----
 
-    def _run(self, command: str) -> AbstractContextManager[Run]:
-        return runs.run(command, self.paths, self._on_event)
+    @contextmanager
+    def _run(self, command: str) -> Iterator[Run]:
+        """Hold the cluster for one run, on this machine and on every other one that shares the state."""
+        with runs.run(command, self.paths, self._on_event) as run, self._terraform().hold_state():
+            yield run
 
     def _result(
         self,
@@ -449,7 +454,14 @@ class Cluster:
 
     def _terraform(self, env: Mapping[str, str] | None = None) -> Terraform:
         environment = {**runs.environment(self.paths), **(env or {})}
-        return Terraform(self.paths, self._terraform_program, environment, self._on_event, backend=self._backend)
+        return Terraform(
+            self.paths,
+            self._terraform_program,
+            environment,
+            self._on_event,
+            backend=self._backend,
+            state_lock=self._state_lock,
+        )
 
     @cached_property
     def _terraform_program(self) -> Path:

@@ -216,7 +216,7 @@ class _Root(click.Group):
 def _wants_json(words: Sequence[str]) -> bool:
     """Whether a command line that can't be parsed asks for JSON: its last `--output`, else the environment."""
     chosen = os.environ.get("GPUCLUSTER_OUTPUT", "")
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words, ""][1:], strict=True):
         if word == "--":
             break
         if word in ("-o", "--output"):

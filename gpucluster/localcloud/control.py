@@ -25,6 +25,7 @@ from pathlib import Path
 from gpucluster import process
 from gpucluster.errors import DataGuardError, EnvironmentFault, LockedError
 from gpucluster.events import Event, EventKind, Sink, ignore
+from gpucluster.localcloud.state.names import HEALTH, LOOK
 from gpucluster.paths import write_private
 from gpucluster.waiting import wait_until
 
@@ -32,6 +33,7 @@ _START_DEADLINE = 90.0  # seconds; a recovery may remove many containers first
 _STOP_DEADLINE = 60.0  # seconds; the server first finishes the launches in progress
 _LOG_LIMIT = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next start
 _LOG_TAIL = 15  # lines that go into the message of a failed start
+_LOOK_TIMEOUT = 10.0  # seconds in which the server lists its containers
 _POLL = 0.05
 # The content of a home; `purge` removes these names and nothing else.
 _CONTENTS = (
@@ -152,8 +154,13 @@ def stop_if_empty(home: Path) -> bool:
 
 
 def status(home: Path) -> Status:
-    """The status of the local cloud. Reads its files only, so it also works while the server is stopped."""
+    """The status of the local cloud. Reads its files only, so it also works while the server is stopped.
+
+    A server that runs is asked for a sign of life first: then it also looks at its containers.
+    """
     record = _record(home)
+    if record is not None:
+        _answers(record.endpoint, LOOK, _LOOK_TIMEOUT)
     instances, resources, orphans = _contents(home / "cloud.db")
     return Status(
         home=home,
@@ -282,18 +289,18 @@ def _await_answer(home: Path, pid: int) -> _ServerRecord:
     return record
 
 
-def _answers(endpoint: str) -> bool:
-    return _health(endpoint).get("status") == "ok"
+def _answers(endpoint: str, query: str = "", timeout: float = 2) -> bool:
+    return _health(endpoint, query, timeout).get("status") == "ok"
 
 
-def _health(endpoint: str) -> Mapping[str, str]:
+def _health(endpoint: str, query: str = "", timeout: float = 2) -> Mapping[str, str]:
     """What a server reports of itself; empty if none answers."""
     if not endpoint:
         return {}
     host, _, port = endpoint.removeprefix("http://").partition(":")
-    with closing(http.client.HTTPConnection(host, int(port), timeout=2)) as connection:
+    with closing(http.client.HTTPConnection(host, int(port), timeout=timeout)) as connection:
         try:
-            connection.request("GET", "/health")
+            connection.request("GET", f"{HEALTH}?{query}" if query else HEALTH)
             answer = json.loads(connection.getresponse().read())
         except (OSError, ValueError, http.client.HTTPException):
             return {}
@@ -303,6 +310,10 @@ def _health(endpoint: str) -> Mapping[str, str]:
 def _start_failure(home: Path, what: str) -> EnvironmentFault:
     log = home / "log" / "server.log"
     lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL:] if log.exists() else []
+    if not lines:
+        return EnvironmentFault(
+            what, where=str(home), hint=f"It wrote no log. See whether the disk is full: df -h {home}"
+        )
     return EnvironmentFault(
         what, where=str(log), hint="The last lines of its log:\n" + "\n".join(f"  {line}" for line in lines)
     )

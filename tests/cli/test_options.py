@@ -119,6 +119,13 @@ def test_every_failure_has_one_form_in_json(words: list[str], name: str, says: s
     assert {"error", "what", "where", "hint"} <= data.keys()
 
 
+def test_without_a_command_the_help_is_shown() -> None:
+    said = CliRunner().invoke(cli, [])
+    assert (said.exit_code, said.exception.__class__) == (2, SystemExit)
+    assert "Create or update the cluster" in said.output
+    assert _failure(GPUCLUSTER_OUTPUT="json")[1]["what"] == "the command is missing"
+
+
 def test_the_environment_asks_for_json_and_a_flag_against_it() -> None:
     assert _failure("aply", GPUCLUSTER_OUTPUT="json")[0] == 2
     said = CliRunner().invoke(cli, ["-o", "text", "aply"], env={"GPUCLUSTER_OUTPUT": "json"})
