@@ -6,6 +6,7 @@ other module registers the commands of one subject when it is imported. May impo
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -51,6 +52,9 @@ def main() -> None:
         for descriptor in terminals:
             os.dup2(nowhere, descriptor)
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 must not end a run
     with signals.as_ctrl_c(on_hangup=leave_terminal):
         _run()
 
