@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -9,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from gpucluster.paths import ClusterPaths, ansible_dir, write_private
 
 FORKS = 20
 SAVED_ARTIFACTS = 10
+# Enough for the last lines of a daemon's journal.
+_REASON_CHARACTERS = 1600
 _log = logging.getLogger(__name__)  # `--debug` shows it
 
 
@@ -100,12 +103,12 @@ class _Listener:
             status, message = ("changed" if result.get("changed") else "ok"), ""
             self._announce_message(str(role or self.playbook), host, result, str(data.get("task_action", "")))
         elif name == "runner_on_unreachable":
-            status, message = "unreachable", _reason(result)
+            status, message = "unreachable", failure_reason(result)
             self.failures.append(f"{host}: unreachable: {message}")
         elif data.get("ignore_errors"):
             return
         else:
-            status, message = "failed", _reason(result)
+            status, message = "failed", failure_reason(result)
             self.failures.append(f"{host}: {title}: {message}")
         self.on_event(Event(EventKind.TASK, title, status, message, elapsed=data.get("duration"), data={"host": host}))
 
@@ -122,18 +125,28 @@ class _Listener:
             self.facts.setdefault(host, {}).update(ours)
 
 
-def _reason(result: Mapping[str, Any]) -> str:
+def failure_reason(result: Mapping[str, Any]) -> str:
     """Why a task failed, in one line. A censored result (`no_log`) is not shown."""
     if "censored" in result:
         return "the details are hidden, because they may contain secrets"
+    # What Ansible itself says about a command names only that it failed.
+    empty = ("", "non-zero return code")
     for key in ("stderr", "msg", "module_stderr", "stdout"):
         text = str(result.get(key) or "").strip()
-        if text:
-            return " ".join(text.split())[:600]
+        if text not in empty:
+            return " ".join(_agent_error(text).split())[:_REASON_CHARACTERS]
     for item in result.get("results") or ():
         if isinstance(item, Mapping) and item.get("failed"):
-            return _reason(item)
-    return "no reason given"
+            return failure_reason(item)
+    return f"exit code {result['rc']}" if "rc" in result else "no reason given"
+
+
+def _agent_error(text: str) -> str:
+    """The message and the hint of an agent's answer; any other text as it is."""
+    with suppress(ValueError, TypeError, KeyError):
+        error = json.loads(text)["error"]
+        return f"{error['message']}. {error['hint']}"
+    return text
 
 
 def write_inventory(paths: ClusterPaths, inventory: Mapping[str, Any], file: Path | None = None) -> Path:
