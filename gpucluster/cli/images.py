@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpucluster.cli.base import PROVIDER, Context, cli, cluster_of, command
+from gpucluster.cli.base import PROVIDER, Context, cluster_of, command, command_group
 from gpucluster.cli.summaries import summary
 from gpucluster.text import printable
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpucluster.operations.container_images import ContainerImage
 
 
-@cli.group("image")
+@command_group("image")
 def image() -> None:
     """Manage baked images, which nodes boot from, and container images, which jobs run in."""
 

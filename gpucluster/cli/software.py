@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpucluster.cli.base import Context, cli, command, reporting
+from gpucluster.cli.base import Context, command, command_group, reporting
 from gpucluster.text import count
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpucluster.spec import ClusterSpec
 
 
-@cli.group("software")
+@command_group("software")
 def software() -> None:
     """List and fetch the release files that hosts get (Enroot, Pyxis, nerdctl)."""
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from gpucluster.cli.base import Context, cli, cluster_of, command
-from gpucluster.cli.output import table
+from gpucluster.cli.base import Context, cluster_of, command, command_group
+from gpucluster.cli.output import failure, table
 from gpucluster.cli.summaries import names
 from gpucluster.cli.user_options import settings_of, user_options
-from gpucluster.errors import EXIT_FAILED, InputError, PartlyDone
-from gpucluster.text import printable
+from gpucluster.errors import EXIT_FAILED, InputError, PartlyDone, ToolError, with_hint
+from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
     from gpucluster.operations.directory_records import Removal, User, UserChange
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@cli.group("user")
+@command_group("user")
 def user() -> None:
     """Manage the users in the cluster's directory."""
 
@@ -138,11 +138,14 @@ def user_import(context: Context, people: str) -> None:
     with cluster_of(context) as (cluster, reporter):
         report = cluster.users.import_file(Path(people))
         rows = [[printable(cell) for cell in (each.name, each.status, each.message or "")] for each in report.users]
-        status = "failed" if report.failed else "success"
         text = table(rows, ["NAME", "STATUS", "WHY"]) if rows else ""
+        result = {"command": "user import", **report.to_dict()}
         if report.failed:
-            text += f"\n{len(report.failed)} of {len(report.users)} failed. Correct them, then import the file again"
-        reporter.result({"command": "user import", "status": status, **report.to_dict()}, text)
+            what = f"{len(report.failed)} of {count(len(report.users), 'user')} failed"
+            error = ToolError(what, where=people, hint="Correct them, then import the file again")
+            text += f"\n{with_hint(error.what, error.hint)}"
+            result |= {"status": "failed", **failure(error)}
+        reporter.result(result, text)
     if report.failed:
         sys.exit(EXIT_FAILED)
 

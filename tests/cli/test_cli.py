@@ -68,7 +68,7 @@ def test_every_command_explains_itself() -> None:
     assert set(cli.commands) == {
         "init", "validate", "plan", "apply", "status", "verify", "ssh", "inventory", "output", "destroy", "local",
         "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
-        "restore", "software",
+        "restore", "software", "list", "runs", "logs",
     }  # fmt: skip
 
 
@@ -89,7 +89,8 @@ def test_init_writes_a_file_that_validates_and_is_not_overwritten(tmp_path: Path
         (["-f", "nowhere.yml", "validate"], 2, "nowhere.yml"),
         (["validate", "--file", "/dev"], 2, "/dev"),
         (["aply"], 2, "aply"),
-        (["init", "nowhere/cluster.yml"], 2, "nowhere"),
+        (["init", "nowhere/cluster.yml"], 2, "no such folder (nowhere). Run: mkdir -p nowhere"),
+        (["init", "."], 2, "this is a folder (.). Name a file in it: gpucluster init cluster.yml"),
         (["init", "--name", "Not_DNS"], 2, "Not_DNS"),
     ],
 )

@@ -44,8 +44,11 @@ def test_apply_killed_in_terraform_leaves_a_state_from_which_the_next_goes_on(si
     run.send_signal(signal.SIGKILL)
     run.wait()
     run.stdout.close()  # type: ignore[union-attr]
-    code, events = site.run("status")
-    assert code == 0, events
+    status = site.good("status")
+    assert status["state"] == "partial", status
+    assert status["running"] is None
+    assert (status["last_change"]["status"], status["last_change"]["phase"]) == ("killed", "terraform")
+    assert status["pending"], status
 
 
 def test_a_second_apply_at_once_is_refused_and_ctrl_c_in_ansible_is_clean(site: Site) -> None:
@@ -56,10 +59,13 @@ def test_a_second_apply_at_once_is_refused_and_ctrl_c_in_ansible_is_clean(site: 
     assert f"pid {first.pid}" in events[-1]["message"]
     assert lines
     read_until(first, '"kind": "task"', 60)
+    assert site.good("status")["running"]["pid"] == first.pid
     first.send_signal(signal.SIGINT)
     rest, _ = first.communicate(timeout=120)
     assert first.returncode == 130, rest[-2000:]
     assert "Traceback" not in rest
+    status = site.good("status")
+    assert (status["state"], status["resources"]["instance"]) == ("partial", 3), status
 
 
 def test_the_next_apply_converges_and_every_check_passes(site: Site) -> None:
@@ -110,6 +116,8 @@ def test_plan_status_ssh_inventory_and_output_tell_the_same(site: Site) -> None:
     status = site.good("status")
     assert [host["name"] for host in status["hosts"]] == ["demo-controller", "compute-1", "compute-2"]
     assert {row["state"] for row in status["slurm"]} == {"idle"}
+    assert (status["state"], status["pending"]) == ("present", [])
+    assert (status["last_change"]["command"], status["last_run"]["command"]) == ("apply", "plan")
     said = subprocess.run(
         [sys.executable, "-m", "gpucluster", "-f", str(site.file), "ssh", "compute-2", "--", "hostname"],
         env=site.env,
