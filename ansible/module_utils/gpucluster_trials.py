@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import selectors
+import shlex
 import shutil
 import signal
 import subprocess
@@ -40,6 +41,8 @@ TRIAL_SECONDS = 15.0
 STEADY_SECONDS = 0.3
 LINES = 5
 BEGUN = "gpucluster: the trial begins"
+# A program that writes where only its trial must not says nothing about its files.
+READ_ONLY = "Read-only file system"
 
 
 def run_trials(module: AnsibleModule, files: Files) -> None:
@@ -48,7 +51,9 @@ def run_trials(module: AnsibleModule, files: Files) -> None:
     for trial in module.params["trials"]:
         concerned = [items[path] for path in trial["files"] if path in items]
         changed = [item for item in concerned if files.differs(item)]
-        if changed and _is_concerned(module, trial):
+        # Check mode creates no directory, so nothing could be laid over it.
+        ready = not module.check_mode or all(Path(item["path"]).parent.is_dir() for item in changed)
+        if changed and ready and _is_concerned(module, trial):
             _try(module, files, trial, changed)
 
 
@@ -68,8 +73,8 @@ def _try(module: AnsibleModule, files: Files, trial: dict[str, Any], changed: li
         script = ["set -e"]
         if trial["address"]:
             # The names of this host must have an address, or the daemon does not find where to listen.
-            script += ["ip link set lo up", f"ip address add {trial['address']}/32 dev lo"]
-        script += [f"mount --bind {copy} {place}" for place, copy in mounts.items()]
+            script += ["ip link set lo up", f"ip address add {shlex.quote(trial['address'])}/32 dev lo"]
+        script += [f"mount --bind {copy} {shlex.quote(str(place))}" for place, copy in mounts.items()]
         script += ["mount -o remount,bind,ro / || :", f"echo '{BEGUN}'", 'exec "$@"']
         # The end of the first process of a process namespace ends the others.
         spaces = ["--mount", "--pid", "--fork", "--kill-child", *(["--net"] if trial["address"] else [])]
@@ -81,7 +86,7 @@ def _try(module: AnsibleModule, files: Files, trial: dict[str, Any], changed: li
     name = trial["command"][0]
     if BEGUN not in output:
         module.warn(f"{name} could not try its new configuration: {begun.strip()}")
-    elif code and not (trial["inconclusive"] and re.search(trial["inconclusive"], said)):
+    elif code and READ_ONLY not in said and not (trial["inconclusive"] and re.search(trial["inconclusive"], said)):
         lines = [line.strip() for line in said.splitlines() if line.strip()][-LINES:]
         paths = ", ".join(item["path"] for item in changed)
         module.fail_json(
@@ -124,7 +129,7 @@ def _watch(argv: list[str], up: str | None) -> tuple[int, str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "LC_ALL": "C"},
+        env={**os.environ, "LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"},
         start_new_session=True,
     )
     assert process.stdout is not None
