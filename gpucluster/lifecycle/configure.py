@@ -7,6 +7,7 @@ from typing import Any
 
 from gpucluster import handover
 from gpucluster.cloud.bastion import Bastion
+from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration.runner import Ansible, PlaybookResult, write_inventory
 from gpucluster.configuration.verify import Check, Expectation, evaluate, passed, problems
@@ -15,11 +16,11 @@ from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.hosts import Deployment
+from gpucluster.oci.tags import UsersFiles
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
-from gpucluster.workspace.saved_state import SavedState
 
 
 class Configuration:
@@ -28,29 +29,30 @@ class Configuration:
     Args:
         ansible: makes the runner of our playbooks.
         bastion: opens the sessions of the Bastion service of the started cloud.
+        file_systems: makes the client of the started cloud.
     """
 
     def __init__(
         self,
         spec: ClusterSpec,
         paths: ClusterPaths,
-        saved: SavedState,
         cloud: CloudProvider,
         login_keys: LoginKeys,
         downloads: Downloads,
         *,
         ansible: Callable[[], Ansible],
         bastion: Callable[[], Bastion],
+        file_systems: Callable[[], FileSystems],
         on_event: Sink,
     ) -> None:
         self._spec = spec
         self._paths = paths
-        self._saved = saved
         self._cloud = cloud
         self._login_keys = login_keys
         self._downloads = downloads
         self._ansible = ansible
         self._bastion = bastion
+        self._file_systems = file_systems
         self._on_event = on_event
 
     def inventory(self, deployment: Deployment) -> dict[str, Any]:
@@ -73,7 +75,7 @@ class Configuration:
         """
         with run.phase("ansible"):
             file = write_inventory(self._paths, self.inventory(deployment))
-            self._saved.home_in_use = self._spec.storage.home.enabled
+            self._file_systems().note(deployment.outputs.home_file_system_id, UsersFiles.IN_USE)
             return self._ansible().run("site.yml", file, run_id=run.id)
 
     def verify(self, deployment: Deployment, run: Run) -> tuple[Check, ...]:

@@ -142,11 +142,12 @@ class Terraform:
         self._state.save_location()
         self._state.push_unsaved(self._root)
 
-    def plan(self, *, destroy: bool = False) -> Plan:
+    def plan(self, *, destroy: bool = False, only: Sequence[str] = ()) -> Plan:
         """Compare the configuration with the cloud. Nothing in the cloud is changed.
 
         Args:
             destroy: plan to remove everything.
+            only: plan for these addresses, and for what depends on them. Empty: for everything.
 
         Raises:
             LockedError: another run holds the state.
@@ -154,7 +155,8 @@ class Terraform:
         """
         file = self._paths.root / "plan.tfplan"
         reader = PlanReader()
-        extra = {"destroy": _flag()} if destroy else {}
+        extra: dict[str, Any] = {"destroy": _flag()} if destroy else {}
+        extra |= {"target": list(only)} if only else {}
         retry = _retry_command(destroy)
         self._stream("plan", reader, retry, input=False, out=str(file), lock_timeout=self._lock_timeout, **extra)
         file.chmod(0o600)

@@ -25,10 +25,10 @@ def test_the_files_of_an_earlier_version_are_read(paths: ClusterPaths) -> None:
     (paths.root / "home-in-use").touch()
     saved = SavedState(paths)
     assert saved.hosts() == (SavedHost("demo-controller", "10.77.0.2", "ocid1.a"), SavedHost("n", "x", None))
-    assert (saved.may_exist, saved.home_in_use) == (True, True)
+    assert saved.may_exist
     saved.forget()
     assert list(paths.root.iterdir()) == []
-    assert (saved.hosts(), saved.may_exist, saved.home_in_use) == ((), False, False)
+    assert (saved.hosts(), saved.may_exist) == ((), False)
 
 
 def test_hosts_that_booted_are_written_with_their_instance(paths: ClusterPaths) -> None:
