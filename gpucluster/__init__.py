@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from gpucluster.events import Event, EventKind
     from gpucluster.handover.iam import Policies
+    from gpucluster.lifecycle.plan import Plan
     from gpucluster.lifecycle.result import Result
     from gpucluster.operations.backup import Backup, Restored
     from gpucluster.operations.container_images import ContainerImage, ContainerImages, ImageImport
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from gpucluster.operations.users import Groups, Users
     from gpucluster.preflight import Report
     from gpucluster.spec import ClusterSpec, load
-    from gpucluster.terraform.plan import Change, Plan
+    from gpucluster.terraform.plan import Change
     from gpucluster.workspace.run_log import RunStatus
 
 __all__ = [
@@ -138,6 +139,7 @@ _MODULES = {
     ),
     "gpucluster.events": ("Event", "EventKind"),
     "gpucluster.handover.iam": ("Policies",),
+    "gpucluster.lifecycle.plan": ("Plan",),
     "gpucluster.lifecycle.result": ("Result",),
     "gpucluster.operations.directory_records": (
         "Group",
@@ -153,7 +155,7 @@ _MODULES = {
     "gpucluster.operations.users": ("Groups", "Users"),
     "gpucluster.preflight": ("Report",),
     "gpucluster.spec": ("ClusterSpec", "load"),
-    "gpucluster.terraform.plan": ("Change", "Plan"),
+    "gpucluster.terraform.plan": ("Change",),
     "gpucluster.workspace.run_log": ("RunStatus",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -6,8 +6,8 @@ the next run finds out what exists and continues from there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from gpucluster.cloud.providers import open_cloud
 from gpucluster.configuration.runner import Ansible, PlaybookResult
 from gpucluster.configuration.verify import Check
 from gpucluster.errors import ToolError
-from gpucluster.events import Sink, ignore, one_at_a_time, warn
+from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.configure import Configuration
@@ -34,6 +34,7 @@ from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts
 from gpucluster.lifecycle.locate import HostLocator
+from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
@@ -50,7 +51,7 @@ from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
 from gpucluster.terraform import backends
 from gpucluster.terraform.backends import BackendConfig
-from gpucluster.terraform.plan import Plan
+from gpucluster.terraform.lock import StateLock
 from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
@@ -75,6 +76,7 @@ class Cluster:
         self._on_event = report
         self._cloud = open_cloud(spec, self.paths, report, provider)
         self._saved = SavedState(self.paths)
+        self._state_lock = StateLock()
         self._login_keys = LoginKeys(spec, self.paths)
         self._locator = HostLocator(
             spec,
@@ -97,6 +99,7 @@ class Cluster:
             pool_members=self._pool_members,
             bastion=self._bastion,
             ssh_client=self._ssh_client,
+            on_event=report,
         )
         self._configuration = Configuration(
             spec,
@@ -104,6 +107,8 @@ class Cluster:
             self._cloud,
             self._login_keys,
             downloads,
+            version=__version__,
+            record=self._record,
             ansible=self._ansible,
             bastion=self._bastion,
             file_systems=self._file_systems,
@@ -132,6 +137,15 @@ class Cluster:
             elastic_teardown,
             self._resizing,
             report,
+        )
+        self._planning = Planning(
+            spec,
+            self._provisioning,
+            self._configuration,
+            self._record,
+            DirectoryClient(spec, self._controller, report),
+            outputs=self.outputs,
+            on_event=report,
         )
         self._teardown = Teardown(
             spec,
@@ -167,7 +181,8 @@ class Cluster:
         return preflight.examine(self.spec, self._cloud, self.outputs() if self._saved.may_exist else {})
 
     def plan(self, *, preflight: bool = True) -> Plan:
-        """What `apply` would change in the cloud. Nothing is changed, except that the local cloud is started.
+        """What `apply` would change: resources, hosts, and their configuration. Nothing is changed, except that the
+        local cloud is started.
 
         Args:
             preflight: ask the cloud in advance whether it would accept the spec.
@@ -176,13 +191,7 @@ class Cluster:
             GpuClusterError: see `errors`; nothing was created.
         """
         with self._run("plan") as run:
-            terraform = self._provisioning.prepare(run, preflight=preflight)
-            with run.phase("plan"):
-                plan, scaling = self._provisioning.plan(terraform)
-            for replacement in scaling.replacements:
-                message = f"apply would refuse this without --replace-nodes: {replacement}"
-                warn(self._on_event, "cluster", message)
-            plan.file.unlink(missing_ok=True)
+            plan = self._planning.plan(run, preflight=preflight)
         return plan
 
     def apply(
@@ -416,8 +425,11 @@ class Cluster:
 
     # --- runs -----
 
-    def _run(self, command: str) -> AbstractContextManager[Run]:
-        return runs.run(command, self.paths, self._on_event)
+    @contextmanager
+    def _run(self, command: str) -> Iterator[Run]:
+        """Hold the cluster for one run, on this machine and on every other one that shares the state."""
+        with runs.run(command, self.paths, self._on_event) as run, self._terraform().hold_state():
+            yield run
 
     def _result(
         self,
@@ -444,7 +456,14 @@ class Cluster:
 
     def _terraform(self, env: Mapping[str, str] | None = None) -> Terraform:
         environment = {**runs.environment(self.paths), **(env or {})}
-        return Terraform(self.paths, self._terraform_program, environment, self._on_event, backend=self._backend)
+        return Terraform(
+            self.paths,
+            self._terraform_program,
+            environment,
+            self._on_event,
+            backend=self._backend,
+            state_lock=self._state_lock,
+        )
 
     @cached_property
     def _terraform_program(self) -> Path:

@@ -18,7 +18,7 @@ All codes are listed here, so that each has one meaning::
     5    EnvironmentFault        this machine lacks something that is needed
     6    DataGuardError          users' data would be lost; pass --delete-data to continue
     7    ReplacementError        nodes would be replaced; pass --replace-nodes to continue
-    130  Interrupted             Ctrl-C or SIGTERM
+    130  Interrupted             Ctrl-C, SIGTERM or SIGHUP
 
 The library raises; only the command line turns an error into text and an exit code.
 """
@@ -148,7 +148,7 @@ class ReplacementError(GpuClusterError):
 
 
 class Interrupted(GpuClusterError):
-    """Ctrl-C or SIGTERM stopped the command."""
+    """Ctrl-C, SIGTERM or SIGHUP (a lost terminal) stopped the command."""
 
     exit_code = EXIT_INTERRUPTED
 

@@ -88,6 +88,11 @@ class ClusterPaths:
         return self.root / "runs"
 
     @property
+    def told(self) -> Path:
+        """The programs that a run has told to stop; see `process.interrupt_once`."""
+        return self.runs / "told-to-stop"
+
+    @property
     def terraform(self) -> Path:
         """The working copy of our Terraform folder."""
         return self.root / "terraform"
@@ -108,10 +113,32 @@ class ClusterPaths:
         return self.root / "ssh"
 
     def create(self) -> None:
-        """Make the private folders."""
+        """Make the private folders.
+
+        Raises:
+            EnvironmentFault: they can't be made, or can't be written.
+        """
         for folder in (self.root, self.runs, self.ansible, self.ssh):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.root.chmod(0o700)
+            try:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                if folder == self.root:
+                    folder.chmod(0o700)
+            except OSError as error:
+                raise EnvironmentFault(
+                    f"can't make the folder: {error.strerror}", where=str(folder), hint=_advice(error, folder)
+                ) from error
+
+
+def _advice(error: OSError, path: Path) -> str:
+    """What to do about a folder or file that can't be written."""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return "Free some space and run the same command again"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return f"Make {path.parent} writable for you, or copy cluster.yml to a folder of yours"
+        case errno.EEXIST | errno.ENOTDIR:
+            return f"A file is where the folder belongs. Move it away: mv {path} {path}.old"
+    return "Run the same command again when the cause is removed"
 
 
 def write_private(path: Path, text: str) -> None:
@@ -133,5 +160,4 @@ def write_private(path: Path, text: str) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        hint = "Free some space and run the same command again" if error.errno == errno.ENOSPC else ""
-        raise EnvironmentFault(f"can't write: {error.strerror}", where=str(path), hint=hint) from error
+        raise EnvironmentFault(f"can't write: {error.strerror}", where=str(path), hint=_advice(error, path)) from error

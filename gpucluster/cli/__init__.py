@@ -7,13 +7,11 @@ other module registers the commands of one subject when it is imported. May impo
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from typing import Any, NoReturn
 
 import click
 
-from gpucluster import __version__
+from gpucluster import __version__, signals
 from gpucluster.cli import autoscaling, backup, clusters, groups, history, images, local, software, users
 from gpucluster.cli.base import DEFAULT_FILES, cli
 from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED
@@ -34,13 +32,21 @@ __all__ = [
 ]
 
 
-def _stop(_number: int, _frame: Any) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 def main() -> None:
     """Run the command line. An unexpected exception is our bug: its traceback goes to a file to report."""
-    signal.signal(signal.SIGTERM, _stop)
+    terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
+
+    def leave_terminal() -> None:
+        """The terminal is gone: each write to it would fail, and what is left to do must be done."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for descriptor in terminals:
+            os.dup2(nowhere, descriptor)
+
+    with signals.as_ctrl_c(on_hangup=leave_terminal):
+        _run()
+
+
+def _run() -> None:
     try:
         cli.main(prog_name="gpucluster")
     except BrokenPipeError:

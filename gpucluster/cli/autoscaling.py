@@ -18,11 +18,11 @@ def autoscaler() -> None:
 def _run_remotely(context: Context, *arguments: str) -> NoReturn:
     """Run the autoscaler's own program on the controller; its output and its exit status become ours."""
     with cluster_of(context) as (cluster, _reporter):
-        kind = "json" if context.output == "json" else "text"
-        argv = cluster.autoscaler_argv([*arguments, "--output", kind])
-    from gpucluster import process
+        from gpucluster import process
 
-    sys.exit(process.call(argv))
+        kind = "json" if context.output == "json" else "text"
+        status = process.call(cluster.autoscaler_argv([*arguments, "--output", kind]))
+    sys.exit(status)
 
 
 @command("status", parent=autoscaler)

@@ -18,9 +18,16 @@ from gpucluster.cli.base import (
     command,
     reporting,
 )
-from gpucluster.cli.summaries import destruction, instances_text, next_steps, place, status_text, summary
+from gpucluster.cli.summaries import (
+    destruction,
+    instances_text,
+    next_steps,
+    place,
+    plan_text,
+    status_text,
+    summary,
+)
 from gpucluster.errors import EXIT_CHANGES, EXIT_INPUT, InputError, PreflightError
-from gpucluster.text import count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,15 +129,11 @@ def policies(context: Context) -> None:
 @click.option("--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} when there are changes.")
 @SKIP_PREFLIGHT
 def plan(context: Context, provider: str, detailed_exitcode: bool, skip_preflight: bool) -> None:
-    """Show what apply would change in the cloud. Changes nothing."""
+    """Show what apply would change: resources, nodes, and their configuration. Changes nothing."""
     with cluster_of(context, provider) as (cluster, reporter):
-        changes = cluster.plan(preflight=not skip_preflight).changes
-        lines = [f"  {change.action}  {change.address}" for change in changes]
-        reporter.result(
-            {"command": "plan", "changes": [vars(change) for change in changes]},
-            "\n".join([count(len(changes), "change"), *lines]) if changes else "no changes",
-        )
-    if changes and detailed_exitcode:
+        planned = cluster.plan(preflight=not skip_preflight)
+        reporter.result({"command": "plan", **planned.to_dict()}, plan_text(planned))
+    if not planned.empty and detailed_exitcode:
         sys.exit(EXIT_CHANGES)
 
 
@@ -307,7 +310,7 @@ def ssh(context: Context, host: tuple[str, ...]) -> None:
     """
     remote = click.get_current_context().meta["remote"]
     with cluster_of(context) as (cluster, _reporter):
-        argv = cluster.ssh_argv(host[0] if host else None, remote)
-    from gpucluster import process
+        from gpucluster import process
 
-    sys.exit(process.call(argv))
+        status = process.call(cluster.ssh_argv(host[0] if host else None, remote))
+    sys.exit(status)

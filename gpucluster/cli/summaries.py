@@ -13,7 +13,9 @@ from gpucluster.text import count
 if TYPE_CHECKING:
     from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
+    from gpucluster.lifecycle.plan import Plan
     from gpucluster.lifecycle.result import Result
+    from gpucluster.terraform.plan import Change
 
 
 def names(listed: Sequence[str]) -> str:
@@ -52,6 +54,54 @@ def next_steps(cluster: Cluster, result: Result) -> str:
         ]
     lines += ["Log in as the administrator:", f"  {program} ssh", "Remove the cluster:", f"  {program} destroy"]
     return "\n".join(lines)
+
+
+_ACTIONS = {"create": "+", "update": "~", "delete": "-", "replace": "±"}
+# The number of characters that are shown of one value.
+_VALUE_WIDTH = 70
+
+
+def plan_text(plan: Plan) -> str:
+    """What an apply would do, as text: Terraform's changes, the hosts by name, their configuration."""
+    from gpucluster.text import count
+
+    if plan.empty:
+        return "no changes"
+    parts = []
+    if plan.changes or plan.changes_outputs:
+        lines = [f"{count(len(plan.changes), 'change')} of resources"]
+        lines += [line for change in plan.changes for line in _change_lines(change)]
+        lines += ["  ~ outputs in Terraform's state"] if plan.changes_outputs and not plan.changes else []
+        parts.append("\n".join(lines))
+    if plan.hosts:
+        lines = [f"  pool {pool}: {names}" for pool, names in plan.hosts.pools.items()]
+        lines += [f"  the controller: {plan.hosts.controller}"] if plan.hosts.controller else []
+        parts.append("\n".join(["nodes", *lines]))
+    if plan.configuration:
+        parts.append("\n".join(["configuration of the hosts", *(f"  {each}" for each in plan.configuration)]))
+    return "\n\n".join(parts)
+
+
+def _change_lines(change: Change) -> list[str]:
+    """A change with its values, as Terraform shows them. What is created or deleted is only named."""
+    from gpucluster.terraform.addresses import human_name
+
+    because = f"  ({change.reason.replace('_', ' ')})" if change.reason else ""
+    lines = [f"  {_ACTIONS.get(change.action, change.action)} {human_name(change.address)}: {change.action}{because}"]
+    lines.append(f"      {change.address}")
+    if change.action not in ("update", "replace"):
+        return lines
+    for name, (before, after) in change.values.items():
+        forced = "  # forces the replacement" if name in change.forced_by else ""
+        lines.append(f"      {name}: {_value(before)} -> {_value(after)}{forced}")
+    return lines
+
+
+def _value(value: object) -> str:
+    import json
+
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= _VALUE_WIDTH else f"{text[:_VALUE_WIDTH]}..."
 
 
 def _program(cluster: Cluster) -> str:

@@ -62,6 +62,11 @@ def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
     return str(subnet.compartment_id)
 
 
+def lost_homes(plan: Plan) -> tuple[str, ...]:
+    """The addresses of the file systems with users' homes that a plan deletes or replaces."""
+    return plan.lost("oci_file_storage_file_system")
+
+
 class Provisioning:
     """The resources of one cluster in its cloud."""
 
@@ -124,7 +129,7 @@ class Provisioning:
 
     def plan(self, terraform: Terraform) -> tuple[Plan, Scaling]:
         """What would be changed, and what that would do to the hosts."""
-        plan = terraform.plan()
+        plan = terraform.plan(with_values=True)
         return plan, self._resizing.scaling(terraform, plan)
 
     def apply(self, terraform: Terraform, run: Run, consent: Consent) -> int:
@@ -151,7 +156,7 @@ class Provisioning:
 
     def _change(self, terraform: Terraform, consent: Consent) -> int:
         plan = terraform.plan()
-        lost = plan.lost("oci_file_storage_file_system")
+        lost = lost_homes(plan)
         if lost and not consent.delete_data:
             raise DataGuardError(
                 f"this would delete the file system with the users' homes ({', '.join(lost)})",

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpucluster import handover
 from gpucluster.cloud.cluster_network import ClusterNetwork, NetworkStatus
@@ -105,11 +105,13 @@ class Scaling:
         pools: without those whose permanent nodes all stay as they are.
         controller: what happens to the controller: `replaced`, `rebooted`, or empty.
         replacements: why hosts that cluster.yml still asks for are replaced: apply needs --replace-nodes for them.
+        staying: the OCIDs of the hosts that are neither removed nor replaced, by name.
     """
 
     pools: Mapping[str, PoolScaling]
     controller: str = ""
     replacements: tuple[Replacement, ...] = ()
+    staying: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def names(self, *kinds: str) -> list[str]:
         """The names of the nodes of all pools that are `added`, `removed`, `replaced` or `rebooted`."""
@@ -202,7 +204,11 @@ def scaling(
         if found != PoolScaling():
             pools[pool] = found
     controller = "replaced" if any(_CONTROLLER.match(each.address) for each in lost) else ""
-    return Scaling(pools, controller or ("rebooted" if "" in rebooting.values() else ""), lost)
+    gone = replaced | {ocid for nodes in removed.values() for ocid in nodes}
+    nodes = {name: ocid for pool in present.values() for ocid, name in pool.items() if not gone & {ocid, name}}
+    if outputs and not controller:
+        nodes[outputs.controller.name] = outputs.controller.id
+    return Scaling(pools, controller or ("rebooted" if "" in rebooting.values() else ""), lost, nodes)
 
 
 def _loses(change: Change) -> bool:

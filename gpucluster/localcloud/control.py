@@ -25,6 +25,7 @@ from pathlib import Path
 from gpucluster import process
 from gpucluster.errors import DataGuardError, EnvironmentFault, LockedError
 from gpucluster.events import Event, EventKind, Sink, ignore
+from gpucluster.localcloud.state.names import HEALTH, LOOK
 from gpucluster.paths import write_private
 from gpucluster.waiting import wait_until
 
@@ -32,6 +33,7 @@ _START_DEADLINE = 90.0  # seconds; a recovery may remove many containers first
 _STOP_DEADLINE = 60.0  # seconds; the server first finishes the launches in progress
 _LOG_LIMIT = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next start
 _LOG_TAIL = 15  # lines that go into the message of a failed start
+_LOOK_TIMEOUT = 10.0  # seconds in which the server lists its containers
 _POLL = 0.05
 # The content of a home; `purge` removes these names and nothing else.
 _CONTENTS = (
@@ -113,8 +115,8 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
 def elsewhere(home: Path) -> bool:
     """Whether the server that endpoint.json names belongs to another machine, container or user, and answers.
 
-    Then a home needs nothing but that file and `credentials/`: whoever has these works in a local cloud that they can
-    neither start nor stop.
+    Then a home needs nothing but that file and `credentials/`: a user who has these works in a local cloud that they
+    can neither start nor stop.
     """
     record = _record(home)
     if record is not None:
@@ -152,8 +154,13 @@ def stop_if_empty(home: Path) -> bool:
 
 
 def status(home: Path) -> Status:
-    """The status of the local cloud. Reads its files only, so it also works while the server is stopped."""
+    """The status of the local cloud. Reads its files only, so it also works while the server is stopped.
+
+    A server that runs is asked for a sign of life first: then it also looks at its containers.
+    """
     record = _record(home)
+    if record is not None:
+        _answers(record.endpoint, LOOK, _LOOK_TIMEOUT)
     instances, resources, orphans = _contents(home / "cloud.db")
     return Status(
         home=home,
@@ -282,18 +289,18 @@ def _await_answer(home: Path, pid: int) -> _ServerRecord:
     return record
 
 
-def _answers(endpoint: str) -> bool:
-    return _health(endpoint).get("status") == "ok"
+def _answers(endpoint: str, query: str = "", timeout: float = 2) -> bool:
+    return _health(endpoint, query, timeout).get("status") == "ok"
 
 
-def _health(endpoint: str) -> Mapping[str, str]:
+def _health(endpoint: str, query: str = "", timeout: float = 2) -> Mapping[str, str]:
     """What a server reports of itself; empty if none answers."""
     if not endpoint:
         return {}
     host, _, port = endpoint.removeprefix("http://").partition(":")
-    with closing(http.client.HTTPConnection(host, int(port), timeout=2)) as connection:
+    with closing(http.client.HTTPConnection(host, int(port), timeout=timeout)) as connection:
         try:
-            connection.request("GET", "/health")
+            connection.request("GET", f"{HEALTH}?{query}" if query else HEALTH)
             answer = json.loads(connection.getresponse().read())
         except (OSError, ValueError, http.client.HTTPException):
             return {}

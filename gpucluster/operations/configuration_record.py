@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.errors import ToolError
+from gpucluster.operations.controller import CONFIGURATION_RECORD as _FILE
 from gpucluster.operations.controller import ControllerConnection
 
-_FOLDER = "/var/lib/gpucluster"
-_FILE = f"{_FOLDER}/configuration.json"
 _READ = f"sudo -n sh -c 'test ! -e {_FILE} || cat {_FILE}'"
-_WRITE = f"sudo -n sh -c 'mkdir -p {_FOLDER} && umask 077 && cat > {_FILE}.new && mv {_FILE}.new {_FILE}'"
+_WRITE = (
+    f"sudo -n sh -c 'mkdir -p {_FILE.rpartition('/')[0]} && umask 077 && cat > {_FILE}.new && mv {_FILE}.new {_FILE}'"
+)
 # Seconds for a write. Unlike a reader, an apply can wait for its controller.
 _WRITE_TIMEOUT = 60.0
 

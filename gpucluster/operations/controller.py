@@ -21,6 +21,8 @@ from gpucluster.ssh import SshClient
 from gpucluster.workspace.saved_state import SavedHost
 
 AUTOSCALER = "gpucluster-autoscaler"
+#: How the hosts were configured last: see `configuration_record`.
+CONFIGURATION_RECORD = "/var/lib/gpucluster/configuration.json"
 AUTOSCALER_UNITS = ("gpucluster-autoscaler.service", "gpucluster-join.service")
 # Seconds that one command on the controller may take; the controller may not exist any more.
 _TIMEOUT = 60.0
@@ -169,7 +171,8 @@ class ControllerConnection:
             nodes: those that are removed now.
             why: the reason that the jobs' owners get.
         """
-        stop = f"sudo systemctl stop {' '.join(AUTOSCALER_UNITS)}"
+        # From now on, the controller is not as the last apply has configured it.
+        stop = f"sudo rm -f {CONFIGURATION_RECORD}; sudo systemctl stop {' '.join(AUTOSCALER_UNITS)}"
         running = f"squeue --noheader --states=RUNNING,COMPLETING --format=%A --nodelist={shlex.quote(','.join(nodes))}"
         message = shlex.quote(f"gpucluster: {why}")
         notify = f"for job in $({running} | sort -u); do sudo scontrol notify $job {message} && echo $job; done"

@@ -6,7 +6,7 @@ standard input, so no name and no secret is ever part of a command line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack
@@ -71,6 +71,15 @@ def require_directory(spec: ClusterSpec, hint: str) -> None:
         raise InputError(message, where=str(spec.file), hint=hint)
 
 
+@dataclass(frozen=True)
+class UserPreview:
+    """The names of the groups and users that an apply would add, and of the users whom it would change."""
+
+    groups: tuple[str, ...]
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
 class DirectoryClient:
     """Calls the directory's program on the controller."""
 
@@ -96,6 +105,18 @@ class DirectoryClient:
         return _PROGRAM.call(
             lambda command: self._controller.ssh_argv(None, command), kind, operation, arguments or {}, timeout=timeout
         )
+
+    def preview(self, people: Sequence[Mapping[str, Any]], *, timeout: float = _TIMEOUT) -> UserPreview:
+        """What apply would change in the directory. Reads only.
+
+        Args:
+            people: the users of cluster.yml, as the inventory has them. Keys that are left out stay as they are.
+
+        Raises:
+            InputError: one of them is not possible: apply would be refused.
+            ToolError: there is no answer.
+        """
+        return self.call(UserPreview, "converge.preview", {"people": list(people)}, timeout=timeout)
 
     def warn_if_in_file(self, names: Iterable[str], what_apply_does: str) -> None:
         """Warn about each of these users that cluster.yml names, too: the next apply does what the file says."""

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+#: What stands for a value that is not shown.
+SENSITIVE, UNKNOWN, CHANGED = "(sensitive value)", "(known after apply)", "(changed)"
+_TOO_LONG = frozenset({"user_data"})
+
 
 @dataclass(frozen=True)
 class Change:
@@ -19,6 +23,7 @@ class Change:
             `delete_because_each_key`; empty if Terraform gives none.
         forced_by: the attributes that force the replacement, such as `availability_domain`.
         changed: the attributes that an update changes, such as `source_details.source_id`; empty for other actions.
+        values: the values before and after, by attribute, as far as they were asked for. A secret is never among them.
     """
 
     address: str
@@ -26,6 +31,7 @@ class Change:
     reason: str = ""
     forced_by: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    values: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class Attributes:
 
     forced_by: tuple[str, ...]
     changed: tuple[str, ...]
+    values: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -81,6 +88,11 @@ class PlanReader:
         """Whether `plan` needs the attributes: what is lost in a replacement or an update depends on them."""
         return any(change.action in ("replace", "update") for change in self._changes)
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether any resource would change."""
+        return bool(self._changes)
+
     def plan(self, file: Path, *, destroy: bool, attributes: Mapping[str, Attributes]) -> Plan:
         """The whole plan.
 
@@ -94,7 +106,7 @@ class PlanReader:
 def _with(change: Change, attributes: Attributes | None) -> Change:
     if attributes is None:
         return change
-    return replace(change, forced_by=attributes.forced_by, changed=attributes.changed)
+    return replace(change, forced_by=attributes.forced_by, changed=attributes.changed, values=attributes.values)
 
 
 def attributes_of(shown: Mapping[str, Any]) -> dict[str, Attributes]:
@@ -112,7 +124,65 @@ def _attributes(change: Mapping[str, Any]) -> Attributes:
     )
     updated = change.get("actions") == ["update"]
     differing = _differing(change.get("before"), change.get("after"), change.get("after_unknown")) if updated else ()
-    return Attributes(forced_by, tuple(dict.fromkeys(differing)))
+    return Attributes(forced_by, tuple(dict.fromkeys(differing)), dict(_values(change)))
+
+
+def _values(change: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """The dotted name of each attribute that differs, with both values. What is deleted has no values of interest."""
+    if change.get("after") is None and not change.get("after_unknown"):
+        return
+    yield from _differing_values(
+        _Side(change.get("before"), None, change.get("before_sensitive")),
+        _Side(change.get("after"), change.get("after_unknown"), change.get("after_sensitive")),
+    )
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A value before or after a change, with what `terraform show -json` says of its parts."""
+
+    value: Any
+    unknown: Any
+    sensitive: Any
+
+    @property
+    def shown(self) -> Any:
+        if _any(self.sensitive):
+            return SENSITIVE
+        return UNKNOWN if _any(self.unknown) else self.value
+
+    @property
+    def names(self) -> set[str]:
+        return {name for part in (self.value, self.unknown) if isinstance(part, Mapping) for name in part}
+
+    @property
+    def only(self) -> _Side | None:
+        """The only block of a nested block; None if this is no list of one block."""
+        lists = [part for part in (self.value, self.unknown) if isinstance(part, list) and part]
+        if not lists or any(len(part) != 1 or not isinstance(part[0], Mapping) for part in lists):
+            return None
+        return _Side(*(part[0] if isinstance(part, list) and part else None for part in self._parts))
+
+    def of(self, name: str) -> _Side:
+        return _Side(*(part.get(name) if isinstance(part, Mapping) else None for part in self._parts))
+
+    @property
+    def _parts(self) -> tuple[Any, Any, Any]:
+        return self.value, self.unknown, self.sensitive
+
+
+def _differing_values(before: _Side, after: _Side, at: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
+    if after.unknown is True or True in (before.sensitive, after.sensitive):
+        if after.unknown or before.value != after.value:
+            yield at, (before.shown, after.shown)
+    elif names := (before.names | after.names):
+        for name in sorted(names):
+            yield from _differing_values(before.of(name), after.of(name), f"{at}.{name}" if at else name)
+    elif after.only and (before.only or not before.value):
+        yield from _differing_values(before.only or _Side(None, None, None), after.only, at)
+    elif (before.value != after.value and (before.value or after.value)) or _any(after.unknown):
+        long = at.rpartition(".")[2] in _TOO_LONG
+        yield at, (CHANGED, CHANGED) if long else (before.shown, after.shown)
 
 
 def _differing(before: Any, after: Any, unknown: Any, at: str = "") -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from click.testing import CliRunner
 from gpucluster import process
 from gpucluster.cli import cli
 from tests.spec.spec_texts import LOCAL
+from tests.workspace.known_hosts import save_hosts
 
 
 @pytest.fixture
@@ -18,9 +18,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What is run after `ssh -F CONFIG`, in a folder with a cluster of two hosts."""
     (tmp_path / "cluster.yml").write_text(LOCAL)
     (tmp_path / "other.yml").write_text(LOCAL)
-    (tmp_path / ".gpucluster").mkdir()
-    hosts = [{"name": name, "address": "10.0.0.2", "booted": None} for name in ("demo-controller", "compute-1")]
-    (tmp_path / ".gpucluster" / "hosts.json").write_text(json.dumps({"hosts": hosts}))
+    save_hosts(tmp_path, "demo-controller", "compute-1")
     monkeypatch.chdir(tmp_path)
     made: list[list[str]] = []
 

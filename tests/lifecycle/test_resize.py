@@ -266,8 +266,8 @@ def test_a_replaced_node_is_not_said_to_be_rebooted_too() -> None:
 
 
 def asked_of_slurm(slurm: str) -> list[str]:
-    """The commands for Slurm before compute-2 is removed. The controller, Terraform and the cloud are doubles, and
-    the controller gives no answer."""
+    """The commands for Slurm before compute-2 is removed. The controller, which gives no answer, Terraform and the
+    cloud are doubles."""
     asked: list[str] = []
     before, _, _ = LOCAL.partition("  compute:\n")
     pool = "  compute: {shape: VM.GPU.A10.1, count: 1}\n"

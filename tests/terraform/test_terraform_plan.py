@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from gpucluster.terraform.plan import Change, Plan, PlanReader, attributes_of
+from gpucluster.terraform.plan import CHANGED, SENSITIVE, UNKNOWN, Change, Plan, PlanReader, attributes_of
 
 
 def test_a_plan_names_what_it_would_lose(tmp_path: Path) -> None:
@@ -79,3 +80,58 @@ def test_a_block_that_is_not_known_yet_may_change() -> None:
         "after_unknown": {"source_details": True},
     }
     assert attributes_of({"resource_changes": [{"address": "a", "change": change}]})["a"].changed == ("source_details",)
+
+
+def _values(change: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    return dict(attributes_of({"resource_changes": [{"address": "a", "change": change}]})["a"].values)
+
+
+def test_the_values_of_a_change_are_those_that_differ_by_the_name_of_the_attribute() -> None:
+    before = {
+        "shape": "X",
+        "shape_config": [{"ocpus": 2, "memory_in_gbs": 16}],
+        "nsg_ids": ["a"],
+        "metadata": {"ssh_authorized_keys": "k", "user_data": "eHg="},
+        "extended_metadata": None,
+    }
+    after = {
+        "shape": "X",
+        "shape_config": [{"ocpus": 2, "memory_in_gbs": 32}],
+        "nsg_ids": ["a", "b"],
+        "metadata": {"ssh_authorized_keys": "k", "user_data": "eXk="},
+        "extended_metadata": {},
+    }
+    assert _values({"actions": ["update"], "before": before, "after": after, "after_unknown": {"time": True}}) == {
+        "metadata.user_data": (CHANGED, CHANGED),
+        "nsg_ids": (["a"], ["a", "b"]),
+        "shape_config.memory_in_gbs": (16, 32),
+        "time": (None, UNKNOWN),
+    }
+
+
+def test_a_secret_is_not_among_the_values() -> None:
+    change = {
+        "actions": ["update"],
+        "before": {"key": "old-secret", "list": [{"password": "p1", "a": 1}, {"a": 2}], "same": "s3"},
+        "after": {"key": "new-secret", "list": [{"password": "p2", "a": 1}, {"a": 2}], "same": "s3"},
+        "before_sensitive": {"key": True, "list": [{"password": True}, {}], "same": True},
+        "after_sensitive": {"key": True, "list": [{"password": True}, {}], "same": True},
+    }
+    assert _values(change) == {"key": (SENSITIVE, SENSITIVE), "list": (SENSITIVE, SENSITIVE)}
+
+
+def test_a_resource_that_is_created_has_its_values_and_one_that_is_deleted_has_none() -> None:
+    created = {
+        "actions": ["create"],
+        "before": None,
+        "after": {"shape": "X", "none": None, "shape_config": [{"ocpus": 2}]},
+        "after_unknown": {"id": True, "shape_config": [{"vcpus": True}]},
+    }
+    assert _values(created) == {
+        "id": (None, UNKNOWN),
+        "shape": (None, "X"),
+        "shape_config.ocpus": (None, 2),
+        "shape_config.vcpus": (None, UNKNOWN),
+    }
+    deleted = {"actions": ["delete"], "before": {"shape": "X"}, "after": None, "after_unknown": {}}
+    assert _values(deleted) == {}
