@@ -108,7 +108,8 @@ class Provisioning:
         """
         cloud, saved = self._cloud, self._saved
         with run.phase("cloud"):
-            cloud.check(fresh=not saved.may_exist)
+            # A destroy creates nothing: whose the addresses are that this machine uses does not matter to it.
+            cloud.check(fresh=not saved.may_exist and not keep_variables)
             plain = self._terraform()
             cloud.start(to_build=to_build)
         if preflight:
