@@ -16,6 +16,7 @@ from gpucluster.errors import DataGuardError, InputError
 from gpucluster.events import Sink
 from gpucluster.handover import iam, user_data
 from gpucluster.lifecycle.bake import Baking
+from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.resize import Resizing, Scaling
@@ -119,7 +120,8 @@ class Provisioning:
         with run.phase("cloud"):
             plain = self._terraform()
             built = bool(saved.compartment) or plain.state_is_damaged or bool(plain.addresses())
-            cloud.check(fresh=not built)
+            # A destroy creates nothing: whose the addresses are that this machine uses does not matter to it.
+            cloud.check(fresh=not built and not keep_variables)
             cloud.start(to_build=to_build)
             if plain.state_is_damaged and not self._leaked().find():
                 plain.set_damaged_state_aside()
@@ -191,7 +193,7 @@ class Provisioning:
         if lost and not consent.delete_data:
             raise DataGuardError(
                 f"this would delete the file system with the users' homes ({', '.join(lost)})",
-                hint="Undo the change in cluster.yml, or pass --delete-data",
+                hint=f"Undo the change in cluster.yml. {DELETE_DATA_HINT}",
             )
         plan = self._resizing.drain_and_detach(
             terraform, plan, replace_nodes=consent.replace_nodes, drain_timeout=consent.drain_timeout
