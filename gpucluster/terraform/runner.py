@@ -175,11 +175,12 @@ class Terraform:
         self._state.save_location()
         self._state.push_unsaved(self._root)
 
-    def plan(self, *, destroy: bool = False, with_values: bool = False) -> Plan:
+    def plan(self, *, destroy: bool = False, only: Sequence[str] = (), with_values: bool = False) -> Plan:
         """Compare the configuration with the cloud. Nothing in the cloud is changed.
 
         Args:
             destroy: plan to remove everything.
+            only: plan for these addresses, and for what depends on them. Empty: for everything.
             with_values: also read the values of attributes where nothing is replaced or updated.
 
         Raises:
@@ -188,7 +189,8 @@ class Terraform:
         """
         file = self._paths.root / "plan.tfplan"
         reader = PlanReader()
-        extra = {"destroy": _flag()} if destroy else {}
+        extra: dict[str, Any] = {"destroy": _flag()} if destroy else {}
+        extra |= {"target": list(only)} if only else {}
         retry = _retry_command(destroy)
         locking = self._lock.options(self._lock_timeout)
         self._stream("plan", reader, retry, input=False, out=str(file), **locking, **extra)
@@ -234,6 +236,20 @@ class Terraform:
     def addresses(self) -> tuple[str, ...]:
         """The addresses of everything in the state, data sources left out."""
         return self._state.addresses()
+
+    @property
+    def state_is_damaged(self) -> bool:
+        """Whether the state is a local file that is no state. Everything that reads it is refused then."""
+        return self._state.damaged is not None
+
+    def set_damaged_state_aside(self) -> None:
+        """Go on without a damaged state, because nothing of the cluster exists."""
+        self._state.set_aside()
+
+    @property
+    def backend(self) -> BackendConfig:
+        """Where the state should be."""
+        return self._backend
 
     def forget(self) -> None:
         """Remove the state and the working copy from this machine: the cluster does not exist any more."""
