@@ -193,7 +193,8 @@ class Findings:
         if self.record is None:
             return ""
         if not self.record.get("complete"):
-            return f"the configuration of the hosts is not complete: it began {self.record.get('time')}"
+            machine, began = self.record.get("machine"), self.record.get("time")
+            return f"the hosts are not configured completely: {machine} began it {began}"
         configured = set((self.record.get("hosts") or {}).values())
         new = [each.name for each in self._permanent() if each.id not in configured]
         return f"not configured yet: {', '.join(sorted(new))}" if new else ""

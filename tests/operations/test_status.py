@@ -209,7 +209,7 @@ def test_a_run_that_is_working_makes_the_cluster_partial_and_leaves_nothing_pend
 @pytest.mark.parametrize(
     ("record", "text"),
     [
-        ({"complete": False, "time": "T"}, "the configuration of the hosts is not complete: it began T"),
+        ({"complete": False, "machine": "M", "time": "T"}, "the hosts are not configured completely: M began it T"),
         ({**COMPLETE, "hosts": {"demo-controller": "c", "compute-1": "older"}}, "not configured yet: compute-1"),
     ],
     ids=["incomplete", "a host that was exchanged"],

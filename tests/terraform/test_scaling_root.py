@@ -240,6 +240,9 @@ def test_what_would_recreate_nodes_is_refused_before_anything_is_touched(cluster
     assert [str(one) for one in found] == [
         f"node cpu-1: availability_domain {AVAILABILITY_DOMAINS[0]} would become {AVAILABILITY_DOMAINS[1]}"
     ]
+    (exchanged,) = [change for change in plan.changes if change.address == node("cpu", 1)]
+    assert exchanged.forced_by == ("availability_domain",)
+    assert exchanged.values["availability_domain"] == AVAILABILITY_DOMAINS[:2]
     with pytest.raises(ReplacementError):
         cluster.resizing().drain_and_detach(cluster.terraform, plan)
     # Not even the node that may go has gone.
