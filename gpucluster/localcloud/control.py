@@ -117,8 +117,8 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
 def elsewhere(home: Path) -> bool:
     """Whether the server that endpoint.json names belongs to another machine, container or user, and answers.
 
-    Then a home needs nothing but that file and `credentials/`: a user who has these works in a local cloud that they
-    can neither start nor stop.
+    Then a home needs nothing but that file and `credentials/`: a user who has these works in a local cloud that is
+    started and stopped elsewhere.
     """
     record = _record(home)
     if record is not None:
