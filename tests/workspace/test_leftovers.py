@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gpucluster import process
 from gpucluster.errors import ToolError
 from gpucluster.events import Event, ignore
 from gpucluster.paths import ClusterPaths
@@ -45,7 +46,7 @@ def paths(tmp_path: Path) -> Iterator[ClusterPaths]:
     made = ClusterPaths(tmp_path / ".gpucluster")
     made.create()
     yield made
-    for pid in leftovers.process.pids_with_variable(leftovers.VARIABLE, str(made.root)):
+    for pid in process.pids_with_variable(leftovers.VARIABLE, str(made.root)):
         os.kill(pid, signal.SIGKILL)
 
 
