@@ -47,8 +47,8 @@ def end(paths: ClusterPaths, on_event: Sink, *, timeout: float = TIMEOUT) -> Non
     plugins = frozenset(pid for pid in found if _has_variable(pid, _PLUGIN_VARIABLE))
     programs = {pid: name for pid in found if pid not in plugins and (name := process.identity(pid))}
     if programs:
-        what = f"{count(len(programs), 'program')} of an earlier run that was killed"
-        warn(on_event, "leftovers", f"waiting until {what} has saved its work")
+        what = f"{count(len(programs), 'program')} of an earlier run"
+        warn(on_event, "leftovers", f"waiting for the end of {what}, which may still save its work")
         for pid in programs.keys() - _children_of(programs.keys()):
             if not _holds_lock(pid):
                 process.interrupt_once(pid, paths.told)
