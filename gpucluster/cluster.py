@@ -7,16 +7,17 @@ the next run finds out what exists and continues from there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gpucluster import __version__, handover, preflight
+from gpucluster.cloud import clusters
 from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
-from gpucluster.cloud.clusters import CloudContents, Clusters
+from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.cloud.leaked_resources import LeakedResource, LeakedResources
@@ -24,7 +25,7 @@ from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
 from gpucluster.configuration.runner import Ansible, PlaybookResult
 from gpucluster.configuration.verify import Check
-from gpucluster.errors import ToolError
+from gpucluster.errors import TerraformError, ToolError
 from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
 from gpucluster.lifecycle.bake import Baking
@@ -77,7 +78,7 @@ class Cluster:
         self._cloud = open_cloud(spec, self.paths, report, provider)
         self._saved = SavedState(self.paths)
         self._state_lock = StateLock()
-        self._login_keys = LoginKeys(spec, self.paths)
+        self._login_keys = LoginKeys(spec, self.paths, lambda: handover.Identity.parse(self.outputs()).login_keys)
         self._locator = HostLocator(
             spec,
             self.paths,
@@ -136,6 +137,8 @@ class Cluster:
             self._baking,
             elastic_teardown,
             self._resizing,
+            self._leaked,
+            self._login_keys,
             report,
         )
         self._planning = Planning(
@@ -175,10 +178,13 @@ class Cluster:
         Raises:
             GpuClusterError: see `errors`; what the cloud would refuse is in the report.
         """
-        self._cloud.check(fresh=not self._saved.may_exist)
-        self._cloud.start(to_build=False)
+        outputs: Mapping[str, Any] = {}
         # Before the first run there is no state to read, and a backend may not answer yet.
-        return preflight.examine(self.spec, self._cloud, self.outputs() if self._saved.may_exist else {})
+        with suppress(TerraformError):
+            outputs = self.outputs()
+        self._cloud.check(fresh=not (outputs or self._saved.compartment))
+        self._cloud.start(to_build=False)
+        return preflight.examine(self.spec, self._cloud, outputs)
 
     def plan(self, *, preflight: bool = True) -> Plan:
         """What `apply` would change: resources, hosts, and their configuration. Nothing is changed, except that the
@@ -350,9 +356,13 @@ class Cluster:
 
     # --- status, outputs and generated files -----
 
-    def status(self) -> dict[str, Any]:
+    def status(self, *, timeout: float = status.TIMEOUT) -> dict[str, Any]:
         """What exists, what is pending, Slurm's nodes, the autoscaler, the last runs: see `operations.status`. Reads
-        only, except that a local cloud with resources is started."""
+        only, except that a local cloud with resources is started.
+
+        Args:
+            timeout: seconds to wait for the answers of the cloud, the state and the controller.
+        """
         return status.status(
             self.spec,
             status.Sources(
@@ -361,50 +371,59 @@ class Cluster:
                 hosts=self._controller.hosts,
                 hosts_saved_at=self._saved.hosts_saved_at,
                 controller=self._controller,
-                record=self._record.read,
+                record=self._record,
                 runs=read_runs(self.paths),
             ),
+            timeout,
         )
 
     def contents(self) -> CloudContents:
-        """What exists of this cluster in the cloud, by its tag: what `destroy` would remove.
-
-        Reads only, except that the local cloud is started.
+        """What exists of this cluster in the cloud, by its tag: what `destroy` would remove. Reads only.
 
         Raises:
             CloudError: the cloud refused, or can't be reached.
         """
-        self._cloud.start(to_build=False)
-        return Clusters(self._cloud.access()).one(self.spec.name)
+        mine = (each for each in self.clusters() if each.name == self.spec.name)
+        return next(mine, CloudContents(self.spec.name))
 
     def clusters(self) -> tuple[CloudContents, ...]:
-        """What exists of each cluster in the compartment of this one, itself included.
-
-        Reads only, except that the local cloud is started.
+        """What exists of each cluster in the compartment of this one, itself included. Reads only.
 
         Raises:
             CloudError: the cloud refused, or can't be reached.
         """
-        self._cloud.start(to_build=False)
-        return Clusters(self._cloud.access()).all()
+        if not self._cloud.in_use():
+            return ()
+        self._cloud.start_if_used()
+        return clusters.in_compartment(self._cloud.access())
 
     def outputs(self) -> Mapping[str, Any]:
-        """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied."""
+        """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied.
+
+        Raises:
+            TerraformError: the state can't be read.
+        """
         return self._terraform().outputs()
 
     def inventory(self) -> Mapping[str, Any]:
-        """The Ansible inventory of the last run that reached the hosts.
+        """The Ansible inventory: of the last run on this machine that reached the hosts, else as the state has it.
 
         Raises:
-            ToolError: there is none yet.
+            ToolError: there is no cluster, or its state is lost.
         """
         import yaml
 
         file = self.paths.ansible / "inventory.yml"
-        if not file.exists():
+        with suppress(OSError, yaml.YAMLError):
+            loaded = yaml.safe_load(file.read_text())
+            if isinstance(loaded, dict):
+                return loaded
+        deployment = self._locator.deployment()
+        if deployment is None:
+            if self._locator.locate():
+                raise ToolError("the state of this cluster is lost", hint="Run: gpucluster state recover")
             raise ToolError("there is no inventory yet", where=str(file), hint="Run: gpucluster apply")
-        loaded: Mapping[str, Any] = yaml.safe_load(file.read_text())
-        return loaded
+        return self._configuration.inventory(deployment)
 
     def policies(self) -> iam.Policies:
         """The permissions that the cluster and its operator need. Reads only, except that the local cloud is

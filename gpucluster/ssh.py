@@ -94,15 +94,16 @@ def ensure_key(file: Path, comment: str) -> Path:
 
 
 def adopt_key(old: Path, new: Path) -> None:
-    """Move a key pair to another folder. Does nothing without one, or if there is another one in the new place."""
+    """Copy a key pair to another folder. Does nothing without one, or if there is another one in the new place.
+
+    The old one stays: until the next run that reaches the hosts, the ssh configuration names it.
+    """
     if new.exists() or not old.exists():
         return
     public = public_key(old)
     # The private key last: without it, the next run begins again.
     write_private(new.with_name(new.name + ".pub"), public + "\n")
     write_private(new, old.read_text())
-    for file in (old, old.with_name(old.name + ".pub")):
-        file.unlink(missing_ok=True)
 
 
 def public_key(private_key: Path) -> str:

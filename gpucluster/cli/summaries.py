@@ -199,7 +199,7 @@ def _sources_text(sources: dict[str, Any]) -> str:
         if source["error"] and name != "autoscaler":  # that has a line of its own
             silent.setdefault(source["error"], []).append(_SOURCES[name])
     lines = [f"! {', '.join(names)}: {error}" for error, names in silent.items()]
-    lines += [f"as of {_clock(time)}: {', '.join(names)}" for time, names in by_time.items()]
+    lines += [f"as of {clock(time)}: {', '.join(names)}" for time, names in by_time.items()]
     return "\n".join(lines)
 
 
@@ -219,10 +219,10 @@ def _runs_text(status: dict[str, Any]) -> list[str]:
 
 def _run_text(run: dict[str, Any]) -> str:
     phase = f" in the phase {run['phase']}" if run["status"] != "success" and run.get("phase") else ""
-    return f"{run['command']} {run['status']}{phase}, started {_clock(run['started'])}"
+    return f"{run['command']} {run['status']}{phase}, started {clock(run['started'])}"
 
 
-def _clock(time: str) -> str:
+def clock(time: str) -> str:
     """A time in UTC for people: `2026-11-22 12:47:38 UTC`."""
     return f"{time[:19].replace('T', ' ')} UTC"
 

@@ -26,9 +26,9 @@ CONFIGURATION_RECORD = "/var/lib/gpucluster/configuration.json"
 AUTOSCALER_UNITS = ("gpucluster-autoscaler.service", "gpucluster-join.service")
 # Seconds that one command on the controller may take; the controller may not exist any more.
 _TIMEOUT = 60.0
-# Seconds for a reader who does not wait for a controller that is gone.
-_CONNECT_TIMEOUT = 3
+# Seconds for a reader who does not wait for a controller that is gone, and for the connection alone.
 _READ_TIMEOUT = 3.5
+_CONNECT_TIMEOUT = 3
 _SLURM_FIELDS = ("node", "state", "partition")
 # Exit statuses: of ssh without a connection, of a shell without the program, of `timeout`.
 SSH_FAILED = 255
@@ -110,14 +110,17 @@ class ControllerConnection:
             raise ToolError(message, hint="See whether it runs: gpucluster status")
         return done
 
-    def slurm_nodes(self) -> list[dict[str, str]]:
+    def slurm_nodes(self, *, timeout: float = _READ_TIMEOUT) -> list[dict[str, str]]:
         """What Slurm reports of its nodes: [{node, state, partition}].
+
+        Args:
+            timeout: seconds.
 
         Raises:
             ToolError: the controller or Slurm does not answer.
         """
         # sinfo itself would wait a minute for a slurmctld that is down.
-        done = self.ask(f"timeout {_CONNECT_TIMEOUT} sinfo -h -N -o %N/%T/%R")
+        done = self.ask(f"timeout {timeout:g} sinfo -h -N -o %N/%T/%R", timeout=timeout)
         if done.returncode != 0:
             reasons = {_NOT_FOUND: "it is not installed yet", _TIMED_OUT: "slurmctld is not reached"}
             reason = reasons.get(done.returncode) or _last_line(done)

@@ -33,13 +33,13 @@ class RemoteProgram:
         command: what ssh runs there.
         absent: the error if it is not installed.
         silent: the error if it does not answer, and the hint.
-        own_commands: a regular expression for commands in its texts, and the replacement: what operators type here.
+        own_commands: regular expressions for commands in its texts, each with what operators type here instead.
     """
 
     command: str
     absent: str
     silent: tuple[str, str]
-    own_commands: tuple[str, str] = ("$^", "")
+    own_commands: Sequence[tuple[str, str]] = ()
 
     def call(
         self,
@@ -99,7 +99,9 @@ class RemoteProgram:
 
     def as_typed_here(self, text: str) -> str:
         """The same text, with the commands that operators type on their own machine."""
-        return re.sub(*self.own_commands, text)
+        for theirs, ours in self.own_commands:
+            text = re.sub(theirs, ours, text)
+        return text
 
     def no_answer(self, done: process.Completed) -> ToolError:
         """The error for a program that gave no answer, with the probable cause."""

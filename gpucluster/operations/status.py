@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpucluster.cloud.leaked_resources import LeakedResource
+from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Answer, Inquiry
 from gpucluster.spec import ClusterSpec
@@ -23,7 +24,9 @@ from gpucluster.workspace.run_log import Runs, RunStatus
 from gpucluster.workspace.saved_state import SavedHost
 
 # Seconds for all answers together. With the start of the program, nobody waits longer than five.
-DEADLINE = 4.0
+TIMEOUT = 4.0
+# The part of it that is left for what happens after the controller's answer.
+_MARGIN = 0.1
 # Ends of a run after which nothing is left to do.
 _COMPLETE = (None, RunStatus.SUCCESS, RunStatus.RUNNING)
 
@@ -50,7 +53,6 @@ class Sources:
         contents: reads Terraform's state.
         hosts: the hosts that ssh can reach, the controller first; empty without a cluster.
         hosts_saved_at: when this machine saved them; None if it has not.
-        record: reads the configuration record.
         runs: what the run log of this machine says.
     """
 
@@ -59,15 +61,15 @@ class Sources:
     hosts: Callable[[], Sequence[SavedHost]]
     hosts_saved_at: Callable[[], float | None]
     controller: ControllerConnection
-    record: Callable[[], Mapping[str, Any] | None]
+    record: ConfigurationRecord
     runs: Runs
 
 
-def status(spec: ClusterSpec, sources: Sources, deadline: float = DEADLINE) -> dict[str, Any]:
+def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> dict[str, Any]:
     """Collect the status. Reads only; takes no lock; never raises because a source does not answer.
 
     Args:
-        deadline: seconds for all answers together.
+        timeout: seconds for all answers together.
 
     Returns:
         {name, state: see `ClusterState`, resources: {kind: number} or None if not known, pending: [text],
@@ -76,7 +78,7 @@ def status(spec: ClusterSpec, sources: Sources, deadline: float = DEADLINE) -> d
         running: the run that holds the cluster on this machine or None, last_run, last_change,
         sources: {name: {time, error}}}
     """
-    until = time.monotonic() + deadline
+    until, on_time = time.monotonic() + timeout, timeout * (1 - _MARGIN)
     resources, contents = Inquiry(sources.resources), Inquiry(sources.contents)
     hosts = Inquiry(sources.hosts)
 
@@ -84,9 +86,9 @@ def status(spec: ClusterSpec, sources: Sources, deadline: float = DEADLINE) -> d
         return Inquiry(lambda: ask() if hosts.result() else otherwise)
 
     controller = sources.controller
-    slurm = on_controller(controller.slurm_nodes, []) if spec.slurm.enabled else None
-    autoscaler = on_controller(lambda: controller.autoscaler_status(timeout=deadline), None)
-    record = on_controller(sources.record, None)
+    slurm = on_controller(lambda: controller.slurm_nodes(timeout=on_time), []) if spec.slurm.enabled else None
+    autoscaler = on_controller(lambda: controller.autoscaler_status(timeout=on_time), None)
+    record = on_controller(lambda: sources.record.read(timeout=on_time), None)
     answers: dict[str, Answer[Any]] = {
         "cloud": resources.answer(until),
         "state": contents.answer(until),

@@ -237,6 +237,20 @@ class Terraform:
         """The addresses of everything in the state, data sources left out."""
         return self._state.addresses()
 
+    @property
+    def state_is_damaged(self) -> bool:
+        """Whether the state is a local file that is no state. Everything that reads it is refused then."""
+        return self._state.damaged is not None
+
+    def set_damaged_state_aside(self) -> None:
+        """Go on without a damaged state, because nothing of the cluster exists."""
+        self._state.set_aside()
+
+    @property
+    def backend(self) -> BackendConfig:
+        """Where the state should be."""
+        return self._backend
+
     def forget(self) -> None:
         """Remove the state and the working copy from this machine: the cluster does not exist any more."""
         self._state.forget()

@@ -151,6 +151,32 @@ class TerraformState:
         except (OSError, ValueError) as error:
             raise _unreadable(backend, error) from error
 
+    @property
+    def damaged(self) -> Path | None:
+        """The local file with the state, if it is no state: empty after a full disk, or overwritten. A remote backend's
+        service takes care of its own."""
+        location = self._location()
+        if location is None or location.backend.remote:
+            return None
+        file = Path(location.backend.config["path"])
+        try:
+            sound = isinstance(json.loads(file.read_text()).get("version"), int)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, AttributeError):
+            sound = False
+        return None if sound else file
+
+    def set_aside(self) -> None:
+        """Rename a damaged file: nothing of the cluster exists, and the next run begins without a state."""
+        file = self.damaged
+        if file is not None:
+            copy = file.with_name(f"{file.name}.damaged-{_now()}")
+            file.replace(copy)
+            warn(
+                self._on_event, "terraform", f"the state was no state, and nothing of the cluster exists; copy: {copy}"
+            )
+
     def write_backend(self, root: Path) -> None:
         """Write the backend into a root module, so that the state can be written there."""
         write_private(root / BACKEND_FILE, self._lock.writable(self._desired).text())
@@ -206,7 +232,7 @@ class TerraformState:
                     hint="Set another `key` (or `address`) under `state.config` in cluster.yml",
                 )
         location = self._location()
-        if location is None or not self._location_file.exists() or location.backend != self._desired:
+        if location is None or self._saved_location() is None or location.backend != self._desired:
             self._write_location(location.left if location else {})
 
     def push_unsaved(self, root: Path) -> None:
@@ -244,20 +270,17 @@ class TerraformState:
         return self._paths.terraform / "state"
 
     def _location(self) -> StateLocation | None:
-        """Where the state is, as far as this machine knows."""
-        if self._location_file.exists():
-            try:
-                return StateLocation.parse(self._location_file.read_text())
-            except ValueError as error:
-                raise TerraformError(
-                    f"the file that says where the state is can't be read: {error}",
-                    where=str(self._location_file),
-                    hint="If `state:` in cluster.yml is as it was at the last apply, remove this file. "
-                    "Then run: gpucluster apply",
-                ) from error
-        if self._paths.terraform_state.exists():
+        """Where the state is, as far as this machine knows. A damaged file counts as missing."""
+        saved = self._saved_location()
+        if saved is None and self._paths.terraform_state.exists():
             return StateLocation(BackendConfig("local", {"path": str(self._paths.terraform_state)}))
-        return None
+        return saved
+
+    def _saved_location(self) -> StateLocation | None:
+        try:
+            return StateLocation.parse(self._location_file.read_text())
+        except (OSError, ValueError):
+            return None
 
     def _write_location(self, left: Mapping[str, int]) -> None:
         write_private(self._location_file, StateLocation(self._desired, self._desired.secret_address(), left).text())
@@ -267,11 +290,21 @@ class TerraformState:
         backend = location.backend if location else self._desired
         if not self._exists(backend):
             return ""
+        self._require_sound()
         if not backend.remote:
             # In a folder without configuration: an init would require the provider of the resources in the state.
             return self._run(self._paths.root, (*arguments, f"-state={backend.config['path']}"))
         self._open(backend)
         return self._run(self.folder, arguments)
+
+    def _require_sound(self) -> None:
+        if self.damaged is not None:
+            raise TerraformError(
+                "the state of this cluster is damaged: the file is empty or not JSON",
+                where=str(self.damaged),
+                hint="Put a good copy there, such as terraform.tfstate.backup beside it. Without one, run: gpucluster "
+                "state recover",
+            )
 
     @staticmethod
     def _exists(backend: BackendConfig) -> bool:
@@ -304,6 +337,7 @@ class TerraformState:
     def _pull(self, backend: BackendConfig) -> _Contents:
         if not self._exists(backend):
             return _Contents.of("")
+        self._require_sound()
         self._open(backend)
         try:
             return _Contents.of(self._run(self.folder, ("state", "pull")))

@@ -190,9 +190,15 @@ class Runs:
 def read_runs(paths: ClusterPaths) -> Runs:
     """Read the run log, and tell runs that were killed from the one that runs. Takes no lock."""
     lock_holder = holder(paths)
-    records = [_ended(record, lock_holder) for record in _newest_first(paths.runs)]
-    last_change = next((record for record in records if _changes(record)), None)
-    return Runs(lock_holder, records[0] if records else None, last_change)
+    found = [_ended(record, lock_holder) for record in _newest_first(paths.runs)]
+    last_change = next((record for record in found if _changes(record)), None)
+    return Runs(lock_holder, found[0] if found else None, last_change)
+
+
+def records(paths: ClusterPaths) -> list[Mapping[str, Any]]:
+    """The records of all runs that can be read, the newest first. Takes no lock."""
+    lock_holder = holder(paths)
+    return [_ended(record, lock_holder) for record in _newest_first(paths.runs)]
 
 
 def holder(paths: ClusterPaths) -> Mapping[str, Any] | None:

@@ -128,7 +128,7 @@ def test_the_question_is_asked_on_a_terminal_only(folder: Path) -> None:
     assert asked.wait(60) == 2
     said = os.read(ours, 65536).decode()
     os.close(ours)
-    assert "type its name, demo" in said
+    assert "type its name (demo)" in said
     assert "nothing was removed" in said
 
 

@@ -29,7 +29,10 @@ def paths(tmp_path: Path) -> ClusterPaths:
 def _provisioning(paths: ClusterPaths, cloud: Any) -> Provisioning:
     unused: Any = None
     spec = loads(LOCAL, "cluster.yml")
-    return Provisioning(spec, cloud, SavedState(paths), unused, unused, unused, unused, unused, ignore)
+    empty: Any = SimpleNamespace(state_is_damaged=False, addresses=tuple)
+    return Provisioning(
+        spec, cloud, SavedState(paths), lambda env=None: empty, unused, unused, unused, unused, unused, unused, ignore
+    )
 
 
 @pytest.mark.parametrize(("keep_variables", "fresh"), [(True, False), (False, True)], ids=["destroy", "apply"])

@@ -46,7 +46,7 @@ class ControllerDouble:
     error: str = ""
     asked: list[str] = field(default_factory=list)
 
-    def slurm_nodes(self) -> list[dict[str, str]]:
+    def slurm_nodes(self, *, timeout: float) -> list[dict[str, str]]:
         self.asked.append("slurm")
         if self.error:
             raise ToolError(self.error)
@@ -54,6 +54,16 @@ class ControllerDouble:
 
     def autoscaler_status(self, *, timeout: float) -> dict[str, Any]:
         raise ToolError("the autoscaler gives no answer", hint="See its log")
+
+
+@dataclass
+class RecordDouble:
+    """Stands for `ConfigurationRecord`."""
+
+    answer: Callable[[], Any] = lambda: COMPLETE
+
+    def read(self, *, timeout: float) -> Any:
+        return self.answer()
 
 
 def _fails(text: str) -> Callable[[], Any]:
@@ -74,14 +84,14 @@ def _sources(**changes: Any) -> Sources:
         hosts=lambda: HOSTS,
         hosts_saved_at=lambda: 0.0,
         controller=ControllerDouble(),  # type: ignore[arg-type]
-        record=lambda: COMPLETE,
+        record=RecordDouble(),  # type: ignore[arg-type]
         runs=NO_RUNS,
     )
     return replace(built, **changes)
 
 
-def _status(sources: Sources, deadline: float = 5.0) -> dict[str, Any]:
-    return status(loads(LOCAL, "cluster.yml"), sources, deadline)
+def _status(sources: Sources, timeout: float = 5.0) -> dict[str, Any]:
+    return status(loads(LOCAL, "cluster.yml"), sources, timeout)
 
 
 def _found(**changes: Any) -> Findings:
@@ -115,14 +125,14 @@ def test_an_autoscaler_without_an_answer_does_not_hide_the_rest() -> None:
 
 
 def test_a_source_that_hangs_is_given_up_and_the_others_are_shown() -> None:
-    found = _status(_sources(resources=_hangs, record=_hangs), deadline=0.3)
+    found = _status(_sources(resources=_hangs, record=RecordDouble(_hangs)), timeout=0.3)
     assert found["sources"]["cloud"]["error"] == found["sources"]["configuration"]["error"] == "no answer in time"
     assert (found["slurm"], found["state"]) == ([NODE], "unknown")
 
 
 def test_a_dead_controller_is_an_error_of_its_sources_and_not_of_status() -> None:
     dead = "the controller can't be reached: No route to host"
-    found = _status(_sources(controller=ControllerDouble(dead), record=_fails(dead)))
+    found = _status(_sources(controller=ControllerDouble(dead), record=RecordDouble(_fails(dead))))
     assert found["state"] == "present"
     assert found["sources"]["slurm"]["error"] == found["sources"]["configuration"]["error"] == dead
 

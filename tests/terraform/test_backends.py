@@ -254,7 +254,7 @@ terraform = machine.terraform("http", {config!r})
 with terraform.hold_state():
     terraform.prepare()
     terraform.init()
-    terraform.set_variables({{"cluster_name": "demo", "wait": 2}})
+    terraform.set_variables({{"cluster_name": "demo", "wait": 4}})
     terraform._on_event = lambda event: print(event.name, event.status, flush=True)
     terraform.apply(terraform.plan())
 """
@@ -267,7 +267,8 @@ def test_the_lock_of_a_killed_run_ends_with_its_terraform_and_not_before(tmp_pat
         values = {"path": sys.path, "root": str(tmp_path / "root"), "folder": str(tmp_path / "here"), "config": config}
         killed = subprocess.Popen([sys.executable, "-c", _KILLED.format(**values)], stdout=subprocess.PIPE, text=True)
         assert killed.stdout is not None
-        assert any("slow" in line for line in killed.stdout), "its creation takes two seconds"
+        assert any("slow" in line for line in killed.stdout), "its creation takes four seconds"
+        time.sleep(1)  # Terraform is silent until then: a write would end it, because nobody reads it any more
         killed.kill()
         killed.wait()
         time.sleep(0.2)  # what the kernel closes, the console has noticed by now
