@@ -22,6 +22,7 @@ from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.hosts import Hosts
 from gpucluster.lifecycle.resize import PoolScaling, Resizing
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
+from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
@@ -104,6 +105,7 @@ class Cluster:
             lambda: elastic,
             cast(ControllerConnection, silent),
             cast(Hosts, SimpleNamespace(forget=self._forget)),
+            cast(ConfigurationRecord, SimpleNamespace(reopen=lambda: self.forgotten.append((["record"], [])))),
             self.events.append,
         )
 
@@ -275,6 +277,7 @@ def test_another_image_is_a_replacement_and_other_memory_a_reboot(cluster: Clust
     assert [(sorted(rebooted), replaced) for rebooted, replaced in cluster.forgotten[-2:]] == [(ids, []), (ids, [])]
 
     cluster.apply(cluster.plan(cpu=f"{larger}, count: 2, {image}"), replace_nodes=True)
+    assert cluster.forgotten[-3] == (["record"], [])
     assert [(rebooted, sorted(replaced)) for rebooted, replaced in cluster.forgotten[-2:]] == [([], ids), ([], ids)]
     assert cluster.members() == before
     assert cluster.terraform.plan().changes == ()
