@@ -127,7 +127,7 @@ class Cluster:
             on_event=report,
         )
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
-        self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, report)
+        self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, self._record, report)
         self._provisioning = Provisioning(
             spec,
             self._cloud,
