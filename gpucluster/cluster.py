@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster import __version__, handover, preflight
+from gpucluster.cloud import clusters
 from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
+from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cloud.elastic_instances import ElasticInstances
-from gpucluster.cloud.leaked_resources import LeakedResources
+from gpucluster.cloud.leaked_resources import LeakedResource, LeakedResources
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
 from gpucluster.configuration.runner import Ansible, PlaybookResult
 from gpucluster.configuration.verify import Check
 from gpucluster.errors import TerraformError, ToolError
-from gpucluster.events import Sink, ignore, one_at_a_time, warn
+from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.configure import Configuration
@@ -31,12 +33,14 @@ from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts
 from gpucluster.lifecycle.locate import HostLocator
+from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import DataGuard, Teardown
 from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
+from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT
@@ -47,13 +51,12 @@ from gpucluster.ssh import SshClient
 from gpucluster.terraform import backends
 from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.lock import StateLock
-from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
-from gpucluster.workspace.run_log import RunStatus
+from gpucluster.workspace.run_log import RunStatus, read_runs
 from gpucluster.workspace.saved_state import SavedState
 
 
@@ -85,6 +88,7 @@ class Cluster:
             ssh_client=self._ssh_client,
         )
         self._controller = ControllerConnection(spec, self.paths, self._locator.locate, self._bastion, report)
+        self._record = ConfigurationRecord(self._controller)
         downloads = Downloads(spec, self._cloud, __version__, report)
         self._hosts = Hosts(
             spec,
@@ -94,6 +98,7 @@ class Cluster:
             pool_members=self._pool_members,
             bastion=self._bastion,
             ssh_client=self._ssh_client,
+            on_event=report,
         )
         self._configuration = Configuration(
             spec,
@@ -102,6 +107,8 @@ class Cluster:
             self._cloud,
             self._login_keys,
             downloads,
+            version=__version__,
+            record=self._record,
             ansible=self._ansible,
             bastion=self._bastion,
             on_event=report,
@@ -118,6 +125,7 @@ class Cluster:
             on_event=report,
         )
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
+        self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, report)
         self._provisioning = Provisioning(
             spec,
             self._cloud,
@@ -126,10 +134,19 @@ class Cluster:
             downloads,
             self._baking,
             elastic_teardown,
-            Resizing(spec, self._cloud, self._elastic, self._controller, report),
+            self._resizing,
             self._leaked,
             self._login_keys,
             report,
+        )
+        self._planning = Planning(
+            spec,
+            self._provisioning,
+            self._configuration,
+            self._record,
+            DirectoryClient(spec, self._controller, report),
+            outputs=self.outputs,
+            on_event=report,
         )
         self._teardown = Teardown(
             spec,
@@ -164,7 +181,8 @@ class Cluster:
         return preflight.examine(self.spec, self._cloud, outputs)
 
     def plan(self, *, preflight: bool = True) -> Plan:
-        """What `apply` would change in the cloud. Nothing is changed, except that the local cloud is started.
+        """What `apply` would change: resources, hosts, and their configuration. Nothing is changed, except that the
+        local cloud is started.
 
         Args:
             preflight: ask the cloud in advance whether it would accept the spec.
@@ -173,13 +191,7 @@ class Cluster:
             GpuClusterError: see `errors`; nothing was created.
         """
         with self._run("plan") as run:
-            terraform = self._provisioning.prepare(run, preflight=preflight)
-            with run.phase("plan"):
-                plan, replaced = self._provisioning.plan(terraform)
-            for replacement in replaced:
-                message = f"apply would refuse this without --replace-nodes: {replacement}"
-                warn(self._on_event, "cluster", message)
-            plan.file.unlink(missing_ok=True)
+            plan = self._planning.plan(run, preflight=preflight)
         return plan
 
     def apply(
@@ -208,6 +220,7 @@ class Cluster:
             changes = self._provisioning.apply(terraform, run, consent)
             deployment = self._hosts.reach(run)
             configured = self._configuration.apply(deployment, run)
+            self._resizing.resume_changed()
             checks = self._configuration.verify(deployment, run)
             result = self._result(run, deployment, changes=changes, configured=configured, checks=checks)
         return result
@@ -337,9 +350,46 @@ class Cluster:
 
     # --- status, outputs and generated files -----
 
-    def status(self) -> dict[str, Any]:
-        """The hosts, Slurm's nodes, the autoscaler, the last run: see `operations.status`. Reads only."""
-        return status.status(self.spec, self.paths, self._controller)
+    def status(self, *, timeout: float = status.TIMEOUT) -> dict[str, Any]:
+        """What exists, what is pending, Slurm's nodes, the autoscaler, the last runs: see `operations.status`. Reads
+        only, except that a local cloud with resources is started.
+
+        Args:
+            timeout: seconds to wait for the answers of the cloud, the state and the controller.
+        """
+        return status.status(
+            self.spec,
+            status.Sources(
+                resources=self._tagged,
+                contents=lambda: self._terraform().contents(),
+                hosts=self._controller.hosts,
+                hosts_saved_at=self._saved.hosts_saved_at,
+                controller=self._controller,
+                record=self._record,
+                runs=read_runs(self.paths),
+            ),
+            timeout,
+        )
+
+    def contents(self) -> CloudContents:
+        """What exists of this cluster in the cloud, by its tag: what `destroy` would remove. Reads only.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        mine = (each for each in self.clusters() if each.name == self.spec.name)
+        return next(mine, CloudContents(self.spec.name))
+
+    def clusters(self) -> tuple[CloudContents, ...]:
+        """What exists of each cluster in the compartment of this one, itself included. Reads only.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        if not self._cloud.in_use():
+            return ()
+        self._cloud.start_if_used()
+        return clusters.in_compartment(self._cloud.access())
 
     def outputs(self) -> Mapping[str, Any]:
         """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied.
@@ -461,6 +511,12 @@ class Cluster:
 
     def _images(self) -> BakedImages:
         return BakedImages(self._cloud.access(), self.spec.name, self._on_event)
+
+    def _tagged(self) -> tuple[LeakedResource, ...]:
+        if not self._cloud.in_use():
+            return ()
+        self._cloud.start_if_used()
+        return self._leaked().find()
 
     def _leaked(self) -> LeakedResources:
         network, home = self.spec.network, self.spec.storage.home

@@ -115,6 +115,23 @@ def builder_inventory(inventory: Mapping[str, Any], spec: ClusterSpec, pool: str
     return {"all": {**every, "children": children}}
 
 
+def people(spec: ClusterSpec, person_keys: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """The users of cluster.yml, as the roles and the directory's program on the controller get them."""
+    return [
+        {
+            "name": person.name,
+            "full_name": person.full_name,
+            "uid": person.uid,
+            "group": person.group,
+            "groups": list(person.groups),
+            "ssh_keys": list(person_keys[person.name]),
+            "shell": person.shell,
+            "slurm_account": person.slurm_account,
+        }
+        for person in spec.users.people
+    ]
+
+
 def primary_gids(spec: ClusterSpec) -> dict[str, int]:
     """The id of the primary group of each user in the spec."""
     users = spec.users
@@ -148,19 +165,7 @@ def _variables(
         "users_privilege_group": spec.users.privilege_group,
         "users_privilege_gid": spec.users.privilege_gid,
         "users_first_uid": spec.users.first_uid,
-        "users_people": [
-            {
-                "name": person.name,
-                "full_name": person.full_name,
-                "uid": person.uid,
-                "group": person.group,
-                "groups": list(person.groups),
-                "ssh_keys": list(person_keys[person.name]),
-                "shell": person.shell,
-                "slurm_account": person.slurm_account,
-            }
-            for person in spec.users.people
-        ],
+        "users_people": people(spec, person_keys),
     }
 
 

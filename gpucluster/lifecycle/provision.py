@@ -18,7 +18,7 @@ from gpucluster.handover import iam, user_data
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
-from gpucluster.lifecycle.resize import Replacement, Resizing
+from gpucluster.lifecycle.resize import Resizing, Scaling
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.plan import Plan
@@ -61,6 +61,11 @@ def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
     with refusals("reading the subnet of the nodes"):
         subnet = access.client("core", "VirtualNetworkClient").get_subnet(spec.network.private_subnet_id).data
     return str(subnet.compartment_id)
+
+
+def lost_homes(plan: Plan) -> tuple[str, ...]:
+    """The addresses of the file systems with users' homes that a plan deletes or replaces."""
+    return plan.lost("oci_file_storage_file_system")
 
 
 class Provisioning:
@@ -153,10 +158,10 @@ class Provisioning:
             )
         self._saved.compartment = compartment
 
-    def plan(self, terraform: Terraform) -> tuple[Plan, tuple[Replacement, ...]]:
-        """What would be changed, and which of it would recreate nodes that cluster.yml still asks for."""
-        plan = terraform.plan()
-        return plan, self._resizing.replacements(terraform, plan)
+    def plan(self, terraform: Terraform) -> tuple[Plan, Scaling]:
+        """What would be changed, and what that would do to the hosts."""
+        plan = terraform.plan(with_values=True)
+        return plan, self._resizing.scaling(terraform, plan)
 
     def apply(self, terraform: Terraform, run: Run, consent: Consent) -> int:
         """Create and change the resources. Returns how many were changed.
@@ -182,7 +187,7 @@ class Provisioning:
 
     def _change(self, terraform: Terraform, consent: Consent) -> int:
         plan = terraform.plan()
-        lost = plan.lost("oci_file_storage_file_system")
+        lost = lost_homes(plan)
         if lost and not consent.delete_data:
             raise DataGuardError(
                 f"this would delete the file system with the users' homes ({', '.join(lost)})",
@@ -193,7 +198,8 @@ class Provisioning:
         )
         self._elastic_teardown.remove_obstacles(plan)
         if plan.changes or plan.changes_outputs:
-            terraform.apply(plan)
+            with self._resizing.restarts(terraform, plan):
+                terraform.apply(plan)
         else:
             plan.file.unlink(missing_ok=True)
         return len(plan.changes)

@@ -29,6 +29,11 @@ RESERVED = (CLUSTER, ROLE, POOL, NODE, GENERATION, BUILDER)
 Tags = Mapping[str, str]
 
 
+def cluster(tags: Tags | None) -> str:
+    """The name of the cluster that a resource belongs to; empty if it belongs to none."""
+    return (tags or {}).get(CLUSTER, "")
+
+
 def of_cluster(tags: Tags | None, cluster: str) -> bool:
     """Whether a resource belongs to a cluster."""
     return (tags or {}).get(CLUSTER) == cluster

@@ -59,6 +59,42 @@ class _Contents:
         return cls(text, str(state.get("lineage", "")), int(state.get("serial", 0)), len(resources), body)
 
 
+@dataclass(frozen=True)
+class StateContents:
+    """What a state says.
+
+    Args:
+        outputs: the output values by name.
+        ids: the ids of the resources, data sources left out.
+    """
+
+    outputs: Mapping[str, Any]
+    ids: frozenset[str]
+
+    @classmethod
+    def parse(cls, text: str) -> StateContents:
+        """Read a state, as Terraform stores it (format 4); an empty text is an empty state.
+
+        Raises:
+            ValueError: it is none, or of another format.
+        """
+        state: Mapping[str, Any] = json.loads(text) if text.strip() else {"version": 4}
+        try:
+            if state["version"] != 4:  # noqa: PLR2004
+                raise ValueError(f"it has the format {state['version']}")
+            outputs = {name: output["value"] for name, output in (state.get("outputs") or {}).items()}
+            ids = {
+                str(instance["attributes"]["id"])
+                for resource in state.get("resources") or ()
+                if resource["mode"] == "managed"
+                for instance in resource["instances"]
+                if (instance.get("attributes") or {}).get("id")
+            }
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"it lacks {error}") from error
+        return cls(outputs, frozenset(ids))
+
+
 class TerraformState:
     """The state of one cluster.
 
@@ -97,6 +133,23 @@ class TerraformState:
     def addresses(self) -> tuple[str, ...]:
         """The addresses of everything in it, data sources left out."""
         return tuple(line for line in self._read("state", "list").splitlines() if line and not _is_data(line))
+
+    def contents(self) -> StateContents:
+        """Its outputs and the ids of its resources, read at once. A state in a local file needs no terraform.
+
+        Raises:
+            TerraformError: it can't be read.
+        """
+        location = self._location()
+        backend = location.backend if location else self._desired
+        try:
+            if not backend.remote:
+                file = Path(backend.config["path"])
+                return StateContents.parse(file.read_text() if file.exists() else "")
+            self._open(backend)
+            return StateContents.parse(self._run(self.folder, ("state", "pull")))
+        except (OSError, ValueError) as error:
+            raise _unreadable(backend, error) from error
 
     @property
     def damaged(self) -> Path | None:
@@ -289,9 +342,7 @@ class TerraformState:
         try:
             return _Contents.of(self._run(self.folder, ("state", "pull")))
         except ValueError as error:
-            raise TerraformError(
-                f"the state can't be read: {error}", where=str(backend), hint="Restore it from a copy"
-            ) from error
+            raise _unreadable(backend, error) from error
 
     def _refuse_to_overwrite(self, old: _Contents, new: _Contents, location: StateLocation) -> None:
         if not new.resources or location.left.get(new.lineage) == new.serial:
@@ -324,6 +375,10 @@ class TerraformState:
                 "gpucluster apply",
             )
         warn(self._on_event, "terraform", f"the state is in {self._desired} now, not in {present}; copy: {copy}")
+
+
+def _unreadable(backend: BackendConfig, error: Exception) -> TerraformError:
+    return TerraformError(f"the state can't be read: {error}", where=str(backend), hint="Restore it from a copy")
 
 
 def _now() -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.ssh import Host
@@ -61,6 +61,13 @@ class SavedState:
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return ()
 
+    def hosts_saved_at(self) -> float | None:
+        """When the hosts were saved, in seconds since the epoch; None if they are not."""
+        try:
+            return self._hosts.stat().st_mtime
+        except OSError:
+            return None
+
     def save_hosts(self, hosts: Sequence[Host], booted: AbstractSet[str]) -> None:
         """Save the hosts.
 
@@ -71,7 +78,20 @@ class SavedState:
             SavedHost(host.name, host.address, host.instance_id if host.instance_id in booted else None)
             for host in hosts
         ]
-        write_private(self._hosts, json.dumps({"hosts": [asdict(host) for host in saved]}, indent=2) + "\n")
+        self._write_hosts(saved)
+
+    def forget_booted(self, instances: AbstractSet[str]) -> None:
+        """Forget that these instances have booted.
+
+        Args:
+            instances: their OCIDs.
+        """
+        hosts = self.hosts()
+        if any(host.booted in instances for host in hosts):
+            self._write_hosts([replace(host, booted=None) if host.booted in instances else host for host in hosts])
+
+    def _write_hosts(self, hosts: Sequence[SavedHost]) -> None:
+        write_private(self._hosts, json.dumps({"hosts": [asdict(host) for host in hosts]}, indent=2) + "\n")
 
     def forget_hosts(self) -> None:
         """Delete the hosts: the cluster does not exist."""

@@ -11,6 +11,7 @@ import pytest
 
 from gpucluster.cloud.providers.local import LocalCloudProvider
 from gpucluster.cloud.providers.profile import OciProfile
+from gpucluster.environment import Program, child
 from gpucluster.errors import EnvironmentFault
 from gpucluster.events import ignore
 from gpucluster.localcloud import control
@@ -31,7 +32,7 @@ def test_what_an_operator_exported_for_another_root_does_not_win() -> None:
     ours = ("tenancy_ocid", "user_ocid", "fingerprint", "private_key_path")
     names = (*ours, "private_key", "auth", "config_file_profile")
     exported = {key: "theirs" for name in names for key in (f"TF_VAR_{name}", f"OCI_{name.upper()}")}
-    env = {**exported, **KEY.terraform_env("local-1")}
+    env = {**child(exported, Program.TERRAFORM, home="/root"), **KEY.terraform_env("local-1")}
     assert {name: looked_up(env, name) for name in names} == {
         "tenancy_ocid": KEY.tenancy,
         "user_ocid": KEY.user,

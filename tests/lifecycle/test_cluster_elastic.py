@@ -172,7 +172,9 @@ def test_jobs_on_nodes_that_go_are_told(site: Site, monkeypatch: pytest.MonkeyPa
     site.teardown.remove_all(site.run())
     assert double.present == []
     (command,) = said
-    assert command.startswith("sudo systemctl stop gpucluster-autoscaler.service gpucluster-join.service && ")
+    # A plan must not say that such a controller is configured.
+    assert command.startswith("sudo rm -f /var/lib/gpucluster/configuration.json; sudo systemctl stop ")
+    assert " stop gpucluster-autoscaler.service gpucluster-join.service && " in command
     assert "--nodelist=cpu-e1,cpu-e2" in command
     assert [event.message for event in events] == [
         "jobs run on nodes that are removed now; their owners were notified: 7, 9"

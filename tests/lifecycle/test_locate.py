@@ -132,7 +132,8 @@ def test_the_key_of_an_earlier_version_is_adopted(cluster: Cluster, api: Api) ->
     try:
         assert cluster._cloud.ssh_key() == new
         assert cluster._cloud.authorized_keys() == ("ssh-ed25519 AAAA old",)
-        assert (new.read_text(), new.stat().st_mode & 0o777, old.exists()) == ("private\n", 0o600, False)
+        assert (new.read_text(), new.stat().st_mode & 0o777) == ("private\n", 0o600)
+        assert old.exists()  # the ssh configuration of the last run names it
     finally:
         for file in (new, new.with_suffix(".pub")):
             file.unlink(missing_ok=True)

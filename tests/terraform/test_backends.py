@@ -23,6 +23,7 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.terraform import backends
 from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.runner import Terraform
+from gpucluster.terraform.state import StateContents
 from gpucluster.waiting import wait_until
 from tests.terraform.state_doubles import StateDouble, serving
 
@@ -130,6 +131,24 @@ def test_a_state_over_http_is_read_by_another_machine_that_never_ran_init(machin
         assert machine.apply("http", _http(double)) == 0
         assert len(double.authorizations) == 1
         assert "" not in double.authorizations
+
+
+def test_the_contents_of_a_state_are_read_at_once_from_a_file_and_over_http(machine: Machine, tmp_path: Path) -> None:
+    assert machine.terraform().contents() == StateContents({}, frozenset())
+    machine.apply()
+    local = machine.terraform().contents()
+    assert (local.outputs["cluster"]["name"], len(local.ids)) == ("demo", len(ADDRESSES))
+    with serving() as server:
+        machine.apply("http", {"address": server.url})
+        other = Machine(tmp_path / "other").terraform("http", {"address": server.url})
+        assert other.contents() == local
+
+
+@pytest.mark.parametrize("text", ["{", "7", '{"version": 3}', '{"version": 4, "resources": [{}]}'])
+def test_a_state_that_is_damaged_is_an_error_and_not_an_empty_one(machine: Machine, text: str) -> None:
+    machine.paths.terraform_state.write_text(text)
+    with pytest.raises(TerraformError, match="the state can't be read"):
+        machine.terraform().contents()
 
 
 def test_an_output_of_a_later_release_is_applied_though_no_resource_changes(machine: Machine, tmp_path: Path) -> None:
