@@ -134,7 +134,7 @@ class Machine:
 
     def good(self, *words: str) -> dict[str, Any]:
         code, events = self.run(*words)
-        assert code == 0, events[-8:]
+        assert code == 0, events[-1]
         data: dict[str, Any] = events[-1]["data"]
         return data
 
@@ -156,6 +156,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         subprocess.run(["ssh-add", "-q", str(key)], check=True, env={**os.environ, **agent})
         key.unlink()  # only the agent has it
         with running(base / "cloud", engine="podman") as api, serving(s3=BACKEND == "s3") as state:
+            config: dict[str, Any]
             if BACKEND == "http":
                 config = {"address": f"{state.url}/anywhere", "lock_address": f"{state.url}/anywhere"}
             else:
