@@ -17,6 +17,7 @@ from gpucluster.errors import CloudError, TerraformError, ToolError
 from gpucluster.spec import load
 from tests.localcloud.api_harness import Api, running
 from tests.spec.spec_texts import LOCAL
+from tests.workspace.known_hosts import save_controller
 
 pytestmark = pytest.mark.slow
 
@@ -86,6 +87,22 @@ def test_the_state_goes_before_the_tags_and_the_cache_before_both(
     shutil.rmtree(cluster.paths.ssh)  # hosts.json alone reaches nobody
     monkeypatch.setattr(Cluster, "outputs", lambda _: {})
     assert Cluster(cluster.spec).ssh_argv()[-1] == "demo-controller"
+
+
+def test_a_cluster_that_was_built_anew_elsewhere_is_found_when_ssh_reaches_nobody(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_controller(tmp_path, "old-controller")
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    # A double of ssh: only the new controller answers.
+    ssh.write_text("""#!/bin/sh
+case "$*" in *demo-controller*) echo '{"result": {"groups": []}}';; *) exit 255;; esac
+""")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", str(ssh.parent), prepend=":")
+    assert cluster.groups.list() == ()
+    assert cluster.ssh_argv()[-1] == "demo-controller"
 
 
 def test_a_state_that_cannot_be_read_hides_no_cluster(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
