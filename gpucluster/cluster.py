@@ -17,14 +17,15 @@ from gpucluster import __version__, handover, preflight
 from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.cloud.elastic_instances import ElasticInstances
-from gpucluster.cloud.leaked_resources import LeakedResources
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
+from gpucluster.cloud.tagged_resources import TaggedResources
 from gpucluster.configuration.runner import Ansible, PlaybookResult
 from gpucluster.configuration.verify import Check
 from gpucluster.errors import ToolError
 from gpucluster.events import Sink, ignore, one_at_a_time, warn
 from gpucluster.handover import iam
+from gpucluster.lifecycle.adoption import Adoption, Recovered
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.downloads import Downloads
@@ -104,6 +105,7 @@ class Cluster:
             inventory=self._configuration.inventory,
             on_event=report,
         )
+        adoption = Adoption(spec.name, self._tagged, report)
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
         self._provisioning = Provisioning(
             spec,
@@ -114,6 +116,7 @@ class Cluster:
             self._baking,
             elastic_teardown,
             Resizing(spec, self._cloud, self._saved, self._elastic, self._controller, report),
+            adoption,
             report,
         )
         self._teardown = Teardown(
@@ -126,7 +129,8 @@ class Cluster:
             self._baking,
             terraform=self._terraform,
             elastic=self._elastic,
-            leaked=self._leaked,
+            adoption=adoption,
+            tagged=self._tagged,
             ssh_client=self._ssh_client,
             bastion=self._bastion,
         )
@@ -140,8 +144,9 @@ class Cluster:
         Raises:
             GpuClusterError: see `errors`; what the cloud would refuse is in the report.
         """
-        self._cloud.check(fresh=not self._saved.may_exist)
+        self._cloud.check()
         self._cloud.start(to_build=False)
+        self._cloud.check_network()
         # Before the first run there is no state to read, and a backend may not answer yet.
         return preflight.examine(self.spec, self._cloud, self.outputs() if self._saved.may_exist else {})
 
@@ -244,6 +249,18 @@ class Cluster:
             removed = self._teardown.run(terraform, run, delete_data=delete_data)
             result = Result(run.command, RunStatus.SUCCESS, run.elapsed, run.phases, changes=removed)
         return result
+
+    def recover(self) -> Recovered:
+        """Put what the cloud has of this cluster into Terraform's state, which was lost. Nothing else is changed.
+
+        Raises:
+            ToolError: two resources could be the same.
+            GpuClusterError: see `errors`; what was adopted until then is in the state.
+        """
+        with self._run("state recover") as run:
+            self._terraform().set_aside_damaged_state()
+            terraform = self._provisioning.prepare(run)
+            return self._provisioning.recover(terraform, run)
 
     # --- operations on a cluster that is deployed -----
 
@@ -424,9 +441,9 @@ class Cluster:
     def _images(self) -> BakedImages:
         return BakedImages(self._cloud.access(), self.spec.name, self._on_event)
 
-    def _leaked(self) -> LeakedResources:
+    def _tagged(self) -> TaggedResources:
         network, home = self.spec.network, self.spec.storage.home
         named = (network.vcn_id, network.public_subnet_id, network.private_subnet_id, home.file_system_id)
-        return LeakedResources(
+        return TaggedResources(
             self._cloud.access(), self.spec.name, self._on_event, keep={ocid for ocid in named if ocid}
         )

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from gpucluster import __version__
-from gpucluster.cli import autoscaling, backup, clusters, groups, images, local, software, users
+from gpucluster.cli import autoscaling, backup, clusters, groups, images, local, software, state, users
 from gpucluster.cli.base import DEFAULT_FILES, cli
 from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED
 
@@ -29,6 +29,7 @@ __all__ = [
     "local",
     "main",
     "software",
+    "state",
     "users",
 ]
 

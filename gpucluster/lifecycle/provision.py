@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import DataGuardError
 from gpucluster.events import Sink
 from gpucluster.handover import iam, user_data
+from gpucluster.lifecycle.adoption import Adoption, Recovered, Survey
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
@@ -74,6 +75,7 @@ class Provisioning:
         baking: Baking,
         elastic_teardown: ElasticTeardown,
         resizing: Resizing,
+        adoption: Adoption,
         on_event: Sink,
     ) -> None:
         self._spec = spec
@@ -84,6 +86,8 @@ class Provisioning:
         self._baking = baking
         self._elastic_teardown = elastic_teardown
         self._resizing = resizing
+        self._adoption = adoption
+        self._existing_images: Mapping[str, str] = {}
         self._on_event = on_event
 
     def prepare(
@@ -102,9 +106,13 @@ class Provisioning:
         """
         cloud, saved = self._cloud, self._saved
         with run.phase("cloud"):
-            cloud.check(fresh=not saved.may_exist)
+            cloud.check()
             plain = self._terraform()
-            cloud.start(to_build=to_build)
+            cloud.start(to_build=False)
+            if not keep_variables:
+                cloud.check_network()
+            if to_build:
+                cloud.start(to_build=True)
         if preflight:
             # Before anything is written: a mistyped compartment must not be remembered as the cluster's.
             with run.phase("preflight"):
@@ -123,8 +131,11 @@ class Provisioning:
 
     def plan(self, terraform: Terraform) -> tuple[Plan, tuple[Replacement, ...]]:
         """What would be changed, and which of it would recreate nodes that cluster.yml still asks for."""
-        plan = terraform.plan()
-        return plan, self._resizing.replacements(terraform, plan)
+        survey = self._survey(terraform)
+        with self._adoption.adopting(terraform, survey):
+            plan = terraform.plan()
+        replacements = self._resizing.replacements(terraform, plan)
+        return replace(plan, changes=(*plan.changes, *self._adoption.removals(survey))), replacements
 
     def apply(self, terraform: Terraform, run: Run, consent: Consent) -> int:
         """Create and change the resources. Returns how many were changed.
@@ -135,11 +146,34 @@ class Provisioning:
             TerraformError: what was made is in the state.
         """
         with run.phase("terraform"):
-            changes = self._change(terraform, consent)
+            survey = self._survey(terraform)
+            self._resizing.drain(self._adoption.nodes_to_remove(survey), consent.drain_timeout)
+            changes = self._adoption.remove(survey)
+            with self._adoption.adopting(terraform, survey):
+                changes += self._change(terraform, consent)
             # If the controller or the share is new, the baked images that fit are other ones than before.
             if terraform.set_variables(self._variables(terraform)):
                 changes += self._change(terraform, consent)
         return changes
+
+    def recover(self, terraform: Terraform, run: Run) -> Recovered:
+        """Put everything that the cloud has of the cluster into Terraform's state, and change nothing else.
+
+        Raises:
+            GpuClusterError: see `errors`.
+        """
+        with run.phase("terraform"):
+            return self._adoption.recover(terraform, lambda images: self._set_images(terraform, images))
+
+    def _survey(self, terraform: Terraform) -> Survey:
+        survey = self._adoption.survey(terraform)
+        self._set_images(terraform, survey.images)
+        return survey
+
+    def _set_images(self, terraform: Terraform, images: Mapping[str, str]) -> None:
+        if images:
+            self._existing_images = dict(images)
+            terraform.set_variables(self._variables(terraform))
 
     def _check_downloads(self) -> None:
         """Fetch what the hosts will need: a file that can't be fetched must stop a run before anything is created."""
@@ -197,4 +231,5 @@ class Provisioning:
                 for pool in (None, *spec.pools)
             },
             iam=iam.tfvars(rights),
+            existing_images=self._existing_images,
         )

@@ -197,6 +197,11 @@ class Resizing:
             plan = terraform.plan()
         return plan
 
+    def drain(self, nodes: Sequence[str], timeout: float) -> None:
+        """Wait until no job is on these nodes, if a run has ever reached the hosts."""
+        if nodes and self._saved.hosts():
+            self._draining.drain(nodes, timeout)
+
     def replacements(self, terraform: Terraform, plan: Plan) -> tuple[Replacement, ...]:
         """What a plan would remove although cluster.yml asks for it. Reads only.
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.cloud.elastic_instances import ElasticInstances
-from gpucluster.cloud.leaked_resources import LeakedResources
 from gpucluster.cloud.providers import CloudProvider
+from gpucluster.cloud.tagged_resources import TaggedResources
 from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import DataGuardError, GpuClusterError, TerraformError
+from gpucluster.lifecycle.adoption import Adoption
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.paths import ClusterPaths
@@ -98,7 +99,7 @@ class Teardown:
 
     Args:
         terraform: makes a Terraform that can read the state.
-        elastic, leaked, ssh_client, bastion: make the clients of the started cloud.
+        elastic, tagged, ssh_client, bastion: make the clients of the started cloud.
     """
 
     def __init__(
@@ -113,7 +114,8 @@ class Teardown:
         *,
         terraform: Callable[[], Terraform],
         elastic: Callable[[], ElasticInstances],
-        leaked: Callable[[], LeakedResources],
+        adoption: Adoption,
+        tagged: Callable[[], TaggedResources],
         ssh_client: Callable[[], SshClient],
         bastion: Callable[[], Bastion],
     ) -> None:
@@ -126,7 +128,8 @@ class Teardown:
         self._baking = baking
         self._terraform = terraform
         self._elastic = elastic
-        self._leaked = leaked
+        self._adoption = adoption
+        self._tagged = tagged
         self._ssh_client = ssh_client
         self._bastion = bastion
 
@@ -148,17 +151,18 @@ class Teardown:
             self._elastic_teardown.remove_all(run)
         if addresses:
             with run.phase("terraform"):
+                self._adoption.remove_untracked(terraform)
                 destroy_resources(terraform, self._elastic)
         with run.phase("clean up"):
-            self._remove_leaked_resources()
+            self._remove_tagged_resources()
             self._baking.retire_all()
             self._forget()
         return len(addresses)
 
-    def _remove_leaked_resources(self) -> None:
-        """Remove what an earlier run made and could not write into Terraform's state before it was killed."""
-        leaked = self._leaked()
-        leaked.remove(leaked.find())
+    def _remove_tagged_resources(self) -> None:
+        """Remove what is left with the cluster's tag: Terraform's state did not know it."""
+        tagged = self._tagged()
+        tagged.remove(tagged.find())
 
     def _forget(self) -> None:
         """Delete what this machine stores of the cluster: keys, connections, working copies. The run log stays."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,14 @@ from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock
 from gpucluster.terraform.plan import Plan, PlanReader, forcing_attributes
 from gpucluster.terraform.program import environment, version_of
-from gpucluster.terraform.state import INIT, TerraformState
+from gpucluster.terraform.state import INIT, StateEntry, TerraformState
 
 # How long Terraform waits for the state lock: the terraform of a run that was killed may still write its state.
 STATE_LOCK_TIMEOUT = "120s"
+IMPORT_FILE = "import.tf.json"
+# Terraform merges files of this name into the resources of the same module.
+_OVERRIDE_FILE = "adopt_override.tf"
+_RESOURCE = re.compile(r'^resource "(oci_\w+)" "(\w+)"', re.MULTILINE)
 SAVED_LOGS = 20
 
 _log = logging.getLogger(__name__)  # `--debug` shows it
@@ -95,10 +101,57 @@ class Terraform:
         write_private(self._variables_file, text)
         return True
 
+    @property
+    def variables(self) -> Mapping[str, Any]:
+        """The variables that were written last; empty if none were."""
+        read: Mapping[str, Any] = json.loads(self._variables_file.read_text()) if self.has_variables else {}
+        return read
+
+    @contextmanager
+    def importing(self, ids: Mapping[str, str], *, unchanged: bool = False) -> Iterator[None]:
+        """Let the plans in this block adopt resources that exist in the cloud and are in no state.
+
+        Args:
+            ids: what the provider imports, by address.
+            unchanged: adopt them as they are, instead of as the configuration has them. Holds for all resources.
+        """
+        files = [self._root / IMPORT_FILE]
+        blocks = [{"to": address, "id": ocid} for address, ocid in sorted(ids.items())]
+        if blocks:
+            write_private(files[0], json.dumps({"import": blocks}, indent=2) + "\n")
+        if unchanged:
+            files += self._write_overrides()
+        try:
+            yield
+        finally:
+            for file in files:
+                file.unlink(missing_ok=True)
+
+    def _write_overrides(self) -> list[Path]:
+        """In each module, a file by which Terraform ignores all differences of its resources."""
+        written = []
+        for folder in sorted({file.parent for file in self._sources()}):
+            found = [match for file in sorted(folder.glob("*.tf")) for match in _RESOURCE.findall(file.read_text())]
+            blocks = [
+                f'resource "{kind}" "{name}" {{\n  lifecycle {{\n    ignore_changes = all\n  }}\n}}\n'
+                for kind, name in found
+            ]
+            write_private(folder / _OVERRIDE_FILE, "\n".join(blocks))
+            written.append(folder / _OVERRIDE_FILE)
+        return written
+
+    def _sources(self) -> list[Path]:
+        """The files of the working copy that Terraform reads, without those that it has downloaded itself."""
+        return [
+            file
+            for pattern in ("*/**/*.tf", f"*/{IMPORT_FILE}")
+            for file in self._paths.terraform.glob(pattern)
+            if ".terraform" not in file.relative_to(self._paths.terraform).parts
+        ]
+
     def _copy_root(self) -> None:
-        for old in self._paths.terraform.glob("*/**/*.tf"):
-            if ".terraform" not in old.relative_to(self._paths.terraform).parts:
-                old.unlink()
+        for old in self._sources():
+            old.unlink()
         shutil.copytree(
             terraform_dir(),
             self._paths.terraform,
@@ -142,11 +195,12 @@ class Terraform:
         self._state.save_location()
         self._state.push_unsaved(self._root)
 
-    def plan(self, *, destroy: bool = False) -> Plan:
+    def plan(self, *, destroy: bool = False, only: Sequence[str] = ()) -> Plan:
         """Compare the configuration with the cloud. Nothing in the cloud is changed.
 
         Args:
             destroy: plan to remove everything.
+            only: plan for these addresses and what they depend on; empty: for everything.
 
         Raises:
             LockedError: another run holds the state.
@@ -154,7 +208,9 @@ class Terraform:
         """
         file = self._paths.root / "plan.tfplan"
         reader = PlanReader()
-        extra = {"destroy": _flag()} if destroy else {}
+        extra: dict[str, Any] = {"destroy": _flag()} if destroy else {}
+        if only:
+            extra["target"] = list(only)
         retry = _retry_command(destroy)
         self._stream("plan", reader, retry, input=False, out=str(file), lock_timeout=self._lock_timeout, **extra)
         file.chmod(0o600)
@@ -190,6 +246,18 @@ class Terraform:
     def addresses(self) -> tuple[str, ...]:
         """The addresses of everything in the state, data sources left out."""
         return self._state.addresses()
+
+    def entries(self) -> tuple[StateEntry, ...]:
+        """Everything in the state with its id, data sources left out."""
+        return self._state.entries()
+
+    def set_aside_damaged_state(self) -> None:
+        """Rename a local state that can't be read, so that it can be recovered."""
+        self._state.set_aside_if_damaged()
+
+    def remove_from_state(self, addresses: Sequence[str]) -> None:
+        """Take these out of the state. Nothing in the cloud is changed."""
+        self._state.remove(addresses)
 
     def forget(self) -> None:
         """Remove the state and the working copy from this machine: the cluster does not exist any more."""

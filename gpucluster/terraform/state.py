@@ -30,6 +30,21 @@ Runner = Callable[[Path, Sequence[str]], str]
 
 
 @dataclass(frozen=True)
+class StateEntry:
+    """A resource in the state.
+
+    Args:
+        address: such as `module.pool["gpu"].oci_core_cluster_network.this[0]`.
+        id: as the provider has it: for almost every resource of OCI its OCID.
+        deposed: it was replaced, and its removal was not finished: another entry has this address.
+    """
+
+    address: str
+    id: str
+    deposed: bool = False
+
+
+@dataclass(frozen=True)
 class _Contents:
     """A state as `terraform state pull` prints it.
 
@@ -87,6 +102,47 @@ class TerraformState:
     def addresses(self) -> tuple[str, ...]:
         """The addresses of everything in it, data sources left out."""
         return tuple(line for line in self._read("state", "list").splitlines() if line and not _is_data(line))
+
+    def entries(self) -> tuple[StateEntry, ...]:
+        """Everything in it with its id, data sources left out.
+
+        Raises:
+            TerraformError: it can't be read.
+        """
+        location = self._location()
+        state = json.loads(self._pull(location.backend if location else self._desired).text or "{}")
+        return tuple(
+            StateEntry(
+                _address(resource, instance),
+                str((instance.get("attributes") or {}).get("id") or ""),
+                deposed="deposed" in instance,
+            )
+            for resource in state.get("resources") or ()
+            if resource.get("mode") == "managed"
+            for instance in resource.get("instances") or ()
+        )
+
+    def remove(self, addresses: Sequence[str]) -> None:
+        """Take these out of the state. Nothing in the cloud is changed.
+
+        Raises:
+            LockedError: another run holds the state.
+            TerraformError: Terraform refused.
+        """
+        self._read("state", "rm", operands=addresses)
+
+    def set_aside_if_damaged(self) -> None:
+        """Rename a local state that is no JSON: Terraform was killed while it wrote it. A remote one is left alone."""
+        file = self._paths.terraform_state
+        location = self._location()
+        if (location and location.backend.remote) or not file.exists():
+            return
+        try:
+            json.loads(file.read_text() or "{}")
+        except ValueError:
+            damaged = file.with_name(f"{file.name}.damaged-{_now()}")
+            file.rename(damaged)
+            warn(self._on_event, "terraform", f"the state is damaged and is not used any more; it is in {damaged}")
 
     def write_backend(self, root: Path) -> None:
         """Write the backend into a root module."""
@@ -199,21 +255,23 @@ class TerraformState:
     def _write_location(self, left: Mapping[str, int]) -> None:
         write_private(self._location_file, StateLocation(self._desired, self._desired.secret_address(), left).text())
 
-    def _read(self, *arguments: str) -> str:
+    def _read(self, *arguments: str, operands: Sequence[str] = ()) -> str:
+        """Run terraform on the state. The operands come after all options."""
         location = self._location()
         backend = location.backend if location else self._desired
         if not self._exists(backend):
             return ""
         if not backend.remote:
             # In a folder without configuration: an init would require the provider of the resources in the state.
-            return self._run(self._paths.root, (*arguments, f"-state={backend.config['path']}"))
+            return self._run(self._paths.root, (*arguments, f"-state={backend.config['path']}", *operands))
         self._open(backend)
-        return self._run(self._folder, arguments)
+        return self._run(self._folder, (*arguments, *operands))
 
     @staticmethod
     def _exists(backend: BackendConfig) -> bool:
-        """Whether there may be a state."""
-        return backend.remote or Path(backend.config["path"]).exists()
+        """Whether there may be a state. An empty file, as a full disk leaves it, is none."""
+        file = Path(backend.config.get("path", ""))
+        return backend.remote or (file.exists() and file.stat().st_size > 0)
 
     def _open(self, backend: BackendConfig) -> None:
         """Initialize the folder for this backend."""
@@ -266,6 +324,13 @@ class TerraformState:
                 "gpucluster apply",
             )
         warn(self._on_event, "terraform", f"the state is in {self._desired} now, not in {present}; copy: {copy}")
+
+
+def _address(resource: Mapping[str, Any], instance: Mapping[str, Any]) -> str:
+    """The address of an instance of a resource, as `terraform state list` prints it."""
+    module = f"{resource['module']}." if resource.get("module") else ""
+    key = f"[{json.dumps(instance['index_key'])}]" if "index_key" in instance else ""
+    return f"{module}{resource['type']}.{resource['name']}{key}"
 
 
 def _now() -> str:

@@ -68,7 +68,7 @@ def test_every_command_explains_itself() -> None:
     assert set(cli.commands) == {
         "init", "validate", "plan", "apply", "status", "verify", "ssh", "inventory", "output", "destroy", "local",
         "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
-        "restore", "software",
+        "restore", "software", "state",
     }  # fmt: skip
 
 
