@@ -6,24 +6,26 @@ the next run finds out what exists and continues from there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gpucluster import __version__, handover, preflight
+from gpucluster.cloud import clusters
 from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
+from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
-from gpucluster.cloud.tagged_resources import TaggedResources
+from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.configuration.runner import Ansible, PlaybookResult
 from gpucluster.configuration.verify import Check
-from gpucluster.errors import ToolError
-from gpucluster.events import Sink, ignore, one_at_a_time, warn
+from gpucluster.errors import TerraformError, ToolError
+from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
 from gpucluster.lifecycle.adoption import Adoption, Recovered
 from gpucluster.lifecycle.bake import Baking
@@ -31,12 +33,15 @@ from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts
+from gpucluster.lifecycle.locate import HostLocator
+from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import DataGuard, Teardown
 from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
+from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT
@@ -46,13 +51,13 @@ from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
 from gpucluster.terraform import backends
 from gpucluster.terraform.backends import BackendConfig
-from gpucluster.terraform.plan import Plan
+from gpucluster.terraform.lock import StateLock
 from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
-from gpucluster.workspace.run_log import RunStatus
+from gpucluster.workspace.run_log import RunStatus, read_runs
 from gpucluster.workspace.saved_state import SavedState
 
 
@@ -71,8 +76,20 @@ class Cluster:
         self._on_event = report
         self._cloud = open_cloud(spec, self.paths, report, provider)
         self._saved = SavedState(self.paths)
-        self._login_keys = LoginKeys(spec, self.paths)
-        self._controller = ControllerConnection(spec, self.paths, self._saved, self._bastion, report)
+        self._state_lock = StateLock()
+        self._login_keys = LoginKeys(spec, self.paths, lambda: handover.Identity.parse(self.outputs()).login_keys)
+        self._locator = HostLocator(
+            spec,
+            self.paths,
+            self._cloud,
+            self._saved,
+            outputs=self.outputs,
+            pool_members=self._pool_members,
+            bastion=self._bastion,
+            ssh_client=self._ssh_client,
+        )
+        self._controller = ControllerConnection(spec, self.paths, self._locator.locate, self._bastion, report)
+        self._record = ConfigurationRecord(self._controller)
         downloads = Downloads(spec, self._cloud, __version__, report)
         self._hosts = Hosts(
             spec,
@@ -82,6 +99,7 @@ class Cluster:
             pool_members=self._pool_members,
             bastion=self._bastion,
             ssh_client=self._ssh_client,
+            on_event=report,
         )
         self._configuration = Configuration(
             spec,
@@ -90,6 +108,8 @@ class Cluster:
             self._cloud,
             self._login_keys,
             downloads,
+            version=__version__,
+            record=self._record,
             ansible=self._ansible,
             bastion=self._bastion,
             on_event=report,
@@ -105,8 +125,9 @@ class Cluster:
             inventory=self._configuration.inventory,
             on_event=report,
         )
-        adoption = Adoption(spec.name, self._tagged, report)
+        adoption = Adoption(spec.name, self._tagged_resources, report)
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
+        self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, report)
         self._provisioning = Provisioning(
             spec,
             self._cloud,
@@ -115,9 +136,20 @@ class Cluster:
             downloads,
             self._baking,
             elastic_teardown,
-            Resizing(spec, self._cloud, self._saved, self._elastic, self._controller, report),
+            self._resizing,
+            self._tagged_resources,
             adoption,
+            self._login_keys,
             report,
+        )
+        self._planning = Planning(
+            spec,
+            self._provisioning,
+            self._configuration,
+            self._record,
+            DirectoryClient(spec, self._controller, report),
+            outputs=self.outputs,
+            on_event=report,
         )
         self._teardown = Teardown(
             spec,
@@ -130,7 +162,7 @@ class Cluster:
             terraform=self._terraform,
             elastic=self._elastic,
             adoption=adoption,
-            tagged=self._tagged,
+            tagged=self._tagged_resources,
             ssh_client=self._ssh_client,
             bastion=self._bastion,
         )
@@ -144,14 +176,18 @@ class Cluster:
         Raises:
             GpuClusterError: see `errors`; what the cloud would refuse is in the report.
         """
+        outputs: Mapping[str, Any] = {}
+        # Before the first run there is no state to read, and a backend may not answer yet.
+        with suppress(TerraformError):
+            outputs = self.outputs()
         self._cloud.check()
         self._cloud.start(to_build=False)
         self._cloud.check_network()
-        # Before the first run there is no state to read, and a backend may not answer yet.
-        return preflight.examine(self.spec, self._cloud, self.outputs() if self._saved.may_exist else {})
+        return preflight.examine(self.spec, self._cloud, outputs)
 
     def plan(self, *, preflight: bool = True) -> Plan:
-        """What `apply` would change in the cloud. Nothing is changed, except that the local cloud is started.
+        """What `apply` would change: resources, hosts, and their configuration. Nothing is changed, except that the
+        local cloud is started.
 
         Args:
             preflight: ask the cloud in advance whether it would accept the spec.
@@ -160,13 +196,7 @@ class Cluster:
             GpuClusterError: see `errors`; nothing was created.
         """
         with self._run("plan") as run:
-            terraform = self._provisioning.prepare(run, preflight=preflight)
-            with run.phase("plan"):
-                plan, replaced = self._provisioning.plan(terraform)
-            for replacement in replaced:
-                message = f"apply would refuse this without --replace-nodes: {replacement}"
-                warn(self._on_event, "cluster", message)
-            plan.file.unlink(missing_ok=True)
+            plan = self._planning.plan(run, preflight=preflight)
         return plan
 
     def apply(
@@ -195,6 +225,7 @@ class Cluster:
             changes = self._provisioning.apply(terraform, run, consent)
             deployment = self._hosts.reach(run)
             configured = self._configuration.apply(deployment, run)
+            self._resizing.resume_changed()
             checks = self._configuration.verify(deployment, run)
             result = self._result(run, deployment, changes=changes, configured=configured, checks=checks)
         return result
@@ -258,7 +289,7 @@ class Cluster:
             GpuClusterError: see `errors`; what was adopted until then is in the state.
         """
         with self._run("state recover") as run:
-            self._terraform().set_aside_damaged_state()
+            self._terraform().set_damaged_state_aside()
             terraform = self._provisioning.prepare(run)
             return self._provisioning.recover(terraform, run)
 
@@ -277,7 +308,7 @@ class Cluster:
     @property
     def container_images(self) -> ContainerImages:
         """The container images that all nodes share."""
-        return ContainerImages(self.spec, self._saved, self._controller, self._on_event)
+        return ContainerImages(self.spec, self._controller, self._on_event)
 
     def backup(self, path: Path) -> Backup:
         """Write the directory and the accounting into a new file. The cluster keeps working meanwhile.
@@ -336,27 +367,74 @@ class Cluster:
 
     # --- status, outputs and generated files -----
 
-    def status(self) -> dict[str, Any]:
-        """The hosts, Slurm's nodes, the autoscaler, the last run: see `operations.status`. Reads only."""
-        return status.status(self.spec, self.paths, self._saved, self._controller)
+    def status(self, *, timeout: float = status.TIMEOUT) -> dict[str, Any]:
+        """What exists, what is pending, Slurm's nodes, the autoscaler, the last runs: see `operations.status`. Reads
+        only, except that a local cloud with resources is started.
+
+        Args:
+            timeout: seconds to wait for the answers of the cloud, the state and the controller.
+        """
+        return status.status(
+            self.spec,
+            status.Sources(
+                resources=self._tagged,
+                contents=lambda: self._terraform().contents(),
+                hosts=self._controller.hosts,
+                hosts_saved_at=self._saved.hosts_saved_at,
+                controller=self._controller,
+                record=self._record,
+                runs=read_runs(self.paths),
+            ),
+            timeout,
+        )
+
+    def contents(self) -> CloudContents:
+        """What exists of this cluster in the cloud, by its tag: what `destroy` would remove. Reads only.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        mine = (each for each in self.clusters() if each.name == self.spec.name)
+        return next(mine, CloudContents(self.spec.name))
+
+    def clusters(self) -> tuple[CloudContents, ...]:
+        """What exists of each cluster in the compartment of this one, itself included. Reads only.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        if not self._cloud.in_use():
+            return ()
+        self._cloud.start_if_used()
+        return clusters.in_compartment(self._cloud.access())
 
     def outputs(self) -> Mapping[str, Any]:
-        """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied."""
+        """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied.
+
+        Raises:
+            TerraformError: the state can't be read.
+        """
         return self._terraform().outputs()
 
     def inventory(self) -> Mapping[str, Any]:
-        """The Ansible inventory of the last run that reached the hosts.
+        """The Ansible inventory: of the last run on this machine that reached the hosts, else as the state has it.
 
         Raises:
-            ToolError: there is none yet.
+            ToolError: there is no cluster, or its state is lost.
         """
         import yaml
 
         file = self.paths.ansible / "inventory.yml"
-        if not file.exists():
+        with suppress(OSError, yaml.YAMLError):
+            loaded = yaml.safe_load(file.read_text())
+            if isinstance(loaded, dict):
+                return loaded
+        deployment = self._locator.deployment()
+        if deployment is None:
+            if self._locator.locate():
+                raise ToolError("the state of this cluster is lost", hint="Run: gpucluster state recover")
             raise ToolError("there is no inventory yet", where=str(file), hint="Run: gpucluster apply")
-        loaded: Mapping[str, Any] = yaml.safe_load(file.read_text())
-        return loaded
+        return self._configuration.inventory(deployment)
 
     def policies(self) -> iam.Policies:
         """The permissions that the cluster and its operator need. Reads only, except that the local cloud is
@@ -377,8 +455,11 @@ class Cluster:
 
     # --- runs -----
 
-    def _run(self, command: str) -> AbstractContextManager[Run]:
-        return runs.run(command, self.paths, self._on_event)
+    @contextmanager
+    def _run(self, command: str) -> Iterator[Run]:
+        """Hold the cluster for one run, on this machine and on every other one that shares the state."""
+        with runs.run(command, self.paths, self._on_event) as run, self._terraform().hold_state():
+            yield run
 
     def _result(
         self,
@@ -405,7 +486,14 @@ class Cluster:
 
     def _terraform(self, env: Mapping[str, str] | None = None) -> Terraform:
         environment = {**runs.environment(self.paths), **(env or {})}
-        return Terraform(self.paths, self._terraform_program, environment, self._on_event, backend=self._backend)
+        return Terraform(
+            self.paths,
+            self._terraform_program,
+            environment,
+            self._on_event,
+            backend=self._backend,
+            state_lock=self._state_lock,
+        )
 
     @cached_property
     def _terraform_program(self) -> Path:
@@ -441,7 +529,13 @@ class Cluster:
     def _images(self) -> BakedImages:
         return BakedImages(self._cloud.access(), self.spec.name, self._on_event)
 
-    def _tagged(self) -> TaggedResources:
+    def _tagged(self) -> tuple[TaggedResource, ...]:
+        if not self._cloud.in_use():
+            return ()
+        self._cloud.start_if_used()
+        return self._tagged_resources().find()
+
+    def _tagged_resources(self) -> TaggedResources:
         network, home = self.spec.network, self.spec.storage.home
         named = (network.vcn_id, network.public_subnet_id, network.private_subnet_id, home.file_system_id)
         return TaggedResources(

@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 
 @cli.group("state")
 def state() -> None:
-    """Repair Terraform's state, which says what belongs to the cluster."""
+    """Repair Terraform's state after it was lost."""
 
 
 @command("recover", parent=state)
 @PROVIDER
 def state_recover(context: Context, provider: str) -> None:
-    """Put what the cloud has of this cluster, by its tag, into Terraform's state. Changes nothing else."""
+    """Adopt the cluster by its tags into a lost state.
+
+    Terraform imports everything that the cloud has of this cluster. Nothing is created, changed or replaced.
+    """
     with cluster_of(context, provider) as (cluster, reporter):
         recovered = cluster.recover()
         reporter.result(recovered.to_dict(), _text(recovered))

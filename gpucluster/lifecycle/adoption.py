@@ -94,7 +94,7 @@ class Adoption:
         tagged = self._tagged()
         # The state is read after the cloud: what another run creates in between is in it.
         found = tagged.find()
-        entries = terraform.entries()
+        entries = terraform.contents().entries
         state = {entry.address: entry.id for entry in entries if not entry.deposed}
         variables = terraform.variables
         wanted = adoption.desired(variables)
@@ -153,7 +153,7 @@ class Adoption:
             CloudError: the cloud refused.
         """
         tagged = self._tagged()
-        found = adoption.untracked(tagged.find(), {entry.id for entry in terraform.entries()})
+        found = adoption.untracked(tagged.find(), terraform.contents().ids)
         tagged.remove([each for each in found if each.kind != "file_system"], leave_used=True)
 
     def recover(self, terraform: Terraform, set_images: Callable[[dict[str, str]], None]) -> Recovered:

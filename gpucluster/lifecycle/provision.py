@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -11,18 +11,20 @@ from gpucluster import handover
 from gpucluster import preflight as preflights
 from gpucluster.cloud.client import Access, home_region, refusals
 from gpucluster.cloud.providers import CloudProvider
-from gpucluster.errors import DataGuardError
+from gpucluster.cloud.tagged_resources import TaggedResources
+from gpucluster.errors import DataGuardError, InputError
 from gpucluster.events import Sink
 from gpucluster.handover import iam, user_data
 from gpucluster.lifecycle.adoption import Adoption, Recovered, Survey
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
-from gpucluster.lifecycle.resize import Replacement, Resizing
+from gpucluster.lifecycle.resize import Resizing, Scaling
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.runner import Terraform
+from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 
@@ -62,8 +64,17 @@ def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
     return str(subnet.compartment_id)
 
 
+def lost_homes(plan: Plan) -> tuple[str, ...]:
+    """The addresses of the file systems with users' homes that a plan deletes or replaces."""
+    return plan.lost("oci_file_storage_file_system")
+
+
 class Provisioning:
-    """The resources of one cluster in its cloud."""
+    """The resources of one cluster in its cloud.
+
+    Args:
+        tagged: makes the client that finds resources by the cluster's tag.
+    """
 
     def __init__(
         self,
@@ -75,7 +86,9 @@ class Provisioning:
         baking: Baking,
         elastic_teardown: ElasticTeardown,
         resizing: Resizing,
+        tagged: Callable[[], TaggedResources],
         adoption: Adoption,
+        login_keys: LoginKeys,
         on_event: Sink,
     ) -> None:
         self._spec = spec
@@ -86,8 +99,10 @@ class Provisioning:
         self._baking = baking
         self._elastic_teardown = elastic_teardown
         self._resizing = resizing
+        self._tagged = tagged
         self._adoption = adoption
         self._existing_images: Mapping[str, str] = {}
+        self._login_keys = login_keys
         self._on_event = on_event
 
     def prepare(
@@ -108,20 +123,22 @@ class Provisioning:
         with run.phase("cloud"):
             cloud.check()
             plain = self._terraform()
+            built = bool(saved.compartment) or plain.state_is_damaged or bool(plain.addresses())
             cloud.start(to_build=False)
             if not keep_variables:
                 cloud.check_network()
             if to_build:
                 cloud.start(to_build=True)
+            if plain.state_is_damaged and not self._tagged().find():
+                plain.set_damaged_state_aside()
         if preflight:
             # Before anything is written: a mistyped compartment must not be remembered as the cluster's.
             with run.phase("preflight"):
-                outputs = plain.outputs() if saved.may_exist else {}
-                preflights.check(self._spec, cloud, outputs, self._on_event)
+                preflights.check(self._spec, cloud, plain.outputs() if built else {}, self._on_event)
         with run.phase("prepare"):
             if to_build:
                 self._check_downloads()
-            saved.pin_compartment(cloud.access().compartment_id)
+            self._check_compartment(plain)
             plain.prepare()
             terraform = self._terraform(cloud.terraform_env(plain.provider_address()))
             terraform.init()
@@ -129,13 +146,33 @@ class Provisioning:
                 terraform.set_variables(self._variables(terraform))
         return terraform
 
-    def plan(self, terraform: Terraform) -> tuple[Plan, tuple[Replacement, ...]]:
-        """What would be changed, and which of it would recreate nodes that cluster.yml still asks for."""
+    def _check_compartment(self, terraform: Terraform) -> None:
+        """Refuse a compartment in which the cluster was not built, or another local cloud. Terraform would find
+        nothing of it there, and would create it a second time.
+
+        Raises:
+            InputError: with both compartments.
+        """
+        compartment = self._cloud.access().compartment_id
+        built_in, where = handover.Identity.parse(terraform.outputs()).compartment_id, str(terraform.backend)
+        if not built_in and not terraform.backend.remote:
+            built_in, where = self._saved.compartment, "this machine's folder of the cluster"
+        if built_in and built_in != compartment:
+            raise InputError(
+                f"this cluster was built in another compartment: {built_in}, and not {compartment}",
+                where=where,
+                hint="Use the cluster file (or the local cloud) that it was built with, and run there: "
+                "gpucluster destroy",
+            )
+        self._saved.compartment = compartment
+
+    def plan(self, terraform: Terraform) -> tuple[Plan, Scaling]:
+        """What would be changed, and what that would do to the hosts."""
         survey = self._survey(terraform)
         with self._adoption.adopting(terraform, survey):
-            plan = terraform.plan()
-        replacements = self._resizing.replacements(terraform, plan)
-        return replace(plan, changes=(*plan.changes, *self._adoption.removals(survey))), replacements
+            plan = terraform.plan(with_values=True)
+        scaling = self._resizing.scaling(terraform, plan)
+        return replace(plan, changes=(*plan.changes, *self._adoption.removals(survey))), scaling
 
     def apply(self, terraform: Terraform, run: Run, consent: Consent) -> int:
         """Create and change the resources. Returns how many were changed.
@@ -184,7 +221,7 @@ class Provisioning:
 
     def _change(self, terraform: Terraform, consent: Consent) -> int:
         plan = terraform.plan()
-        lost = plan.lost("oci_file_storage_file_system")
+        lost = lost_homes(plan)
         if lost and not consent.delete_data:
             raise DataGuardError(
                 f"this would delete the file system with the users' homes ({', '.join(lost)})",
@@ -195,7 +232,8 @@ class Provisioning:
         )
         self._elastic_teardown.remove_obstacles(plan)
         if plan.changes or plan.changes_outputs:
-            terraform.apply(plan)
+            with self._resizing.restarts(terraform, plan):
+                terraform.apply(plan)
         else:
             plan.file.unlink(missing_ok=True)
         return len(plan.changes)
@@ -232,4 +270,5 @@ class Provisioning:
             },
             iam=iam.tfvars(rights),
             existing_images=self._existing_images,
+            login_keys=self._login_keys.generated(),
         )

@@ -18,13 +18,20 @@ BUILDER = "builder"
 ROLE = "role"
 FINGERPRINT = "fingerprint"
 
-#: The value of ROLE of a baked image.
+#: The values of ROLE of a baked image, of the controller, and of a pool's nodes and what they need.
 IMAGE = "image"
+CONTROLLER = "controller"
+COMPUTE = "compute"
 
 #: Keys that cluster.yml may not use for tags of its own.
 RESERVED = (CLUSTER, ROLE, POOL, NODE, GENERATION, BUILDER)
 
 Tags = Mapping[str, str]
+
+
+def cluster(tags: Tags | None) -> str:
+    """The name of the cluster that a resource belongs to; empty if it belongs to none."""
+    return (tags or {}).get(CLUSTER, "")
 
 
 def of_cluster(tags: Tags | None, cluster: str) -> bool:
@@ -40,6 +47,17 @@ def elastic_node(tags: Tags | None, cluster: str) -> str:
 def elastic_or_builder(tags: Tags | None, cluster: str) -> bool:
     """Whether an instance is an elastic node or a builder: only those may be terminated without Terraform."""
     return of_cluster(tags, cluster) and bool({NODE, BUILDER} & (tags or {}).keys())
+
+
+def controller(tags: Tags | None, cluster: str) -> bool:
+    """Whether an instance is the controller of a cluster."""
+    return of_cluster(tags, cluster) and (tags or {}).get(ROLE) == CONTROLLER
+
+
+def permanent_node_pool(tags: Tags | None, cluster: str) -> str:
+    """The pool of the permanent node that an instance is; empty if it is not a permanent node of this cluster."""
+    permanent = of_cluster(tags, cluster) and not elastic_or_builder(tags, cluster)
+    return (tags or {}).get(POOL, "") if permanent and (tags or {}).get(ROLE) == COMPUTE else ""
 
 
 def generation(tags: Tags | None) -> int:

@@ -12,7 +12,7 @@ from gpucluster.cloud.providers.local import LocalCloudProvider
 from gpucluster.errors import InputError
 from gpucluster.events import ignore
 from gpucluster.paths import ClusterPaths
-from gpucluster.spec import loads, template
+from gpucluster.spec import load, template
 from tests.localcloud.api_harness import Api, running
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,8 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 def _cloud(api: Api, folder: Path, monkeypatch: pytest.MonkeyPatch) -> LocalCloudProvider:
     """On a machine whose only route is to the network of the cluster, as a cluster's own bridge makes it."""
-    spec = loads(template(name="demo", provider="local"), str(folder / "cluster.yml"))
+    (folder / "cluster.yml").write_text(template(name="demo", provider="local"))
+    spec = load(folder / "cluster.yml")
     monkeypatch.setattr("gpucluster.cloud.providers.local._host_routes", lambda: (spec.network.vcn_cidr,))
     monkeypatch.setattr("gpucluster.localcloud.engine.containers.network_ranges", list)
     cloud = LocalCloudProvider(spec, ClusterPaths(folder / ".gpucluster"), ignore)

@@ -22,6 +22,7 @@ import oci
 from gpucluster import process
 from gpucluster.cloud.client import Access
 from gpucluster.cloud.tagged_resources import TaggedResources
+from gpucluster.errors import GpuClusterError
 from gpucluster.events import Event
 from gpucluster.lifecycle.adoption import Adoption, Recovered
 from gpucluster.paths import ClusterPaths
@@ -141,31 +142,10 @@ class Site:
         """Apply, and kill Terraform with its provider when something is true; returns what is said."""
         with self.begin() as run:
             self._await(moment, run)
-            os.kill(self._terraform(), signal.SIGKILL)
+            os.kill(self.terraform_pid(), signal.SIGKILL)
             assert run.stdout is not None
             said = run.stdout.read()
         assert run.returncode != 0, said
-        return said
-
-    def killed_gpucluster(self, point: str) -> None:
-        """Apply, and kill gpucluster when it has said something: its Terraform is left."""
-        with self.begin() as run:
-            assert run.stdout is not None
-            said = []
-            for line in run.stdout:
-                said.append(line)
-                if point in line:
-                    run.kill()
-                    break
-            else:
-                raise AssertionError("".join(said))
-
-    def finished(self) -> str:
-        """Apply in another process, to its end; returns what is said."""
-        with self.begin() as run:
-            assert run.stdout is not None
-            said = run.stdout.read()
-        assert run.returncode == 0, said
         return said
 
     @staticmethod
@@ -177,7 +157,7 @@ class Site:
             assert time.monotonic() - begun < _MANY_SECONDS, "it never comes to that"
             time.sleep(0.05)
 
-    def _terraform(self) -> int:
+    def terraform_pid(self) -> int:
         """The pid of the running terraform itself, not of its provider."""
         for pid in process.pids_with_variable("GPUCLUSTER_CLUSTER", str(self.paths.root)):
             try:
@@ -199,8 +179,12 @@ def _main(asked: Mapping[str, Any]) -> None:
 
     site.events = Said()
     site.adoption = Adoption(site.name, site.tagged, site.events.append)
-    with runs.run("apply", site.paths, site.events.append):
-        site.apply()
+    try:
+        with runs.run("apply", site.paths, site.events.append):
+            site.apply()
+    except GpuClusterError as error:
+        print(type(error).__name__, error)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":
