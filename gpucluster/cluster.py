@@ -19,6 +19,7 @@ from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
@@ -30,6 +31,7 @@ from gpucluster.handover import iam
 from gpucluster.lifecycle.adoption import Adoption, Recovered
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.configure import Configuration
+from gpucluster.lifecycle.data_guard import DataGuard, ShareLook
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts
@@ -38,7 +40,7 @@ from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
-from gpucluster.lifecycle.teardown import DataGuard, Teardown
+from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.configuration_record import ConfigurationRecord
@@ -104,7 +106,6 @@ class Cluster:
         self._configuration = Configuration(
             spec,
             self.paths,
-            self._saved,
             self._cloud,
             self._login_keys,
             downloads,
@@ -112,6 +113,7 @@ class Cluster:
             record=self._record,
             ansible=self._ansible,
             bastion=self._bastion,
+            file_systems=self._file_systems,
             on_event=report,
         )
         self._baking = Baking(
@@ -156,7 +158,10 @@ class Cluster:
             self.paths,
             self._saved,
             self._cloud,
-            DataGuard(spec, self._saved, self._configuration.collect),
+            DataGuard(
+                self._file_systems,
+                ShareLook(self._locator.locate, self._locator.nodes_alone, self._ssh_client),
+            ),
             elastic_teardown,
             self._baking,
             terraform=self._terraform,
@@ -165,6 +170,7 @@ class Cluster:
             tagged=self._tagged_resources,
             ssh_client=self._ssh_client,
             bastion=self._bastion,
+            on_event=report,
         )
 
     # --- the lifecycle -----
@@ -273,7 +279,7 @@ class Cluster:
             delete_data: delete the homes' file system even if users' files are in it.
 
         Raises:
-            DataGuardError: there are users' files, or that can't be checked.
+            DataGuardError: there are users' files, or nobody can tell.
         """
         with self._run("destroy") as run:
             terraform = self._provisioning.prepare(run, keep_variables=True)
@@ -534,6 +540,11 @@ class Cluster:
             return ()
         self._cloud.start_if_used()
         return self._tagged_resources().find()
+
+    def _file_systems(self) -> FileSystems:
+        existing = self.spec.storage.home.file_system_id
+        keep = frozenset((existing,) if existing else ())
+        return FileSystems(self._cloud.access(), self.spec.name, keep=keep)
 
     def _tagged_resources(self) -> TaggedResources:
         network, home = self.spec.network, self.spec.storage.home

@@ -17,6 +17,7 @@ from gpucluster.events import Sink
 from gpucluster.handover import iam, user_data
 from gpucluster.lifecycle.adoption import Adoption, Recovered, Survey
 from gpucluster.lifecycle.bake import Baking
+from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.resize import Resizing, Scaling
@@ -125,7 +126,7 @@ class Provisioning:
             plain = self._terraform()
             built = bool(saved.compartment) or plain.state_is_damaged or bool(plain.addresses())
             cloud.start(to_build=False)
-            if not keep_variables:
+            if not keep_variables:  # a destroy creates nothing: which addresses this machine uses does not matter
                 cloud.check_network()
             if to_build:
                 cloud.start(to_build=True)
@@ -225,7 +226,7 @@ class Provisioning:
         if lost and not consent.delete_data:
             raise DataGuardError(
                 f"this would delete the file system with the users' homes ({', '.join(lost)})",
-                hint="Undo the change in cluster.yml, or pass --delete-data",
+                hint=f"Undo the change in cluster.yml. {DELETE_DATA_HINT}",
             )
         plan = self._resizing.drain_and_detach(
             terraform, plan, replace_nodes=consent.replace_nodes, drain_timeout=consent.drain_timeout

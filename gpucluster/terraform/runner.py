@@ -227,13 +227,13 @@ class Terraform:
         self._state.save_location()
         self._state.push_unsaved(self._root)
 
-    def plan(self, *, destroy: bool = False, with_values: bool = False, only: Sequence[str] = ()) -> Plan:
+    def plan(self, *, destroy: bool = False, only: Sequence[str] = (), with_values: bool = False) -> Plan:
         """Compare the configuration with the cloud. Nothing in the cloud is changed.
 
         Args:
             destroy: plan to remove everything.
+            only: plan for these addresses, and for what they need (a destroy: what needs them). Empty: for everything.
             with_values: also read the values of attributes where nothing is replaced or updated.
-            only: plan for these addresses and what they depend on; empty: for everything.
 
         Raises:
             LockedError: another run holds the state.
@@ -242,8 +242,7 @@ class Terraform:
         file = self._paths.root / "plan.tfplan"
         reader = PlanReader()
         extra: dict[str, Any] = {"destroy": _flag()} if destroy else {}
-        if only:
-            extra["target"] = list(only)
+        extra |= {"target": list(only)} if only else {}
         retry = _retry_command(destroy)
         locking = self._lock.options(self._lock_timeout)
         self._stream("plan", reader, retry, input=False, out=str(file), **locking, **extra)

@@ -67,10 +67,10 @@ class Cluster:
             "region": cloud.region,
         }
         self._cloud = cloud
-        self._access = Access(config, cloud.endpoint, credentials.tenancy)
-        self._paths = ClusterPaths.of(folder / "cluster.yml")
-        self._paths.create()
-        self.terraform = Terraform(self._paths, Path(program), {**environment, **cloud.environment}, ignore)
+        self.access = Access(config, cloud.endpoint, credentials.tenancy)
+        self.paths = ClusterPaths.of(folder / "cluster.yml")
+        self.paths.create()
+        self.terraform = Terraform(self.paths, Path(program), {**environment, **cloud.environment}, ignore)
         self.terraform.prepare()
         self.terraform.init()
         self.events: list[Event] = []
@@ -79,8 +79,8 @@ class Cluster:
     def plan(self, **pools: str) -> Plan:
         """Write the file, and plan."""
         text = "\n  ".join(f"{name}: {{{keys}}}" for name, keys in pools.items())
-        self.spec = loads(CLUSTER_YML.format(pools=text), str(self._paths.root.parent / "cluster.yml"))
-        tenancy = self._access.compartment_id
+        self.spec = loads(CLUSTER_YML.format(pools=text), str(self.paths.root.parent / "cluster.yml"))
+        tenancy = self.access.compartment_id
         self.terraform.set_variables(
             handover.tfvars(
                 self.spec,
@@ -96,8 +96,8 @@ class Cluster:
         """Resizing, before any host was reached, or with a controller that gives no answer."""
         hosts = ("resize-controller",) if silent_controller else ()
         silent = SimpleNamespace(ssh_argv=lambda *_: ["false"], hosts=lambda: hosts)
-        cloud = SimpleNamespace(access=lambda: self._access)
-        elastic = ElasticInstances(self._access, self.spec.name, ignore)
+        cloud = SimpleNamespace(access=lambda: self.access)
+        elastic = ElasticInstances(self.access, self.spec.name, ignore)
         return Resizing(
             self.spec,
             cast(CloudProvider, cloud),
@@ -129,7 +129,7 @@ class Cluster:
     def members(self) -> dict[str, str]:
         """The permanent nodes: OCID by name."""
         outputs = handover.Outputs.parse(self.terraform.outputs())
-        instances = PoolMembers(self._access, ignore)
+        instances = PoolMembers(self.access, ignore)
         found: dict[str, str] = {}
         for pool, made in outputs.pools.items():
             nodes = made.instances

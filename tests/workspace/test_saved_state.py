@@ -24,10 +24,10 @@ def test_the_files_of_an_earlier_version_are_read(paths: ClusterPaths) -> None:
     (paths.root / "home-in-use").touch()
     saved = SavedState(paths)
     assert saved.hosts() == (SavedHost("demo-controller", "10.77.0.2", "ocid1.a"), SavedHost("n", "x", None))
-    assert (saved.compartment, saved.home_in_use) == ("ocid1.compartment.a", True)
+    assert saved.compartment == "ocid1.compartment.a"
     saved.forget()
     assert list(paths.root.iterdir()) == []
-    assert (saved.hosts(), saved.compartment, saved.home_in_use) == ((), "", False)
+    assert (saved.hosts(), saved.compartment) == ((), "")
 
 
 def test_hosts_that_booted_are_written_with_their_instance(paths: ClusterPaths) -> None:
