@@ -328,6 +328,11 @@ class Resizing:
             plan = terraform.plan()
         return plan
 
+    def drain(self, nodes: Sequence[str], timeout: float) -> None:
+        """Wait until no job is on these nodes, which leave without Terraform."""
+        if nodes and self._controller.hosts():
+            self._draining.drain(dict.fromkeys(nodes, REMOVED), timeout)
+
     def scaling(self, terraform: Terraform, plan: Plan) -> Scaling:
         """What an apply of this plan would do to the hosts, those changes included that are made without Terraform.
         Reads only.
