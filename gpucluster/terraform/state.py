@@ -132,7 +132,9 @@ class TerraformState:
 
     def addresses(self) -> tuple[str, ...]:
         """The addresses of everything in it, data sources left out."""
-        return tuple(line for line in self._read("state", "list").splitlines() if line and not _is_data(line))
+        # Terraform calls a place that nothing was written to yet an error.
+        listed = self._read("state", "list", expected="No state file was found").splitlines()
+        return tuple(line for line in listed if line and not _is_data(line))
 
     def contents(self) -> StateContents:
         """Its outputs and the ids of its resources, read at once. A state in a local file needs no terraform.
@@ -285,7 +287,7 @@ class TerraformState:
     def _write_location(self, left: Mapping[str, int]) -> None:
         write_private(self._location_file, StateLocation(self._desired, self._desired.secret_address(), left).text())
 
-    def _read(self, *arguments: str) -> str:
+    def _read(self, *arguments: str, expected: str = "") -> str:
         location = self._location()
         backend = location.backend if location else self._desired
         if not self._exists(backend):
@@ -293,9 +295,9 @@ class TerraformState:
         self._require_sound()
         if not backend.remote:
             # In a folder without configuration: an init would require the provider of the resources in the state.
-            return self._run(self._paths.root, (*arguments, f"-state={backend.config['path']}"))
+            return self._run(self._paths.root, (*arguments, f"-state={backend.config['path']}"), expected=expected)
         self._open(backend)
-        return self._run(self.folder, arguments)
+        return self._run(self.folder, arguments, expected=expected)
 
     def _require_sound(self) -> None:
         if self.damaged is not None:

@@ -306,6 +306,18 @@ def test_a_working_copy_that_is_gone_loses_nothing(machine: Machine) -> None:
         assert machine.apply("http", _http(double)) == 0
 
 
+def test_a_damaged_note_of_where_the_state_is_heals(machine: Machine) -> None:
+    with serving() as double:
+        machine.apply("http", _http(double))
+        note = machine.paths.root / "backend.json"
+        good = note.read_text()
+        for content in ("", "{}", "[]", '{"backend": "http", "config": {}}', "\x00"):
+            note.write_text(content)
+            assert machine.terraform("http", _http(double)).addresses() == ADDRESSES
+        assert machine.apply("http", _http(double)) == 0
+        assert note.read_text() == good
+
+
 def test_a_move_that_was_killed_after_the_copy_is_done_again(machine: Machine) -> None:
     machine.apply()
     before = {file: file.read_bytes() for file in (machine.paths.terraform_state, machine.paths.root / "backend.json")}
