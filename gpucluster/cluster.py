@@ -6,28 +6,32 @@ the next run finds out what exists and continues from there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gpucluster import __version__, handover, preflight
+from gpucluster.cloud import clusters
 from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
-from gpucluster.cloud.clusters import CloudContents, Clusters
+from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cloud.elastic_instances import ElasticInstances
-from gpucluster.cloud.leaked_resources import LeakedResource, LeakedResources
+from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
+from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.configuration.runner import Ansible, PlaybookResult
 from gpucluster.configuration.verify import Check
-from gpucluster.errors import ToolError
+from gpucluster.errors import TerraformError, ToolError
 from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
+from gpucluster.lifecycle.adoption import Adoption, Recovered
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.configure import Configuration
+from gpucluster.lifecycle.data_guard import DataGuard, ShareLook
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts
@@ -36,7 +40,7 @@ from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
-from gpucluster.lifecycle.teardown import DataGuard, Teardown
+from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.configuration_record import ConfigurationRecord
@@ -49,6 +53,7 @@ from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
 from gpucluster.terraform import backends
 from gpucluster.terraform.backends import BackendConfig
+from gpucluster.terraform.lock import StateLock
 from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
@@ -73,7 +78,8 @@ class Cluster:
         self._on_event = report
         self._cloud = open_cloud(spec, self.paths, report, provider)
         self._saved = SavedState(self.paths)
-        self._login_keys = LoginKeys(spec, self.paths)
+        self._state_lock = StateLock()
+        self._login_keys = LoginKeys(spec, self.paths, lambda: handover.Identity.parse(self.outputs()).login_keys)
         self._locator = HostLocator(
             spec,
             self.paths,
@@ -100,7 +106,6 @@ class Cluster:
         self._configuration = Configuration(
             spec,
             self.paths,
-            self._saved,
             self._cloud,
             self._login_keys,
             downloads,
@@ -108,6 +113,7 @@ class Cluster:
             record=self._record,
             ansible=self._ansible,
             bastion=self._bastion,
+            file_systems=self._file_systems,
             on_event=report,
         )
         self._baking = Baking(
@@ -121,8 +127,9 @@ class Cluster:
             inventory=self._configuration.inventory,
             on_event=report,
         )
+        adoption = Adoption(spec.name, self._tagged_resources, report)
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
-        self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, report)
+        self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, self._record, report)
         self._provisioning = Provisioning(
             spec,
             self._cloud,
@@ -132,6 +139,9 @@ class Cluster:
             self._baking,
             elastic_teardown,
             self._resizing,
+            self._tagged_resources,
+            adoption,
+            self._login_keys,
             report,
         )
         self._planning = Planning(
@@ -148,14 +158,19 @@ class Cluster:
             self.paths,
             self._saved,
             self._cloud,
-            DataGuard(spec, self._saved, self._configuration.collect),
+            DataGuard(
+                self._file_systems,
+                ShareLook(self._locator.locate, self._locator.nodes_alone, self._ssh_client),
+            ),
             elastic_teardown,
             self._baking,
             terraform=self._terraform,
             elastic=self._elastic,
-            leaked=self._leaked,
+            adoption=adoption,
+            tagged=self._tagged_resources,
             ssh_client=self._ssh_client,
             bastion=self._bastion,
+            on_event=report,
         )
 
     # --- the lifecycle -----
@@ -167,10 +182,14 @@ class Cluster:
         Raises:
             GpuClusterError: see `errors`; what the cloud would refuse is in the report.
         """
-        self._cloud.check(fresh=not self._saved.may_exist)
-        self._cloud.start(to_build=False)
+        outputs: Mapping[str, Any] = {}
         # Before the first run there is no state to read, and a backend may not answer yet.
-        return preflight.examine(self.spec, self._cloud, self.outputs() if self._saved.may_exist else {})
+        with suppress(TerraformError):
+            outputs = self.outputs()
+        self._cloud.check()
+        self._cloud.start(to_build=False)
+        self._cloud.check_network()
+        return preflight.examine(self.spec, self._cloud, outputs)
 
     def plan(self, *, preflight: bool = True) -> Plan:
         """What `apply` would change: resources, hosts, and their configuration. Nothing is changed, except that the
@@ -260,13 +279,25 @@ class Cluster:
             delete_data: delete the homes' file system even if users' files are in it.
 
         Raises:
-            DataGuardError: there are users' files, or that can't be checked.
+            DataGuardError: there are users' files, or nobody can tell.
         """
         with self._run("destroy") as run:
             terraform = self._provisioning.prepare(run, keep_variables=True)
             removed = self._teardown.run(terraform, run, delete_data=delete_data)
             result = Result(run.command, RunStatus.SUCCESS, run.elapsed, run.phases, changes=removed)
         return result
+
+    def recover(self) -> Recovered:
+        """Put what the cloud has of this cluster into Terraform's state, which was lost. Nothing else is changed.
+
+        Raises:
+            ToolError: two resources could be the same.
+            GpuClusterError: see `errors`; what was adopted until then is in the state.
+        """
+        with self._run("state recover") as run:
+            self._terraform().set_damaged_state_aside()
+            terraform = self._provisioning.prepare(run)
+            return self._provisioning.recover(terraform, run)
 
     # --- operations on a cluster that is deployed -----
 
@@ -342,9 +373,13 @@ class Cluster:
 
     # --- status, outputs and generated files -----
 
-    def status(self) -> dict[str, Any]:
+    def status(self, *, timeout: float = status.TIMEOUT) -> dict[str, Any]:
         """What exists, what is pending, Slurm's nodes, the autoscaler, the last runs: see `operations.status`. Reads
-        only, except that a local cloud with resources is started."""
+        only, except that a local cloud with resources is started.
+
+        Args:
+            timeout: seconds to wait for the answers of the cloud, the state and the controller.
+        """
         return status.status(
             self.spec,
             status.Sources(
@@ -353,50 +388,59 @@ class Cluster:
                 hosts=self._controller.hosts,
                 hosts_saved_at=self._saved.hosts_saved_at,
                 controller=self._controller,
-                record=self._record.read,
+                record=self._record,
                 runs=read_runs(self.paths),
             ),
+            timeout,
         )
 
     def contents(self) -> CloudContents:
-        """What exists of this cluster in the cloud, by its tag: what `destroy` would remove.
-
-        Reads only, except that the local cloud is started.
+        """What exists of this cluster in the cloud, by its tag: what `destroy` would remove. Reads only.
 
         Raises:
             CloudError: the cloud refused, or can't be reached.
         """
-        self._cloud.start(to_build=False)
-        return Clusters(self._cloud.access()).one(self.spec.name)
+        mine = (each for each in self.clusters() if each.name == self.spec.name)
+        return next(mine, CloudContents(self.spec.name))
 
     def clusters(self) -> tuple[CloudContents, ...]:
-        """What exists of each cluster in the compartment of this one, itself included.
-
-        Reads only, except that the local cloud is started.
+        """What exists of each cluster in the compartment of this one, itself included. Reads only.
 
         Raises:
             CloudError: the cloud refused, or can't be reached.
         """
-        self._cloud.start(to_build=False)
-        return Clusters(self._cloud.access()).all()
+        if not self._cloud.in_use():
+            return ()
+        self._cloud.start_if_used()
+        return clusters.in_compartment(self._cloud.access())
 
     def outputs(self) -> Mapping[str, Any]:
-        """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied."""
+        """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied.
+
+        Raises:
+            TerraformError: the state can't be read.
+        """
         return self._terraform().outputs()
 
     def inventory(self) -> Mapping[str, Any]:
-        """The Ansible inventory of the last run that reached the hosts.
+        """The Ansible inventory: of the last run on this machine that reached the hosts, else as the state has it.
 
         Raises:
-            ToolError: there is none yet.
+            ToolError: there is no cluster, or its state is lost.
         """
         import yaml
 
         file = self.paths.ansible / "inventory.yml"
-        if not file.exists():
+        with suppress(OSError, yaml.YAMLError):
+            loaded = yaml.safe_load(file.read_text())
+            if isinstance(loaded, dict):
+                return loaded
+        deployment = self._locator.deployment()
+        if deployment is None:
+            if self._locator.locate():
+                raise ToolError("the state of this cluster is lost", hint="Run: gpucluster state recover")
             raise ToolError("there is no inventory yet", where=str(file), hint="Run: gpucluster apply")
-        loaded: Mapping[str, Any] = yaml.safe_load(file.read_text())
-        return loaded
+        return self._configuration.inventory(deployment)
 
     def policies(self) -> iam.Policies:
         """The permissions that the cluster and its operator need. Reads only, except that the local cloud is
@@ -417,8 +461,11 @@ class Cluster:
 
     # --- runs -----
 
-    def _run(self, command: str) -> AbstractContextManager[Run]:
-        return runs.run(command, self.paths, self._on_event)
+    @contextmanager
+    def _run(self, command: str) -> Iterator[Run]:
+        """Hold the cluster for one run, on this machine and on every other one that shares the state."""
+        with runs.run(command, self.paths, self._on_event) as run, self._terraform().hold_state():
+            yield run
 
     def _result(
         self,
@@ -445,7 +492,14 @@ class Cluster:
 
     def _terraform(self, env: Mapping[str, str] | None = None) -> Terraform:
         environment = {**runs.environment(self.paths), **(env or {})}
-        return Terraform(self.paths, self._terraform_program, environment, self._on_event, backend=self._backend)
+        return Terraform(
+            self.paths,
+            self._terraform_program,
+            environment,
+            self._on_event,
+            backend=self._backend,
+            state_lock=self._state_lock,
+        )
 
     @cached_property
     def _terraform_program(self) -> Path:
@@ -481,15 +535,20 @@ class Cluster:
     def _images(self) -> BakedImages:
         return BakedImages(self._cloud.access(), self.spec.name, self._on_event)
 
-    def _tagged(self) -> tuple[LeakedResource, ...]:
+    def _tagged(self) -> tuple[TaggedResource, ...]:
         if not self._cloud.in_use():
             return ()
         self._cloud.start_if_used()
-        return self._leaked().find()
+        return self._tagged_resources().find()
 
-    def _leaked(self) -> LeakedResources:
+    def _file_systems(self) -> FileSystems:
+        existing = self.spec.storage.home.file_system_id
+        keep = frozenset((existing,) if existing else ())
+        return FileSystems(self._cloud.access(), self.spec.name, keep=keep)
+
+    def _tagged_resources(self) -> TaggedResources:
         network, home = self.spec.network, self.spec.storage.home
         named = (network.vcn_id, network.public_subnet_id, network.private_subnet_id, home.file_system_id)
-        return LeakedResources(
+        return TaggedResources(
             self._cloud.access(), self.spec.name, self._on_event, keep={ocid for ocid in named if ocid}
         )

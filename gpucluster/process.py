@@ -10,6 +10,7 @@ import select
 import shlex
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +23,9 @@ from gpucluster.errors import EnvironmentFault, ProcessError
 from gpucluster.paths import write_private
 
 _TAIL = 2000
+# Of the programs that we start, whatever the caller's is: the local cloud and its images need files that others can
+# read. What is private is made so explicitly.
+_UMASK = 0o022
 # By program: its packages on Debian and on Red Hat.
 _PACKAGES = {
     "ssh": ("openssh-client", "openssh-clients"),
@@ -132,6 +136,7 @@ def run(
             stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            umask=_UMASK,
         )
     except OSError as error:
         raise _not_started(argv, error) from error
@@ -219,6 +224,7 @@ def stream(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            umask=_UMASK,
         )
     except OSError as error:
         raise _not_started(argv, error) from error
@@ -254,6 +260,7 @@ def follow(
     told: Path,
     env: Mapping[str, str],
     cwd: Path,
+    inherited: Sequence[int] = (),
 ) -> Completed:
     """Run a program that must come to its own end, whatever happens to us. Never raises on its status.
 
@@ -267,6 +274,7 @@ def follow(
         on_line: called with each line of `output`.
         on_stop: called at each stop signal, with their number so far.
         told: see `interrupt_once`.
+        inherited: file descriptors of ours that it gets, too.
 
     Raises:
         KeyboardInterrupt: there was a stop signal. The program has ended.
@@ -283,6 +291,7 @@ def follow(
                 stderr=errors,
                 start_new_session=True,
                 umask=0o077,
+                pass_fds=inherited,
             )
         except OSError as error:
             raise _not_started(argv, error) from error
@@ -415,6 +424,7 @@ def spawn_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | Non
             stdout=descriptor,
             stderr=descriptor,
             start_new_session=True,
+            umask=_UMASK,
             cwd="/",
         )
     except OSError as error:
@@ -472,3 +482,62 @@ def interrupt_once(pid: int, told: Path) -> None:
             write_private(told, "\n".join([*before[-_TOLD:], name]))
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGINT)
+
+
+class InputProgram:
+    """A program that runs beside us until its standard input is closed, for whatever reason: also if we are killed.
+
+    It has a session of its own, so that Ctrl-C does not reach it. Its standard output is dropped.
+    """
+
+    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> None:
+        self._argv = tuple(argv)
+        _log.debug("run: %s", _shown(shlex.join(argv)))
+        # A pipe that nobody reads would stop the program when it is full.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is read as long as the program runs
+        try:
+            self._child = subprocess.Popen(
+                list(argv),
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise _not_started(argv, error) from error
+
+    @property
+    def input_descriptor(self) -> int:
+        """Our end of its standard input. It runs as long as any process has a copy of it open."""
+        return self._input.fileno()
+
+    def send(self, text: str) -> None:
+        """Write to its standard input. What it does not read any more is lost."""
+        with contextlib.suppress(BrokenPipeError):
+            self._input.write(text.encode())
+            self._input.flush()
+
+    def ended(self) -> Completed | None:
+        """How it ended; None if it runs."""
+        status = self._child.poll()
+        if status is None:
+            return None
+        self._errors.seek(0)
+        return Completed(self._argv, status, "", self._errors.read().decode(errors="replace"))
+
+    def close(self, timeout: float) -> None:
+        """Close its standard input and wait until it has ended; kill it after `timeout` seconds."""
+        with contextlib.suppress(BrokenPipeError):
+            self._input.close()
+        try:
+            self._child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+    @property
+    def _input(self) -> IO[bytes]:
+        assert self._child.stdin is not None
+        return self._child.stdin

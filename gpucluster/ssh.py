@@ -94,15 +94,16 @@ def ensure_key(file: Path, comment: str) -> Path:
 
 
 def adopt_key(old: Path, new: Path) -> None:
-    """Move a key pair to another folder. Does nothing without one, or if there is another one in the new place."""
+    """Copy a key pair to another folder. Does nothing without one, or if there is another one in the new place.
+
+    The old one stays: until the next run that reaches the hosts, the ssh configuration names it.
+    """
     if new.exists() or not old.exists():
         return
     public = public_key(old)
     # The private key last: without it, the next run begins again.
     write_private(new.with_name(new.name + ".pub"), public + "\n")
     write_private(new, old.read_text())
-    for file in (old, old.with_name(old.name + ".pub")):
-        file.unlink(missing_ok=True)
 
 
 def public_key(private_key: Path) -> str:
@@ -170,13 +171,15 @@ class SshClient:
         blocks.append("\n".join(["Host *", *(f"  {line}" for line in defaults)]))
         return "\n\n".join(blocks) + "\n"
 
-    def argv(self, host: str, command: Sequence[str] = ()) -> list[str]:
+    def argv(self, host: str, command: Sequence[str] = (), *, direct: bool = False) -> list[str]:
         """The ssh command line for a host of the configuration.
 
         Args:
             command: its words are joined with spaces by ssh, and the result is read by the remote shell.
+            direct: connect without another host in between, which may not answer any more.
         """
-        return ["ssh", "-F", str(self.config), host, *(["--", *command] if command else [])]
+        options = ["-o", "ProxyCommand=none"] if direct else []
+        return ["ssh", "-F", str(self.config), *options, host, *(["--", *command] if command else [])]
 
     def wait(self, hosts: Sequence[Host], deadline: float, on_event: Sink = ignore) -> None:
         """Wait until every host answers and its cloud-init has finished. Says after some seconds who does not.

@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "ca": ("ca", "the cluster's certificate authority"),
     "release-server": ("release_server", "serve release files to the cluster's hosts"),
     "rootless": ("rootless_containers", "prepare a user's rootless containers"),
+    "home-files": ("home_files", "count the files of users on the home share"),
     "seal": ("seal", "remove the identity of a host before its disk becomes an image"),
     "seff": ("seff", "how much of its resources a job has used (`seff`)"),
     "nccl-tests": ("nccl_tests", "evaluate the output of nccl-tests"),

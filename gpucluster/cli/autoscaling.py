@@ -12,7 +12,7 @@ from gpucluster.cli.base import Context, cluster_of, command, command_group, rep
 
 @command_group("autoscaler")
 def autoscaler() -> None:
-    """Inspect and control the autoscaler, which launches and removes elastic nodes."""
+    """Inspect and control the autoscaler of elastic nodes."""
 
 
 def _run_remotely(context: Context, *arguments: str) -> NoReturn:
@@ -34,14 +34,17 @@ def autoscaler_status(context: Context) -> None:
 @command("plan", parent=autoscaler)
 @click.option("--dry-run", is_flag=True, required=True, help="Required: this command only shows, it changes nothing.")
 def autoscaler_plan(context: Context, dry_run: bool) -> None:
-    """Show what it would do now."""
+    """Show what the autoscaler would do now."""
     _run_remotely(context, "plan", "--dry-run")
 
 
 @command("explain", parent=autoscaler)
 @click.argument("subject", metavar="JOB|NODE")
 def autoscaler_explain(context: Context, subject: str) -> None:
-    """Explain why a job waits, or why a node was launched, removed or not launched."""
+    """Explain why a job waits, or what happened to a node.
+
+    Of a node: why it was launched, removed or not launched.
+    """
     _run_remotely(context, "explain", subject)
 
 

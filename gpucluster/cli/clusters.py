@@ -14,6 +14,7 @@ from gpucluster.cli.base import (
     PROVIDER,
     SKIP_PREFLIGHT,
     Context,
+    OwnOptions,
     cluster_of,
     command,
     reporting,
@@ -39,10 +40,16 @@ if TYPE_CHECKING:
 @command("init")
 @click.argument("path", metavar="[FILE]", type=click.Path(), default=DEFAULT_FILES[0])
 @click.option("--name", default="demo", show_default=True, help="The cluster's name.")
-@click.option("--cloud", type=click.Choice(["local", "oci"]), default="local", show_default=True)
+@click.option(
+    "--cloud", type=click.Choice(["local", "oci"]), default="local", show_default=True,
+    help="Containers on this machine, or Oracle Cloud Infrastructure.",
+)  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(context: Context, path: str, name: str, cloud: Literal["local", "oci"], force: bool) -> None:
-    """Write a first cluster.yml: the common settings, with comments."""
+    """Write a first cluster.yml: common settings, with comments.
+
+    docs/reference/cluster-yml.md has every setting.
+    """
     from pathlib import Path
 
     with reporting(context) as reporter:
@@ -83,7 +90,7 @@ def _next(path: str) -> str:
 
 @command("validate")
 def validate(context: Context) -> None:
-    """Check the cluster file and report every error at once, each with its line."""
+    """Check the cluster file, and report every error with its line."""
     with reporting(context) as reporter:
         spec = context.spec()
         counts = {
@@ -100,7 +107,10 @@ def validate(context: Context) -> None:
 @command("preflight")
 @PROVIDER
 def preflight(context: Context, provider: str) -> None:
-    """Ask the cloud in advance whether it would accept the cluster file. Creates nothing."""
+    """Ask the cloud whether it would accept the cluster file.
+
+    Creates nothing.
+    """
     with cluster_of(context, provider) as (cluster, reporter):
         from gpucluster.cli.output import failure, findings
 
@@ -116,7 +126,10 @@ def preflight(context: Context, provider: str) -> None:
 
 @command("policies")
 def policies(context: Context) -> None:
-    """Print the IAM policies that the cluster and its operator need, for an administrator."""
+    """Print the IAM policies that the cluster and its operator need.
+
+    An administrator of the tenancy creates them.
+    """
     with cluster_of(context) as (cluster, reporter):
         from gpucluster.handover import iam
 
@@ -124,12 +137,12 @@ def policies(context: Context) -> None:
         reporter.result({"command": "policies", **needed.to_dict()}, iam.text(needed))
 
 
-@command("plan")
+@command("plan", short_help="Show what apply would change.")
 @PROVIDER
 @click.option("--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} when there are changes.")
 @SKIP_PREFLIGHT
 def plan(context: Context, provider: str, detailed_exitcode: bool, skip_preflight: bool) -> None:
-    """Show what apply would change: resources, nodes, and their configuration. Changes nothing."""
+    """Show what apply would change, node by node. Changes nothing."""
     with cluster_of(context, provider) as (cluster, reporter):
         planned = cluster.plan(preflight=not skip_preflight)
         reporter.result({"command": "plan", **planned.to_dict()}, plan_text(planned))
@@ -205,7 +218,7 @@ def _confirm(cluster: Cluster, contents: CloudContents, *, delete_data: bool) ->
     """
     click.echo(destruction(cluster, contents, delete_data=delete_data), err=True)
     name = cluster.spec.name
-    answer = click.prompt(f"To remove it, type its name, {name}", default="", show_default=False, err=True)
+    answer = click.prompt(f"To remove it, type its name ({name})", default="", show_default=False, err=True)
     if answer.strip() != name:
         raise InputError("nothing was removed: this is not the name of the cluster", hint="Pass --yes to skip it")
 
@@ -230,11 +243,17 @@ def list_clusters(context: Context) -> None:
         reporter.result(result, f"{text}\n\nin {place(cluster)}")
 
 
-@command("status")
-def status(context: Context) -> None:
+@command("status", short_help="Show what exists, Slurm's nodes, and the last runs.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.1), metavar="SECONDS",
+    help="How long to wait for the answers of the cloud, the state and the controller. Default: 4 seconds.",
+)  # fmt: skip
+def status(context: Context, timeout: float | None) -> None:
     """Ask the cloud and Slurm: what exists, what is pending, the last runs."""
     with cluster_of(context) as (cluster, reporter):
-        current = cluster.status()
+        from gpucluster.operations.status import TIMEOUT
+
+        current = cluster.status(timeout=TIMEOUT if timeout is None else timeout)
         reporter.result({"command": "status", **current}, status_text(current))
 
 
@@ -258,7 +277,7 @@ def inventory(context: Context) -> None:
         reporter.result({"command": "inventory", "inventory": hosts}, json.dumps(hosts, indent=2))
 
 
-class _SshCommand(click.Command):
+class _SshCommand(OwnOptions):
     """Reads its words as ssh does: options, the host, options again, and from the first other word on the command.
 
     `--` ends the options: `ssh -- CMD` runs a command on the controller.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from gpucluster.cli.base import Context, command, reporting
+from gpucluster.cli.summaries import clock
 from gpucluster.text import count
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 @command("runs")
 @click.option("--all", "everything", is_flag=True, help="Show all runs that the log has, not only the last 20.")
 def runs(context: Context, everything: bool) -> None:
-    """List the runs of this machine on the cluster, the newest first."""
+    """List the runs of this machine, the newest first."""
     with reporting(context) as reporter:
         from gpucluster.cli.output import table
         from gpucluster.workspace import run_history
 
         found = run_history.past_runs(_paths(context))
         shown = found if everything else found[:20]
-        rows = [[run.id, run.command, run.status, _when(run.started), _took(run)] for run in shown]
+        rows = [[run.id, run.command, run.status, clock(run.started), _took(run)] for run in shown]
         text = table(rows, ["RUN", "COMMAND", "STATUS", "STARTED", "TOOK"]) if rows else "there are no runs yet"
         if len(shown) < len(found):
             text += f"\n\n{count(len(found) - len(shown), 'older run')}: gpucluster runs --all"
@@ -35,8 +35,9 @@ def runs(context: Context, everything: bool) -> None:
 @command("logs")
 @click.argument("run", required=False)
 def logs(context: Context, run: str | None) -> None:
-    """Show how a run went, and the files with what Terraform and Ansible printed.
+    """Show how a run went, and where its logs are.
 
+    The logs are the files with what Terraform and Ansible printed.
     RUN is a name that `gpucluster runs` shows, or its beginning. Default: the last run.
     """
     with reporting(context) as reporter:
@@ -63,8 +64,8 @@ def _text(run: PastRun, files: list[str]) -> str:
     from gpucluster.cli.output import seconds
 
     lines = [
-        f"run {run.id}: {run.command}, {run.status}",
-        f"  started {_when(run.started)} on {run.host or 'an unknown host'}, took {_took(run)}",
+        f"run {run.id}: {run.command}, {run.status}" + (f" in the phase {run.phase}" if _stopped(run) else ""),
+        f"  started {clock(run.started)} on {run.host or 'an unknown host'}, took {_took(run)}",
         *(f"  {name:<24}{seconds(took):>12}" for name, took in run.phases.items()),
     ]
     if run.error:
@@ -72,12 +73,9 @@ def _text(run: PastRun, files: list[str]) -> str:
     return "\n".join([*lines, "", "logs:", *(f"  {file}" for file in files)])
 
 
-def _when(started: str) -> str:
-    """A time in ISO 8601, in this machine's time zone."""
-    try:
-        return f"{datetime.fromisoformat(started).astimezone():%Y-%m-%d %H:%M:%S}"
-    except ValueError:
-        return started or "-"
+def _stopped(run: PastRun) -> bool:
+    """Whether it did not come to its end."""
+    return bool(run.phase) and run.status != "success"
 
 
 def _took(run: PastRun) -> str:

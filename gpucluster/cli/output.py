@@ -7,6 +7,7 @@ Three reporters: `Terminal` (a live status line under what has happened), `Plain
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,9 @@ _COLOURS = {
     "unreachable": "bold red", "pass": "green", "fail": "bold red", "not_run": "bold yellow", "warning": "yellow",
     "error": "bold red",
 }  # fmt: skip
+_INSTANT = 0.05  # seconds; shown with one digit, less than this would be 0.0 s
+# Terminals that can't move the cursor.
+_DUMB = ("dumb", "unknown")
 _ONGOING = frozenset({"creating", "updating", "deleting", "replacing", "working", "reading"})
 
 
@@ -121,6 +125,8 @@ class _Lines:
         if event.kind == EventKind.RESOURCE:
             if event.status in _ONGOING and not event.message and not self._verbose:
                 return ""
+            if event.elapsed is not None and event.elapsed < _INSTANT:
+                took = ""
             return f"  {sign} {event.name} {event.status}{took}{message}"
         if event.kind == EventKind.TASK:
             return self._task(event, sign)
@@ -257,14 +263,15 @@ class _Live:
 
 
 def reporter_for(kind: str, *, verbose: bool = False, command: str = "") -> Reporter:
-    """The reporter for `--output`: auto, text or json. `auto` is live on a terminal and plain in a pipe.
+    """The reporter for `--output`: auto, text or json. `auto` is live on a terminal, and plain in a pipe and on a
+    terminal that can't show a live line.
 
     Args:
         command: the name of the command, for the result in JSON.
     """
     if kind == "json":
         return JsonLines(command=command)
-    if kind == "auto" and sys.stdout.isatty():
+    if kind == "auto" and sys.stdout.isatty() and os.environ.get("TERM") not in _DUMB:
         return Terminal(verbose=verbose)
     return Plain(verbose=verbose)
 

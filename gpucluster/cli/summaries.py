@@ -68,11 +68,12 @@ def plan_text(plan: Plan) -> str:
     if plan.empty:
         return "no changes"
     parts = []
-    if plan.changes or plan.changes_outputs:
+    if plan.changes:
         lines = [f"{count(len(plan.changes), 'change')} of resources"]
         lines += [line for change in plan.changes for line in _change_lines(change)]
-        lines += ["  ~ outputs in Terraform's state"] if plan.changes_outputs and not plan.changes else []
         parts.append("\n".join(lines))
+    elif plan.changes_outputs:
+        parts.append("outputs in Terraform's state, no resources")
     if plan.hosts:
         lines = [f"  pool {pool}: {names}" for pool, names in plan.hosts.pools.items()]
         lines += [f"  the controller: {plan.hosts.controller}"] if plan.hosts.controller else []
@@ -199,7 +200,7 @@ def _sources_text(sources: dict[str, Any]) -> str:
         if source["error"] and name != "autoscaler":  # that has a line of its own
             silent.setdefault(source["error"], []).append(_SOURCES[name])
     lines = [f"! {', '.join(names)}: {error}" for error, names in silent.items()]
-    lines += [f"as of {_clock(time)}: {', '.join(names)}" for time, names in by_time.items()]
+    lines += [f"as of {clock(time)}: {', '.join(names)}" for time, names in by_time.items()]
     return "\n".join(lines)
 
 
@@ -219,10 +220,10 @@ def _runs_text(status: dict[str, Any]) -> list[str]:
 
 def _run_text(run: dict[str, Any]) -> str:
     phase = f" in the phase {run['phase']}" if run["status"] != "success" and run.get("phase") else ""
-    return f"{run['command']} {run['status']}{phase}, started {_clock(run['started'])}"
+    return f"{run['command']} {run['status']}{phase}, started {clock(run['started'])}"
 
 
-def _clock(time: str) -> str:
+def clock(time: str) -> str:
     """A time in UTC for people: `2026-11-22 12:47:38 UTC`."""
     return f"{time[:19].replace('T', ' ')} UTC"
 

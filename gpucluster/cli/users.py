@@ -33,7 +33,7 @@ def user() -> None:
 def user_add(context: Context, name: str, **options: Any) -> None:
     """Add a user: directory entry, home, keys, Slurm."""
     with cluster_of(context) as (cluster, reporter):
-        done = cluster.users.add(name, **settings_of(**options))
+        done = cluster.users.add(name, **settings_of(interactive=context.interactive, **options))
         added = done.user
         what = "added" if done.changed else "exists already"
         text = printable(f"{added.name} {what}: uid {added.uid}, group {added.group}, home {added.home}")
@@ -89,9 +89,12 @@ def user_show(context: Context, name: str) -> None:
 @click.option("--remove-groups", metavar="A,B", help="Groups to leave.")
 @click.option("--add-ssh-key", multiple=True, metavar="FILE|-", help="File of keys to add to the present ones.")
 def user_edit(context: Context, name: str, **options: Any) -> None:
-    """Change the given settings of a user; --groups and --ssh-key replace the present ones."""
+    """Change the given settings of a user.
+
+    --groups and --ssh-key replace the present ones.
+    """
     with cluster_of(context) as (cluster, reporter):
-        settings = settings_of(**options)
+        settings = settings_of(interactive=context.interactive, **options)
         if not settings:
             raise InputError("nothing to change was given", hint="See: gpucluster user edit --help")
         done = cluster.users.edit(name, **settings)

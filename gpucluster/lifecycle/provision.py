@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -11,10 +11,13 @@ from gpucluster import handover
 from gpucluster import preflight as preflights
 from gpucluster.cloud.client import Access, home_region, refusals
 from gpucluster.cloud.providers import CloudProvider
-from gpucluster.errors import DataGuardError
+from gpucluster.cloud.tagged_resources import TaggedResources
+from gpucluster.errors import DataGuardError, InputError
 from gpucluster.events import Sink
 from gpucluster.handover import iam, user_data
+from gpucluster.lifecycle.adoption import Adoption, Recovered, Survey
 from gpucluster.lifecycle.bake import Baking
+from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.resize import Resizing, Scaling
@@ -22,6 +25,7 @@ from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.runner import Terraform
+from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 
@@ -67,7 +71,11 @@ def lost_homes(plan: Plan) -> tuple[str, ...]:
 
 
 class Provisioning:
-    """The resources of one cluster in its cloud."""
+    """The resources of one cluster in its cloud.
+
+    Args:
+        tagged: makes the client that finds resources by the cluster's tag.
+    """
 
     def __init__(
         self,
@@ -79,6 +87,9 @@ class Provisioning:
         baking: Baking,
         elastic_teardown: ElasticTeardown,
         resizing: Resizing,
+        tagged: Callable[[], TaggedResources],
+        adoption: Adoption,
+        login_keys: LoginKeys,
         on_event: Sink,
     ) -> None:
         self._spec = spec
@@ -89,6 +100,10 @@ class Provisioning:
         self._baking = baking
         self._elastic_teardown = elastic_teardown
         self._resizing = resizing
+        self._tagged = tagged
+        self._adoption = adoption
+        self._existing_images: Mapping[str, str] = {}
+        self._login_keys = login_keys
         self._on_event = on_event
 
     def prepare(
@@ -107,18 +122,24 @@ class Provisioning:
         """
         cloud, saved = self._cloud, self._saved
         with run.phase("cloud"):
-            cloud.check(fresh=not saved.may_exist)
+            cloud.check()
             plain = self._terraform()
-            cloud.start(to_build=to_build)
+            built = bool(saved.compartment) or plain.state_is_damaged or bool(plain.addresses())
+            cloud.start(to_build=False)
+            if not keep_variables:  # a destroy creates nothing: which addresses this machine uses does not matter
+                cloud.check_network()
+            if to_build:
+                cloud.start(to_build=True)
+            if plain.state_is_damaged and not self._tagged().find():
+                plain.set_damaged_state_aside()
         if preflight:
             # Before anything is written: a mistyped compartment must not be remembered as the cluster's.
             with run.phase("preflight"):
-                outputs = plain.outputs() if saved.may_exist else {}
-                preflights.check(self._spec, cloud, outputs, self._on_event)
+                preflights.check(self._spec, cloud, plain.outputs() if built else {}, self._on_event)
         with run.phase("prepare"):
             if to_build:
                 self._check_downloads()
-            saved.pin_compartment(cloud.access().compartment_id)
+            self._check_compartment(plain)
             plain.prepare()
             terraform = self._terraform(cloud.terraform_env(plain.provider_address()))
             terraform.init()
@@ -126,10 +147,33 @@ class Provisioning:
                 terraform.set_variables(self._variables(terraform))
         return terraform
 
+    def _check_compartment(self, terraform: Terraform) -> None:
+        """Refuse a compartment in which the cluster was not built, or another local cloud. Terraform would find
+        nothing of it there, and would create it a second time.
+
+        Raises:
+            InputError: with both compartments.
+        """
+        compartment = self._cloud.access().compartment_id
+        built_in, where = handover.Identity.parse(terraform.outputs()).compartment_id, str(terraform.backend)
+        if not built_in and not terraform.backend.remote:
+            built_in, where = self._saved.compartment, "this machine's folder of the cluster"
+        if built_in and built_in != compartment:
+            raise InputError(
+                f"this cluster was built in another compartment: {built_in}, and not {compartment}",
+                where=where,
+                hint="Use the cluster file (or the local cloud) that it was built with, and run there: "
+                "gpucluster destroy",
+            )
+        self._saved.compartment = compartment
+
     def plan(self, terraform: Terraform) -> tuple[Plan, Scaling]:
         """What would be changed, and what that would do to the hosts."""
-        plan = terraform.plan(with_values=True)
-        return plan, self._resizing.scaling(terraform, plan)
+        survey = self._survey(terraform)
+        with self._adoption.adopting(terraform, survey):
+            plan = terraform.plan(with_values=True)
+        scaling = self._resizing.scaling(terraform, plan)
+        return replace(plan, changes=(*plan.changes, *self._adoption.removals(survey))), scaling
 
     def apply(self, terraform: Terraform, run: Run, consent: Consent) -> int:
         """Create and change the resources. Returns how many were changed.
@@ -140,11 +184,34 @@ class Provisioning:
             TerraformError: what was made is in the state.
         """
         with run.phase("terraform"):
-            changes = self._change(terraform, consent)
+            survey = self._survey(terraform)
+            self._resizing.drain(self._adoption.nodes_to_remove(survey), consent.drain_timeout)
+            changes = self._adoption.remove(survey)
+            with self._adoption.adopting(terraform, survey):
+                changes += self._change(terraform, consent)
             # If the controller or the share is new, the baked images that fit are other ones than before.
             if terraform.set_variables(self._variables(terraform)):
                 changes += self._change(terraform, consent)
         return changes
+
+    def recover(self, terraform: Terraform, run: Run) -> Recovered:
+        """Put everything that the cloud has of the cluster into Terraform's state, and change nothing else.
+
+        Raises:
+            GpuClusterError: see `errors`.
+        """
+        with run.phase("terraform"):
+            return self._adoption.recover(terraform, lambda images: self._set_images(terraform, images))
+
+    def _survey(self, terraform: Terraform) -> Survey:
+        survey = self._adoption.survey(terraform)
+        self._set_images(terraform, survey.images)
+        return survey
+
+    def _set_images(self, terraform: Terraform, images: Mapping[str, str]) -> None:
+        if images:
+            self._existing_images = dict(images)
+            terraform.set_variables(self._variables(terraform))
 
     def _check_downloads(self) -> None:
         """Fetch what the hosts will need: a file that can't be fetched must stop a run before anything is created."""
@@ -159,7 +226,7 @@ class Provisioning:
         if lost and not consent.delete_data:
             raise DataGuardError(
                 f"this would delete the file system with the users' homes ({', '.join(lost)})",
-                hint="Undo the change in cluster.yml, or pass --delete-data",
+                hint=f"Undo the change in cluster.yml. {DELETE_DATA_HINT}",
             )
         plan = self._resizing.drain_and_detach(
             terraform, plan, replace_nodes=consent.replace_nodes, drain_timeout=consent.drain_timeout
@@ -203,4 +270,6 @@ class Provisioning:
                 for pool in (None, *spec.pools)
             },
             iam=iam.tfvars(rights),
+            existing_images=self._existing_images,
+            login_keys=self._login_keys.generated(),
         )

@@ -11,6 +11,7 @@ import fcntl
 import http.client
 import json
 import os
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -26,12 +27,13 @@ from gpucluster import process
 from gpucluster.errors import DataGuardError, EnvironmentFault, LockedError
 from gpucluster.events import Event, EventKind, Sink, ignore
 from gpucluster.localcloud.state.names import HEALTH, LOOK
-from gpucluster.paths import write_private
+from gpucluster.paths import make_private, write_private
 from gpucluster.waiting import wait_until
 
 _START_DEADLINE = 90.0  # seconds; a recovery may remove many containers first
 _STOP_DEADLINE = 60.0  # seconds; the server first finishes the launches in progress
 _LOG_LIMIT = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next start
+_LEAST_SPACE = 1024 * 1024  # bytes that a start needs at least
 _LOG_TAIL = 15  # lines that go into the message of a failed start
 _LOOK_TIMEOUT = 10.0  # seconds in which the server lists its containers
 _POLL = 0.05
@@ -98,7 +100,7 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
     report = on_event or ignore
     if elsewhere(home):
         return status(home)
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(home)
     with _start_lock(home):
         record = _record(home)
         if record is not None:
@@ -115,8 +117,8 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
 def elsewhere(home: Path) -> bool:
     """Whether the server that endpoint.json names belongs to another machine, container or user, and answers.
 
-    Then a home needs nothing but that file and `credentials/`: a user who has these works in a local cloud that they
-    can neither start nor stop.
+    Then a home needs nothing but that file and `credentials/`: a user who has these works in a local cloud that is
+    started and stopped elsewhere.
     """
     record = _record(home)
     if record is not None:
@@ -267,8 +269,7 @@ def _spawn(home: Path, engine: str) -> None:
     # The daemon's working directory is /, so PYTHONPATH must have a checkout that is not installed.
     package_parent = str(Path(process.__file__).resolve().parent.parent)
     search = os.pathsep.join(part for part in (package_parent, os.environ.get("PYTHONPATH", "")) if part)
-    argv = [sys.executable, "-m", "gpucluster.localcloud.server", "--home", str(home.resolve()), "--engine", engine]
-    pid = process.spawn_daemon(argv, log=log, env={**os.environ, "PYTHONPATH": search})
+    pid = process.spawn_daemon(_server_argv(home, engine), log=log, env={**os.environ, "PYTHONPATH": search})
     _await_answer(home, pid)
 
 
@@ -310,9 +311,17 @@ def _health(endpoint: str, query: str = "", timeout: float = 2) -> Mapping[str, 
 def _start_failure(home: Path, what: str) -> EnvironmentFault:
     log = home / "log" / "server.log"
     lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL:] if log.exists() else []
-    return EnvironmentFault(
-        what, where=str(log), hint="The last lines of its log:\n" + "\n".join(f"  {line}" for line in lines)
-    )
+    if shutil.disk_usage(home).free < _LEAST_SPACE:
+        return EnvironmentFault(
+            f"{what}: the disk is full", where=str(home), hint="Free some space and run the same command again"
+        )
+    by_hand = f"Start it by hand to see why: {shlex.join(_server_argv(home, 'podman'))}"
+    text = "The last lines of its log:\n" + "\n".join(f"  {line}" for line in lines)
+    return EnvironmentFault(what, where=str(log), hint=text if lines else f"Its log is empty. {by_hand}")
+
+
+def _server_argv(home: Path, engine: str) -> list[str]:
+    return [sys.executable, "-m", "gpucluster.localcloud.server", "--home", str(home.resolve()), "--engine", engine]
 
 
 def _contents(database: Path) -> tuple[dict[str, int], dict[str, int], tuple[str, ...]]:

@@ -19,7 +19,8 @@ _READ = f"sudo -n sh -c 'test ! -e {_FILE} || cat {_FILE}'"
 _WRITE = (
     f"sudo -n sh -c 'mkdir -p {_FILE.rpartition('/')[0]} && umask 077 && cat > {_FILE}.new && mv {_FILE}.new {_FILE}'"
 )
-# Seconds for a write. Unlike a reader, an apply can wait for its controller.
+# Seconds: a plan does not wait for a controller that is gone, an apply needs it.
+_READ_TIMEOUT = 10.0
 _WRITE_TIMEOUT = 60.0
 
 
@@ -29,18 +30,31 @@ class ConfigurationRecord:
     def __init__(self, controller: ControllerConnection) -> None:
         self._controller = controller
 
-    def read(self) -> Mapping[str, Any] | None:
+    def read(self, *, timeout: float = _READ_TIMEOUT) -> Mapping[str, Any] | None:
         """The record; None if there is none that can be read: an earlier version configured the hosts, or none did.
+
+        Args:
+            timeout: seconds.
 
         Raises:
             ToolError: the controller can't be reached.
         """
-        done = self._controller.ask(_READ)
+        done = self._controller.ask(_READ, timeout=timeout)
         try:
             record = json.loads(done.stdout) if done.returncode == 0 else None
         except ValueError:
             return None
         return record if isinstance(record, dict) else None
+
+    def reopen(self) -> None:
+        """Say that a host has to be configured again: the last configuration is not complete any more.
+
+        Raises:
+            ToolError: the controller can't be reached, or can't write it.
+        """
+        record = self.read()
+        if record is not None and record.get("complete"):
+            self.write({**record, "complete": False})
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Write it, whole or not at all.

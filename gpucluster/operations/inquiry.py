@@ -1,6 +1,7 @@
 """Questions to services that may be slow or gone: each is asked by a thread of its own, and nobody waits too long.
 
-A thread that does not end in time is left behind. It keeps no program from ending.
+A thread that does not end in time is left behind. It may have started others, for which Python would wait at its end:
+`unanswered` says so to the command line, which then leaves without them.
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gpucluster.errors import GpuClusterError
 
 _log = logging.getLogger(__name__)  # `--debug` shows it
 
 T = TypeVar("T")
+_asking: set[Future[Any]] = set()
+
+
+def unanswered() -> bool:
+    """Whether a question of this process has no answer yet."""
+    return bool(_asking)
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,8 @@ class Inquiry(Generic[T]):
     def __init__(self, ask: Callable[[], T]) -> None:
         self._future: Future[T] = Future()
         self._answered = 0.0
+        _asking.add(self._future)
+        self._future.add_done_callback(_asking.discard)
         threading.Thread(target=self._run, args=(ask,), daemon=True).start()
 
     def _run(self, ask: Callable[[], T]) -> None:

@@ -33,13 +33,13 @@ class RemoteProgram:
         command: what ssh runs there.
         absent: the error if it is not installed.
         silent: the error if it does not answer, and the hint.
-        own_commands: a regular expression for commands in its texts, and the replacement: what operators type here.
+        own_commands: regular expressions for commands in its texts, each with what operators type here instead.
     """
 
     command: str
     absent: str
     silent: tuple[str, str]
-    own_commands: tuple[str, str] = ("$^", "")
+    own_commands: Sequence[tuple[str, str]] = ()
 
     def call(
         self,
@@ -50,6 +50,7 @@ class RemoteProgram:
         *,
         timeout: float | None = None,
         on_progress: Callable[[str], None] | None = None,
+        relocate: Callable[[], bool] = lambda: False,
     ) -> T:
         """Run one operation and return its result.
 
@@ -58,18 +59,24 @@ class RemoteProgram:
             kind: the type of the result.
             timeout: seconds; None waits for as long as it takes. Not for operations that report their progress.
             on_progress: called with each line that the program writes while it works.
+            relocate: is called if ssh reaches nobody; if it returns True, the operation is tried once more.
 
         Raises:
             InputError: it is refused.
             PartlyDone: a part of it failed.
             ToolError: it failed, or there is no answer.
         """
-        argv = ssh_argv([self.command])
         request = json.dumps({"operation": operation, "arguments": dict(arguments)})
-        if on_progress is None:
-            done = process.run(argv, input=request, check=False, timeout=timeout)
-        else:
-            done = process.stream(argv, input=request, on_line=lambda _: None, on_error_line=on_progress)
+
+        def attempt() -> process.Completed:
+            argv = ssh_argv([self.command])
+            if on_progress is None:
+                return process.run(argv, input=request, check=False, timeout=timeout)
+            return process.stream(argv, input=request, on_line=lambda _: None, on_error_line=on_progress)
+
+        done = attempt()
+        if done.returncode == _SSH_FAILED and relocate():
+            done = attempt()
         try:
             return TypeAdapter(kind).validate_python(self._result(done, kind))
         except ValidationError as error:
@@ -99,7 +106,9 @@ class RemoteProgram:
 
     def as_typed_here(self, text: str) -> str:
         """The same text, with the commands that operators type on their own machine."""
-        return re.sub(*self.own_commands, text)
+        for theirs, ours in self.own_commands:
+            text = re.sub(theirs, ours, text)
+        return text
 
     def no_answer(self, done: process.Completed) -> ToolError:
         """The error for a program that gave no answer, with the probable cause."""

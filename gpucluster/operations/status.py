@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from gpucluster.cloud.leaked_resources import LeakedResource
+from gpucluster.cloud.tagged_resources import TaggedResource
+from gpucluster.handover.adoption import untracked
+from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Answer, Inquiry
 from gpucluster.spec import ClusterSpec
@@ -23,7 +25,9 @@ from gpucluster.workspace.run_log import Runs, RunStatus
 from gpucluster.workspace.saved_state import SavedHost
 
 # Seconds for all answers together. With the start of the program, nobody waits longer than five.
-DEADLINE = 4.0
+TIMEOUT = 4.0
+# The part of it that is left for what happens after the controller's answer.
+_MARGIN = 0.1
 # Ends of a run after which nothing is left to do.
 _COMPLETE = (None, RunStatus.SUCCESS, RunStatus.RUNNING)
 
@@ -50,24 +54,23 @@ class Sources:
         contents: reads Terraform's state.
         hosts: the hosts that ssh can reach, the controller first; empty without a cluster.
         hosts_saved_at: when this machine saved them; None if it has not.
-        record: reads the configuration record.
         runs: what the run log of this machine says.
     """
 
-    resources: Callable[[], Sequence[LeakedResource]]
+    resources: Callable[[], Sequence[TaggedResource]]
     contents: Callable[[], StateContents]
     hosts: Callable[[], Sequence[SavedHost]]
     hosts_saved_at: Callable[[], float | None]
     controller: ControllerConnection
-    record: Callable[[], Mapping[str, Any] | None]
+    record: ConfigurationRecord
     runs: Runs
 
 
-def status(spec: ClusterSpec, sources: Sources, deadline: float = DEADLINE) -> dict[str, Any]:
+def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> dict[str, Any]:
     """Collect the status. Reads only; takes no lock; never raises because a source does not answer.
 
     Args:
-        deadline: seconds for all answers together.
+        timeout: seconds for all answers together.
 
     Returns:
         {name, state: see `ClusterState`, resources: {kind: number} or None if not known, pending: [text],
@@ -76,7 +79,7 @@ def status(spec: ClusterSpec, sources: Sources, deadline: float = DEADLINE) -> d
         running: the run that holds the cluster on this machine or None, last_run, last_change,
         sources: {name: {time, error}}}
     """
-    until = time.monotonic() + deadline
+    until, on_time = time.monotonic() + timeout, timeout * (1 - _MARGIN)
     resources, contents = Inquiry(sources.resources), Inquiry(sources.contents)
     hosts = Inquiry(sources.hosts)
 
@@ -84,9 +87,9 @@ def status(spec: ClusterSpec, sources: Sources, deadline: float = DEADLINE) -> d
         return Inquiry(lambda: ask() if hosts.result() else otherwise)
 
     controller = sources.controller
-    slurm = on_controller(controller.slurm_nodes, []) if spec.slurm.enabled else None
-    autoscaler = on_controller(lambda: controller.autoscaler_status(timeout=deadline), None)
-    record = on_controller(sources.record, None)
+    slurm = on_controller(lambda: controller.slurm_nodes(timeout=on_time), []) if spec.slurm.enabled else None
+    autoscaler = on_controller(lambda: controller.autoscaler_status(timeout=on_time), None)
+    record = on_controller(lambda: sources.record.read(timeout=on_time), None)
     answers: dict[str, Answer[Any]] = {
         "cloud": resources.answer(until),
         "state": contents.answer(until),
@@ -129,7 +132,7 @@ class Findings:
         controller_answers: ssh reaches the controller.
     """
 
-    resources: Sequence[LeakedResource] | None
+    resources: Sequence[TaggedResource] | None
     contents: StateContents | None
     hosts: Sequence[SavedHost]
     record: Mapping[str, Any] | None
@@ -172,7 +175,7 @@ class Findings:
     def _not_in_state(self) -> str:
         if self.resources is None or self.contents is None:
             return ""
-        left = unmanaged(self.resources, self.contents.ids)
+        left = untracked(self.resources, self.contents.ids)
         return f"in the cloud, but not in Terraform's state: {_named(left)}" if left else ""
 
     def _not_in_cloud(self) -> str:
@@ -191,12 +194,13 @@ class Findings:
         if self.record is None:
             return ""
         if not self.record.get("complete"):
-            return f"the configuration of the hosts is not complete: it began {self.record.get('time')}"
+            machine, began = self.record.get("machine"), self.record.get("time")
+            return f"the hosts are not configured completely: {machine} began it {began}"
         configured = set((self.record.get("hosts") or {}).values())
         new = [each.name for each in self._permanent() if each.id not in configured]
         return f"not configured yet: {', '.join(sorted(new))}" if new else ""
 
-    def _permanent(self) -> list[LeakedResource]:
+    def _permanent(self) -> list[TaggedResource]:
         return [each for each in self.resources or () if each.kind == "instance" and not each.elastic]
 
     @property
@@ -216,18 +220,7 @@ class Findings:
 _ENDS = {RunStatus.KILLED: "killed", RunStatus.INTERRUPTED: "interrupted", RunStatus.FAILED: "not successful"}
 
 
-def unmanaged(resources: Sequence[LeakedResource], ids: Collection[str]) -> tuple[LeakedResource, ...]:
-    """The resources that Terraform should know and does not. Elastic nodes are the autoscaler's, and the members of a
-    cluster network are OCI's."""
-    networks = {each.pool for each in resources if each.kind == "cluster_network"}
-    return tuple(
-        each
-        for each in resources
-        if each.id not in ids and not each.elastic and not (each.kind == "instance" and each.pool in networks)
-    )
-
-
-def _named(resources: Sequence[LeakedResource]) -> str:
+def _named(resources: Sequence[TaggedResource]) -> str:
     return ", ".join(f"{each.kind.replace('_', ' ')} {each.name}" for each in resources)
 
 

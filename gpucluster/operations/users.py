@@ -33,8 +33,11 @@ _PROGRAM = RemoteProgram(
     "sudo -n /usr/local/bin/cluster request",
     absent="the controller has no program for its users yet",
     silent=("the controller's directory gives no answer", "See its state: gpucluster ssh -- systemctl status slapd"),
-    # Its hints name the commands as they are typed on the controller.
-    own_commands=(r"\bcluster (user|group)\b", r"gpucluster \1"),
+    # Its texts name the commands as they are typed on the controller.
+    own_commands=(
+        (r"\bcluster (user|group)\b", r"gpucluster \1"),
+        (r"\bsudo sacctmgr\b", "gpucluster ssh -- sudo sacctmgr"),
+    ),
 )
 # Seconds for reading. A change has no limit: it may wait for jobs to end or archive a home. ssh itself gives up on a
 # controller that is gone.
@@ -103,7 +106,12 @@ class DirectoryClient:
         """
         require_directory(self._spec, "Write them under users.people, then run: gpucluster apply")
         return _PROGRAM.call(
-            lambda command: self._controller.ssh_argv(None, command), kind, operation, arguments or {}, timeout=timeout
+            lambda command: self._controller.ssh_argv(None, command),
+            kind,
+            operation,
+            arguments or {},
+            timeout=timeout,
+            relocate=self._controller.relocate,
         )
 
     def preview(self, people: Sequence[Mapping[str, Any]], *, timeout: float = _TIMEOUT) -> UserPreview:

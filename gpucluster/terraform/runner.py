@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -22,12 +24,17 @@ from gpucluster.paths import ClusterPaths, terraform_dir, write_private
 from gpucluster.terraform import diagnosis, messages, summary
 from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock
+from gpucluster.terraform.lock import WAIT, StateLock, holder
 from gpucluster.terraform.plan import Attributes, Plan, PlanReader, attributes_of
 from gpucluster.terraform.program import environment, version_of
 from gpucluster.terraform.state import INIT, StateContents, TerraformState
 
 # How long Terraform waits for the state lock: the terraform of a run that was killed may still write its state.
 STATE_LOCK_TIMEOUT = "120s"
+IMPORT_FILE = "import.tf.json"
+# Terraform merges files of this name into the resources of the same module.
+_OVERRIDE_FILE = "adopt_override.tf"
+_RESOURCE = re.compile(r'^resource "(oci_\w+)" "(\w+)"', re.MULTILINE)
 SAVED_LOGS = 20
 # The raw output of commands. Terraform does not print sensitive values in it.
 SAVED_OUTPUTS = 20
@@ -43,6 +50,8 @@ class Terraform:
         env: what is added to the environment: credentials, the CLI configuration of the provider.
         backend: where the state is; by default a file in this cluster's folder.
         lock_timeout: how long to wait for another run that holds the state, in Terraform's notation ("120s").
+        lock_wait: seconds that `hold_state` waits for another run.
+        state_lock: the lock that a run holds, shared by all of its Terraform.
     """
 
     def __init__(
@@ -54,6 +63,8 @@ class Terraform:
         *,
         backend: BackendConfig | None = None,
         lock_timeout: str = STATE_LOCK_TIMEOUT,
+        lock_wait: float = WAIT,
+        state_lock: StateLock | None = None,
     ) -> None:
         self._paths = paths
         self._root = paths.terraform / "cluster"
@@ -63,7 +74,31 @@ class Terraform:
         self._program = program
         self._on_event = on_event
         self._lock_timeout = lock_timeout
-        self._state = TerraformState(paths, self._backend, self._output_of, self._check_backend, on_event)
+        self._lock_wait = lock_wait
+        self._lock = state_lock or StateLock()
+        self._state = TerraformState(paths, self._backend, self._output_of, self._check_backend, self._lock, on_event)
+
+    @contextmanager
+    def hold_state(self) -> Iterator[None]:
+        """Hold the state's lock until the block ends, so that no other machine works on the cluster. A state in a local
+        file has no lock beside that of the cluster's folder, which a run holds.
+
+        Raises:
+            LockedError: another run holds it.
+            TerraformError: the backend refused.
+        """
+        if not self._backend.locks:
+            yield
+            return
+        folder = self._state.open_desired()
+        with self._lock.hold(self._program, folder, self._env, self._backend, self._lock_failure, self._lock_wait):
+            yield
+
+    def _lock_failure(self, printed: str) -> GpuClusterError:
+        diagnostics = messages.plain_diagnostics(process.without_colour(printed))
+        return self._failed(
+            "console", [diagnosis.diagnose(each, _retry_command(destroy=False)) for each in diagnostics]
+        )
 
     def prepare(self) -> None:
         """Update the working copy: our files and the backend.
@@ -98,10 +133,57 @@ class Terraform:
         write_private(self._variables_file, text)
         return True
 
+    @property
+    def variables(self) -> Mapping[str, Any]:
+        """The variables that were written last; empty if none were."""
+        read: Mapping[str, Any] = json.loads(self._variables_file.read_text()) if self.has_variables else {}
+        return read
+
+    @contextmanager
+    def importing(self, ids: Mapping[str, str], *, unchanged: bool = False) -> Iterator[None]:
+        """Let the plans in this block adopt resources that exist in the cloud and are in no state.
+
+        Args:
+            ids: what the provider imports, by address.
+            unchanged: adopt them as they are, instead of as the configuration has them. Holds for all resources.
+        """
+        files = [self._root / IMPORT_FILE]
+        blocks = [{"to": address, "id": ocid} for address, ocid in sorted(ids.items())]
+        if blocks:
+            write_private(files[0], json.dumps({"import": blocks}, indent=2) + "\n")
+        if unchanged:
+            files += self._write_overrides()
+        try:
+            yield
+        finally:
+            for file in files:
+                file.unlink(missing_ok=True)
+
+    def _write_overrides(self) -> list[Path]:
+        """In each module, a file by which Terraform ignores all differences of its resources."""
+        written = []
+        for folder in sorted({file.parent for file in self._sources()}):
+            found = [match for file in sorted(folder.glob("*.tf")) for match in _RESOURCE.findall(file.read_text())]
+            blocks = [
+                f'resource "{kind}" "{name}" {{\n  lifecycle {{\n    ignore_changes = all\n  }}\n}}\n'
+                for kind, name in found
+            ]
+            write_private(folder / _OVERRIDE_FILE, "\n".join(blocks))
+            written.append(folder / _OVERRIDE_FILE)
+        return written
+
+    def _sources(self) -> list[Path]:
+        """The files of the working copy that Terraform reads, without those that it has downloaded itself."""
+        return [
+            file
+            for pattern in ("*/**/*.tf", f"*/{IMPORT_FILE}")
+            for file in self._paths.terraform.glob(pattern)
+            if ".terraform" not in file.relative_to(self._paths.terraform).parts
+        ]
+
     def _copy_root(self) -> None:
-        for old in self._paths.terraform.glob("*/**/*.tf"):
-            if ".terraform" not in old.relative_to(self._paths.terraform).parts:
-                old.unlink()
+        for old in self._sources():
+            old.unlink()
         shutil.copytree(
             terraform_dir(),
             self._paths.terraform,
@@ -145,11 +227,12 @@ class Terraform:
         self._state.save_location()
         self._state.push_unsaved(self._root)
 
-    def plan(self, *, destroy: bool = False, with_values: bool = False) -> Plan:
+    def plan(self, *, destroy: bool = False, only: Sequence[str] = (), with_values: bool = False) -> Plan:
         """Compare the configuration with the cloud. Nothing in the cloud is changed.
 
         Args:
             destroy: plan to remove everything.
+            only: plan for these addresses, and for what they need (a destroy: what needs them). Empty: for everything.
             with_values: also read the values of attributes where nothing is replaced or updated.
 
         Raises:
@@ -158,9 +241,11 @@ class Terraform:
         """
         file = self._paths.root / "plan.tfplan"
         reader = PlanReader()
-        extra = {"destroy": _flag()} if destroy else {}
+        extra: dict[str, Any] = {"destroy": _flag()} if destroy else {}
+        extra |= {"target": list(only)} if only else {}
         retry = _retry_command(destroy)
-        self._stream("plan", reader, retry, input=False, out=str(file), lock_timeout=self._lock_timeout, **extra)
+        locking = self._lock.options(self._lock_timeout)
+        self._stream("plan", reader, retry, input=False, out=str(file), **locking, **extra)
         file.chmod(0o600)
         needed = reader.needs_attributes or (with_values and reader.has_changes)
         return reader.plan(file, destroy=destroy, attributes=self._attributes(file) if needed else {})
@@ -182,7 +267,7 @@ class Terraform:
                 _retry_command(plan.destroy),
                 str(plan.file),
                 input=False,
-                lock_timeout=self._lock_timeout,
+                **self._lock.options(self._lock_timeout),
             )
         finally:
             plan.file.unlink(missing_ok=True)
@@ -204,6 +289,24 @@ class Terraform:
         """The addresses of everything in the state, data sources left out."""
         return self._state.addresses()
 
+    @property
+    def state_is_damaged(self) -> bool:
+        """Whether the state is a local file that is no state. Everything that reads it is refused then."""
+        return self._state.damaged is not None
+
+    def set_damaged_state_aside(self) -> None:
+        """Go on without a damaged state: nothing of the cluster exists, or it is found by its tags."""
+        self._state.set_aside()
+
+    def remove_from_state(self, addresses: Sequence[str]) -> None:
+        """Take these out of the state. Nothing in the cloud is changed."""
+        self._state.remove(addresses)
+
+    @property
+    def backend(self) -> BackendConfig:
+        """Where the state should be."""
+        return self._backend
+
     def forget(self) -> None:
         """Remove the state and the working copy from this machine: the cluster does not exist any more."""
         self._state.forget()
@@ -218,15 +321,18 @@ class Terraform:
         if backend.kind in ("oci", "s3"):
             backend.check_program(self._program, version_of(self._program))
 
-    def _output_of(self, folder: Path, arguments: Sequence[str]) -> str:
+    def _output_of(self, folder: Path, arguments: Sequence[str], *, expected: str = "") -> str:
         """Run a command that has no stream of JSON messages, and return its standard output.
 
         It may be the state with its secrets, so it is written to no disk.
+
+        Args:
+            expected: a part of the text of an error with which the command is content.
         """
         argv = [str(self._program), *arguments]
         with process.in_memory("terraform") as output, process.in_memory("terraform-errors") as errors:
             done = self._follow(argv, output, errors, lambda _line: None, folder)
-        if done.returncode != 0:
+        if done.returncode != 0 and not (expected and expected in done.stderr):
             diagnostics = messages.plain_diagnostics(process.without_colour(done.stderr.strip() or done.stdout.strip()))
             raise self._failed(
                 arguments[0], [diagnosis.diagnose(each, _retry_command(destroy=False)) for each in diagnostics]
@@ -271,9 +377,10 @@ class Terraform:
         return error
 
     def _locked(self, lock: Lock) -> LockedError:
+        lock = holder(self._backend, lock)
         who = f" by {lock.who}" if lock.who else " by a run (this backend does not report whose)"
         since = f" since {lock.since}" if lock.since else ""
-        unlock = f"{self._program} -chdir={self._root} force-unlock {lock.id}"
+        unlock = f"{self._program} -chdir={self._state.folder} force-unlock {lock.id}"
         unlock_hint = (
             f"If you are sure that it does not run any more, remove the lock: {unlock}" if self._backend.remote else ""
         )
@@ -327,6 +434,7 @@ class Terraform:
             told=self._paths.told,
             env=self._env,
             cwd=folder,
+            inherited=self._lock.descriptors,
         )
 
     def _announce_stop(self, number: int) -> None:

@@ -10,8 +10,6 @@ to the first.
 
 from __future__ import annotations
 
-import fcntl
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,10 +17,8 @@ from typing import Any
 
 from gpucluster.errors import InputError
 from gpucluster.paths import ClusterPaths
-from gpucluster.workspace.run_log import RunStatus
+from gpucluster.workspace import run_log
 
-#: The status of a run whose log has no end, although nobody holds the cluster.
-KILLED = "killed"
 # Such as 20260102T030405: how the names of runs and of Terraform's logs begin.
 _TIME_LENGTH = len("20260102T030405")
 
@@ -34,10 +30,11 @@ class PastRun:
     Args:
         id: its name in the run log.
         command: such as "apply".
-        status: one of `RunStatus`, or KILLED.
+        status: one of `RunStatus`.
         started, ended: in ISO 8601; `ended` is empty for a run that was killed or still works.
         elapsed: in seconds; None as long as it has not ended.
-        phases: the seconds of each phase, in order.
+        phases: the seconds of each phase that has ended, in order.
+        phase: the one that began last.
     """
 
     id: str
@@ -49,6 +46,7 @@ class PastRun:
     host: str = ""
     pid: int | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
+    phase: str = ""
     error: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -59,9 +57,7 @@ class PastRun:
 
 def past_runs(paths: ClusterPaths) -> tuple[PastRun, ...]:
     """The runs, the newest first. Records that can't be read are left out."""
-    found = [_read(file) for file in sorted(paths.runs.glob("*.json"), reverse=True)]
-    held = _held(paths)
-    return tuple(_past(record, works=held and not place) for place, record in enumerate(filter(None, found)))
+    return tuple(_past(record) for record in run_log.records(paths) if record.get("run"))
 
 
 def find(paths: ClusterPaths, name: str | None) -> PastRun:
@@ -96,38 +92,18 @@ def logs_of(paths: ClusterPaths, run: PastRun) -> tuple[Path, ...]:
     return (paths.runs / f"{run.id}.json", *terraform, *ansible)
 
 
-def _held(paths: ClusterPaths) -> bool:
-    """Whether a run holds the cluster now: only the newest one can."""
-    try:
-        with paths.lock.open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    try:
-        record = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return None
-    return {**record, "run": file.stem} if isinstance(record, dict) else None
-
-
-def _past(record: Mapping[str, Any], *, works: bool) -> PastRun:
-    status = str(record.get("status", ""))
+def _past(record: Mapping[str, Any]) -> PastRun:
     elapsed, phases, pid = record.get("elapsed"), record.get("phases"), record.get("pid")
     return PastRun(
         id=str(record["run"]),
         command=str(record.get("command", "")),
-        status=KILLED if status == RunStatus.RUNNING and not works else status,
+        status=str(record.get("status", "")),
         started=str(record.get("started", "")),
         ended=str(record.get("ended", "")),
         elapsed=float(elapsed) if isinstance(elapsed, int | float) else None,
         host=str(record.get("host", "")),
         pid=pid if isinstance(pid, int) else None,
         phases={str(name): float(took) for name, took in phases.items()} if isinstance(phases, dict) else {},
+        phase=str(record.get("phase", "")),
         error=str(record.get("error") or ""),
     )

@@ -1,7 +1,8 @@
 """The lock of a cluster, and the log of its runs.
 
 The kernel holds the lock (flock): it is free as soon as its holder has ended, for whatever reason. The content of
-the lock's file only names the holder. The run log, one JSON file a run, is for people and pipelines; nothing in
+the lock's file only names the holder. Runs on other machines are kept away by the lock of Terraform's state
+(`terraform.lock`). The run log, one JSON file a run, is for people and pipelines; nothing in
 gpucluster reads it to decide anything. A log without an end belongs to a run that was killed, unless that run holds the
 lock.
 """
@@ -15,7 +16,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -24,12 +25,14 @@ from typing import Any
 
 from gpucluster.errors import EnvironmentFault, LockedError
 from gpucluster.paths import ClusterPaths, write_private
+from gpucluster.waiting import wait_until
 
 MAX_RUNS = 50
 # Commands that change nothing. What is left of an interrupted one is nothing, too.
 _READING = frozenset({"plan", "verify"})
 # Seconds to wait for the lock: `holder` holds it for a moment to see whether it is free.
 _PATIENCE = 0.2
+_POLL = 0.02
 
 
 class RunStatus(StrEnum):
@@ -56,24 +59,42 @@ def lock(paths: ClusterPaths, command: str) -> Iterator[None]:
         LockedError: another process holds it; the text names its pid, host, command and age.
         EnvironmentFault: the lock can't be opened or written.
     """
-    import filelock  # it costs 50 ms, which a command that takes no lock should not pay
+    with ExitStack() as held:
+        # The folder of cluster.yml stays if `.gpucluster` is deleted. A network file system may refuse to lock it.
+        with suppress(OSError):
+            _flock(paths, paths.root.parent, os.O_RDONLY | os.O_DIRECTORY, held)
+        try:
+            _flock(paths, paths.lock, os.O_RDWR | os.O_CREAT, held)
+        except OSError as error:
+            # Without flock, a lock that merely exists would outlive a killed holder.
+            raise EnvironmentFault(f"can't open the lock: {error.strerror}", where=str(paths.lock)) from error
+        try:
+            _name_holder(paths, command)
+            yield
+        finally:
+            with suppress(OSError):  # the folder may have been deleted meanwhile
+                os.truncate(paths.lock, 0)
 
-    # Without flock, a lock file that merely exists would outlive a killed holder. Such a file system is refused.
-    held = filelock.FileLock(paths.lock, mode=0o600, timeout=_PATIENCE, fallback_to_soft=False)
-    try:
-        held.acquire()
-    except filelock.Timeout:
+
+def _flock(paths: ClusterPaths, file: Path, flags: int, held: ExitStack) -> None:
+    """Lock a file or a folder until `held` ends.
+
+    Raises:
+        LockedError: another process has it.
+        OSError: it can't be opened, or its file system has no locks.
+    """
+    descriptor = os.open(file, flags | os.O_CLOEXEC, 0o600)
+    held.callback(os.close, descriptor)
+    if not wait_until(lambda: _flocked(descriptor, fcntl.LOCK_EX), _PATIENCE, _POLL):
         raise _locked(paths) from None
-    except (OSError, NotImplementedError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise EnvironmentFault(f"can't open the lock: {reason}", where=str(paths.lock)) from error
+
+
+def _flocked(descriptor: int, kind: int) -> bool:
     try:
-        _name_holder(paths, command)
-        yield
-    finally:
-        with suppress(OSError):  # the folder may have been deleted meanwhile
-            os.truncate(paths.lock, 0)
-        held.release()
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _name_holder(paths: ClusterPaths, command: str) -> None:
@@ -169,22 +190,38 @@ class Runs:
 def read_runs(paths: ClusterPaths) -> Runs:
     """Read the run log, and tell runs that were killed from the one that runs. Takes no lock."""
     lock_holder = holder(paths)
-    records = [_ended(record, lock_holder) for record in _newest_first(paths.runs)]
-    last_change = next((record for record in records if _changes(record)), None)
-    return Runs(lock_holder, records[0] if records else None, last_change)
+    found = [_ended(record, lock_holder) for record in _newest_first(paths.runs)]
+    last_change = next((record for record in found if _changes(record)), None)
+    return Runs(lock_holder, found[0] if found else None, last_change)
+
+
+def records(paths: ClusterPaths) -> list[Mapping[str, Any]]:
+    """The records of all runs that can be read, the newest first. Takes no lock."""
+    lock_holder = holder(paths)
+    return [_ended(record, lock_holder) for record in _newest_first(paths.runs)]
 
 
 def holder(paths: ClusterPaths) -> Mapping[str, Any] | None:
     """The run that holds the lock: {pid, host, command, since}, empty if it does not say; None if nobody holds it."""
+    if _is_free(paths.lock) and _is_free(paths.root.parent):
+        return None
     try:
-        with paths.lock.open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return _json_object(file.read()) or {}
+        return _json_object(paths.lock.read_text()) or {}
     except OSError:
-        pass  # there is no lock, or it is not readable for us
-    return None
+        return {}  # the folder was deleted under the run
+
+
+def _is_free(file: Path) -> bool:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True  # there is no lock, or it is not readable for us
+    try:
+        return _flocked(descriptor, fcntl.LOCK_SH)
+    except OSError:
+        return True  # its file system has no locks
+    finally:
+        os.close(descriptor)
 
 
 def _ended(record: Mapping[str, Any], lock_holder: Mapping[str, Any] | None) -> Mapping[str, Any]:

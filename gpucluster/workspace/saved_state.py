@@ -1,8 +1,7 @@
 """What this machine saves of a cluster between runs, in addition to Terraform's state and the run log.
 
     hosts.json     the hosts, and which of them have booted: a later run knows how to reach them, and waits for fewer
-    compartment    where the cluster was built
-    home-in-use    exists from the moment when users may reach the share
+    compartment    where the cluster was built, for versions that did not read it from Terraform's state
 
 Each is a file in `.gpucluster/`; all of them are removed with the cluster. Clusters of earlier versions have these
 files: their names and formats must stay as they are.
@@ -15,7 +14,6 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 
-from gpucluster.errors import InputError
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.ssh import Host
 
@@ -35,32 +33,22 @@ class SavedState:
     def __init__(self, paths: ClusterPaths) -> None:
         self._hosts = paths.root / "hosts.json"
         self._compartment = paths.root / "compartment"
+        # Earlier versions decided by this file whether to look for users' files.
         self._home_in_use = paths.root / "home-in-use"
 
     @property
-    def may_exist(self) -> bool:
-        """Whether an earlier run may have created something of this cluster."""
-        return self._compartment.exists()
+    def compartment(self) -> str:
+        """Where this machine has built the cluster; empty if it does not know. The state knows better: it is the same
+        for every machine."""
+        try:
+            return self._compartment.read_text().strip()
+        except OSError:
+            return ""
 
-    def pin_compartment(self, compartment: str) -> None:
-        """Save the compartment of the first run, and refuse another one in later runs (or another local cloud).
-
-        Terraform would find nothing of the cluster there, and would create it a second time.
-
-        Raises:
-            InputError: with both compartments.
-        """
-        if not self.may_exist:
+    @compartment.setter
+    def compartment(self, compartment: str) -> None:
+        if self.compartment != compartment:
             write_private(self._compartment, compartment + "\n")
-            return
-        built_in = self._compartment.read_text().strip()
-        if built_in != compartment:
-            raise InputError(
-                f"this cluster was built in another compartment: {built_in}, and not {compartment}",
-                where=str(self._compartment),
-                hint="Use the cluster file (or the local cloud) that it was built with, and run there: "
-                "gpucluster destroy",
-            )
 
     def hosts(self) -> tuple[SavedHost, ...]:
         """The hosts of the last run that found them, the controller first; empty if no run has found any, or if the
@@ -108,18 +96,6 @@ class SavedState:
     def forget_hosts(self) -> None:
         """Delete the hosts: the cluster does not exist."""
         self._hosts.unlink(missing_ok=True)
-
-    @property
-    def home_in_use(self) -> bool:
-        """Whether users may have files in the share. As long as they can't reach it, they have none."""
-        return self._home_in_use.exists()
-
-    @home_in_use.setter
-    def home_in_use(self, in_use: bool) -> None:
-        if in_use:
-            self._home_in_use.touch()
-        else:
-            self._home_in_use.unlink(missing_ok=True)
 
     def forget(self) -> None:
         """Delete all of it."""

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from gpucluster.cli.output import JsonLines, Plain, Terminal, seconds, table
+from gpucluster.cli.output import JsonLines, Plain, Terminal, reporter_for, seconds, table
 from gpucluster.cli.summaries import status_text
 from gpucluster.errors import Finding, InputError
 from gpucluster.events import Event
@@ -111,3 +111,19 @@ def test_the_status_of_a_run_that_works_now_does_not_ask_for_another_one() -> No
     text = status_text({**STATUS, "running": running})
     assert "running now: gpucluster apply, pid 7 on desk" in text
     assert "Continue with" not in text
+
+
+def test_a_terminal_that_can_not_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(reporter_for("auto"), Terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(reporter_for("auto"), Plain)
+
+
+def test_a_resource_that_took_no_time_has_no_duration() -> None:
+    out = io.StringIO()
+    reporter = Plain(out)
+    reporter(Event("resource", "subnet", "created", elapsed=0.01))
+    reporter(Event("resource", "controller", "created", elapsed=1.0))
+    assert out.getvalue().splitlines() == ["  + subnet created", "  + controller created  1.0 s"]

@@ -6,6 +6,7 @@ The tests run in the order of this file, on one cluster: each is a chapter of th
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 # A controller and two BM.GPU4.8 in a cluster network: what `make demo` builds.
 CLUSTER_YML = worked_example("local", "10.90")
+# A machine that runs other tests may answer late.
+STATUS = ("status", "--timeout", "60")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +47,7 @@ def test_apply_killed_in_terraform_leaves_a_state_from_which_the_next_goes_on(si
     run.send_signal(signal.SIGKILL)
     run.wait()
     run.stdout.close()  # type: ignore[union-attr]
-    status = site.good("status")
+    status = site.good(*STATUS)
     assert status["state"] == "partial", status
     assert status["running"] is None
     assert (status["last_change"]["status"], status["last_change"]["phase"]) == ("killed", "terraform")
@@ -59,13 +62,17 @@ def test_a_second_apply_at_once_is_refused_and_ctrl_c_in_ansible_is_clean(site: 
     assert f"pid {first.pid}" in events[-1]["message"]
     assert lines
     read_until(first, '"kind": "task"', 60)
-    assert site.good("status")["running"]["pid"] == first.pid
+    assert site.good(*STATUS)["running"]["pid"] == first.pid
     first.send_signal(signal.SIGINT)
     rest, _ = first.communicate(timeout=120)
     assert first.returncode == 130, rest[-2000:]
     assert "Traceback" not in rest
-    status = site.good("status")
+    status = site.good(*STATUS)
     assert (status["state"], status["resources"]["instance"]) == ("partial", 3), status
+    # Terraform has nothing left to do, and Ansible has.
+    code, events = site.run("plan", "--detailed-exitcode")
+    assert code == 3, events
+    assert (events[-1]["data"]["changes"], len(events[-1]["data"]["configuration"])) == ([], 1)
 
 
 def test_the_next_apply_converges_and_every_check_passes(site: Site) -> None:
@@ -111,9 +118,18 @@ def test_the_second_apply_changes_nothing(site: Site) -> None:
 
 
 def test_plan_status_ssh_inventory_and_output_tell_the_same(site: Site) -> None:
-    code, _ = site.run("plan", "--detailed-exitcode")
-    assert code == 0
-    status = site.good("status")
+    code, events = site.run("plan", "--detailed-exitcode")
+    assert code == 0, events[-1]
+    good = site.file.read_text()
+    site.file.write_text(
+        f"{good}    - name: bob\n      generate_key: true\nslurm:\n  extra_config: {{MaxArraySize: 9}}\n"
+    )
+    code, events = site.run("plan", "--detailed-exitcode")
+    site.file.write_text(good)
+    assert code == 3
+    texts = [difference["text"] for difference in events[-1]["data"]["configuration"]]
+    assert {"slurm: extra_config.MaxArraySize = 9", "users: add bob"} <= set(texts), texts
+    status = site.good(*STATUS)
     assert [host["name"] for host in status["hosts"]] == ["demo-controller", "compute-1", "compute-2"]
     assert {row["state"] for row in status["slurm"]} == {"idle"}
     assert (status["state"], status["pending"]) == ("present", [])
@@ -162,6 +178,15 @@ def test_destroy_refuses_while_alice_has_files(site: Site) -> None:
     assert code == 6, events[-3:]
     assert "of alice" in events[-1]["message"]
     assert len(containers(site.home)) == 3
+    # A machine with an empty folder: no state, no hosts, no inventory.
+    folder, aside = site.folder / ".gpucluster", site.folder / "aside"
+    folder.rename(aside)
+    code, events = site.run("destroy")
+    assert code == 6, events[-3:]
+    assert "of alice" in events[-1]["message"]
+    assert len(containers(site.home)) == 3
+    shutil.rmtree(folder)
+    aside.rename(folder)
 
 
 def test_destroy_leaves_nothing_behind(site: Site) -> None:
@@ -177,4 +202,4 @@ def test_destroy_leaves_nothing_behind(site: Site) -> None:
         assert list((site.home / left).iterdir()) == [], left
     assert sorted(entry.name for entry in (site.folder / ".gpucluster").iterdir()) == ["lock.json", "runs"]
     assert not site.good("local", "status")["running"]
-    assert site.good("status")["state"] == "absent"
+    assert site.good(*STATUS)["state"] == "absent"

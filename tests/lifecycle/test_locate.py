@@ -13,10 +13,11 @@ import oci
 import pytest
 
 from gpucluster.cluster import Cluster
-from gpucluster.errors import CloudError, ToolError
+from gpucluster.errors import CloudError, TerraformError, ToolError
 from gpucluster.spec import load
 from tests.localcloud.api_harness import Api, running
 from tests.spec.spec_texts import LOCAL
+from tests.workspace.known_hosts import save_controller
 
 pytestmark = pytest.mark.slow
 
@@ -88,6 +89,22 @@ def test_the_state_goes_before_the_tags_and_the_cache_before_both(
     assert Cluster(cluster.spec).ssh_argv()[-1] == "demo-controller"
 
 
+def test_a_cluster_that_was_built_anew_elsewhere_is_found_when_ssh_reaches_nobody(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_controller(tmp_path, "old-controller")
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    # A double of ssh: only the new controller answers.
+    ssh.write_text("""#!/bin/sh
+case "$*" in *demo-controller*) echo '{"result": {"groups": []}}';; *) exit 255;; esac
+""")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", str(ssh.parent), prepend=":")
+    assert cluster.groups.list() == ()
+    assert cluster.ssh_argv()[-1] == "demo-controller"
+
+
 def test_a_state_that_cannot_be_read_hides_no_cluster(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreadable(_: Cluster) -> Any:
         raise ToolError("the state can't be read")
@@ -98,6 +115,31 @@ def test_a_state_that_cannot_be_read_hides_no_cluster(cluster: Cluster, monkeypa
     shutil.rmtree(cluster.paths.root)
     with pytest.raises(ToolError, match="the state can't be read"):
         Cluster(load(cluster.spec.file)).ssh_argv()
+
+
+@pytest.mark.parametrize("content", ["", "no state\n", "[]"])
+def test_a_damaged_state_is_not_an_empty_cluster(cluster: Cluster, content: str) -> None:
+    cluster.paths.create()
+    cluster.paths.terraform_state.write_text(content)
+    for act in (cluster.plan, cluster.destroy, cluster.outputs):
+        with pytest.raises(TerraformError, match="is damaged") as caught:
+            act()
+        assert "gpucluster state recover" in caught.value.hint
+    assert cluster.paths.terraform_state.read_text() == content
+    assert cluster.ssh_argv()[-1] == "demo-controller"
+
+
+def test_a_damaged_state_of_nothing_is_set_aside(cluster: Cluster) -> None:
+    cluster.spec.file.write_text(LOCAL.replace("name: demo", "name: never"))
+    cluster.paths.create()
+    cluster.paths.terraform_state.write_text("")
+    assert Cluster(load(cluster.spec.file)).plan(preflight=False).changes
+    assert [file.read_text() for file in cluster.paths.root.glob("terraform.tfstate.damaged-*")] == [""]
+
+
+def test_without_its_state_a_cluster_has_no_inventory(cluster: Cluster) -> None:
+    with pytest.raises(ToolError, match="the state of this cluster is lost"):
+        cluster.inventory()
 
 
 def test_where_nothing_is_no_local_cloud_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +174,8 @@ def test_the_key_of_an_earlier_version_is_adopted(cluster: Cluster, api: Api) ->
     try:
         assert cluster._cloud.ssh_key() == new
         assert cluster._cloud.authorized_keys() == ("ssh-ed25519 AAAA old",)
-        assert (new.read_text(), new.stat().st_mode & 0o777, old.exists()) == ("private\n", 0o600, False)
+        assert (new.read_text(), new.stat().st_mode & 0o777) == ("private\n", 0o600)
+        assert old.exists()  # the ssh configuration of the last run names it
     finally:
         for file in (new, new.with_suffix(".pub")):
             file.unlink(missing_ok=True)

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from gpucluster.agent.users import desired, values
 from gpucluster.cli import cli
+from gpucluster.cli.user_options import settings_of
 from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
 from gpucluster.events import Event
@@ -405,12 +406,14 @@ def test_an_import_with_failures_ends_with_1(controller: Controller, tmp_path: P
 def test_the_reason_of_a_failed_import_names_the_command_of_this_machine(
     controller: Controller, tmp_path: Path
 ) -> None:
-    reason = "there is no group lab. To create it, run: cluster group add lab"
-    failed = [{"name": "carol", "status": "failed", "message": reason}]
+    reasons = ("To create it, run: cluster group add lab", "Run: sudo sacctmgr add account physics")
+    failed = [{"name": "carol", "status": "failed", "message": reason} for reason in reasons]
     controller.answers(json.dumps({"result": {"users": failed, "changed": False}}))
     people = tmp_path / "people.csv"
     people.write_text("name\ncarol\n")
-    assert "run: gpucluster group add lab" in controller.run("user", "import", str(people)).stdout
+    told = controller.run("user", "import", str(people)).stdout
+    assert "run: gpucluster group add lab" in told
+    assert "Run: gpucluster ssh -- sudo sacctmgr add account physics" in told
 
 
 def test_a_refusal_ends_with_2_and_prints_nothing_that_moves_a_cursor(controller: Controller) -> None:
@@ -483,3 +486,11 @@ def test_an_edit_of_nothing_is_refused(controller: Controller) -> None:
     assert done.exit_code == 2
     assert "nothing to change" in done.stderr
     assert controller.calls == []
+
+
+def test_without_questions_a_terminal_is_not_asked_for_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("getpass.getpass", lambda: SECRET)
+    assert settings_of(interactive=True, ssh_key=(), password_stdin=True) == {"password": SECRET}
+    with pytest.raises(InputError, match="it is a terminal"):
+        settings_of(interactive=False, ssh_key=(), password_stdin=True)

@@ -51,7 +51,13 @@ def test_a_run_that_failed_is_listed_with_its_error_and_its_files(paths: Cluster
         raise ToolError("no capacity", hint="Try later")
     assert this.id in _run("runs").stdout
     shown = _run("logs").stdout
-    for words in ("apply, failed", "terraform  ", "no capacity. Try later", str(terraform), str(artifacts / "stdout")):
+    for words in (
+        "apply, failed in the phase terraform",
+        "terraform  ",
+        "no capacity. Try later",
+        str(terraform),
+        str(artifacts / "stdout"),
+    ):
         assert words in shown
     data = _json("logs", this.id)
     assert data["run"]["error"] == "no capacity. Try later"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -56,6 +59,30 @@ def test_the_second_is_refused_with_the_first_ones_pid_host_and_age_and_a_dead_h
         holder.communicate()
     with lock(paths, "destroy"):
         pass
+
+
+def test_a_run_holds_the_cluster_though_its_folder_is_deleted(paths: ClusterPaths) -> None:
+    with lock(paths, "apply"):
+        shutil.rmtree(paths.root)
+        paths.create()
+        with pytest.raises(LockedError), lock(paths, "destroy"):
+            pytest.fail("two runs at once")
+    with lock(paths, "destroy"):
+        pass
+
+
+def test_where_a_folder_cannot_be_locked_its_file_is(paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NFS does it: flock needs a descriptor that can be written."""
+    real = fcntl.flock
+
+    def nfs(descriptor: int, operation: int) -> None:
+        if os.fstat(descriptor).st_mode & stat.S_IFDIR:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", nfs)
+    with lock(paths, "apply"), pytest.raises(LockedError, match="gpucluster apply"), lock(paths, "destroy"):
+        pytest.fail("two runs at once")
 
 
 def test_folders_and_files_are_private(paths: ClusterPaths) -> None:

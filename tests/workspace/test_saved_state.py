@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.errors import InputError
 from gpucluster.paths import ClusterPaths
 from gpucluster.ssh import Host
 from gpucluster.workspace.saved_state import SavedHost, SavedState
@@ -25,10 +24,10 @@ def test_the_files_of_an_earlier_version_are_read(paths: ClusterPaths) -> None:
     (paths.root / "home-in-use").touch()
     saved = SavedState(paths)
     assert saved.hosts() == (SavedHost("demo-controller", "10.77.0.2", "ocid1.a"), SavedHost("n", "x", None))
-    assert (saved.may_exist, saved.home_in_use) == (True, True)
+    assert saved.compartment == "ocid1.compartment.a"
     saved.forget()
     assert list(paths.root.iterdir()) == []
-    assert (saved.hosts(), saved.may_exist, saved.home_in_use) == ((), False, False)
+    assert (saved.hosts(), saved.compartment) == ((), "")
 
 
 def test_hosts_that_booted_are_written_with_their_instance(paths: ClusterPaths) -> None:
@@ -44,11 +43,11 @@ def test_hosts_that_booted_are_written_with_their_instance(paths: ClusterPaths) 
     assert saved.hosts() == ()
 
 
-def test_another_compartment_is_refused(paths: ClusterPaths) -> None:
+def test_a_host_that_boots_again_is_not_one_that_has_booted(paths: ClusterPaths) -> None:
     saved = SavedState(paths)
-    saved.pin_compartment("ocid1.compartment.a")
-    saved.pin_compartment("ocid1.compartment.a")
-    with pytest.raises(InputError, match=r"ocid1\.compartment\.a, and not ocid1\.compartment\.b") as caught:
-        saved.pin_compartment("ocid1.compartment.b")
-    assert "gpucluster destroy" in caught.value.hint
-    assert (paths.root / "compartment").read_text() == "ocid1.compartment.a\n"
+    saved.forget_booted({"ocid1.a"})  # without any host
+    saved.save_hosts(
+        [Host("a", "10.0.0.1", "u", "ocid1.a"), Host("b", "10.0.0.2", "u", "ocid1.b")], {"ocid1.a", "ocid1.b"}
+    )
+    saved.forget_booted({"ocid1.a", "ocid1.x"})
+    assert saved.hosts() == (SavedHost("a", "10.0.0.1", None), SavedHost("b", "10.0.0.2", "ocid1.b"))
