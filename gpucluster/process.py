@@ -23,6 +23,9 @@ from gpucluster.errors import EnvironmentFault, ProcessError
 from gpucluster.paths import write_private
 
 _TAIL = 2000
+# Of the programs that we start, whatever the caller's is: the local cloud and its images need files that others can
+# read. What is private is made so explicitly.
+_UMASK = 0o022
 # By program: its packages on Debian and on Red Hat.
 _PACKAGES = {
     "ssh": ("openssh-client", "openssh-clients"),
@@ -133,6 +136,7 @@ def run(
             stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            umask=_UMASK,
         )
     except OSError as error:
         raise _not_started(argv, error) from error
@@ -220,6 +224,7 @@ def stream(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            umask=_UMASK,
         )
     except OSError as error:
         raise _not_started(argv, error) from error
@@ -419,6 +424,7 @@ def spawn_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | Non
             stdout=descriptor,
             stderr=descriptor,
             start_new_session=True,
+            umask=_UMASK,
             cwd="/",
         )
     except OSError as error:

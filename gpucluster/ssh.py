@@ -171,13 +171,15 @@ class SshClient:
         blocks.append("\n".join(["Host *", *(f"  {line}" for line in defaults)]))
         return "\n\n".join(blocks) + "\n"
 
-    def argv(self, host: str, command: Sequence[str] = ()) -> list[str]:
+    def argv(self, host: str, command: Sequence[str] = (), *, direct: bool = False) -> list[str]:
         """The ssh command line for a host of the configuration.
 
         Args:
             command: its words are joined with spaces by ssh, and the result is read by the remote shell.
+            direct: connect without another host in between, which may not answer any more.
         """
-        return ["ssh", "-F", str(self.config), host, *(["--", *command] if command else [])]
+        options = ["-o", "ProxyCommand=none"] if direct else []
+        return ["ssh", "-F", str(self.config), *options, host, *(["--", *command] if command else [])]
 
     def wait(self, hosts: Sequence[Host], deadline: float, on_event: Sink = ignore) -> None:
         """Wait until every host answers and its cloud-init has finished. Says after some seconds who does not.

@@ -41,6 +41,25 @@ def test_a_program_that_can_not_be_started_is_an_environment_fault(tmp_path: Pat
         process.run([str(tmp_path / "program")])
 
 
+@pytest.mark.parametrize("ours", [0o000, 0o077])
+def test_the_caller_s_umask_does_not_reach_programs(tmp_path: Path, ours: int) -> None:
+    umask = [sys.executable, "-c", "import os; print(oct(os.umask(0)))"]
+    before = os.umask(ours)
+    try:
+        seen = [process.run(umask).stdout, process.stream(umask, on_line=lambda _: None).stdout]
+        process.spawn_daemon(umask, log=tmp_path / "log")
+        with process.in_memory("test") as output:
+            protected = process.follow(
+                umask, output=output, errors=output, on_line=lambda _: None, on_stop=lambda _: None,
+                told=tmp_path / "told", env={}, cwd=tmp_path,
+            )  # fmt: skip
+    finally:
+        os.umask(before)
+    assert wait_until((tmp_path / "log").read_text, 10, 0.05)
+    assert {*seen, (tmp_path / "log").read_text()} == {"0o22\n"}
+    assert protected.stdout == "0o77\n"
+
+
 def test_a_time_limit_ends_the_program() -> None:
     with pytest.raises(ProcessError, match=r"0\.2 s"):
         process.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.2)

@@ -6,15 +6,16 @@ other module registers the commands of one subject when it is imported. May impo
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
 import click
 
 from gpucluster import __version__, signals
-from gpucluster.cli import autoscaling, backup, clusters, groups, history, images, local, software, users
-from gpucluster.cli.base import DEFAULT_FILES, cli
-from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED
+from gpucluster.cli import autoscaling, backup, clusters, groups, history, images, local, software, state, users
+from gpucluster.cli.base import DEFAULT_FILES, cli, wants_json
+from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED, GpuClusterError
 
 __all__ = [
     "DEFAULT_FILES",
@@ -28,6 +29,7 @@ __all__ = [
     "local",
     "main",
     "software",
+    "state",
     "users",
 ]
 
@@ -51,6 +53,9 @@ def main() -> None:
         for descriptor in terminals:
             os.dup2(nowhere, descriptor)
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 must not end a run
     with signals.as_ctrl_c(on_hangup=leave_terminal):
         _run()
 
@@ -72,7 +77,11 @@ def _run() -> None:
 
         with tempfile.NamedTemporaryFile("w", prefix="gpucluster-bug-", suffix=".log", delete=False) as file:
             file.write(f"gpucluster {__version__}, Python {sys.version}\n\n{traceback.format_exc()}")
-        click.echo(
-            f"gpucluster: this is a bug in gpucluster, not in what you did. Please report it with {file.name}", err=True
-        )
+        what = "this is a bug in gpucluster, not in what you did"
+        bug = GpuClusterError(what, hint=f"Please report it with {file.name}")
+        click.echo(f"gpucluster: {bug}", err=True)
+        if wants_json(sys.argv[1:]):
+            from gpucluster.cli.output import JsonLines
+
+            JsonLines().error(bug)
         sys.exit(EXIT_FAILED)

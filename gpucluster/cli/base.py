@@ -106,7 +106,8 @@ def _options(function: Callable[..., Any], *, environment: bool = False) -> Call
     """
 
     def option(*names: str, variable: str | None = None, **settings: Any) -> Callable[..., Any]:
-        return click.option(*names, envvar=variable if environment else None, default=None, **settings)
+        read = variable if environment else None
+        return click.option(*names, envvar=read, show_envvar=read is not None, default=None, **settings)
 
     common = (
         option(
@@ -154,6 +155,29 @@ def context_of(ctx: click.Context) -> Context:
 _COMMON = ("file", "output", "verbose", "debug", "non_interactive")
 
 
+class OwnOptions(click.Command):
+    """A command whose help explains its own options, and only names the common ones: the root explains those."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options into the help."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        own = [option for option in options if option.name not in _COMMON]
+        with formatter.section("Options"):
+            formatter.write_dl([record for option in own if (record := option.get_help_record(ctx))])
+        common = [option.opts[-1] for option in options if option.name in _COMMON]
+        with formatter.section("Options of every command, explained by gpucluster --help"):
+            formatter.write_text(", ".join(common))
+
+
+class _OwnOptionsGroup(OwnOptions, click.Group):
+    """The same for a group of commands."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options and the commands into the help."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
 def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
     """A command of `gpucluster` that takes the common options and passes a `Context` to its function."""
 
@@ -167,7 +191,7 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click
         call.__doc__ = function.__doc__
         call.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
         parent = settings.pop("parent", cli)
-        registered: click.Command = parent.command(name, **settings)(_options(call))
+        registered: click.Command = parent.command(name, **{"cls": OwnOptions, **settings})(_options(call))
         return registered
 
     return register
@@ -181,7 +205,7 @@ def command_group(name: str) -> Callable[[Callable[[], None]], click.Group]:
             function()
 
         call.__doc__ = function.__doc__
-        group: click.Group = cli.group(name)(_options(call))
+        group: click.Group = cli.group(name, cls=_OwnOptionsGroup)(_options(call))
         return group
 
     return register
@@ -200,7 +224,7 @@ class _Root(click.Group):
         try:
             ended = super().main(words, *rest, **{**settings, "standalone_mode": False})
         except click.ClickException as error:
-            if not _wants_json(words):
+            if not wants_json(words):
                 error.show()
                 sys.exit(error.exit_code)
             from gpucluster.cli.output import JsonLines
@@ -213,8 +237,8 @@ class _Root(click.Group):
         sys.exit(ended if isinstance(ended, int) else EXIT_SUCCESS)
 
 
-def _wants_json(words: Sequence[str]) -> bool:
-    """Whether a command line that can't be parsed asks for JSON: its last `--output`, else the environment."""
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether a command line, which may be wrong, asks for JSON: its last `--output`, else the environment."""
     chosen = os.environ.get("GPUCLUSTER_OUTPUT", "")
     for word, following in zip(words, [*words, ""][1:], strict=True):
         if word == "--":

@@ -14,6 +14,7 @@ from gpucluster.cli.base import (
     PROVIDER,
     SKIP_PREFLIGHT,
     Context,
+    OwnOptions,
     cluster_of,
     command,
     reporting,
@@ -136,7 +137,7 @@ def policies(context: Context) -> None:
         reporter.result({"command": "policies", **needed.to_dict()}, iam.text(needed))
 
 
-@command("plan")
+@command("plan", short_help="Show what apply would change.")
 @PROVIDER
 @click.option("--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} when there are changes.")
 @SKIP_PREFLIGHT
@@ -276,7 +277,7 @@ def inventory(context: Context) -> None:
         reporter.result({"command": "inventory", "inventory": hosts}, json.dumps(hosts, indent=2))
 
 
-class _SshCommand(click.Command):
+class _SshCommand(OwnOptions):
     """Reads its words as ssh does: options, the host, options again, and from the first other word on the command.
 
     `--` ends the options: `ssh -- CMD` runs a command on the controller.

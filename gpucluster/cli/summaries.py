@@ -68,11 +68,12 @@ def plan_text(plan: Plan) -> str:
     if plan.empty:
         return "no changes"
     parts = []
-    if plan.changes or plan.changes_outputs:
+    if plan.changes:
         lines = [f"{count(len(plan.changes), 'change')} of resources"]
         lines += [line for change in plan.changes for line in _change_lines(change)]
-        lines += ["  ~ outputs in Terraform's state"] if plan.changes_outputs and not plan.changes else []
         parts.append("\n".join(lines))
+    elif plan.changes_outputs:
+        parts.append("outputs in Terraform's state, no resources")
     if plan.hosts:
         lines = [f"  pool {pool}: {names}" for pool, names in plan.hosts.pools.items()]
         lines += [f"  the controller: {plan.hosts.controller}"] if plan.hosts.controller else []

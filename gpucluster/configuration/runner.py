@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -24,7 +25,7 @@ from gpucluster.paths import ClusterPaths, ansible_dir, write_private
 FORKS = 20
 # Messages of Ansible that only say that a program failed.
 _GENERIC = ("non-zero return code", "module failure", "all items completed", "one or more items failed")
-_SHOWN = 600  # characters of a reason
+_SHOWN = 1600  # characters of a reason: a rollback has the end of a daemon's journal
 _CANCEL_POLL = 1  # seconds between two looks whether the playbook shall be stopped
 SAVED_ARTIFACTS = 10
 _log = logging.getLogger(__name__)  # `--debug` shows it
@@ -138,12 +139,21 @@ def _reason(result: Mapping[str, Any]) -> str:
     printed = [str(result.get(key) or "").strip() for key in ("stderr", "module_stderr", "stdout", "module_stdout")]
     for text in (printed[0], "" if generic else message, *printed[1:]):
         if text:
-            return _one_line(text)
+            return _one_line(_agent_error(text))
     for item in result.get("results") or ():
         if isinstance(item, Mapping) and item.get("failed"):
             return _reason(item)
     status = f" (status {result['rc']})" if result.get("rc") and generic else ""
     return f"{_one_line(message)}{status}" if message else "no reason given"
+
+
+def _agent_error(text: str) -> str:
+    """Message and hint of an agent's answer, which is JSON; any other text as it is."""
+    try:
+        error = json.loads(text)["error"]
+        return f"{error['message']}. {error['hint']}"
+    except (ValueError, TypeError, KeyError):
+        return text
 
 
 def _one_line(text: str) -> str:

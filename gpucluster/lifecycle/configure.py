@@ -11,6 +11,7 @@ from typing import Any
 from gpucluster import handover
 from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.bastion import Bastion
+from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration import content
 from gpucluster.configuration.runner import Ansible, PlaybookResult, write_inventory
@@ -20,12 +21,12 @@ from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import configuration_diff, user_data
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.hosts import Deployment
+from gpucluster.oci.tags import UsersFiles
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
-from gpucluster.workspace.saved_state import SavedState
 
 
 class Configuration:
@@ -36,13 +37,13 @@ class Configuration:
         record: says on the controller how the hosts were configured last.
         ansible: makes the runner of our playbooks.
         bastion: opens the sessions of the Bastion service of the started cloud.
+        file_systems: makes the client of the started cloud.
     """
 
     def __init__(
         self,
         spec: ClusterSpec,
         paths: ClusterPaths,
-        saved: SavedState,
         cloud: CloudProvider,
         login_keys: LoginKeys,
         downloads: Downloads,
@@ -51,11 +52,11 @@ class Configuration:
         record: ConfigurationRecord,
         ansible: Callable[[], Ansible],
         bastion: Callable[[], Bastion],
+        file_systems: Callable[[], FileSystems],
         on_event: Sink,
     ) -> None:
         self._spec = spec
         self._paths = paths
-        self._saved = saved
         self._cloud = cloud
         self._login_keys = login_keys
         self._downloads = downloads
@@ -63,6 +64,7 @@ class Configuration:
         self._record = record
         self._ansible = ansible
         self._bastion = bastion
+        self._file_systems = file_systems
         self._on_event = on_event
 
     def inventory(self, deployment: Deployment) -> dict[str, Any]:
@@ -85,7 +87,7 @@ class Configuration:
         """
         with run.phase("ansible"):
             file = write_inventory(self._paths, self.inventory(deployment))
-            self._saved.home_in_use = self._spec.storage.home.enabled
+            self._file_systems().note(deployment.outputs.home_file_system_id, UsersFiles.IN_USE)
             this = {
                 **self.settings(deployment.outputs, {host.name: host.instance_id for host in deployment.hosts}),
                 "run": run.id,

@@ -74,6 +74,27 @@ class HostLocator:
                 self._saved.forget_hosts()
         return self._saved.hosts()
 
+    def nodes_alone(self) -> tuple[SavedHost, ...]:
+        """The nodes of a cluster without a controller, found by their tags; empty if it has one. ssh connects to them
+        directly afterwards: that works where this machine reaches their network.
+
+        Raises:
+            CloudError: the cloud refused.
+        """
+        if not self._cloud.in_use():
+            return ()
+        found = self._pool_members().tagged(self._spec.name)
+        if found.controller is not None:
+            return ()
+        hosts = [
+            Host(node.name, node.private_ip, self._spec.pools[pool].image.login_user, node.id)
+            for pool, nodes in found.nodes.items()
+            if pool in self._spec.pools
+            for node in nodes
+        ]
+        self._ssh_client().write(hosts)
+        return tuple(SavedHost(host.name, host.address, None) for host in hosts)
+
     def deployment(self) -> Deployment | None:
         """The hosts that Terraform's state knows, without waiting for any; None if it holds no cluster.
 

@@ -131,8 +131,9 @@ class Planning:
 
     def _ask_controller(self) -> _OnController:
         record = self._record.read()
-        if record is None or not self._spec.storage.home.enabled:
-            return _OnController(record)
+        complete = record is not None and record.get("complete")
+        if not complete or not self._spec.storage.home.enabled:
+            return _OnController(record)  # without a complete apply, everything is configured in any case
         try:
             preview = self._directory.preview(self._configuration.people())
         except InputError as error:

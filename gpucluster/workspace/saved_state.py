@@ -2,7 +2,6 @@
 
     hosts.json     the hosts, and which of them have booted: a later run knows how to reach them, and waits for fewer
     compartment    where the cluster was built, for versions that did not read it from Terraform's state
-    home-in-use    exists from the moment when users may reach the share
 
 Each is a file in `.gpucluster/`; all of them are removed with the cluster. Clusters of earlier versions have these
 files: their names and formats must stay as they are.
@@ -34,6 +33,7 @@ class SavedState:
     def __init__(self, paths: ClusterPaths) -> None:
         self._hosts = paths.root / "hosts.json"
         self._compartment = paths.root / "compartment"
+        # Earlier versions decided by this file whether to look for users' files.
         self._home_in_use = paths.root / "home-in-use"
 
     @property
@@ -96,18 +96,6 @@ class SavedState:
     def forget_hosts(self) -> None:
         """Delete the hosts: the cluster does not exist."""
         self._hosts.unlink(missing_ok=True)
-
-    @property
-    def home_in_use(self) -> bool:
-        """Whether users may have files in the share. As long as they can't reach it, they have none."""
-        return self._home_in_use.exists()
-
-    @home_in_use.setter
-    def home_in_use(self, in_use: bool) -> None:
-        if in_use:
-            self._home_in_use.touch()
-        else:
-            self._home_in_use.unlink(missing_ok=True)
 
     def forget(self) -> None:
         """Delete all of it."""

@@ -61,6 +61,15 @@ def test_a_fault_is_told_as_one(row: str, tmp_path: Path) -> None:
     assert "bug" not in done.stderr
 
 
+def test_an_output_without_utf_8(tmp_path: Path) -> None:
+    folder = tmp_path / "zoë"
+    folder.mkdir()
+    (folder / "cluster.yml").write_text(template(name="demo", provider="local"))
+    done = _run(folder, "validate", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "zo?/cluster.yml is valid" in done.stdout
+
+
 def test_a_missing_ssh_is_told_as_one(tmp_path: Path) -> None:
     (tmp_path / "cluster.yml").write_text(template(name="demo", provider="local"))
     paths = ClusterPaths.of(tmp_path / "cluster.yml")

@@ -119,6 +119,12 @@ def test_every_failure_has_one_form_in_json(words: list[str], name: str, says: s
     assert {"error", "what", "where", "hint"} <= data.keys()
 
 
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUCLUSTER_OUTPUT", "xml")
+    said = CliRunner().invoke(cli, ["validate"])
+    assert (said.exit_code, "GPUCLUSTER_OUTPUT" in said.stderr) == (2, True)
+
+
 def test_without_a_command_the_help_is_shown() -> None:
     said = CliRunner().invoke(cli, [])
     assert (said.exit_code, said.exception.__class__) == (2, SystemExit)
@@ -131,3 +137,12 @@ def test_the_environment_asks_for_json_and_a_flag_against_it() -> None:
     said = CliRunner().invoke(cli, ["-o", "text", "aply"], env={"GPUCLUSTER_OUTPUT": "json"})
     assert (said.exit_code, said.stdout) == (2, "")
     assert "Did you mean" in said.stderr
+
+
+def test_the_help_of_a_command_explains_its_own_options_and_names_the_common_ones() -> None:
+    for words in (["destroy"], ["user", "add"]):
+        said = CliRunner().invoke(cli, [*words, "--help"]).stdout
+        assert "--file, --output, --verbose, --debug, --non-interactive" in said
+        assert "Default: cluster.yml" not in said
+    assert "Do not ask for confirmation." in CliRunner().invoke(cli, ["destroy", "-h"]).stdout
+    assert "Default: cluster.yml" in CliRunner().invoke(cli, ["--help"]).stdout

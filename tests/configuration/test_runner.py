@@ -154,6 +154,13 @@ REASONS: dict[str, tuple[Mapping[str, Any], str]] = {
         {"msg": "MODULE FAILURE\nSee stdout/stderr for the exact error", "module_stdout": "Traceback: KeyError: 'x'"},
         "Traceback: KeyError: 'x'",
     ),
+    "an answer of the agent": (
+        {
+            "msg": "non-zero return code",
+            "stdout": '{"error": {"message": "bob: no such shell", "hint": "One of: /bin/sh"}}',
+        },
+        "bob: no such shell. One of: /bin/sh",
+    ),
     "nothing printed": ({"msg": "non-zero return code", "rc": 127}, "non-zero return code (status 127)"),
     "hidden": ({"censored": "yes", "msg": "secret"}, "the details are hidden, because they may contain secrets"),
     "one of a loop": (
@@ -161,7 +168,7 @@ REASONS: dict[str, tuple[Mapping[str, Any], str]] = {
         "no space",
     ),
     "nothing at all": ({}, "no reason given"),
-    "the end of a long text": ({"stderr": "x" * 1000 + " the error"}, "... " + "x" * 590 + " the error"),
+    "the end of a long text": ({"stderr": "x" * 2000 + " the error"}, "... " + "x" * 1590 + " the error"),
 }
 
 

@@ -6,6 +6,7 @@ The tests run in the order of this file, on one cluster: each is a chapter of th
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,6 +94,23 @@ def test_a_directory_user_logs_in_and_a_two_node_job_runs_to_its_end(site: Site)
     assert "COMPLETED" in site.as_alice(f"sacct -X -n -j {job} -o State,AllocNodes")
 
 
+def test_slurm_does_what_people_expect(site: Site) -> None:
+    # The third step of the tutorial.
+    gpus = site.as_alice("srun -N 2 --gres gpu:a100:8 bash -c 'echo $SLURMD_NODENAME $SLURM_STEP_GPUS'")
+    assert sorted(gpus.splitlines()) == [f"compute-{number} 0,1,2,3,4,5,6,7" for number in (1, 2)]
+    # The tasks of a step are the ranks of one MPI program.
+    assert sorted(site.as_alice("srun -n 2 sh -c 'echo $PMIX_RANK'").split()) == ["0", "1"]
+    assert "Invalid qos" in site.as_alice("srun --qos=nosuch true 2>&1 || true")
+    step = "srun python3 -c 'import time; x = bytearray(2**26); time.sleep(2.5)'"
+    job = site.as_alice(f'sbatch --parsable --wait -o /dev/null --wrap "{step}"')
+    used = site.as_alice(f"seff {job}")
+    assert "State: COMPLETED (exit code 0)" in used
+    assert "Memory Utilized: " in used
+    assert "unknown" not in used
+    # The administrator, who is no user of the directory.
+    assert site.plain("ssh", "--", "srun hostname").stdout.strip() in ("compute-1", "compute-2")
+
+
 def test_the_second_apply_changes_nothing(site: Site) -> None:
     result = site.good("apply")
     assert result["changes"] == 0
@@ -160,6 +178,15 @@ def test_destroy_refuses_while_alice_has_files(site: Site) -> None:
     assert code == 6, events[-3:]
     assert "of alice" in events[-1]["message"]
     assert len(containers(site.home)) == 3
+    # A machine with an empty folder: no state, no hosts, no inventory.
+    folder, aside = site.folder / ".gpucluster", site.folder / "aside"
+    folder.rename(aside)
+    code, events = site.run("destroy")
+    assert code == 6, events[-3:]
+    assert "of alice" in events[-1]["message"]
+    assert len(containers(site.home)) == 3
+    shutil.rmtree(folder)
+    aside.rename(folder)
 
 
 def test_destroy_leaves_nothing_behind(site: Site) -> None:

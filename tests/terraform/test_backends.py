@@ -134,7 +134,7 @@ def test_a_state_over_http_is_read_by_another_machine_that_never_ran_init(machin
 
 
 def test_the_contents_of_a_state_are_read_at_once_from_a_file_and_over_http(machine: Machine, tmp_path: Path) -> None:
-    assert machine.terraform().contents() == StateContents({}, frozenset())
+    assert machine.terraform().contents() == StateContents({})
     machine.apply()
     local = machine.terraform().contents()
     assert (local.outputs["cluster"]["name"], len(local.ids)) == ("demo", len(ADDRESSES))
