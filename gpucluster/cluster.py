@@ -190,7 +190,7 @@ class Cluster:
             changes = self._provisioning.apply(terraform, run, consent)
             deployment = self._hosts.reach(run)
             configured = self._configuration.apply(deployment, run)
-            checks = self._configuration.verify(deployment, run)
+            checks = self._configuration.verify(deployment, run, configured)
             result = self._result(run, deployment, changes=changes, configured=configured, checks=checks)
         return result
 

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Number of files on the home share that users created."""
 
 from __future__ import annotations

@@ -66,7 +66,9 @@ class Configuration:
         )
 
     def apply(self, deployment: Deployment, run: Run) -> PlaybookResult:
-        """Configure each host for its role in the cluster. From now on users may reach the share.
+        """Configure each host for its role in the cluster, and collect what `verify` checks.
+
+        From now on users may reach the share.
 
         Raises:
             AnsibleError: a task failed or a host can't be reached.
@@ -74,16 +76,19 @@ class Configuration:
         with run.phase("ansible"):
             file = write_inventory(self._paths, self.inventory(deployment))
             self._saved.home_in_use = self._spec.storage.home.enabled
-            return self._ansible().run("site.yml", file, run_id=run.id)
+            return self._ansible().run("apply.yml", file, run_id=run.id)
 
-    def verify(self, deployment: Deployment, run: Run) -> tuple[Check, ...]:
-        """Collect facts from the hosts and check them.
+    def verify(self, deployment: Deployment, run: Run, collected: PlaybookResult | None = None) -> tuple[Check, ...]:
+        """Check the facts of the hosts.
+
+        Args:
+            collected: the playbook that has collected them; None: they are collected now.
 
         Raises:
             VerifyError: a check failed or could not run.
         """
         with run.phase("verify"):
-            checks = evaluate(self._expectation(deployment), self._facts(run))
+            checks = evaluate(self._expectation(deployment), _facts(collected or self.collect("verify.yml", run)))
             for check in checks:
                 self._on_event(Event(EventKind.CHECK, check.name, check.status, check.message))
             if not passed(checks):
@@ -102,12 +107,6 @@ class Configuration:
         """
         self._bastion().renew()
         return self._ansible().run(playbook, self._paths.ansible / "inventory.yml", run_id=run.id)
-
-    def _facts(self, run: Run) -> dict[str, dict[str, Any]]:
-        """What verify.yml collected, by host; a host without facts is left out."""
-        collected = self.collect("verify.yml", run)
-        facts = {host: dict(values.get("gpucluster_facts") or {}) for host, values in collected.facts.items()}
-        return {host: fact for host, fact in facts.items() if fact}
 
     def _autoscaling(self, outputs: handover.Outputs) -> handover.Autoscaling | None:
         if not self._spec.elastic_pools:
@@ -138,3 +137,9 @@ class Configuration:
             rdma_addressed=[host for host, machine in machines.items() if machine.rdma],
             hardware_emulated=self._cloud.hardware_emulated,
         )
+
+
+def _facts(collected: PlaybookResult) -> dict[str, dict[str, Any]]:
+    """What verify.yml collected, by host; a host without facts is left out."""
+    facts = {host: dict(values.get("gpucluster_facts") or {}) for host, values in collected.facts.items()}
+    return {host: fact for host, fact in facts.items() if fact}

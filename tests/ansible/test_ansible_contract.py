@@ -62,9 +62,27 @@ def test_the_readme_lists_the_roles() -> None:
     assert file.read_text() == expected, "the table is old: UPDATE_GOLDEN=1 writes it again"
 
 
-def test_roles_of_the_site_exist() -> None:
-    named = {entry["role"] for play in read("site.yml") for entry in play.get("roles", [])}
+def named_in_loops(task: dict[str, Any]) -> set[str]:
+    """The roles that a task includes one after the other."""
+    words = str(task["loop"]).replace("select('in'", "")
+    return set(re.findall(r"'([a-z_]+)'", words)) if task.get("ansible.builtin.include_role") else set()
+
+
+def test_roles_that_are_named_exist_and_say_when_they_have_work() -> None:
+    loops = [named_in_loops(task) for _file, task in ALL_TASKS if "loop" in task]
+    named = set().union(*loops)
+    assert named >= {"ldap", "slurm", "docker"}
     assert named <= set(ROLES)
+    assert named <= set(read("vars/cluster.yml")["role_has_work"]) <= set(ROLES)
+
+
+def test_no_role_validates_arguments_that_validate_yml_has_checked() -> None:
+    # It costs each host two processes for each role. An entry point other than main has no specification.
+    for file, task in ALL_TASKS:
+        assert "roles" not in task, f"{file.name}: use import_role or include_role"
+        for call in (task.get(f"ansible.builtin.{verb}_role") for verb in ("import", "include")):
+            if call and "tasks_from" not in call:
+                assert call["rolespec_validate"] is False, f"{file.relative_to(ANSIBLE)}: {task['name']}"
 
 
 def test_task_files_that_are_named_exist() -> None:
@@ -72,7 +90,7 @@ def test_task_files_that_are_named_exist() -> None:
         (file, f"roles/{call['name']}/tasks/{re.sub('{{.*}}', '*', call.get('tasks_from', 'main'))}.yml")
         for file, task in ALL_TASKS
         for call in (task.get(f"ansible.builtin.{verb}_role") for verb in ("import", "include"))
-        if call
+        if call and "{{" not in call["name"]
     ]
     assert named
     assert [f"{file.relative_to(ANSIBLE)}: {target}" for file, target in named if not any(ANSIBLE.glob(target))] == []
@@ -149,6 +167,12 @@ def test_the_local_cloud_s_image_has_all_packages() -> None:
 
 
 MODULES = sorted(path.stem for path in (ANSIBLE / "library").glob("*.py"))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_takes_the_interpreter_that_ansible_is_told(module: str) -> None:
+    # Another name than "python" would be another variable than ansible_python_interpreter.
+    assert (ANSIBLE / "library" / f"{module}.py").read_text().startswith("#!/usr/bin/python\n")
 
 
 @pytest.mark.parametrize("module", MODULES)
