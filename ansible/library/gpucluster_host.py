@@ -286,7 +286,7 @@ def main() -> None:
     if lists is None:
         module.fail_json(
             msg=f"{found['system']} is not supported; choose an image of {', '.join(module.params['packages'])}, "
-            "or add this system to vars/packages.yml and vars/os"
+            "or add this system to group_vars/all/packages.yml and vars/os"
         )
     for_time = ["time"] if found["can_set_time"] and not found["time_service"] else []
     wanted = [name for kind in (*module.params["purposes"], *for_time) for name in lists[kind]]

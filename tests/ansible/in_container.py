@@ -53,6 +53,7 @@ class Host:
         self._ssh.write_text(_SSH.format(pid=pid))
         self._ssh.chmod(0o755)
         (folder / "vars").symlink_to(ANSIBLE / "vars")
+        (folder / "group_vars").symlink_to(ANSIBLE / "group_vars")
 
     def run(self, *argv: str, check: bool = True, uid: int = 0, environment: Mapping[str, str] | None = None) -> str:
         """Run a command in the container; returns both outputs."""
@@ -86,15 +87,12 @@ class Host:
         self, tasks: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], *options: str, check: bool = True
     ) -> Played:
         """Run tasks on the host, which is `compute-1` of pool `compute`; the controller can't be reached."""
-        playbook = [
-            {"hosts": "compute-1", "vars_files": ["vars/packages.yml", "vars/cluster.yml"], "tasks": list(tasks)}
-        ]
+        playbook = [{"hosts": "compute-1", "tasks": list(tasks)}]
         connection = {
             "ansible_connection": "ssh",
             "ansible_user": "root",
             "ansible_ssh_executable": str(self._ssh),
             "ansible_ssh_transfer_method": "piped",
-            "ansible_python_interpreter": "/usr/bin/python3",
         }
         hosts = {"controller": "demo-controller", "compute": "compute-1", "pool_compute": "compute-1"}
         groups: dict[str, Any] = {group: {"hosts": {name: {}}} for group, name in hosts.items()}

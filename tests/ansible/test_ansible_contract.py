@@ -43,7 +43,7 @@ def test_every_variable_of_the_inventory_is_described_once() -> None:
     shared = read("vars/inventory_options.yml")["inventory_options"]
     described = [*shared, *(name for role in ROLES for name in options(role))]
     assert [name for name in set(described) if described.count(name) > 1] == []
-    assert set(INVENTORY) - {"ansible_python_interpreter"} <= set(described)
+    assert set(INVENTORY) <= set(described)
     with_default = {name for role in ROLES for name, option in options(role).items() if "default" in option}
     assert set(described) - with_default <= set(INVENTORY)
     assert [name for name, option in shared.items() if not {"description", "type"} <= set(option)] == []
@@ -73,7 +73,7 @@ def test_roles_that_are_named_exist_and_say_when_they_have_work() -> None:
     named = set().union(*loops)
     assert named >= {"ldap", "slurm", "docker"}
     assert named <= set(ROLES)
-    assert named <= set(read("vars/cluster.yml")["role_has_work"]) <= set(ROLES)
+    assert named <= set(read("group_vars/all/cluster.yml")["role_has_work"]) <= set(ROLES)
 
 
 def test_no_role_validates_arguments_that_validate_yml_has_checked() -> None:
@@ -146,20 +146,20 @@ def test_every_system_has_a_python_for_the_autoscaler() -> None:
 
 
 def test_every_system_has_packages_and_facts() -> None:
-    assert sorted(read("vars/packages.yml")["packages"]) == SYSTEMS
+    assert sorted(read("group_vars/all/packages.yml")["packages"]) == SYSTEMS
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_facts_of_systems_have_one_form(system: str) -> None:
     assert shape_of(read(f"vars/os/{system}.yml")) == shape_of(read("vars/os/Debian-13.yml"))
     purposes = {*read("roles/base/vars/main.yml")["base_purposes"], "time"}
-    assert set(read("vars/packages.yml")["packages"][system]) == purposes
+    assert set(read("group_vars/all/packages.yml")["packages"][system]) == purposes
     manager = read(f"vars/os/{system}.yml")["os_package_manager"]
     assert (ANSIBLE / "roles" / "base" / "tasks" / f"install_{manager}.yml").is_file()
 
 
 def test_the_local_cloud_s_image_has_all_packages() -> None:
-    lists = read("vars/packages.yml")["packages"]["Debian-13"]
+    lists = read("group_vars/all/packages.yml")["packages"]["Debian-13"]
     text = (Path(__file__).parents[2] / "gpucluster" / "localcloud" / "image" / "packages.txt").read_text()
     image = {line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")}
     # apt must have nothing to do there, or every apply of the local cloud needs the network.
