@@ -76,6 +76,11 @@ def test_roles_that_are_named_exist_and_say_when_they_have_work() -> None:
     assert named <= set(read("group_vars/all/cluster.yml")["role_has_work"]) <= set(ROLES)
 
 
+def test_no_play_has_files_of_variables() -> None:
+    # Ansible parses them again for each task of each host; group_vars/all is read once.
+    assert [play["name"] for name in PLAYBOOKS for play in read(name) if "vars_files" in play] == []
+
+
 def test_no_role_validates_arguments_that_validate_yml_has_checked() -> None:
     # It costs each host two processes for each role. An entry point other than main has no specification.
     for file, task in ALL_TASKS:

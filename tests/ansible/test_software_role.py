@@ -53,11 +53,12 @@ FACTS = {
     "gpucluster_host": {
         "user": "root",
         "key": "x",
+        "agent": "/usr/local/bin/gpucluster-agent",
         "packages": read("group_vars/all/packages.yml")["packages"],
         "purposes": [],
     }
 }
-AGENT = {"gpucluster_service": {"files": "{{ agent_files }}"}}
+AGENT = {"gpucluster_service": {"files": ["{{ agent_file }}"]}}
 ROLE = [FACTS, {"ansible.builtin.include_role": {"name": "software"}}]
 
 
