@@ -31,7 +31,7 @@ demo: system-packages $(VENV)/run.stamp ## build the demo cluster on this machin
 
 .PHONY: destroy
 destroy: $(VENV)/run.stamp ## take the demo cluster away again
-	$(BIN)/python -m gpucluster --file inventories/local/cluster.yml destroy
+	$(BIN)/python -m gpucluster --file inventories/local/cluster.yml destroy --yes
 
 .PHONY: check
 check: $(VENV)/dev.stamp ## the loop of every minute: style, types, walls, words, and the fast tests

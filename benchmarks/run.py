@@ -64,6 +64,9 @@ class _Bench:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="gpucluster-bench-"))
         self.env = {**os.environ, "GPUCLUSTER_HOME": str(self.folder / "cloud")}
+        # `destroy` asks on a terminal.
+        options = ("--file", str(self.folder / "cluster.yml"), "--non-interactive")
+        self.program = (sys.executable, "-m", "gpucluster", *options)
 
     def run(self, count: int, *words: str) -> dict[str, Any]:
         return self.command(cluster_yml(f"compute: {{shape: BM.GPU4.8, count: {count}, max_count: {count}}}"), *words)
@@ -71,7 +74,7 @@ class _Bench:
     def command(self, description: str, *words: str) -> dict[str, Any]:
         """Run the command on this description; the result, and how long it took."""
         (self.folder / "cluster.yml").write_text(description)
-        argv = [sys.executable, "-m", "gpucluster", "-f", str(self.folder / "cluster.yml"), "-o", "json", *words]
+        argv = [*self.program, "-o", "json", *words]
         begin = time.perf_counter()
         done = subprocess.run(argv, env=self.env, stdout=subprocess.PIPE, text=True, check=False)
         took = time.perf_counter() - begin
@@ -82,7 +85,16 @@ class _Bench:
 
     def close(self) -> None:
         subprocess.run(
-            [sys.executable, "-m", "gpucluster", "-f", str(self.folder / "cluster.yml"), "destroy", "--delete-data"],
+            [
+                sys.executable,
+                "-m",
+                "gpucluster",
+                "-f",
+                str(self.folder / "cluster.yml"),
+                "destroy",
+                "--delete-data",
+                "--yes",
+            ],
             env=self.env,
             check=False,
             stdout=subprocess.DEVNULL,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpucluster.cloud.baked_images import BakedImage
+    from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
     from gpucluster.configuration.verify import Check
     from gpucluster.errors import (
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     )
     from gpucluster.events import Event, EventKind
     from gpucluster.handover.iam import Policies
+    from gpucluster.lifecycle.plan import Plan
     from gpucluster.lifecycle.result import Result
     from gpucluster.operations.backup import Backup, Restored
     from gpucluster.operations.container_images import ContainerImage, ContainerImages, ImageImport
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     from gpucluster.operations.users import Groups, Users
     from gpucluster.preflight import Report
     from gpucluster.spec import ClusterSpec, load
-    from gpucluster.terraform.plan import Change, Plan
+    from gpucluster.terraform.plan import Change
     from gpucluster.workspace.run_log import RunStatus
 
 __all__ = [
@@ -67,6 +69,7 @@ __all__ = [
     "BakedImage",
     "Change",
     "Check",
+    "CloudContents",
     "CloudError",
     "Cluster",
     "ClusterSpec",
@@ -112,6 +115,7 @@ __all__ = [
 # The modules that define the public names.
 _MODULES = {
     "gpucluster.cloud.baked_images": ("BakedImage",),
+    "gpucluster.cloud.clusters": ("CloudContents",),
     "gpucluster.cluster": ("Cluster",),
     "gpucluster.configuration.verify": ("Check",),
     "gpucluster.errors": (
@@ -135,6 +139,7 @@ _MODULES = {
     ),
     "gpucluster.events": ("Event", "EventKind"),
     "gpucluster.handover.iam": ("Policies",),
+    "gpucluster.lifecycle.plan": ("Plan",),
     "gpucluster.lifecycle.result": ("Result",),
     "gpucluster.operations.directory_records": (
         "Group",
@@ -150,7 +155,7 @@ _MODULES = {
     "gpucluster.operations.users": ("Groups", "Users"),
     "gpucluster.preflight": ("Report",),
     "gpucluster.spec": ("ClusterSpec", "load"),
-    "gpucluster.terraform.plan": ("Change", "Plan"),
+    "gpucluster.terraform.plan": ("Change",),
     "gpucluster.workspace.run_log": ("RunStatus",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

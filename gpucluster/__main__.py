@@ -8,7 +8,7 @@ def main() -> None:
     """Run the command line; answer a bare `--help` from a file.
 
     Importing click takes four times as long as starting Python. The first command that people type should not wait for
-    it, so its output is stored in help.txt; a test compares the two.
+    it, so its output is stored in help.txt, as wide as the narrowest terminal that is in use; a test compares the two.
     """
     if sys.argv[1:] in (["--help"], ["-h"]):
         with open(os.path.join(os.path.dirname(__file__), "help.txt"), encoding="utf-8") as text:

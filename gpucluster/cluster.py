@@ -6,36 +6,43 @@ the next run finds out what exists and continues from there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gpucluster import __version__, handover, preflight
+from gpucluster.cloud import clusters
 from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
+from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cloud.elastic_instances import ElasticInstances
-from gpucluster.cloud.leaked_resources import LeakedResources
+from gpucluster.cloud.file_systems import FileSystems
+from gpucluster.cloud.leaked_resources import LeakedResource, LeakedResources
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
 from gpucluster.configuration.runner import Ansible, PlaybookResult
 from gpucluster.configuration.verify import Check
-from gpucluster.errors import ToolError
-from gpucluster.events import Sink, ignore, one_at_a_time, warn
+from gpucluster.errors import TerraformError, ToolError
+from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.configure import Configuration
+from gpucluster.lifecycle.data_guard import DataGuard, ShareLook
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts
+from gpucluster.lifecycle.locate import HostLocator
+from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
-from gpucluster.lifecycle.teardown import DataGuard, Teardown
+from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
+from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT
@@ -45,13 +52,13 @@ from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
 from gpucluster.terraform import backends
 from gpucluster.terraform.backends import BackendConfig
-from gpucluster.terraform.plan import Plan
+from gpucluster.terraform.lock import StateLock
 from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
-from gpucluster.workspace.run_log import RunStatus
+from gpucluster.workspace.run_log import RunStatus, read_runs
 from gpucluster.workspace.saved_state import SavedState
 
 
@@ -70,8 +77,20 @@ class Cluster:
         self._on_event = report
         self._cloud = open_cloud(spec, self.paths, report, provider)
         self._saved = SavedState(self.paths)
-        self._login_keys = LoginKeys(spec, self.paths)
-        self._controller = ControllerConnection(spec, self.paths, self._saved, self._bastion, report)
+        self._state_lock = StateLock()
+        self._login_keys = LoginKeys(spec, self.paths, lambda: handover.Identity.parse(self.outputs()).login_keys)
+        self._locator = HostLocator(
+            spec,
+            self.paths,
+            self._cloud,
+            self._saved,
+            outputs=self.outputs,
+            pool_members=self._pool_members,
+            bastion=self._bastion,
+            ssh_client=self._ssh_client,
+        )
+        self._controller = ControllerConnection(spec, self.paths, self._locator.locate, self._bastion, report)
+        self._record = ConfigurationRecord(self._controller)
         downloads = Downloads(spec, self._cloud, __version__, report)
         self._hosts = Hosts(
             spec,
@@ -81,16 +100,19 @@ class Cluster:
             pool_members=self._pool_members,
             bastion=self._bastion,
             ssh_client=self._ssh_client,
+            on_event=report,
         )
         self._configuration = Configuration(
             spec,
             self.paths,
-            self._saved,
             self._cloud,
             self._login_keys,
             downloads,
+            version=__version__,
+            record=self._record,
             ansible=self._ansible,
             bastion=self._bastion,
+            file_systems=self._file_systems,
             on_event=report,
         )
         self._baking = Baking(
@@ -105,6 +127,7 @@ class Cluster:
             on_event=report,
         )
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
+        self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, report)
         self._provisioning = Provisioning(
             spec,
             self._cloud,
@@ -113,15 +136,29 @@ class Cluster:
             downloads,
             self._baking,
             elastic_teardown,
-            Resizing(spec, self._cloud, self._saved, self._elastic, self._controller, report),
+            self._resizing,
+            self._leaked,
+            self._login_keys,
             report,
+        )
+        self._planning = Planning(
+            spec,
+            self._provisioning,
+            self._configuration,
+            self._record,
+            DirectoryClient(spec, self._controller, report),
+            outputs=self.outputs,
+            on_event=report,
         )
         self._teardown = Teardown(
             spec,
             self.paths,
             self._saved,
             self._cloud,
-            DataGuard(spec, self._saved, self._configuration.collect),
+            DataGuard(
+                self._file_systems,
+                ShareLook(self._locator.locate, self._locator.nodes_alone, self._ssh_client),
+            ),
             elastic_teardown,
             self._baking,
             terraform=self._terraform,
@@ -129,6 +166,7 @@ class Cluster:
             leaked=self._leaked,
             ssh_client=self._ssh_client,
             bastion=self._bastion,
+            on_event=report,
         )
 
     # --- the lifecycle -----
@@ -140,13 +178,17 @@ class Cluster:
         Raises:
             GpuClusterError: see `errors`; what the cloud would refuse is in the report.
         """
-        self._cloud.check(fresh=not self._saved.may_exist)
-        self._cloud.start(to_build=False)
+        outputs: Mapping[str, Any] = {}
         # Before the first run there is no state to read, and a backend may not answer yet.
-        return preflight.examine(self.spec, self._cloud, self.outputs() if self._saved.may_exist else {})
+        with suppress(TerraformError):
+            outputs = self.outputs()
+        self._cloud.check(fresh=not (outputs or self._saved.compartment))
+        self._cloud.start(to_build=False)
+        return preflight.examine(self.spec, self._cloud, outputs)
 
     def plan(self, *, preflight: bool = True) -> Plan:
-        """What `apply` would change in the cloud. Nothing is changed, except that the local cloud is started.
+        """What `apply` would change: resources, hosts, and their configuration. Nothing is changed, except that the
+        local cloud is started.
 
         Args:
             preflight: ask the cloud in advance whether it would accept the spec.
@@ -155,13 +197,7 @@ class Cluster:
             GpuClusterError: see `errors`; nothing was created.
         """
         with self._run("plan") as run:
-            terraform = self._provisioning.prepare(run, preflight=preflight)
-            with run.phase("plan"):
-                plan, replaced = self._provisioning.plan(terraform)
-            for replacement in replaced:
-                message = f"apply would refuse this without --replace-nodes: {replacement}"
-                warn(self._on_event, "cluster", message)
-            plan.file.unlink(missing_ok=True)
+            plan = self._planning.plan(run, preflight=preflight)
         return plan
 
     def apply(
@@ -190,7 +226,9 @@ class Cluster:
             changes = self._provisioning.apply(terraform, run, consent)
             deployment = self._hosts.reach(run)
             configured = self._configuration.apply(deployment, run)
-            checks = self._configuration.verify(deployment, run, configured)
+            resumed = self._resizing.resume_changed()
+            # Nodes that were resumed are in another state than when their facts were collected.
+            checks = self._configuration.verify(deployment, run, None if resumed else configured)
             result = self._result(run, deployment, changes=changes, configured=configured, checks=checks)
         return result
 
@@ -237,7 +275,7 @@ class Cluster:
             delete_data: delete the homes' file system even if users' files are in it.
 
         Raises:
-            DataGuardError: there are users' files, or that can't be checked.
+            DataGuardError: there are users' files, or nobody can tell.
         """
         with self._run("destroy") as run:
             terraform = self._provisioning.prepare(run, keep_variables=True)
@@ -260,7 +298,7 @@ class Cluster:
     @property
     def container_images(self) -> ContainerImages:
         """The container images that all nodes share."""
-        return ContainerImages(self.spec, self._saved, self._controller, self._on_event)
+        return ContainerImages(self.spec, self._controller, self._on_event)
 
     def backup(self, path: Path) -> Backup:
         """Write the directory and the accounting into a new file. The cluster keeps working meanwhile.
@@ -319,27 +357,74 @@ class Cluster:
 
     # --- status, outputs and generated files -----
 
-    def status(self) -> dict[str, Any]:
-        """The hosts, Slurm's nodes, the autoscaler, the last run: see `operations.status`. Reads only."""
-        return status.status(self.spec, self.paths, self._saved, self._controller)
+    def status(self, *, timeout: float = status.TIMEOUT) -> dict[str, Any]:
+        """What exists, what is pending, Slurm's nodes, the autoscaler, the last runs: see `operations.status`. Reads
+        only, except that a local cloud with resources is started.
+
+        Args:
+            timeout: seconds to wait for the answers of the cloud, the state and the controller.
+        """
+        return status.status(
+            self.spec,
+            status.Sources(
+                resources=self._tagged,
+                contents=lambda: self._terraform().contents(),
+                hosts=self._controller.hosts,
+                hosts_saved_at=self._saved.hosts_saved_at,
+                controller=self._controller,
+                record=self._record,
+                runs=read_runs(self.paths),
+            ),
+            timeout,
+        )
+
+    def contents(self) -> CloudContents:
+        """What exists of this cluster in the cloud, by its tag: what `destroy` would remove. Reads only.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        mine = (each for each in self.clusters() if each.name == self.spec.name)
+        return next(mine, CloudContents(self.spec.name))
+
+    def clusters(self) -> tuple[CloudContents, ...]:
+        """What exists of each cluster in the compartment of this one, itself included. Reads only.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        if not self._cloud.in_use():
+            return ()
+        self._cloud.start_if_used()
+        return clusters.in_compartment(self._cloud.access())
 
     def outputs(self) -> Mapping[str, Any]:
-        """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied."""
+        """Terraform's outputs, versioned (`contract_version`); empty if nothing was applied.
+
+        Raises:
+            TerraformError: the state can't be read.
+        """
         return self._terraform().outputs()
 
     def inventory(self) -> Mapping[str, Any]:
-        """The Ansible inventory of the last run that reached the hosts.
+        """The Ansible inventory: of the last run on this machine that reached the hosts, else as the state has it.
 
         Raises:
-            ToolError: there is none yet.
+            ToolError: there is no cluster, or its state is lost.
         """
         import yaml
 
         file = self.paths.ansible / "inventory.yml"
-        if not file.exists():
+        with suppress(OSError, yaml.YAMLError):
+            loaded = yaml.safe_load(file.read_text())
+            if isinstance(loaded, dict):
+                return loaded
+        deployment = self._locator.deployment()
+        if deployment is None:
+            if self._locator.locate():
+                raise ToolError("the state of this cluster is lost", hint="Run: gpucluster state recover")
             raise ToolError("there is no inventory yet", where=str(file), hint="Run: gpucluster apply")
-        loaded: Mapping[str, Any] = yaml.safe_load(file.read_text())
-        return loaded
+        return self._configuration.inventory(deployment)
 
     def policies(self) -> iam.Policies:
         """The permissions that the cluster and its operator need. Reads only, except that the local cloud is
@@ -360,8 +445,11 @@ class Cluster:
 
     # --- runs -----
 
-    def _run(self, command: str) -> AbstractContextManager[Run]:
-        return runs.run(command, self.paths, self._on_event)
+    @contextmanager
+    def _run(self, command: str) -> Iterator[Run]:
+        """Hold the cluster for one run, on this machine and on every other one that shares the state."""
+        with runs.run(command, self.paths, self._on_event) as run, self._terraform().hold_state():
+            yield run
 
     def _result(
         self,
@@ -388,7 +476,14 @@ class Cluster:
 
     def _terraform(self, env: Mapping[str, str] | None = None) -> Terraform:
         environment = {**runs.environment(self.paths), **(env or {})}
-        return Terraform(self.paths, self._terraform_program, environment, self._on_event, backend=self._backend)
+        return Terraform(
+            self.paths,
+            self._terraform_program,
+            environment,
+            self._on_event,
+            backend=self._backend,
+            state_lock=self._state_lock,
+        )
 
     @cached_property
     def _terraform_program(self) -> Path:
@@ -423,6 +518,17 @@ class Cluster:
 
     def _images(self) -> BakedImages:
         return BakedImages(self._cloud.access(), self.spec.name, self._on_event)
+
+    def _tagged(self) -> tuple[LeakedResource, ...]:
+        if not self._cloud.in_use():
+            return ()
+        self._cloud.start_if_used()
+        return self._leaked().find()
+
+    def _file_systems(self) -> FileSystems:
+        existing = self.spec.storage.home.file_system_id
+        keep = frozenset((existing,) if existing else ())
+        return FileSystems(self._cloud.access(), self.spec.name, keep=keep)
 
     def _leaked(self) -> LeakedResources:
         network, home = self.spec.network, self.spec.storage.home

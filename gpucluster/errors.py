@@ -18,7 +18,7 @@ All codes are listed here, so that each has one meaning::
     5    EnvironmentFault        this machine lacks something that is needed
     6    DataGuardError          users' data would be lost; pass --delete-data to continue
     7    ReplacementError        nodes would be replaced; pass --replace-nodes to continue
-    130  Interrupted             Ctrl-C or SIGTERM
+    130  Interrupted             Ctrl-C, SIGTERM or SIGHUP
 
 The library raises; only the command line turns an error into text and an exit code.
 """
@@ -40,6 +40,13 @@ EXIT_REPLACEMENT = 7
 EXIT_INTERRUPTED = 130
 
 
+def with_hint(text: str, hint: str) -> str:
+    """A message and what to do about it, as sentences."""
+    if not hint:
+        return text
+    return f"{text} {hint}" if text.endswith(("?", "!", ".")) else f"{text}. {hint}"
+
+
 class GpuClusterError(Exception):
     """What went wrong, where, and what to do next."""
 
@@ -53,7 +60,7 @@ class GpuClusterError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.what} ({self.where})" if self.where else self.what
-        return f"{text}. {self.hint}" if self.hint else text
+        return with_hint(text, self.hint)
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class Finding:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         subject = f"{self.path}: " if self.path else ""
         text = f"{place}: {subject}{self.message}"
-        return f"{text}. {self.hint}" if self.hint else text
+        return with_hint(text, self.hint)
 
 
 class InputError(GpuClusterError):
@@ -98,7 +105,7 @@ class PreflightFinding:
 
     def __str__(self) -> str:
         text = f"{self.level}: {self.check}: {self.reason}"
-        return f"{text}. {self.action}" if self.action else text
+        return with_hint(text, self.action)
 
 
 class PreflightError(GpuClusterError):
@@ -141,7 +148,7 @@ class ReplacementError(GpuClusterError):
 
 
 class Interrupted(GpuClusterError):
-    """Ctrl-C or SIGTERM stopped the command."""
+    """Ctrl-C, SIGTERM or SIGHUP (a lost terminal) stopped the command."""
 
     exit_code = EXIT_INTERRUPTED
 

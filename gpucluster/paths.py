@@ -88,6 +88,11 @@ class ClusterPaths:
         return self.root / "runs"
 
     @property
+    def told(self) -> Path:
+        """The programs that a run has told to stop; see `process.interrupt_once`."""
+        return self.runs / "told-to-stop"
+
+    @property
     def terraform(self) -> Path:
         """The working copy of our Terraform folder."""
         return self.root / "terraform"
@@ -108,10 +113,57 @@ class ClusterPaths:
         return self.root / "ssh"
 
     def create(self) -> None:
-        """Make the private folders."""
+        """Make the private folders.
+
+        Raises:
+            EnvironmentFault: they can't be made, or can't be written.
+        """
         for folder in (self.root, self.runs, self.ansible, self.ssh):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.root.chmod(0o700)
+            make_private(folder)
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner may enter, unless it is there.
+
+    Raises:
+        EnvironmentFault: it can't be made, or can't be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"can't make the folder: {error.strerror}", where=str(folder), hint=_advice(error, folder)
+        ) from error
+
+
+def fault_of(error: OSError) -> EnvironmentFault | None:
+    """The fault of this machine behind an error that nobody has foreseen; None if it may be a fault of ours."""
+    if error.errno not in _OF_THIS_MACHINE:
+        return None
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else Path()
+    where = str(path) if error.filename else ""
+    return EnvironmentFault(
+        f"a file can't be read or written: {error.strerror}", where=where, hint=_advice(error, path)
+    )
+
+
+# Full disks, missing rights, and files or folders that were exchanged or removed behind our back.
+_OF_THIS_MACHINE = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EIO)
+)
+
+
+def _advice(error: OSError, path: Path) -> str:
+    """What to do about a folder or file that can't be written."""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return "Free some space and run the same command again"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return f"Make it readable and writable for you, and the folder {path.parent}"
+        case errno.EEXIST | errno.ENOTDIR:
+            return f"A file is where the folder belongs. Move it away: mv {path} {path}.old"
+    return "Remove the cause, then run the same command again"
 
 
 def write_private(path: Path, text: str) -> None:
@@ -133,5 +185,4 @@ def write_private(path: Path, text: str) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        hint = "Free some space and run the same command again" if error.errno == errno.ENOSPC else ""
-        raise EnvironmentFault(f"can't write: {error.strerror}", where=str(path), hint=hint) from error
+        raise EnvironmentFault(f"can't write: {error.strerror}", where=str(path), hint=_advice(error, path)) from error

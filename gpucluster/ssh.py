@@ -11,18 +11,27 @@ import hashlib
 import json
 import os
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpucluster import process
-from gpucluster.errors import GpuClusterError, ToolError
+from gpucluster.errors import ToolError
+from gpucluster.events import Event, EventKind, Sink, ignore
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.waiting import wait_until
 
 _POLL = 0.5
+_WORKERS = 16
+_QUIET = 10.0  # seconds before the first event about hosts that do not answer
+_ANNOUNCED = 15.0  # seconds between two such events
+_NAMED = 3  # the number of hosts that one event names
+# What ssh says when the connection through a jump host has ended, whatever the reason.
+_CLOSED = ("kex_exchange_identification:", "Connection closed by", "Connection to UNKNOWN", "stdio forwarding failed")
 # cloud-init writes this file when its last stage has ended. `cloud-init status --wait` reports the same, but takes
 # a second of processor time on each host, which matters with sixteen hosts on one machine. Our own user data writes its
 # errors for people into the second file (see `handover.user_data`).
@@ -82,6 +91,19 @@ def ensure_key(file: Path, comment: str) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(file)])
     return file
+
+
+def adopt_key(old: Path, new: Path) -> None:
+    """Copy a key pair to another folder. Does nothing without one, or if there is another one in the new place.
+
+    The old one stays: until the next run that reaches the hosts, the ssh configuration names it.
+    """
+    if new.exists() or not old.exists():
+        return
+    public = public_key(old)
+    # The private key last: without it, the next run begins again.
+    write_private(new.with_name(new.name + ".pub"), public + "\n")
+    write_private(new, old.read_text())
 
 
 def public_key(private_key: Path) -> str:
@@ -149,67 +171,138 @@ class SshClient:
         blocks.append("\n".join(["Host *", *(f"  {line}" for line in defaults)]))
         return "\n\n".join(blocks) + "\n"
 
-    def argv(self, host: str, command: Sequence[str] = ()) -> list[str]:
+    def argv(self, host: str, command: Sequence[str] = (), *, direct: bool = False) -> list[str]:
         """The ssh command line for a host of the configuration.
 
         Args:
             command: its words are joined with spaces by ssh, and the result is read by the remote shell.
+            direct: connect without another host in between, which may not answer any more.
         """
-        return ["ssh", "-F", str(self.config), host, *(["--", *command] if command else [])]
+        options = ["-o", "ProxyCommand=none"] if direct else []
+        return ["ssh", "-F", str(self.config), *options, host, *(["--", *command] if command else [])]
 
-    def wait(self, hosts: Sequence[Host], deadline: float) -> None:
-        """Wait until every host answers and its cloud-init has finished.
+    def wait(self, hosts: Sequence[Host], deadline: float, on_event: Sink = ignore) -> None:
+        """Wait until every host answers and its cloud-init has finished. Says after some seconds who does not.
 
         Args:
             deadline: seconds from now, for all hosts together.
 
         Raises:
+            EnvironmentFault: there is no ssh.
             ToolError: some hosts did not answer in time, or their cloud-init failed; all of them are named.
         """
         until = time.monotonic() + deadline
         # The controller first: a connection through one that does not answer yet can only fail.
         for group in ([h for h in hosts if h.is_entry_point], [h for h in hosts if not h.is_entry_point]):
-            with ThreadPoolExecutor(max_workers=16) as pool:
-                failures = [text for text in pool.map(lambda h: self._wait_for(h, until), group) if text]
+            failures = _Waiting(self, group, until, on_event).failures()
             if failures:
                 raise ToolError(
                     "not every host is ready: " + "; ".join(failures),
                     hint="Read the console history of these instances, then run: gpucluster apply",
                 )
 
-    def _wait_for(self, host: Host, until: float) -> str:
-        """Wait for one host. Returns why it is not ready; empty if it is.
+    def forget(self, instances: Collection[str]) -> None:
+        """Forget the host keys of these instances, and close the shared connections: a host that boots again has ended
+        them, and ssh notices that only after 45 seconds.
 
         Args:
-            until: by the monotonic clock.
+            instances: their OCIDs.
         """
-        last = "no answer"
-
-        def booted() -> process.Completed | None:
-            nonlocal last
-            try:
-                left = max(until - time.monotonic(), 1)
-                done = process.run(self.argv(host.name, [_CLOUD_INIT]), check=False, timeout=left)
-            except GpuClusterError as error:
-                last = error.what
-                return None
-            last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-            return done if done.returncode == 0 else None
-
-        done = wait_until(booted, until - time.monotonic(), _POLL)
-        if done is None:
-            return f"{host.name}: {last}"
-        errors = _cloud_init_errors(done.stdout)
-        return f"{host.name}: cloud-init failed: {'; '.join(errors)[-_SHOWN:]}" if errors else ""
+        if instances and self._known_hosts.exists():
+            kept = [
+                line for line in self._known_hosts.read_text().splitlines() if line.split(" ", 1)[0] not in instances
+            ]
+            write_private(self._known_hosts, "".join(f"{line}\n" for line in kept))
+        self._close_connections()
 
     def close(self) -> None:
         """Close the shared connections and remove their sockets."""
+        self._close_connections()
+        if self._sockets.is_dir():
+            self._sockets.rmdir()
+
+    def _close_connections(self) -> None:
         for socket in self._sockets.glob("*"):
             # ssh requires the name of a host, and does not use it here.
             process.run(["ssh", "-o", f"ControlPath={socket}", "-O", "exit", "unused"], check=False, timeout=10)
             socket.unlink(missing_ok=True)
-        if self._sockets.is_dir():
-            self._sockets.rmdir()
+
+
+class _Waiting:
+    """Waits for hosts at the same time.
+
+    Args:
+        until: by the monotonic clock.
+    """
+
+    def __init__(self, client: SshClient, hosts: Sequence[Host], until: float, on_event: Sink) -> None:
+        self._client = client
+        self._hosts = hosts
+        self._until = until
+        self._on_event = on_event
+        self._stop = threading.Event()
+        # By name of a host that has not answered yet: the last reason.
+        self._reasons: dict[str, str] = {}
+
+    def failures(self) -> list[str]:
+        """Wait, and return why hosts are not ready."""
+        began = time.monotonic()
+        with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
+            waiting = {pool.submit(self._wait_for, host) for host in self._hosts}
+            try:
+                pause = _QUIET
+                while futures.wait(waiting, timeout=pause).not_done:
+                    self._announce(time.monotonic() - began)
+                    pause = _ANNOUNCED
+                return sorted(text for one in waiting if (text := one.result()))
+            finally:
+                self._stop.set()  # after Ctrl-C, no thread waits for its host any more
+
+    def _announce(self, elapsed: float) -> None:
+        named = [f"{name}: {reason}" for name, reason in sorted(self._reasons.items())]
+        if named:
+            more = f", and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+            text = f"waiting for {'; '.join(named[:_NAMED])}{more} ({elapsed:.0f} s)"
+            self._on_event(Event(EventKind.LOG, "ssh", "waiting", text, elapsed=elapsed))
+
+    def _wait_for(self, host: Host) -> str:
+        """Wait for one host. Returns why it is not ready; empty if it is."""
+        self._reasons[host.name] = "no answer yet"
+
+        def booted() -> process.Completed | None:
+            left = max(self._until - time.monotonic(), 1)
+            try:
+                argv = self._client.argv(host.name, [_CLOUD_INIT])
+                done = process.run(argv, check=False, timeout=left, stop=self._stop)
+            except ToolError as error:
+                if not self._stop.is_set():
+                    self._reasons[host.name] = error.what
+                return None
+            if done.returncode != 0:
+                self._reasons[host.name] = _reason(done.stderr, host)
+            return done if done.returncode == 0 else None
+
+        def booted_or_stopped() -> process.Completed | bool | None:
+            return self._stop.is_set() or booted()
+
+        done = wait_until(booted_or_stopped, self._until - time.monotonic(), _POLL, sleep=self._stop.wait)
+        if not isinstance(done, process.Completed):
+            return f"{host.name}: {self._reasons[host.name]}"
+        del self._reasons[host.name]
+        errors = _cloud_init_errors(done.stdout)
+        return f"{host.name}: cloud-init failed: {'; '.join(errors)[-_SHOWN:]}" if errors else ""
+
+
+def _reason(stderr: str, host: Host) -> str:
+    """Why ssh has no connection, in one line. What ssh says last is often only that its way through a jump host has
+    ended."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(_CLOSED)]
+    if telling:
+        return telling[-1]
+    if lines and host.jump:
+        return f"{host.jump} has no connection to it at {host.address}"
+    return lines[-1] if lines else "no answer"
 
 
 def _cloud_init_errors(result: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from gpucluster import process
 from gpucluster.errors import EnvironmentFault, ProcessError
+from gpucluster.waiting import wait_until
 
 
 def test_arguments_reach_the_program_unread_by_any_shell() -> None:
@@ -31,6 +33,31 @@ def test_a_failure_carries_status_and_words() -> None:
 def test_a_missing_program_is_an_environment_fault() -> None:
     with pytest.raises(EnvironmentFault, match="no-such-program"):
         process.run(["no-such-program"])
+
+
+def test_a_program_that_can_not_be_started_is_an_environment_fault(tmp_path: Path) -> None:
+    (tmp_path / "program").write_text("")
+    with pytest.raises(EnvironmentFault, match="can't be started: Permission denied"):
+        process.run([str(tmp_path / "program")])
+
+
+@pytest.mark.parametrize("ours", [0o000, 0o077])
+def test_the_caller_s_umask_does_not_reach_programs(tmp_path: Path, ours: int) -> None:
+    umask = [sys.executable, "-c", "import os; print(oct(os.umask(0)))"]
+    before = os.umask(ours)
+    try:
+        seen = [process.run(umask).stdout, process.stream(umask, on_line=lambda _: None).stdout]
+        process.spawn_daemon(umask, log=tmp_path / "log")
+        with process.in_memory("test") as output:
+            protected = process.follow(
+                umask, output=output, errors=output, on_line=lambda _: None, on_stop=lambda _: None,
+                told=tmp_path / "told", env={}, cwd=tmp_path,
+            )  # fmt: skip
+    finally:
+        os.umask(before)
+    assert wait_until((tmp_path / "log").read_text, 10, 0.05)
+    assert {*seen, (tmp_path / "log").read_text()} == {"0o22\n"}
+    assert protected.stdout == "0o77\n"
 
 
 def test_a_time_limit_ends_the_program() -> None:
@@ -72,8 +99,8 @@ def test_identity_tells_a_process_from_its_successor(tmp_path: Path) -> None:
         assert process.identity(os.getpid()) != process.identity(pid)
         assert (tmp_path / "d.log").stat().st_mode & 0o777 == 0o600
     finally:
-        assert process.end([pid], 5) == ()
-    assert process.identity(pid) is None
+        os.kill(pid, signal.SIGINT)
+    assert wait_until(lambda: process.identity(pid) is None, 5, 0.05)
 
 
 def test_marked_finds_the_children_of_a_dead_run(tmp_path: Path) -> None:
@@ -84,4 +111,95 @@ def test_marked_finds_the_children_of_a_dead_run(tmp_path: Path) -> None:
         assert process.pids_with_variable("GPUCLUSTER_TEST_MARK", mark) == (pid,)
         assert process.pids_with_variable("GPUCLUSTER_TEST_MARK", mark + "x") == ()
     finally:
-        process.end([pid], 5)
+        os.kill(pid, signal.SIGINT)
+
+
+# Programs that must come to their own end
+
+# Says "ready", and at SIGINT takes its time to write what it has. A second SIGINT is written down, too.
+_CAREFUL = """
+import signal, sys, time
+told = 0
+def stop(*_):
+    global told
+    told += 1
+signal.signal(signal.SIGINT, stop)
+print("ready", flush=True)
+until = time.monotonic() + 60
+while not told and time.monotonic() < until:
+    time.sleep(0.02)
+time.sleep(0.5)
+print(f"saved after {told} signals", flush=True)
+"""
+# Follows the program above, in a process that is killed; `sys.argv` has the file and the folder.
+_FOLLOWER = f"""
+import sys
+from pathlib import Path
+from gpucluster import process
+with open(sys.argv[1], "w+b", buffering=0) as output:
+    process.follow(
+        [sys.executable, "-c", {_CAREFUL!r}], output=output, errors=output,
+        on_line=lambda line: print(line, flush=True),
+        on_stop=lambda number: print("stop", number, flush=True), told=Path(sys.argv[2]) / "told",
+        env={{"PROGRAM_OF_A_TEST": sys.argv[2]}}, cwd=Path(sys.argv[2]),
+    )
+"""
+
+
+def _follower(folder: Path) -> tuple[subprocess.Popen[str], Path]:
+    """One that follows, when its program is ready."""
+    output = folder / "output"
+    argv = [sys.executable, "-c", _FOLLOWER, str(output), str(folder)]
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    return child, output
+
+
+def test_a_program_writes_on_when_we_are_killed(tmp_path: Path) -> None:
+    with _follower(tmp_path)[0] as child:
+        child.kill()
+    (pid,) = process.pids_with_variable("PROGRAM_OF_A_TEST", str(tmp_path))
+    process.interrupt_once(pid, tmp_path / "told")
+    assert wait_until(lambda: process.identity(pid) is None, 10, 0.05)
+    assert (tmp_path / "output").read_text() == "ready\nsaved after 1 signals\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_each_stop_signal_is_passed_on_once_and_the_program_ends_by_itself(tmp_path: Path, number: int) -> None:
+    child, output = _follower(tmp_path)
+    with child:
+        assert child.stdout is not None
+        child.send_signal(number)
+        assert child.stdout.readline() == "stop 1\n"
+        child.send_signal(number)
+        said = child.stdout.read()
+    assert said.startswith("stop 2\nsaved after 1 signals\n"), said
+    assert "KeyboardInterrupt" in said
+    assert output.read_text() == "ready\nsaved after 1 signals\n"
+
+
+def test_a_program_that_was_told_to_stop_is_not_told_again_by_the_next_run(tmp_path: Path) -> None:
+    child, output = _follower(tmp_path)
+    with child:
+        assert child.stdout is not None
+        child.send_signal(signal.SIGINT)
+        assert child.stdout.readline() == "stop 1\n"
+        child.kill()
+    (pid,) = process.pids_with_variable("PROGRAM_OF_A_TEST", str(tmp_path))
+    process.interrupt_once(pid, tmp_path / "told")
+    assert wait_until(lambda: process.identity(pid) is None, 10, 0.05)
+    assert output.read_text() == "ready\nsaved after 1 signals\n"
+
+
+def test_an_error_of_ours_waits_for_the_program(tmp_path: Path) -> None:
+    def fail(_line: str) -> None:
+        raise OSError("the terminal is gone")
+
+    with process.in_memory("test") as output, pytest.raises(OSError, match="terminal"):
+        process.follow(
+            [sys.executable, "-c", _CAREFUL],
+            output=output, errors=output, on_line=fail, on_stop=lambda _: None, told=tmp_path / "told", env={},
+            cwd=tmp_path,
+        )  # fmt: skip
+    assert process.identity(int((tmp_path / "told").read_text().partition(":")[0])) is None

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import subprocess
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gpucluster.errors import ToolError
+from gpucluster import ssh
+from gpucluster.errors import EnvironmentFault, ToolError
+from gpucluster.events import Event
 from gpucluster.paths import ClusterPaths
 from gpucluster.ssh import GATEWAY, Gateway, Host, SshClient, _cloud_init_errors, ensure_key, public_key
 
@@ -99,6 +104,65 @@ def test_hosts_that_do_not_answer_are_all_named(paths: ClusterPaths) -> None:
         assert "c2: " in str(caught.value)
     finally:
         route.close()
+
+
+def test_it_is_said_which_hosts_do_not_answer_and_why(paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssh, "_QUIET", 1.0)
+    silent = [Host(f"c{n}", "127.100.255.254", "debian", f"id{n}") for n in range(5)]
+    route = SshClient(paths, None)
+    route.write(silent)
+    events: list[Event] = []
+    with contextlib.closing(route), pytest.raises(ToolError):
+        route.wait(silent, 2.5, events.append)
+    assert events[0].status == "waiting"
+    assert "waiting for c0: ssh: connect to host 127.100.255.254 port 22: Connection refused; c1: " in events[0].message
+    assert ", and 2 more" in events[0].message
+
+
+def test_ctrl_c_ends_the_wait_for_a_host_that_says_nothing(paths: ClusterPaths) -> None:
+    host = Host("c1", "127.100.255.254", "debian", "id1")
+    route = SshClient(paths, None)
+    route.write([host])
+    route.config.write_text("Host c1\n  ProxyCommand sleep 600\n" + route.config.read_text())
+    main = threading.main_thread().ident
+    assert main is not None
+    threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+    with contextlib.closing(route), pytest.raises(KeyboardInterrupt):
+        route.wait([host], 600)
+
+
+def test_a_missing_ssh_is_told_at_once(paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    route = SshClient(paths, None)
+    route.write(HOSTS)
+    monkeypatch.setenv("PATH", str(paths.runs))
+    with pytest.raises(EnvironmentFault, match="the program ssh was not found") as caught:
+        route.wait(HOSTS, 600)
+    assert "openssh-client" in caught.value.hint
+    monkeypatch.undo()
+    route.close()
+
+
+JUMP = HOSTS[1]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("", "no answer"),
+        ("ssh: connect to host c port 22: No route to host\n", "ssh: connect to host c port 22: No route to host"),
+        (
+            "channel 0: open failed: connect failed: No route to host\nstdio forwarding failed\n"
+            "kex_exchange_identification: Connection closed by remote host\n",
+            "channel 0: open failed: connect failed: No route to host",
+        ),
+        (
+            "kex_exchange_identification: Connection closed by remote host\nConnection closed by UNKNOWN port 65535\n",
+            "demo-controller has no connection to it at 10.77.1.3",
+        ),
+    ],
+)
+def test_why_there_is_no_connection(said: str, words: str) -> None:
+    assert ssh._reason(said, JUMP) == words
 
 
 def test_close_leaves_no_socket_folder(paths: ClusterPaths) -> None:

@@ -8,6 +8,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpucluster_accounts import ACCOUNT_SPEC, make_accounts
 from ansible.module_utils.gpucluster_files import FILE_SPEC, Files
+from ansible.module_utils.gpucluster_trials import TRIAL_SPEC, run_trials
 from ansible.module_utils.gpucluster_units import UNIT_SPEC, run_units
 
 DOCUMENTATION = """
@@ -19,7 +20,10 @@ description:
     same way.
   - First the accounts, then the files, in their order. Then units are enabled and started, and a unit that is older
     than a file that it follows is restarted. If a run is interrupted between the change and the restart, a handler is
-    lost; the age of a process is not. A unit that does not stay up fails the task, with the end of its journal.
+    lost; the age of a process is not. A unit that does not stay up fails the task, with the end of its journal. If it
+    ran before, the files of before are put back first, and it is started with them.
+  - Before anything is changed, trials let the programs that read the files read the new ones, in a copy of their
+    directories that only the trial sees. They cost nothing as long as none of their files changes.
 options:
   accounts:
     description: System accounts, each with a group of its own.
@@ -67,6 +71,44 @@ options:
         type: str
         choices: [started, enabled, stopped]
         default: started
+  trials:
+    description: The programs that must accept the new files before the old ones are replaced, also in check mode.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      command:
+        description: The program and its arguments. It finds the new files where the old ones are.
+        type: list
+        elements: str
+        required: true
+      files:
+        description: Files of this task; one that changes requires the trial.
+        type: list
+        elements: path
+        required: true
+      while_running: {description: Only while this unit runs., type: str}
+      up:
+        description: A regular expression. Output that shows that a daemon has come up; the trial ends it. Without it
+          the exit code of the program decides.
+        type: str
+      inconclusive:
+        description: A regular expression. Output of a program that failed only because of its trial.
+        type: str
+      scratch:
+        description: Directories that are empty for the trial, except for the files that are listed. The program can
+          write to them; it can't write to the root file system.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          path: {description: The directory., type: path, required: true}
+          files: {description: Names of files of which the trial gets copies., type: list, elements: str, default: []}
+      address: {description: Gives the trial a network of its own with this address and no way out., type: str}
+      hint:
+        description: What to do when the program refuses the files.
+        type: str
+        default: Correct the setting and run again
   timeout:
     description: Maximum seconds of all starts together.
     type: int
@@ -105,18 +147,21 @@ def main() -> None:
             "accounts": {"type": "list", "elements": "dict", "default": [], "options": ACCOUNT_SPEC},
             "files": {"type": "list", "elements": "dict", "default": [], "options": FILE_SPEC},
             "units": {"type": "list", "elements": "dict", "default": [], "options": UNIT_SPEC},
+            "trials": {"type": "list", "elements": "dict", "default": [], "options": TRIAL_SPEC},
             "timeout": {"type": "int", "default": 90},
         },
         supports_check_mode=True,
     )
-    accounts = make_accounts(module, module.params["accounts"])
     files = Files(module)
+    run_trials(module, files)
+    accounts = make_accounts(module, module.params["accounts"])
     for item in module.params["files"]:
         try:
             files.apply(item)
         except OSError as error:
             module.fail_json(msg=f"{item['path']}: {error.strerror}", paths=files.paths)
-    units = run_units(module, module.params["units"], module.params["timeout"]) if module.params["units"] else {}
+    wanted = module.params["units"]
+    units = run_units(module, wanted, module.params["timeout"], files.restore) if wanted else {}
     changed = bool(accounts or files.paths or any(units.values()))
     module.exit_json(changed=changed, accounts=accounts, paths=files.paths, diff=files.diff, **units)
 

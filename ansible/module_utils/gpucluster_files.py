@@ -79,6 +79,50 @@ def widest(item: dict[str, Any]) -> int:
     return int(item["widest_mode"] or "7777", 8)
 
 
+class Before:
+    """What was at a path. Memory only: it may be a secret."""
+
+    def __init__(self, path: Path) -> None:
+        self.is_directory = path.is_dir() and not path.is_symlink()
+        self._link = os.readlink(path) if path.is_symlink() else None
+        real = path.resolve()
+        self._state = real.stat() if real.is_file() else None
+        self._content = real.read_bytes() if real.is_file() else b""
+
+    def restore(self, path: Path) -> None:
+        """Put it back, with its owner, mode and time."""
+        if self._link is not None and (not path.is_symlink() or os.readlink(path) != self._link):
+            path.unlink(missing_ok=True)
+            path.symlink_to(self._link)
+        if self._state is None:
+            if self._link is None:
+                path.unlink(missing_ok=True)
+            return
+        real = path.resolve()
+        handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(self._content)
+            file.flush()
+            os.fsync(file.fileno())
+        new = Path(name)
+        os.chown(new, self._state.st_uid, self._state.st_gid)
+        new.chmod(self._state.st_mode & 0o7777)
+        os.utime(new, ns=(self._state.st_atime_ns, self._state.st_mtime_ns))
+        move(new, real, self._content)
+
+
+def move(new: Path, path: Path, content: bytes) -> None:
+    """Give a file its name, in the place of the old one."""
+    try:
+        new.replace(path)
+    except OSError as error:
+        # A file that is a mount point (container engines mount /etc/hosts) can only be rewritten in place.
+        if error.errno != errno.EBUSY:
+            raise
+        path.write_bytes(content)
+        new.unlink()
+
+
 class Files:
     """Works through the list and records the changes."""
 
@@ -86,6 +130,30 @@ class Files:
         self.module = module
         self.paths: list[str] = []
         self.diff: list[dict[str, str]] = []
+        self._before: list[tuple[Path, Before]] = []
+
+    def differs(self, item: dict[str, Any]) -> bool:
+        """Whether a file or link is not as it is wanted; nothing is changed."""
+        path = Path(item["path"])
+        if item["absent"] or item["link"] is not None:
+            wanted = None if item["absent"] else item["link"]
+            return os.path.lexists(path) and (not path.is_symlink() or os.readlink(path) != wanted)
+        old = path.read_bytes() if path.is_file() else None
+        return not (old is None and item["replace"]) and self._wanted(old, item) != old
+
+    def stage(self, item: dict[str, Any], copy: Path) -> None:
+        """Write what a file will be to another place, where a copy of the present one may be."""
+        if item["absent"]:
+            copy.unlink(missing_ok=True)
+        else:
+            old = copy.read_bytes() if copy.is_file() else None
+            self._write(copy, self._wanted(old, item), item, exists=old is not None)
+
+    def restore(self) -> list[str]:
+        """Undo the changes of files and links, the last one first; a removed directory stays away."""
+        for path, before in reversed(self._before):
+            before.restore(path)
+        return [str(path) for path, _before in self._before]
 
     def apply(self, item: dict[str, Any]) -> None:
         """Create, change or remove one path."""
@@ -93,6 +161,7 @@ class Files:
         if len(kinds) != 1:
             self.module.fail_json(msg=f"{item['path']}: give exactly one of {', '.join(KINDS)}, not {kinds or 'none'}")
         path = Path(item["path"])
+        before = Before(path)
         if item["link"] is not None:
             changed = self._link(path, item["link"])
         elif item["directory"]:
@@ -106,6 +175,8 @@ class Files:
             changed = self._attributes(path, item) or changed
         if changed:
             self.paths.append(str(path))
+            if not before.is_directory and not path.is_dir():
+                self._before.append((path, before))
 
     def _link(self, path: Path, target: str) -> bool:
         if path.is_symlink() and os.readlink(path) == target:
@@ -205,18 +276,9 @@ class Files:
                 self._attributes(new, item)
             else:
                 self._attributes(new, {**item, "mode": item["mode"] or item["new_mode"] or "0644"})
-            self._move(new, real, content)
+            move(new, real, content)
         finally:
             new.unlink(missing_ok=True)
-
-    def _move(self, new: Path, path: Path, content: bytes) -> None:
-        try:
-            new.replace(path)
-        except OSError as error:
-            # A file that is a mount point (container engines mount /etc/hosts) can only be rewritten in place.
-            if error.errno != errno.EBUSY:
-                raise
-            path.write_bytes(content)
 
     def _attributes(self, path: Path, item: dict[str, Any]) -> bool:
         state = path.stat()

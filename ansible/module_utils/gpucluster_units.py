@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -36,6 +36,10 @@ def full_name(name: str) -> str:
     return name if "." in name else f"{name}.service"
 
 
+class UnitFailed(Exception):
+    """A unit does not start, or does not stay up; with the end of its journal."""
+
+
 class Systemd:
     """The commands of systemctl that the modules need."""
 
@@ -43,14 +47,18 @@ class Systemd:
         self.module = module
 
     def run(self, *words: str, timeout: float | None = None) -> str:
-        """Run systemctl; a failure ends the task."""
+        """Run systemctl.
+
+        Raises:
+            UnitFailed: it failed.
+        """
         argv = ["timeout", str(int(timeout) + 1)] if timeout else []
         # Without the compatibility with init scripts, which takes longer than the rest and is not needed.
         environment = {"SYSTEMCTL_SKIP_SYSV": "1"}
         code, out, err = self.module.run_command([*argv, "systemctl", *words], environ_update=environment)
         if code != 0:
             units = [word for word in words if "." in word]
-            self.module.fail_json(msg=f"systemctl {' '.join(words)}: {err.strip() or out.strip()}{self.journal(units)}")
+            raise UnitFailed(f"systemctl {' '.join(words)}: {err.strip() or out.strip()}{self.journal(units)}")
         return str(out)
 
     def show(self, names: list[str]) -> dict[str, dict[str, str]]:
@@ -110,25 +118,48 @@ def observe(systemd: Systemd, units: dict[str, dict[str, Any]]) -> dict[str, dic
         if state["LoadState"] == "not-found" and units[name]["state"] != "stopped"
     ]
     if missing and not systemd.module.check_mode:
-        systemd.module.fail_json(msg=f"systemd does not know {', '.join(missing)}; is the package installed?")
+        raise UnitFailed(f"systemd does not know {', '.join(missing)}; is the package installed?")
     for name in unread:
         states[name]["StartedWithout"] = "yes"
     return states
 
 
 def settle(systemd: Systemd, names: list[str]) -> None:
-    """Fail unless the units still run after a moment."""
+    """Fail unless the units still run after a moment.
+
+    Raises:
+        UnitFailed: one does not.
+    """
     time.sleep(SETTLE_SECONDS)
     fallen = {name: state for name, state in systemd.show(names).items() if state["ActiveState"] not in UP}
     if fallen:
         words = ", ".join(f"{name} is {state['ActiveState']} ({state['SubState']})" for name, state in fallen.items())
-        systemd.module.fail_json(msg=f"{words} right after its start{systemd.journal(list(fallen))}")
+        raise UnitFailed(f"{words} right after its start{systemd.journal(list(fallen))}")
 
 
-def run_units(module: AnsibleModule, wanted: list[dict[str, Any]], timeout: int) -> dict[str, list[str]]:
-    """Enable, start, restart and stop the units as requested; returns the changes."""
+def run_units(
+    module: AnsibleModule, wanted: list[dict[str, Any]], timeout: int, restore: Callable[[], list[str]] = list
+) -> dict[str, list[str]]:
+    """Enable, start, restart and stop the units as requested; returns the changes.
+
+    Args:
+        restore: puts the files of before back, and returns their paths; called if a unit ran with them and does not run
+            with the new ones.
+    """
     systemd = Systemd(module)
     units = {full_name(unit["name"]): unit for unit in wanted}
+    verbs: dict[str, list[str]] = {}
+    try:
+        return _run_units(systemd, units, verbs, timeout)
+    except UnitFailed as failed:
+        undone = "" if module.check_mode else _go_back(systemd, verbs, timeout, restore)
+        module.fail_json(msg=f"{undone}{failed}")
+        raise
+
+
+def _run_units(
+    systemd: Systemd, units: dict[str, dict[str, Any]], verbs: dict[str, list[str]], timeout: int
+) -> dict[str, list[str]]:
     states = observe(systemd, units)
     on = [name for name, unit in units.items() if unit["state"] == "started"]
     off = [name for name, unit in units.items() if unit["state"] == "stopped"]
@@ -136,15 +167,37 @@ def run_units(module: AnsibleModule, wanted: list[dict[str, Any]], timeout: int)
     started = [name for name in on if states[name]["ActiveState"] not in UP]
     restarted = [name for name in on if name not in started and is_stale(states[name], units[name])]
     stopped = [name for name in off if is_on(states[name])]
-    if not module.check_mode:
+    if not systemd.module.check_mode:
         if stopped:
             systemd.run("disable", "--now", "--quiet", *stopped, timeout=timeout)
         if enabled:
             systemd.run("enable", "--quiet", *enabled)
         reloaded = [name for name in restarted if units[name].get("reload")]
-        verbs = {"restart": [name for name in restarted if name not in reloaded], "reload": reloaded, "start": started}
-        start(systemd, states, verbs, timeout)
+        verbs["restart"] = [name for name in restarted if name not in reloaded]
+        verbs["reload"] = reloaded
+        start(systemd, states, {**verbs, "start": started}, timeout)
     return {"enabled": enabled, "started": started, "restarted": restarted, "stopped": stopped}
+
+
+def _go_back(systemd: Systemd, verbs: dict[str, list[str]], timeout: int, restore: Callable[[], list[str]]) -> str:
+    """Let the units that ran before run again with the files of before; returns what to tell about it."""
+    ran = [name for names in verbs.values() for name in names]
+    restored = restore() if ran else []
+    if not restored:
+        return ""
+    names = ", ".join(ran)
+    told = f"{names} did not come up with new files; the files of before are in place again ({', '.join(restored)})"
+    try:
+        systemd.run("daemon-reload")
+        # A unit that failed may have hit its start limit; one that failed to reload may still run.
+        systemd.run("reset-failed", *ran)
+        for verb, names in verbs.items():
+            if names:
+                systemd.run("reload-or-restart" if verb == "reload" else verb, *names, timeout=timeout)
+        settle(systemd, ran)
+    except UnitFailed as failed:
+        return f"{told}, and it does not come up with them either ({failed}). First: "
+    return f"{told}, and it runs with them. Correct the configuration and run again. "
 
 
 def is_on(state: dict[str, str]) -> bool:

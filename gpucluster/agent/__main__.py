@@ -1,6 +1,6 @@
 """Entry point of `gpucluster-agent`: chooses the command by its first argument, or by the name of the link.
 
-The links `cluster`, `gpucluster-backup` and `gpucluster-image` on a controller lead to the same file. A command's
+The links `cluster`, `gpucluster-backup`, `gpucluster-image` and `seff` on hosts lead to the same file. A command's
 module is imported when it is chosen, because the zipapp holds no compiled files and each import costs time.
 """
 
@@ -21,11 +21,18 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "ca": ("ca", "the cluster's certificate authority"),
     "release-server": ("release_server", "serve release files to the cluster's hosts"),
     "rootless": ("rootless_containers", "prepare a user's rootless containers"),
+    "home-files": ("home_files", "count the files of users on the home share"),
     "seal": ("seal", "remove the identity of a host before its disk becomes an image"),
+    "seff": ("seff", "how much of its resources a job has used (`seff`)"),
     "nccl-tests": ("nccl_tests", "evaluate the output of nccl-tests"),
 }
 #: Name of a link -> the command that it stands for.
-LINKS: Mapping[str, str] = {"cluster": "users", "gpucluster-backup": "backup", "gpucluster-image": "images"}
+LINKS: Mapping[str, str] = {
+    "cluster": "users",
+    "gpucluster-backup": "backup",
+    "gpucluster-image": "images",
+    "seff": "seff",
+}
 
 
 def main(argv: Sequence[str] | None = None, called_as: str | None = None) -> int:

@@ -6,17 +6,16 @@ other module registers the commands of one subject when it is imported. May impo
 
 from __future__ import annotations
 
+import io
 import os
-import signal
 import sys
-from typing import Any, NoReturn
 
 import click
 
-from gpucluster import __version__
-from gpucluster.cli import autoscaling, backup, clusters, groups, images, local, software, users
-from gpucluster.cli.base import DEFAULT_FILES, cli
-from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED
+from gpucluster import __version__, signals
+from gpucluster.cli import autoscaling, backup, clusters, groups, history, images, local, software, users
+from gpucluster.cli.base import DEFAULT_FILES, cli, wants_json
+from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED, GpuClusterError
 
 __all__ = [
     "DEFAULT_FILES",
@@ -25,6 +24,7 @@ __all__ = [
     "cli",
     "clusters",
     "groups",
+    "history",
     "images",
     "local",
     "main",
@@ -33,15 +33,38 @@ __all__ = [
 ]
 
 
-def _stop(_number: int, _frame: Any) -> NoReturn:
-    raise KeyboardInterrupt
+def _leave_questions_behind(end: SystemExit) -> None:
+    """Leave at once if a service has not answered: Python would wait for the threads that ask it."""
+    inquiry = sys.modules.get("gpucluster.operations.inquiry")
+    if inquiry is not None and inquiry.unanswered():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else EXIT_FAILED if end.code else 0)
 
 
 def main() -> None:
     """Run the command line. An unexpected exception is our bug: its traceback goes to a file to report."""
-    signal.signal(signal.SIGTERM, _stop)
+    terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
+
+    def leave_terminal() -> None:
+        """The terminal is gone: each write to it would fail, and what is left to do must be done."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for descriptor in terminals:
+            os.dup2(nowhere, descriptor)
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 must not end a run
+    with signals.as_ctrl_c(on_hangup=leave_terminal):
+        _run()
+
+
+def _run() -> None:
     try:
         cli.main(prog_name="gpucluster")
+    except SystemExit as end:
+        _leave_questions_behind(end)
+        raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
@@ -53,7 +76,11 @@ def main() -> None:
 
         with tempfile.NamedTemporaryFile("w", prefix="gpucluster-bug-", suffix=".log", delete=False) as file:
             file.write(f"gpucluster {__version__}, Python {sys.version}\n\n{traceback.format_exc()}")
-        click.echo(
-            f"gpucluster: this is a bug in gpucluster, not in what you did. Please report it with {file.name}", err=True
-        )
+        what = "this is a bug in gpucluster, not in what you did"
+        bug = GpuClusterError(what, hint=f"Please report it with {file.name}")
+        click.echo(f"gpucluster: {bug}", err=True)
+        if wants_json(sys.argv[1:]):
+            from gpucluster.cli.output import JsonLines
+
+            JsonLines().error(bug)
         sys.exit(EXIT_FAILED)

@@ -7,22 +7,22 @@ from typing import NoReturn
 
 import click
 
-from gpucluster.cli.base import Context, cli, cluster_of, command, reporting
+from gpucluster.cli.base import Context, cluster_of, command, command_group, reporting
 
 
-@cli.group("autoscaler")
+@command_group("autoscaler")
 def autoscaler() -> None:
-    """Inspect and control the autoscaler, which launches and removes elastic nodes."""
+    """Inspect and control the autoscaler of elastic nodes."""
 
 
 def _run_remotely(context: Context, *arguments: str) -> NoReturn:
     """Run the autoscaler's own program on the controller; its output and its exit status become ours."""
     with cluster_of(context) as (cluster, _reporter):
-        kind = "json" if context.output == "json" else "text"
-        argv = cluster.autoscaler_argv([*arguments, "--output", kind])
-    from gpucluster import process
+        from gpucluster import process
 
-    sys.exit(process.call(argv))
+        kind = "json" if context.output == "json" else "text"
+        status = process.call(cluster.autoscaler_argv([*arguments, "--output", kind]))
+    sys.exit(status)
 
 
 @command("status", parent=autoscaler)
@@ -34,14 +34,17 @@ def autoscaler_status(context: Context) -> None:
 @command("plan", parent=autoscaler)
 @click.option("--dry-run", is_flag=True, required=True, help="Required: this command only shows, it changes nothing.")
 def autoscaler_plan(context: Context, dry_run: bool) -> None:
-    """Show what it would do now."""
+    """Show what the autoscaler would do now."""
     _run_remotely(context, "plan", "--dry-run")
 
 
 @command("explain", parent=autoscaler)
 @click.argument("subject", metavar="JOB|NODE")
 def autoscaler_explain(context: Context, subject: str) -> None:
-    """Explain why a job waits, or why a node was launched, removed or not launched."""
+    """Explain why a job waits, or what happened to a node.
+
+    Of a node: why it was launched, removed or not launched.
+    """
     _run_remotely(context, "explain", subject)
 
 
@@ -58,25 +61,31 @@ def autoscaler_resume(context: Context) -> None:
     _run_remotely(context, "resume")
 
 
-@autoscaler.command(
+@command(
     "simulate",
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    parent=autoscaler,
+    context_settings={"ignore_unknown_options": True},
+    add_help_option=False,
     options_metavar="",
     short_help="Replay past jobs against a policy; needs no cluster.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="TRACE... [OPTIONS]")
-@click.pass_context
-def autoscaler_simulate(ctx: click.Context, arguments: tuple[str, ...]) -> None:
+def autoscaler_simulate(context: Context, arguments: tuple[str, ...]) -> None:
     """Replay past jobs against a policy: how long would they wait, and what would it cost? Needs no cluster."""
     import argparse
 
-    at_root = ctx.find_root().params
-    output = at_root.get("output") or "auto"
-    with reporting(Context(None, output, debug=bool(at_root.get("debug")))):
-        from gpucluster.autoscaler.simulation import command as simulate_command
+    from gpucluster.autoscaler.simulation import command as simulate_command
 
-        parser = argparse.ArgumentParser(prog="gpucluster autoscaler simulate")
+    class Parser(argparse.ArgumentParser):
+        """Reports wrong arguments as every other command of ours does."""
+
+        def error(self, message: str) -> NoReturn:
+            raise click.UsageError(message, click.get_current_context())
+
+    with reporting(context):
+        parser = Parser(prog="gpucluster autoscaler simulate")
         simulate_command.add_arguments(parser)
-        parser.set_defaults(output="json" if output == "json" else "text")
-        status = simulate_command.run(parser.parse_args(arguments))
+        kind = "json" if context.output == "json" else "text"
+        # --output is one of the common options, which are read before.
+        status = simulate_command.run(parser.parse_args([*arguments, "--output", kind]))
     sys.exit(status)

@@ -34,7 +34,7 @@ def backup(context: Context, path: str | None) -> None:
 @click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
 @click.option("--force", is_flag=True, help="Allow the backup of another cluster, and a restore while jobs run.")
 def restore(context: Context, path: str, force: bool) -> None:
-    """Replace the directory of users and Slurm's accounting by those of FILE.
+    """Restore the directory of users and the accounting from FILE.
 
     Everything is checked before anything is changed. Logins and Slurm stop for some seconds; waiting jobs stay.
     """

@@ -7,15 +7,16 @@ Everything heavy is imported inside functions, so that `--help` costs little mor
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpucluster import __version__
 from gpucluster.cli.debug import debugging, show_traceback
-from gpucluster.errors import EXIT_INTERRUPTED, GpuClusterError, InputError, Interrupted
+from gpucluster.errors import EXIT_INTERRUPTED, EXIT_SUCCESS, GpuClusterError, InputError, Interrupted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,12 +40,34 @@ Exit codes:
 
 
 class Context:
-    """The values of the options that all commands share."""
+    """The values of the options that all commands share.
 
-    def __init__(self, file: str | None, output: str, *, debug: bool = False) -> None:
+    Args:
+        interactive: whether questions may be asked and a line of the terminal may move.
+        name: of the command, such as "user add".
+    """
+
+    def __init__(
+        self,
+        file: str | None,
+        output: str,
+        *,
+        debug: bool = False,
+        verbose: bool = False,
+        interactive: bool = True,
+        name: str = "",
+    ) -> None:
         self._file = file
         self.output = output
         self.debug = debug
+        self.verbose = verbose
+        self.interactive = interactive
+        self.name = name
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody is there to answer a question: it is asked on standard error."""
+        return self.interactive and sys.stdin.isatty() and sys.stderr.isatty()
 
     @property
     def file(self) -> Path:
@@ -62,6 +85,11 @@ class Context:
             hint="Write one with `gpucluster init`, or name one with --file",
         )
 
+    @property
+    def has_file(self) -> bool:
+        """Whether a cluster file is named, or one of the defaults exists."""
+        return self._file is not None or any(map(os.path.exists, DEFAULT_FILES))
+
     def spec(self) -> ClusterSpec:
         """The validated content of the cluster file."""
         from gpucluster.spec import load
@@ -69,21 +97,85 @@ class Context:
         return load(self.file)
 
 
-def options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--file`, `--output` and `--debug`, understood before and after the command's name."""
-    file = click.option(
-        "-f", "--file", type=click.Path(dir_okay=False), envvar="GPUCLUSTER_FILE",
-        help="The cluster file. Default: cluster.yml, else inventories/local/cluster.yml.",
+def _options(function: Callable[..., Any], *, environment: bool = False) -> Callable[..., Any]:
+    """The common options, understood before and after the name of a command, and of a group of commands.
+
+    Args:
+        environment: take the value from an environment variable if the option is not given. Only the root does: an
+            option that is given in any other place must beat the variable.
+    """
+
+    def option(*names: str, variable: str | None = None, **settings: Any) -> Callable[..., Any]:
+        read = variable if environment else None
+        return click.option(*names, envvar=read, show_envvar=read is not None, default=None, **settings)
+
+    common = (
+        option(
+            "-f", "--file", type=click.Path(dir_okay=False), variable="GPUCLUSTER_FILE",
+            help="The cluster file. Default: cluster.yml, else inventories/local/cluster.yml.",
+        ),
+        option(
+            "-o", "--output", type=click.Choice(["auto", "text", "json"]), variable="GPUCLUSTER_OUTPUT",
+            help="auto: live on a terminal, lines in a pipe. json: one event a line, the result last.",
+        ),
+        option("-v", "--verbose", is_flag=True, help="Show every task of Ansible with its host, and what is begun."),
+        option(
+            "--debug/--no-debug", variable="GPUCLUSTER_DEBUG",
+            help="Show the commands that are run, all output of Terraform and Ansible, and tracebacks.",
+        ),
+        option("--non-interactive", is_flag=True, help="Never ask, and show no live line: as without a terminal."),
     )  # fmt: skip
-    output = click.option(
-        "-o", "--output", type=click.Choice(["auto", "text", "json"]), envvar="GPUCLUSTER_OUTPUT",
-        help="auto: live on a terminal, lines in a pipe. json: one event a line, the result last.",
-    )  # fmt: skip
-    debug = click.option(
-        "--debug", is_flag=True, envvar="GPUCLUSTER_DEBUG",
-        help="Show the commands that are run, all output of Terraform and Ansible, and tracebacks.",
-    )  # fmt: skip
-    return file(output(debug(function)))
+    for decorate in reversed(common):
+        function = decorate(function)
+    return function
+
+
+def _given(ctx: click.Context, name: str) -> Any:
+    """The value of a common option: of the command, else of its group, else of the root or its environment."""
+    place: click.Context | None = ctx
+    while place is not None:
+        if place.params.get(name) is not None:
+            return place.params[name]
+        place = place.parent
+    return None
+
+
+def context_of(ctx: click.Context) -> Context:
+    """The common options of a command, wherever they were given."""
+    return Context(
+        _given(ctx, "file"),
+        _given(ctx, "output") or "auto",
+        debug=bool(_given(ctx, "debug")),
+        verbose=bool(_given(ctx, "verbose")),
+        interactive=not _given(ctx, "non_interactive"),
+        name=ctx.command_path.partition(" ")[2],
+    )
+
+
+_COMMON = ("file", "output", "verbose", "debug", "non_interactive")
+
+
+class OwnOptions(click.Command):
+    """A command whose help explains its own options, and only names the common ones: the root explains those."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options into the help."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        own = [option for option in options if option.name not in _COMMON]
+        with formatter.section("Options"):
+            formatter.write_dl([record for option in own if (record := option.get_help_record(ctx))])
+        common = [option.opts[-1] for option in options if option.name in _COMMON]
+        with formatter.section("Options of every command, explained by gpucluster --help"):
+            formatter.write_text(", ".join(common))
+
+
+class _OwnOptionsGroup(OwnOptions, click.Group):
+    """The same for a group of commands."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options and the commands into the help."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
 
 
 def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
@@ -91,32 +183,89 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click
 
     def register(function: Callable[..., None]) -> click.Command:
         @click.pass_context
-        def call(ctx: click.Context, /, file: str | None, output: str | None, debug: bool, **arguments: Any) -> None:
-            at_root = ctx.find_root().params
-            context = Context(
-                file or at_root.get("file"),
-                output or at_root.get("output") or "auto",
-                debug=debug or bool(at_root.get("debug")),
-            )
+        def call(ctx: click.Context, /, **arguments: Any) -> None:
+            context = context_of(ctx)
             with debugging(context.debug):
-                function(context, **arguments)
+                function(context, **{key: value for key, value in arguments.items() if key not in _COMMON})
 
         call.__doc__ = function.__doc__
-        call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        call.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
         parent = settings.pop("parent", cli)
-        registered: click.Command = parent.command(name, **settings)(options(call))
+        registered: click.Command = parent.command(name, **{"cls": OwnOptions, **settings})(_options(call))
         return registered
 
     return register
 
 
+def command_group(name: str) -> Callable[[Callable[[], None]], click.Group]:
+    """A group of commands, such as `gpucluster user`. It takes the common options, too."""
+
+    def register(function: Callable[[], None]) -> click.Group:
+        def call(**_common: Any) -> None:
+            function()
+
+        call.__doc__ = function.__doc__
+        group: click.Group = cli.group(name, cls=_OwnOptionsGroup)(_options(call))
+        return group
+
+    return register
+
+
+def _at_root(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _options(function, environment=True)
+
+
+class _Root(click.Group):
+    """The program. A typing error in a command line is reported as any other error: with `--output json` as JSON."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> Any:
+        """Run the program with these words (default: those it was called with), and end it with its exit status."""
+        words = list(sys.argv[1:] if args is None else args)
+        try:
+            ended = super().main(words, *rest, **{**settings, "standalone_mode": False})
+        except click.ClickException as error:
+            if not wants_json(words):
+                error.show()
+                sys.exit(error.exit_code)
+            from gpucluster.cli.output import JsonLines
+
+            ctx = getattr(error, "ctx", None)
+            JsonLines(command=ctx.command_path.partition(" ")[2] if ctx else "").error(_as_input_error(error))
+            sys.exit(error.exit_code)
+        except click.Abort:
+            sys.exit(EXIT_INTERRUPTED)
+        sys.exit(ended if isinstance(ended, int) else EXIT_SUCCESS)
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether a command line, which may be wrong, asks for JSON: its last `--output`, else the environment."""
+    chosen = os.environ.get("GPUCLUSTER_OUTPUT", "")
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        if word == "--":
+            break
+        if word in ("-o", "--output"):
+            chosen = following
+        elif word.startswith(("-o", "--output=")):
+            chosen = word.removeprefix("--output=").removeprefix("-o")
+    return chosen == "json"
+
+
+def _as_input_error(error: click.ClickException) -> InputError:
+    ctx = getattr(error, "ctx", None)
+    program = ctx.command_path if ctx else "gpucluster"
+    # Without any words the message is the whole help (since click 8.2).
+    missing = isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ()))
+    return InputError("the command is missing" if missing else error.format_message(), hint=f"See: {program} --help")
+
+
 @click.group(
+    cls=_Root,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog=EXIT_CODES,
 )
 @click.version_option(__version__, prog_name="gpucluster")
-@options
-def cli(file: str | None, output: str | None, debug: bool) -> None:
+@_at_root
+def cli(**_common: Any) -> None:
     """Create and operate GPU clusters on Oracle Cloud Infrastructure, or the same cluster on this machine.
 
     One file describes the cluster; `apply` creates or updates it, then verifies it.
@@ -129,7 +278,8 @@ def reporting(context: Context) -> Iterator[Reporter]:
     from gpucluster.cli.output import reporter_for
 
     # A live status line and debug lines would overwrite each other.
-    reporter = reporter_for("text" if context.debug and context.output == "auto" else context.output)
+    plain = context.output == "auto" and (context.debug or not context.interactive)
+    reporter = reporter_for("text" if plain else context.output, verbose=context.verbose, command=context.name)
     try:
         yield reporter
     except GpuClusterError as error:
@@ -137,6 +287,18 @@ def reporting(context: Context) -> Iterator[Reporter]:
             show_traceback()
         reporter.error(error)
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        from gpucluster.paths import fault_of
+
+        fault = fault_of(error)
+        if fault is None:
+            raise
+        if context.debug:
+            show_traceback()
+        reporter.error(fault)
+        sys.exit(fault.exit_code)
     except KeyboardInterrupt:
         reporter.error(Interrupted("interrupted"))
         sys.exit(EXIT_INTERRUPTED)

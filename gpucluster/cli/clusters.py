@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -13,41 +14,83 @@ from gpucluster.cli.base import (
     PROVIDER,
     SKIP_PREFLIGHT,
     Context,
+    OwnOptions,
     cluster_of,
     command,
     reporting,
 )
-from gpucluster.cli.summaries import next_steps, status_text, summary
-from gpucluster.errors import EXIT_CHANGES, EXIT_INPUT, InputError
-from gpucluster.text import count
+from gpucluster.cli.summaries import (
+    destruction,
+    instances_text,
+    next_steps,
+    place,
+    plan_text,
+    status_text,
+    summary,
+)
+from gpucluster.errors import EXIT_CHANGES, EXIT_INPUT, InputError, PreflightError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpucluster.cloud.clusters import CloudContents
+    from gpucluster.cluster import Cluster
 
 
 @command("init")
-@click.argument("path", type=click.Path(), default=DEFAULT_FILES[0])
+@click.argument("path", metavar="[FILE]", type=click.Path(), default=DEFAULT_FILES[0])
 @click.option("--name", default="demo", show_default=True, help="The cluster's name.")
-@click.option("--cloud", type=click.Choice(["local", "oci"]), default="local", show_default=True)
+@click.option(
+    "--cloud", type=click.Choice(["local", "oci"]), default="local", show_default=True,
+    help="Containers on this machine, or Oracle Cloud Infrastructure.",
+)  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init(context: Context, path: str, name: str, cloud: Literal["local", "oci"], force: bool) -> None:
-    """Write a cluster.yml from a template, with every setting explained."""
+    """Write a first cluster.yml: common settings, with comments.
+
+    docs/reference/cluster-yml.md has every setting.
+    """
+    from pathlib import Path
+
     with reporting(context) as reporter:
         from gpucluster.spec import loads, template
 
+        file = _new_file(Path(path), force=force)
         text = template(name=name, provider=cloud)
         # The local template is enough to check the name. The other one needs key files, which may come later.
         loads(template(name=name, provider="local"), path)
         try:
-            with open(path, "w" if force else "x") as stream:
+            with file.open("w" if force else "x") as stream:
                 stream.write(text)
         except FileExistsError:
             raise InputError("the file exists already", where=path, hint="Pass --force to overwrite it") from None
         except OSError as error:
             raise InputError(f"can't write the file: {error.strerror}", where=path) from error
-        reporter.result({"command": "init", "file": path}, f"{path} written. Next: gpucluster --file {path} validate")
+        reporter.result({"command": "init", "file": path}, f"{path} written. Next: {_next(path)}")
+
+
+def _new_file(file: Path, *, force: bool) -> Path:
+    """The same path, if a file can be there.
+
+    Raises:
+        InputError: it is a folder, or in a folder that does not exist.
+    """
+    if file.is_dir():
+        hint = f"Name a file in it: gpucluster init {'--force ' if force else ''}{file / DEFAULT_FILES[0]}"
+        raise InputError("this is a folder", where=str(file), hint=hint)
+    if not file.parent.exists():
+        raise InputError("there is no such folder", where=str(file.parent), hint=f"Run: mkdir -p {file.parent}")
+    return file
+
+
+def _next(path: str) -> str:
+    """The command to type after `init`: the file is named only where it would not be found."""
+    return "gpucluster validate" if path == DEFAULT_FILES[0] else f"gpucluster --file {shlex.quote(path)} validate"
 
 
 @command("validate")
 def validate(context: Context) -> None:
-    """Check the cluster file and report every error at once, each with its line."""
+    """Check the cluster file, and report every error with its line."""
     with reporting(context) as reporter:
         spec = context.spec()
         counts = {
@@ -64,21 +107,29 @@ def validate(context: Context) -> None:
 @command("preflight")
 @PROVIDER
 def preflight(context: Context, provider: str) -> None:
-    """Ask the cloud in advance whether it would accept the cluster file. Creates nothing."""
+    """Ask the cloud whether it would accept the cluster file.
+
+    Creates nothing.
+    """
     with cluster_of(context, provider) as (cluster, reporter):
-        from gpucluster.cli.output import findings
+        from gpucluster.cli.output import failure, findings
 
         report = cluster.preflight()
         verdict = "would fail" if report.errors else "no obstacle was found"
         line = f"preflight: {verdict}" + (f" ({report.summary})" if report.findings else "")
-        reporter.result(report.to_dict(), "\n".join(filter(None, [findings(report.findings), line])))
+        refused = failure(PreflightError(line, findings=report.findings)) if report.errors else {}
+        result = {**refused, **report.to_dict()}
+        reporter.result(result, "\n".join(filter(None, [findings(report.findings), line])))
     if report.errors:
         sys.exit(EXIT_INPUT)
 
 
 @command("policies")
 def policies(context: Context) -> None:
-    """Print the IAM policies that the cluster and its operator need, for an administrator."""
+    """Print the IAM policies that the cluster and its operator need.
+
+    An administrator of the tenancy creates them.
+    """
     with cluster_of(context) as (cluster, reporter):
         from gpucluster.handover import iam
 
@@ -86,20 +137,16 @@ def policies(context: Context) -> None:
         reporter.result({"command": "policies", **needed.to_dict()}, iam.text(needed))
 
 
-@command("plan")
+@command("plan", short_help="Show what apply would change.")
 @PROVIDER
 @click.option("--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} when there are changes.")
 @SKIP_PREFLIGHT
 def plan(context: Context, provider: str, detailed_exitcode: bool, skip_preflight: bool) -> None:
-    """Show what apply would change in the cloud. Changes nothing."""
+    """Show what apply would change, node by node. Changes nothing."""
     with cluster_of(context, provider) as (cluster, reporter):
-        changes = cluster.plan(preflight=not skip_preflight).changes
-        lines = [f"  {change.action}  {change.address}" for change in changes]
-        reporter.result(
-            {"command": "plan", "changes": [vars(change) for change in changes]},
-            "\n".join([count(len(changes), "change"), *lines]) if changes else "no changes",
-        )
-    if changes and detailed_exitcode:
+        planned = cluster.plan(preflight=not skip_preflight)
+        reporter.result({"command": "plan", **planned.to_dict()}, plan_text(planned))
+    if not planned.empty and detailed_exitcode:
         sys.exit(EXIT_CHANGES)
 
 
@@ -147,18 +194,66 @@ def verify(context: Context, provider: str) -> None:
 @command("destroy")
 @PROVIDER
 @DELETE_DATA
-def destroy(context: Context, provider: str, delete_data: bool) -> None:
-    """Remove everything that apply made."""
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+def destroy(context: Context, provider: str, delete_data: bool, yes: bool) -> None:
+    """Remove everything that apply made.
+
+    On a terminal it first shows what that is, and asks for the cluster's name. Without a terminal it asks nothing.
+    """
     with cluster_of(context, provider) as (cluster, reporter):
+        if context.can_ask and not yes:
+            contents = cluster.contents()
+            reporter.close()
+            if not contents.empty:
+                _confirm(cluster, contents, delete_data=delete_data)
         result = cluster.destroy(delete_data=delete_data)
         reporter.result(result.to_dict(), summary(result))
 
 
-@command("status")
-def status(context: Context) -> None:
-    """Show the hosts, Slurm's nodes, the autoscaler and the last run."""
+def _confirm(cluster: Cluster, contents: CloudContents, *, delete_data: bool) -> None:
+    """Ask whether the cluster is the right one.
+
+    Raises:
+        InputError: the answer is not its name.
+    """
+    click.echo(destruction(cluster, contents, delete_data=delete_data), err=True)
+    name = cluster.spec.name
+    answer = click.prompt(f"To remove it, type its name ({name})", default="", show_default=False, err=True)
+    if answer.strip() != name:
+        raise InputError("nothing was removed: this is not the name of the cluster", hint="Pass --yes to skip it")
+
+
+@command("list")
+def list_clusters(context: Context) -> None:
+    """List the clusters in the compartment, found by their tags.
+
+    It is the compartment of the cluster file; without a file, the local cloud of this machine.
+    """
+    with reporting(context) as reporter:
+        from gpucluster.cli.output import table
+        from gpucluster.cluster import Cluster
+        from gpucluster.spec import loads, template
+
+        spec = context.spec() if context.has_file else loads(template(), DEFAULT_FILES[0])
+        cluster = Cluster(spec, on_event=reporter)
+        found = cluster.clusters()
+        rows = [[each.name, instances_text(each), str(each.file_systems), str(each.networks)] for each in found]
+        text = table(rows, ["CLUSTER", "INSTANCES", "FILE SYSTEMS", "NETWORKS"]) if rows else "there are no clusters"
+        result = {"command": "list", "clusters": [each.to_dict() for each in found]}
+        reporter.result(result, f"{text}\n\nin {place(cluster)}")
+
+
+@command("status", short_help="Show what exists, Slurm's nodes, and the last runs.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.1), metavar="SECONDS",
+    help="How long to wait for the answers of the cloud, the state and the controller. Default: 4 seconds.",
+)  # fmt: skip
+def status(context: Context, timeout: float | None) -> None:
+    """Ask the cloud and Slurm: what exists, what is pending, the last runs."""
     with cluster_of(context) as (cluster, reporter):
-        current = cluster.status()
+        from gpucluster.operations.status import TIMEOUT
+
+        current = cluster.status(timeout=TIMEOUT if timeout is None else timeout)
         reporter.result({"command": "status", **current}, status_text(current))
 
 
@@ -182,24 +277,59 @@ def inventory(context: Context) -> None:
         reporter.result({"command": "inventory", "inventory": hosts}, json.dumps(hosts, indent=2))
 
 
-class _SshCommand(click.Command):
-    """Keeps `--` as the separator of a host's name and the remote command, even if the name is left out."""
+class _SshCommand(OwnOptions):
+    """Reads its words as ssh does: options, the host, options again, and from the first other word on the command.
+
+    `--` ends the options: `ssh -- CMD` runs a command on the controller.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            separator = args.index("--")
-            ctx.meta["remote"] = tuple(args[separator + 1 :])
-            args = args[:separator]
-        return super().parse_args(ctx, args)
+        ctx.allow_interspersed_args = False
+        given, words = self._options(ctx, args)
+        host: list[str] = []
+        if words and not self._ends_options(args, words):
+            host = words[:1]
+            more, words = self._options(ctx, words[1:])
+            given += more
+        ctx.meta["remote"] = tuple(words)
+        return super().parse_args(ctx, [*given, *host])
+
+    def _options(self, ctx: click.Context, args: list[str]) -> tuple[list[str], list[str]]:
+        """The options in front, and the words after them."""
+        values, _rest, _order = self.make_parser(ctx).parse_args(list(args))
+        found = values.get("host")
+        words = list(found) if isinstance(found, tuple | list) else []  # click has a value of its own for none
+        options = args[: len(args) - len(words)]
+        return options[:-1] if options[-1:] == ["--"] else options, words
+
+    @staticmethod
+    def _ends_options(args: list[str], words: list[str]) -> bool:
+        """Whether `--` is the word in front of these."""
+        place = len(args) - len(words) - 1
+        return place >= 0 and args[place] == "--"
 
 
-@command("ssh", cls=_SshCommand, options_metavar="[OPTIONS]", short_help="Log in to a host, or run a command there.")
-@click.argument("node", required=False)
-def ssh(context: Context, node: str | None) -> None:
-    """Log in to NODE (default: the controller), or run a command there: gpucluster ssh [NODE] [-- CMD...]."""
-    remote = click.get_current_context().meta.get("remote", ())
+@command(
+    "ssh",
+    cls=_SshCommand,
+    options_metavar="[OPTIONS]",
+    short_help="Log in to a host, or run a command there.",
+    epilog="""\b
+Examples:
+  gpucluster ssh                        log in to the controller
+  gpucluster ssh compute-1 nvidia-smi   run a command on a node
+  gpucluster ssh -- sinfo               run a command on the controller""",
+)
+@click.argument("host", nargs=-1, metavar="[HOST] [[--] COMMAND...]")
+def ssh(context: Context, host: tuple[str, ...]) -> None:
+    """Log in to HOST (default: the controller), or run a command there.
+
+    The words of COMMAND are joined with spaces, and a shell on the host reads them, as with ssh itself. Without HOST,
+    put `--` before COMMAND.
+    """
+    remote = click.get_current_context().meta["remote"]
     with cluster_of(context) as (cluster, _reporter):
-        argv = cluster.ssh_argv(node, remote)
-    from gpucluster import process
+        from gpucluster import process
 
-    sys.exit(process.call(argv))
+        status = process.call(cluster.ssh_argv(host[0] if host else None, remote))
+    sys.exit(status)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpucluster.cli.base import Context, cli, cluster_of, command
+from gpucluster.cli.base import Context, cluster_of, command, command_group
 from gpucluster.cli.output import table
 from gpucluster.cli.summaries import names
 from gpucluster.text import printable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpucluster.operations.directory_records import GroupChange
 
 
-@cli.group("group")
+@command_group("group")
 def group() -> None:
     """Manage the groups in the cluster's directory."""
 

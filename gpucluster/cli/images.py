@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpucluster.cli.base import PROVIDER, Context, cli, cluster_of, command
+from gpucluster.cli.base import PROVIDER, Context, cluster_of, command, command_group
 from gpucluster.cli.summaries import summary
 from gpucluster.text import printable
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from gpucluster.operations.container_images import ContainerImage
 
 
-@cli.group("image")
+@command_group("image")
 def image() -> None:
-    """Manage baked images, which nodes boot from, and container images, which jobs run in."""
+    """Manage baked images of nodes, and container images of jobs."""
 
 
 @command("bake", parent=image)
 @click.argument("pool")
 @PROVIDER
 def image_bake(context: Context, pool: str, provider: str) -> None:
-    """Bake an image for the elastic nodes of POOL, and let them boot from it."""
+    """Bake an image that the elastic nodes of POOL boot from."""
     with cluster_of(context, provider) as (cluster, reporter):
         result = cluster.bake(pool)
         reporter.result(result.to_dict(), summary(result))
@@ -37,7 +37,10 @@ def image_bake(context: Context, pool: str, provider: str) -> None:
 @click.option("--name", help="Name of the image. Default: made of its address.")
 @click.option("--force", is_flag=True, help="Import it again if there is one of this name.")
 def image_import(context: Context, uri: str, pool: str | None, user: str | None, name: str | None, force: bool) -> None:
-    """Import a container image once, for all jobs: docker://REGISTRY#NAME:TAG."""
+    """Import a container image once, for all jobs.
+
+    URI is docker://REGISTRY#NAME:TAG.
+    """
     with cluster_of(context) as (cluster, reporter):
         done = cluster.container_images.import_uri(uri, pool=pool, user=user, name=name, force=force)
         imported = done.image
@@ -48,7 +51,7 @@ def image_import(context: Context, uri: str, pool: str | None, user: str | None,
 
 @command("list", parent=image)
 def image_list(context: Context) -> None:
-    """List the baked images of this cluster, and its container images."""
+    """List the baked images and the container images."""
     from gpucluster.cli.output import table
 
     with cluster_of(context) as (cluster, reporter):

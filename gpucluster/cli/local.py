@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpucluster.cli.base import Context, cli, command, reporting
+from gpucluster.cli.base import Context, command, command_group, reporting
 
 if TYPE_CHECKING:
     from gpucluster.localcloud.control import Status
 
 
-@cli.group("local")
+@command_group("local")
 def local() -> None:
     """Start, stop and inspect the local cloud of this machine."""
 

@@ -7,9 +7,10 @@ Three reporters: `Terminal` (a live status line under what has happened), `Plain
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from gpucluster.errors import GpuClusterError, InputError, PartlyDone, PreflightError, PreflightFinding
@@ -17,6 +18,7 @@ from gpucluster.events import Event, EventKind, PhaseStatus
 
 if TYPE_CHECKING:
     from rich.status import Status
+    from rich.text import Text
 
 # How each status is shown; a status that is not listed here is shown as it is.
 _SIGNS = {
@@ -28,6 +30,9 @@ _COLOURS = {
     "unreachable": "bold red", "pass": "green", "fail": "bold red", "not_run": "bold yellow", "warning": "yellow",
     "error": "bold red",
 }  # fmt: skip
+_INSTANT = 0.05  # seconds; shown with one digit, less than this would be 0.0 s
+# Terminals that can't move the cursor.
+_DUMB = ("dumb", "unknown")
 _ONGOING = frozenset({"creating", "updating", "deleting", "replacing", "working", "reading"})
 
 
@@ -37,6 +42,22 @@ def seconds(value: float) -> str:
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def failure(error: GpuClusterError) -> dict[str, Any]:
+    """An error as JSON values: its class, what, where, hint and exit code; and what only some errors have."""
+    data: dict[str, Any] = {
+        "error": type(error).__name__,
+        "what": error.what,
+        "where": error.where,
+        "hint": error.hint,
+        "exit_code": error.exit_code,
+    }
+    if isinstance(error, InputError | PreflightError):
+        data["findings"] = [vars(finding) for finding in error.findings]
+    if isinstance(error, PartlyDone):
+        data["done"] = error.done.to_dict()
+    return data
 
 
 class Reporter(Protocol):
@@ -56,10 +77,14 @@ class Reporter(Protocol):
 
 
 class JsonLines:
-    """One JSON object a line on standard output: the events, then `{"kind": "result", ...}`."""
+    """One JSON object a line on standard output: the events, then `{"kind": "result", ...}`.
 
-    def __init__(self, out: IO[str] | None = None) -> None:
+    The `data` of every command that fails has the same members: see `failure`.
+    """
+
+    def __init__(self, out: IO[str] | None = None, *, command: str = "") -> None:
         self._out = out or sys.stdout
+        self._command = command
 
     def __call__(self, event: Event) -> None:
         """Write one event."""
@@ -72,27 +97,22 @@ class JsonLines:
 
     def error(self, error: GpuClusterError) -> None:
         """Write the error as the final object."""
-        data: dict[str, Any] = {
-            "error": type(error).__name__,
-            "what": error.what,
-            "where": error.where,
-            "hint": error.hint,
-            "exit_code": error.exit_code,
-        }
-        if isinstance(error, InputError | PreflightError):
-            data["findings"] = [vars(finding) for finding in error.findings]
-        if isinstance(error, PartlyDone):
-            data["done"] = error.done.to_dict()
-        self(Event(EventKind.RESULT, "", "failed", str(error), data=data))
+        data = {"command": self._command, **failure(error)}
+        self(Event(EventKind.RESULT, self._command, "failed", str(error), data=data))
 
     def close(self) -> None:
         """There is nothing to release."""
 
 
 class _Lines:
-    """What the two reporters for people share: which events become a line, and its text."""
+    """What the two reporters for people share: which events become a line, and its text.
 
-    def __init__(self) -> None:
+    Args:
+        verbose: show every task with its host, and each resource when work on it begins.
+    """
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        self._verbose = verbose
         self._last_task = ""
 
     def line(self, event: Event) -> str:
@@ -103,8 +123,10 @@ class _Lines:
         if event.kind == EventKind.PHASE:
             return self._phase(event, took)
         if event.kind == EventKind.RESOURCE:
-            if event.status in _ONGOING and not event.message:
+            if event.status in _ONGOING and not event.message and not self._verbose:
                 return ""
+            if event.elapsed is not None and event.elapsed < _INSTANT:
+                took = ""
             return f"  {sign} {event.name} {event.status}{took}{message}"
         if event.kind == EventKind.TASK:
             return self._task(event, sign)
@@ -121,6 +143,8 @@ class _Lines:
     def _task(self, event: Event, sign: str) -> str:
         if event.status in ("failed", "unreachable"):
             return f"  {sign} {event.data.get('host', '')}: {event.name}: {event.message}"
+        if self._verbose:
+            return f"    {event.data.get('host', '')}: {event.name}: {event.status}"
         if event.name == self._last_task:
             return ""
         self._last_task = event.name
@@ -130,8 +154,8 @@ class _Lines:
 class Plain(_Lines):
     """Lines without colour or movement; errors go to standard error."""
 
-    def __init__(self, out: IO[str] | None = None) -> None:
-        super().__init__()
+    def __init__(self, out: IO[str] | None = None, *, verbose: bool = False) -> None:
+        super().__init__(verbose=verbose)
         self._out = out or sys.stdout
 
     def __call__(self, event: Event) -> None:
@@ -156,13 +180,14 @@ class Plain(_Lines):
 class Terminal(_Lines):
     """For people at a terminal: lines for what has happened, and a live status line at the bottom."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, verbose: bool = False) -> None:
+        super().__init__(verbose=verbose)
         from rich.console import Console
 
         self._console = Console(highlight=False, soft_wrap=True)
         self._status: Status | None = None
         self._phase_name = ""
+        self._activity = ""
         self._since = time.monotonic()
         self._working: dict[str, None] = {}
 
@@ -173,8 +198,8 @@ class Terminal(_Lines):
         if event.kind == EventKind.PHASE and event.status == PhaseStatus.STARTED:
             self._phase_name, self._since = event.name, time.monotonic()
             self._working.clear()
-        elif event.kind == EventKind.TASK and event.status in ("ok", "changed"):
-            self._update_status_line(event.name)
+        elif event.kind == EventKind.TASK and event.status in ("ok", "changed") and not self._verbose:
+            self._show_activity(event.name)
             return
         else:
             line = self.line(event)
@@ -182,7 +207,7 @@ class Terminal(_Lines):
                 colour = _COLOURS.get(event.status, "bold" if event.kind == EventKind.PHASE else "")
                 self._console.print(f"[{colour}]{escape(line)}[/]" if colour else escape(line))
         self._track(event)
-        self._update_status_line(", ".join(list(self._working)[-2:]))
+        self._show_activity(", ".join(list(self._working)[-2:]))
 
     def _track(self, event: Event) -> None:
         if event.kind != EventKind.RESOURCE:
@@ -192,16 +217,18 @@ class Terminal(_Lines):
         else:
             self._working.pop(event.name, None)
 
-    def _update_status_line(self, activity: str) -> None:
-        from rich.markup import escape
-
-        width = max(self._console.width - 30, 20)
-        text = f"{self._phase_name}  {seconds(time.monotonic() - self._since)}  [dim]{escape(activity[:width])}[/]"
+    def _show_activity(self, activity: str) -> None:
+        """Show the status line. It is drawn several times a second, so that its clock also moves between events."""
+        self._activity = activity
         if self._status is None:
-            self._status = self._console.status(text, spinner="dots")
+            self._status = self._console.status(_Live(self.status_line), spinner="dots", refresh_per_second=5)
             self._status.start()
-        else:
-            self._status.update(text)
+
+    def status_line(self) -> str:
+        """The phase, since when it runs, and what is being done, in the width of the terminal."""
+        since = seconds(time.monotonic() - self._since)
+        width = max(self._console.width - len(self._phase_name) - 20, 10)
+        return f"{self._phase_name}  {since}  {self._activity[:width]}"
 
     def result(self, data: Mapping[str, Any], text: str) -> None:
         """Remove the status line and print the text."""
@@ -223,13 +250,30 @@ class Terminal(_Lines):
             self._status = None
 
 
-def reporter_for(kind: str) -> Reporter:
-    """The reporter for `--output`: auto, text or json. `auto` is live on a terminal and plain in a pipe."""
+class _Live:
+    """A text that is asked for each time it is drawn."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._text = text
+
+    def __rich__(self) -> Text:
+        from rich.text import Text
+
+        return Text(self._text(), style="dim", no_wrap=True, overflow="ellipsis")
+
+
+def reporter_for(kind: str, *, verbose: bool = False, command: str = "") -> Reporter:
+    """The reporter for `--output`: auto, text or json. `auto` is live on a terminal, and plain in a pipe and on a
+    terminal that can't show a live line.
+
+    Args:
+        command: the name of the command, for the result in JSON.
+    """
     if kind == "json":
-        return JsonLines()
-    if kind == "auto" and sys.stdout.isatty():
-        return Terminal()
-    return Plain()
+        return JsonLines(command=command)
+    if kind == "auto" and sys.stdout.isatty() and os.environ.get("TERM") not in _DUMB:
+        return Terminal(verbose=verbose)
+    return Plain(verbose=verbose)
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:

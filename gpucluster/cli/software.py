@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpucluster.cli.base import Context, cli, command, reporting
+from gpucluster.cli.base import Context, command, command_group, reporting
 from gpucluster.text import count
 
 if TYPE_CHECKING:
@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from gpucluster.spec import ClusterSpec
 
 
-@cli.group("software")
+@command_group("software")
 def software() -> None:
-    """List and fetch the release files that hosts get (Enroot, Pyxis, nerdctl)."""
+    """List and fetch the release files that hosts get.
+
+    Such as those of Enroot, Pyxis and nerdctl.
+    """
 
 
 def _needed_files(spec: ClusterSpec) -> tuple[Artifact, ...]:
@@ -27,7 +30,10 @@ def _needed_files(spec: ClusterSpec) -> tuple[Artifact, ...]:
 
 @command("list", parent=software)
 def software_list(context: Context) -> None:
-    """List the release files that this cluster needs, and whether they are available. Fetches nothing."""
+    """List the needed release files, and whether they are available.
+
+    Fetches nothing.
+    """
     with reporting(context) as reporter:
         from gpucluster.artifacts.releases import survey
         from gpucluster.cli.output import table
@@ -51,7 +57,10 @@ def software_list(context: Context) -> None:
     help="Also take files without a known checksum (not by plain http), and record theirs. Compare them.",
 )  # fmt: skip
 def software_fetch(context: Context, directory: str, trust_download: bool) -> None:
-    """Fetch the release files that this cluster needs into DIRECTORY, which can then be its software.mirror."""
+    """Fetch the release files that the cluster needs into DIRECTORY.
+
+    The directory can then be software.mirror in the cluster file.
+    """
     with reporting(context) as reporter:
         from pathlib import Path
 

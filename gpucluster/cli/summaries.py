@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpucluster.cli.base import DEFAULT_FILES
+from gpucluster.text import count
 
 if TYPE_CHECKING:
+    from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
+    from gpucluster.lifecycle.plan import Plan
     from gpucluster.lifecycle.result import Result
+    from gpucluster.terraform.plan import Change
 
 
 def names(listed: Sequence[str]) -> str:
@@ -52,6 +56,54 @@ def next_steps(cluster: Cluster, result: Result) -> str:
     return "\n".join(lines)
 
 
+_ACTIONS = {"create": "+", "update": "~", "delete": "-", "replace": "±"}
+# The number of characters that are shown of one value.
+_VALUE_WIDTH = 70
+
+
+def plan_text(plan: Plan) -> str:
+    """What an apply would do, as text: Terraform's changes, the hosts by name, their configuration."""
+    from gpucluster.text import count
+
+    if plan.empty:
+        return "no changes"
+    parts = []
+    if plan.changes or plan.changes_outputs:
+        lines = [f"{count(len(plan.changes), 'change')} of resources"]
+        lines += [line for change in plan.changes for line in _change_lines(change)]
+        lines += ["  ~ outputs in Terraform's state"] if plan.changes_outputs and not plan.changes else []
+        parts.append("\n".join(lines))
+    if plan.hosts:
+        lines = [f"  pool {pool}: {names}" for pool, names in plan.hosts.pools.items()]
+        lines += [f"  the controller: {plan.hosts.controller}"] if plan.hosts.controller else []
+        parts.append("\n".join(["nodes", *lines]))
+    if plan.configuration:
+        parts.append("\n".join(["configuration of the hosts", *(f"  {each}" for each in plan.configuration)]))
+    return "\n\n".join(parts)
+
+
+def _change_lines(change: Change) -> list[str]:
+    """A change with its values, as Terraform shows them. What is created or deleted is only named."""
+    from gpucluster.terraform.addresses import human_name
+
+    because = f"  ({change.reason.replace('_', ' ')})" if change.reason else ""
+    lines = [f"  {_ACTIONS.get(change.action, change.action)} {human_name(change.address)}: {change.action}{because}"]
+    lines.append(f"      {change.address}")
+    if change.action not in ("update", "replace"):
+        return lines
+    for name, (before, after) in change.values.items():
+        forced = "  # forces the replacement" if name in change.forced_by else ""
+        lines.append(f"      {name}: {_value(before)} -> {_value(after)}{forced}")
+    return lines
+
+
+def _value(value: object) -> str:
+    import json
+
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= _VALUE_WIDTH else f"{text[:_VALUE_WIDTH]}..."
+
+
 def _program(cluster: Cluster) -> str:
     """The command line that calls us again, in this folder, for this cluster."""
     import shlex
@@ -65,23 +117,114 @@ def _program(cluster: Cluster) -> str:
     return name if file == default_file else f"{name} --file {shlex.quote(file)}"
 
 
+def place(cluster: Cluster) -> str:
+    """Where a cluster is, for people: the compartment, the region and the profile; or which local cloud."""
+    cloud = cluster.spec.cloud
+    if not cloud.traits.uses_profile:
+        from gpucluster.paths import local_cloud_home
+
+        return f"the local cloud of this machine ({local_cloud_home()})"
+    return f"the compartment {cloud.compartment_id} ({cloud.region}, profile {cloud.profile})"
+
+
+def instances_text(contents: CloudContents) -> str:
+    """How many instances there are, in which states."""
+    return ", ".join(f"{number} {state.lower()}" for state, number in contents.instances.items()) or "none"
+
+
+def destruction(cluster: Cluster, contents: CloudContents, *, delete_data: bool) -> str:
+    """What a destroy would remove: which cluster, where it is, and how much there is of it."""
+    file_systems = count(contents.file_systems, "file system")
+    lines = [
+        f"This removes the cluster {contents.name} of {os.path.relpath(cluster.spec.file)}",
+        f"  from          {place(cluster)}",
+        f"  instances     {instances_text(contents)}",
+        f"  file systems  {contents.file_systems}",
+        f"  networks      {contents.networks}",
+    ]
+    if delete_data and contents.file_systems:
+        lines.append(f"and, because of --delete-data, all files of users in {file_systems}.")
+    return "\n".join(lines)
+
+
 def status_text(status: dict[str, Any]) -> str:
     """What `Cluster.status` returned, as text."""
     from gpucluster.cli.output import table
 
-    parts = [f"cluster {status['name']}: {status['state']}"]
+    parts = [f"cluster {status['name']}: {status['state']}{_resources_text(status['resources'])}"]
+    notes = [f"! {text}" for text in status["pending"]]
+    if status["pending"] and not status["running"]:
+        notes.append("  Continue with the command that was not completed, such as: gpucluster apply")
+    parts.append("\n".join(notes))
     if status["hosts"]:
-        parts.append(table([[host["name"], host["address"]] for host in status["hosts"]], ["HOST", "ADDRESS"]))
+        rows = [[host["name"], host["address"] or "-", host["instance"] or "?"] for host in status["hosts"]]
+        parts.append(table(rows, ["HOST", "ADDRESS", "INSTANCE"]))
     # Slurm lists a name for each possible elastic node. Those without an instance ("~") are left out.
     rows = [[row["node"], row["state"], row["partition"]] for row in status["slurm"] if not row["state"].endswith("~")]
     if rows:
         parts.append(table(rows, ["NODE", "STATE", "PARTITION"]))
     if status["autoscaler"]:
         parts.append(_autoscaler_text(status["autoscaler"]))
-    run = status["last_run"]
-    if run:
-        parts.append(f"last run: {run['command']} {run['status']}, started {run['started']}")
-    return "\n\n".join(parts)
+    parts.append(_sources_text(status["sources"]))
+    parts.append("\n".join(_runs_text(status)))
+    return "\n\n".join(filter(None, parts))
+
+
+def _resources_text(resources: dict[str, int] | None) -> str:
+    """What the cloud has: the instances, and everything else in one number."""
+    from gpucluster.text import count
+
+    if not resources:
+        return ""
+    others = sum(resources.values()) - resources.get("instance", 0)
+    return f", {count(resources.get('instance', 0), 'instance')} and {count(others, 'other resource')} in the cloud"
+
+
+_SOURCES = {
+    "cloud": "the cloud", "state": "Terraform's state", "hosts": "the hosts' addresses", "slurm": "Slurm",
+    "configuration": "the configuration record", "autoscaler": "the autoscaler",
+}  # fmt: skip
+
+
+def _sources_text(sources: dict[str, Any]) -> str:
+    """Which sources have answered, and as of when."""
+    answered = {name: source["time"] for name, source in sources.items() if not source["error"]}
+    now = max(answered.values(), default="")
+    by_time: dict[str, list[str]] = {}
+    for name, time in answered.items():
+        # What was asked just now has one time; only what was saved earlier has another.
+        by_time.setdefault(time if name == "hosts" else now, []).append(_SOURCES[name])
+    silent: dict[str, list[str]] = {}
+    for name, source in sources.items():
+        if source["error"] and name != "autoscaler":  # that has a line of its own
+            silent.setdefault(source["error"], []).append(_SOURCES[name])
+    lines = [f"! {', '.join(names)}: {error}" for error, names in silent.items()]
+    lines += [f"as of {clock(time)}: {', '.join(names)}" for time, names in by_time.items()]
+    return "\n".join(lines)
+
+
+def _runs_text(status: dict[str, Any]) -> list[str]:
+    """The run that holds the cluster, the last change, and the last run if that is another one."""
+    lines = []
+    running, change, last = status["running"], status["last_change"], status["last_run"]
+    if running is not None:
+        by = f"gpucluster {running['command']}, pid {running['pid']} on {running['host']}" if running else "a run"
+        lines.append(f"running now: {by}")
+    if change:
+        lines.append(f"last change: {_run_text(change)}")
+    if last and last["run"] != (change or {}).get("run"):
+        lines.append(f"last run: {_run_text(last)}")
+    return lines
+
+
+def _run_text(run: dict[str, Any]) -> str:
+    phase = f" in the phase {run['phase']}" if run["status"] != "success" and run.get("phase") else ""
+    return f"{run['command']} {run['status']}{phase}, started {clock(run['started'])}"
+
+
+def clock(time: str) -> str:
+    """A time in UTC for people: `2026-11-22 12:47:38 UTC`."""
+    return f"{time[:19].replace('T', ' ')} UTC"
 
 
 def _autoscaler_text(status: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from gpucluster.errors import InputError
 
 _MAX_STDIN = 64 * 1024
 _STDIN = "-"
+_PIPE_HINT = "Such as: printf '%s\\n' \"$PASSWORD\" | ..."
 
 
 def user_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -32,9 +33,12 @@ def user_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def settings_of(
-    *, ssh_key: Sequence[str], password_stdin: bool, add_ssh_key: Sequence[str] = (), **plain: Any
+    *, interactive: bool, ssh_key: Sequence[str], password_stdin: bool, add_ssh_key: Sequence[str] = (), **plain: Any
 ) -> dict[str, Any]:
     """The settings that the options ask for; options that were not given are left out.
+
+    Args:
+        interactive: ask for a password if standard input is a terminal.
 
     Raises:
         InputError: a file or standard input does not hold what it should.
@@ -49,7 +53,7 @@ def settings_of(
         if sources:
             settings[name] = [key for source in sources for key in _keys(source)]
     if password_stdin:
-        settings["password"] = _password()
+        settings["password"] = _password(interactive=interactive)
     return settings
 
 
@@ -70,14 +74,16 @@ def _keys(source: str) -> list[str]:
         raise InputError(what, hint=bad.hint) from bad
 
 
-def _password() -> str:
+def _password(*, interactive: bool) -> str:
     if sys.stdin.isatty():
+        if not interactive:
+            raise InputError("there is no password on standard input: it is a terminal", hint=_PIPE_HINT)
         import getpass
 
         return getpass.getpass()
     password = _read_stdin().removesuffix("\n").removesuffix("\r")
     if not password or "\n" in password:
-        raise InputError("a password is one line on standard input", hint="Such as: printf '%s\\n' \"$PASSWORD\" | ...")
+        raise InputError("a password is one line on standard input", hint=_PIPE_HINT)
     return password
 
 

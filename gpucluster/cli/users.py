@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from gpucluster.cli.base import Context, cli, cluster_of, command
-from gpucluster.cli.output import table
+from gpucluster.cli.base import Context, cluster_of, command, command_group
+from gpucluster.cli.output import failure, table
 from gpucluster.cli.summaries import names
 from gpucluster.cli.user_options import settings_of, user_options
-from gpucluster.errors import EXIT_FAILED, InputError, PartlyDone
-from gpucluster.text import printable
+from gpucluster.errors import EXIT_FAILED, InputError, PartlyDone, ToolError, with_hint
+from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
     from gpucluster.operations.directory_records import Removal, User, UserChange
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@cli.group("user")
+@command_group("user")
 def user() -> None:
     """Manage the users in the cluster's directory."""
 
@@ -33,7 +33,7 @@ def user() -> None:
 def user_add(context: Context, name: str, **options: Any) -> None:
     """Add a user: directory entry, home, keys, Slurm."""
     with cluster_of(context) as (cluster, reporter):
-        done = cluster.users.add(name, **settings_of(**options))
+        done = cluster.users.add(name, **settings_of(interactive=context.interactive, **options))
         added = done.user
         what = "added" if done.changed else "exists already"
         text = printable(f"{added.name} {what}: uid {added.uid}, group {added.group}, home {added.home}")
@@ -89,9 +89,12 @@ def user_show(context: Context, name: str) -> None:
 @click.option("--remove-groups", metavar="A,B", help="Groups to leave.")
 @click.option("--add-ssh-key", multiple=True, metavar="FILE|-", help="File of keys to add to the present ones.")
 def user_edit(context: Context, name: str, **options: Any) -> None:
-    """Change the given settings of a user; --groups and --ssh-key replace the present ones."""
+    """Change the given settings of a user.
+
+    --groups and --ssh-key replace the present ones.
+    """
     with cluster_of(context) as (cluster, reporter):
-        settings = settings_of(**options)
+        settings = settings_of(interactive=context.interactive, **options)
         if not settings:
             raise InputError("nothing to change was given", hint="See: gpucluster user edit --help")
         done = cluster.users.edit(name, **settings)
@@ -138,11 +141,14 @@ def user_import(context: Context, people: str) -> None:
     with cluster_of(context) as (cluster, reporter):
         report = cluster.users.import_file(Path(people))
         rows = [[printable(cell) for cell in (each.name, each.status, each.message or "")] for each in report.users]
-        status = "failed" if report.failed else "success"
         text = table(rows, ["NAME", "STATUS", "WHY"]) if rows else ""
+        result = {"command": "user import", **report.to_dict()}
         if report.failed:
-            text += f"\n{len(report.failed)} of {len(report.users)} failed. Correct them, then import the file again"
-        reporter.result({"command": "user import", "status": status, **report.to_dict()}, text)
+            what = f"{len(report.failed)} of {count(len(report.users), 'user')} failed"
+            error = ToolError(what, where=people, hint="Correct them, then import the file again")
+            text += f"\n{with_hint(error.what, error.hint)}"
+            result |= {"status": "failed", **failure(error)}
+        reporter.result(result, text)
     if report.failed:
         sys.exit(EXIT_FAILED)
 

@@ -12,9 +12,10 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpucluster.cloud.client import Access, model, refusals
+from gpucluster.cloud.client import Access, all_pages, model, refusals
 from gpucluster.errors import CloudError, ToolError
 from gpucluster.events import Sink, info
+from gpucluster.oci import tags
 from gpucluster.oci.states import LifecycleState
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.ssh import Gateway, SshClient
@@ -103,6 +104,23 @@ class Bastion:
         saved = self._saved()
         if saved and saved.expires_at < time.time() + LEFT_FOR_A_COMMAND:
             self._use(self._create(saved.bastion_id, saved.address, saved.public_key))
+
+    @property
+    def saved(self) -> bool:
+        """Whether there is a session of an earlier command."""
+        return self._saved() is not None
+
+    def find(self, cluster: str) -> str | None:
+        """The OCID of a cluster's bastion, found by its tag; None if it has none.
+
+        Raises:
+            CloudError: the cloud refused.
+        """
+        with refusals("listing the bastions of the cluster"):
+            for bastion in all_pages(self._client().list_bastions, self._access.compartment_id):
+                if tags.of_cluster(bastion.freeform_tags, cluster) and bastion.lifecycle_state == LifecycleState.ACTIVE:
+                    return str(bastion.id)
+        return None
 
     def forget(self) -> None:
         """Delete the saved session: the bastion and its sessions do not exist any more."""

@@ -54,7 +54,11 @@ class Access:
             options["signer"] = signer
         if self.endpoint:
             options["service_endpoint"] = self.endpoint
-        return getattr(getattr(oci, service), name)(dict(self.config), **options)
+        client = getattr(getattr(oci, service), name)(dict(self.config), **options)
+        if self.endpoint:
+            # An endpoint of our own is on this machine: the SDK would ask the caller's proxy for it.
+            client.base_client.session.trust_env = False
+        return client
 
 
 def home_region(access: Access) -> str:

@@ -74,11 +74,20 @@ _TERMINATED_KINDS = frozenset({"cluster_network", "instance"})
 
 @dataclass(frozen=True)
 class LeakedResource:
-    """A resource with the cluster's tag: its kind, OCID and display name."""
+    """A resource with the cluster's tag: its kind, OCID and display name.
+
+    Args:
+        state: its lifecycle state; empty for kinds without one.
+        pool: the pool that its tags name; empty if they name none.
+        elastic: an instance that Terraform did not create: an elastic node or a builder.
+    """
 
     kind: str
     id: str
     name: str
+    state: str = ""
+    pool: str = ""
+    elastic: bool = False
 
 
 class LeakedResources:
@@ -101,7 +110,7 @@ class LeakedResources:
         with refusals("listing the resources that an earlier run left"):
             domains = self._domains()
             return tuple(
-                LeakedResource(kind.name, resource.id, _name(resource))
+                _described(kind, resource, self._cluster)
                 for kind in _KINDS
                 for resource in self._list(kind, domains)
                 if self._ours(resource)
@@ -171,6 +180,13 @@ class LeakedResources:
                 where=resource.id,
                 hint="Run: gpucluster destroy",
             )
+
+
+def _described(kind: _Kind, resource: Any, cluster: str) -> LeakedResource:
+    found: Mapping[str, str] = resource.freeform_tags
+    state = str(getattr(resource, "lifecycle_state", None) or "")
+    elastic = kind.name == "instance" and tags.elastic_or_builder(found, cluster)
+    return LeakedResource(kind.name, resource.id, _name(resource), state, found.get(tags.POOL, ""), elastic)
 
 
 def _name(resource: Any) -> str:

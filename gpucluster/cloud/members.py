@@ -11,13 +11,14 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpucluster.cloud.client import Access, all_pages, model, refusals
 from gpucluster.cloud.cluster_network import ClusterNetwork, Failure, NetworkStatus
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, EventKind, Sink
+from gpucluster.oci import tags
 from gpucluster.oci.states import LifecycleState
 from gpucluster.waiting import wait_until
 
@@ -34,6 +35,14 @@ class Member:
     name: str
     private_ip: str
     public_ip: str = ""
+
+
+@dataclass(frozen=True)
+class TaggedHosts:
+    """The running hosts of a cluster as the cloud knows them: the controller, None without one, and nodes by pool."""
+
+    controller: Member | None
+    nodes: Mapping[str, tuple[Member, ...]]
 
 
 def _number(pool: str, name: str) -> int:
@@ -96,6 +105,62 @@ class PoolMembers:
                 workers.map(lambda ocid: self._named(compute, ocid, present[ocid], given[ocid]), sorted(given))
             )
         return tuple(sorted(named, key=lambda member: _number(pool, member.name)))
+
+    def present(self, pool: str, cluster_network_id: str, names: Sequence[str]) -> tuple[Member, ...]:
+        """The members that run now and have one of `names`, or will get one. Reads only, and waits for nothing.
+
+        Raises:
+            CloudError: the cloud refused. A network that was deleted has no members.
+        """
+        status = ClusterNetwork(self._access, cluster_network_id, self._on_event).present()
+        if status is None:
+            return ()
+        given = numbered_names(pool, {ocid: status.members[ocid] for ocid in status.running}, names)
+        with refusals("reading the members of a cluster network"), ThreadPoolExecutor(max_workers=8) as workers:
+            compute = self._access.client("core", "ComputeClient")
+            found = workers.map(lambda ocid: self._member(compute, ocid), given)
+            named = [replace(member, name=given[member.id]) for member in found]
+        return tuple(sorted(named, key=lambda member: _number(pool, member.name)))
+
+    def tagged(self, cluster: str) -> TaggedHosts:
+        """The controller and the permanent nodes of a cluster, found by their tags alone: Terraform's state is not
+        needed. Instances that do not run are left out.
+
+        Raises:
+            CloudError: the cloud refused, or there is more than one controller.
+        """
+        with refusals("listing the instances of the cluster"), ThreadPoolExecutor(max_workers=8) as workers:
+            compute = self._access.client("core", "ComputeClient")
+            listed = [
+                instance
+                for instance in all_pages(compute.list_instances, self._access.compartment_id)
+                if instance.lifecycle_state == LifecycleState.RUNNING
+            ]
+            controllers = [each for each in listed if tags.controller(each.freeform_tags, cluster)]
+            nodes = [each for each in listed if tags.permanent_node_pool(each.freeform_tags, cluster)]
+            if len(controllers) > 1:
+                raise CloudError(
+                    f"the compartment has {len(controllers)} controllers with the tag {tags.CLUSTER}={cluster}",
+                    where=", ".join(sorted(each.id for each in controllers)),
+                    hint="Terminate those that are not the cluster's, then run the same command again",
+                )
+            members = dict(
+                zip(
+                    (each.id for each in [*controllers, *nodes]),
+                    workers.map(lambda each: self._member(compute, each.id), [*controllers, *nodes]),
+                    strict=True,
+                )
+            )
+        pools: dict[str, list[Member]] = {}
+        for node in nodes:
+            pools.setdefault(tags.permanent_node_pool(node.freeform_tags, cluster), []).append(members[node.id])
+        return TaggedHosts(
+            members[controllers[0].id] if controllers else None,
+            {
+                pool: tuple(sorted(found, key=lambda member: (_number(pool, member.name), member.name)))
+                for pool, found in sorted(pools.items())
+            },
+        )
 
     def member(self, instance_id: str) -> Member:
         """One instance, with its address."""

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import shutil
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gpucluster import process
-from gpucluster.errors import AnsibleError
+from gpucluster import process, signals
+from gpucluster.environment import Program
+from gpucluster.errors import AnsibleError, EnvironmentFault
 from gpucluster.events import Event, EventKind, LogLevel, Sink
 from gpucluster.paths import ClusterPaths, ansible_dir, write_private
 
 FORKS = 20
+# Messages of Ansible that only say that a program failed.
+_GENERIC = ("non-zero return code", "module failure", "all items completed", "one or more items failed")
+_SHOWN = 1600  # characters of a reason: a rollback has the end of a daemon's journal
+_CANCEL_POLL = 1  # seconds between two looks whether the playbook shall be stopped
 SAVED_ARTIFACTS = 10
 _log = logging.getLogger(__name__)  # `--debug` shows it
 
@@ -127,17 +132,38 @@ class _Listener:
 
 
 def _reason(result: Mapping[str, Any]) -> str:
-    """Why a task failed, in one line. A censored result (`no_log`) is not shown."""
+    """Why a task failed, in one line. A censored result (`no_log`) is not shown.
+
+    What a program has printed says more than Ansible's message about the program.
+    """
     if "censored" in result:
         return "the details are hidden, because they may contain secrets"
-    for key in ("stderr", "msg", "module_stderr", "stdout"):
-        text = str(result.get(key) or "").strip()
+    message = str(result.get("msg") or "").strip()
+    generic = message.lower().startswith(_GENERIC)
+    printed = [str(result.get(key) or "").strip() for key in ("stderr", "module_stderr", "stdout", "module_stdout")]
+    for text in (printed[0], "" if generic else message, *printed[1:]):
         if text:
-            return " ".join(text.split())[:600]
+            return _one_line(_agent_error(text))
     for item in result.get("results") or ():
         if isinstance(item, Mapping) and item.get("failed"):
             return _reason(item)
-    return "no reason given"
+    status = f" (status {result['rc']})" if result.get("rc") and generic else ""
+    return f"{_one_line(message)}{status}" if message else "no reason given"
+
+
+def _agent_error(text: str) -> str:
+    """Message and hint of an agent's answer, which is JSON; any other text as it is."""
+    try:
+        error = json.loads(text)["error"]
+        return f"{error['message']}. {error['hint']}"
+    except (ValueError, TypeError, KeyError):
+        return text
+
+
+def _one_line(text: str) -> str:
+    """On one line. Of a long text the end is shown, where the error is."""
+    line = " ".join(process.without_colour(text).split())
+    return line if len(line) <= _SHOWN else f"... {line[-_SHOWN:]}"
 
 
 def write_inventory(paths: ClusterPaths, inventory: Mapping[str, Any], file: Path | None = None) -> Path:
@@ -176,42 +202,73 @@ class Ansible:
 
         listener = _Listener(self._on_event, playbook)
         _log.debug("run: ansible-playbook --inventory %s --forks %d %s", inventory, FORKS, ansible_dir() / playbook)
-        with _stoppable() as stopped:
-            outcome = ansible_runner.run(
+        environment = self._environment()
+        if shutil.which("ansible-playbook", path=environment["PATH"]) is None:
+            raise EnvironmentFault(
+                "the program ansible-playbook was not found",
+                where=str(Path(sys.executable).parent),
+                hint="Install gpucluster again: it brings Ansible",
+            )
+        # ansible-runner kills the playbook's processes when this is true. They are never in the middle of a task whose
+        # half would be lost: every task can be repeated. Without a callback it would leave its own handlers installed.
+        with signals.counted() as stops:
+            runner = ansible_runner.interface.init_runner(
                 private_data_dir=str(self._paths.ansible),
                 project_dir=str(ansible_dir()),
                 playbook=str(ansible_dir() / playbook),
                 inventory=str(inventory),
                 ident=f"{run_id}-{playbook.removesuffix('.yml')}",
-                envvars=self._envvars(),
+                # It starts from os.environ. What the playbook must not see is empty at first, and then removed.
+                envvars={**dict.fromkeys(os.environ, ""), **environment},
                 forks=FORKS,
                 quiet=True,
                 event_handler=listener,
-                cancel_callback=stopped,
+                cancel_callback=lambda: stops() > 0,
                 rotate_artifacts=SAVED_ARTIFACTS,
-                settings={"suppress_ansible_output": True},
+                settings={"suppress_ansible_output": True, "pexpect_timeout": _CANCEL_POLL},
             )
-            if stopped():
-                raise KeyboardInterrupt
-        if outcome.status != "successful":
-            what = "\n".join(f"  {failure}" for failure in listener.failures) or f"  {_output_tail(outcome)}"
-            raise AnsibleError(
-                f"{playbook} failed:\n{what}",
-                hint="Fix the cause, then run: gpucluster apply. What is done already stays done",
-            )
+            runner.config.env = {
+                name: value for name, value in runner.config.env.items() if value or name in environment
+            }
+            runner.run()
+        if stops():
+            raise KeyboardInterrupt
+        if runner.status != "successful":
+            raise self._failed(playbook, runner, listener)
         return PlaybookResult(_hosts(listener.stats), listener.facts, listener.roles)
 
-    def _envvars(self) -> dict[str, str]:
+    def _failed(self, playbook: str, runner: Any, listener: _Listener) -> AnsibleError:
+        ended = _killed_by(runner.rc)
+        reasons = [*listener.failures, *([ended] if ended else [])] or [_output_tail(runner)]
+        return AnsibleError(
+            f"{playbook} failed:\n" + "\n".join(f"  {reason}" for reason in reasons),
+            hint="Run it again: gpucluster apply. What is done already stays done"
+            if ended and not listener.failures
+            else "Fix the cause, then run: gpucluster apply. What is done already stays done",
+        )
+
+    def _environment(self) -> dict[str, str]:
+        inherited = process.environment_for(Program.ANSIBLE)
         return {
+            **inherited,
             "ANSIBLE_CONFIG": str(ansible_dir() / "ansible.cfg"),
             "ANSIBLE_SSH_ARGS": f'-F "{self._ssh_config}"',
             "ANSIBLE_LOCAL_TEMP": str(self._paths.ansible / "tmp"),
             "ANSIBLE_HOME": str(self._paths.ansible / "home"),
             "ANSIBLE_PIPELINING": "1",
+            # As ansible-runner sets it if nobody else has.
+            "ANSIBLE_HOST_KEY_CHECKING": "False",
             # ansible-playbook is in the folder of our Python, which may not be on the caller's PATH.
-            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
+            "PATH": f"{Path(sys.executable).parent}:{inherited.get('PATH', os.defpath)}",
             **self._env,
         }
+
+
+def _killed_by(status: int | None) -> str:
+    """What to say of an ansible-playbook that a signal ended; empty if none did. pexpect has no status for it then."""
+    if status is None:
+        return "ansible-playbook was ended by a signal: somebody killed it, or the memory was full"
+    return f"ansible-playbook was ended by {signal.Signals(-status).name}" if status < 0 else ""
 
 
 def _output_tail(outcome: Any) -> str:
@@ -232,23 +289,3 @@ def _hosts(stats: Mapping[str, Any]) -> dict[str, HostResult]:
         host: HostResult(number("ok", host), number("changed", host), number("failures", host), number("dark", host))
         for host in names
     }
-
-
-@contextmanager
-def _stoppable() -> Iterator[Callable[[], bool]]:
-    """A function that returns true after SIGINT or SIGTERM; ansible-runner then ends the playbook's processes.
-
-    Without it, ansible-runner would install its own handlers for both signals and leave them installed.
-    """
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop.is_set
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, lambda *_: stop.set())
-    try:
-        yield stop.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

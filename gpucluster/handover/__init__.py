@@ -2,8 +2,9 @@
 
 variables.py makes Terraform's variables, outputs.py reads Terraform's outputs, inventory.py makes Ansible's inventory,
 autoscaling.py the autoscaler's policy, user_data.py the user data of instances, iam.py the policy statements for OCI;
-nodes.py computes the fingerprint of a node, and names.py has the names of hosts and groups. The names of HCL variables
-and of Ansible groups are in this folder and nowhere else in Python.
+nodes.py computes the fingerprint of a node, configuration_diff.py compares two configurations of the hosts, and
+names.py has the names of hosts and groups. The names of HCL variables and of Ansible groups are in this folder and
+nowhere else in Python.
 
 Everything here is pure: no clock, files (but its own scripts), sockets or threads. May import `cloud` and what
 is below it, but of the folders with effects (`cloud`, `artifacts`, `ssh`) plain data types only; a test checks that.
@@ -12,7 +13,7 @@ is below it, but of the folders with effects (`cloud`, `artifacts`, `ssh`) plain
 from __future__ import annotations
 
 from gpucluster.handover.autoscaling import POLICY_VERSION, Autoscaling, autoscaler_policy
-from gpucluster.handover.inventory import Members, builder_inventory, hosts, inventory, primary_gids
+from gpucluster.handover.inventory import Members, builder_inventory, hosts, inventory, people, primary_gids
 from gpucluster.handover.names import (
     BUILDER_GROUP,
     builder_name,
@@ -22,7 +23,7 @@ from gpucluster.handover.names import (
     pool_group,
 )
 from gpucluster.handover.nodes import image_fingerprint, node_fingerprint
-from gpucluster.handover.outputs import CONTRACT_VERSION, Outputs, PoolOutput
+from gpucluster.handover.outputs import CONTRACT_VERSION, Identity, Outputs, PoolOutput
 from gpucluster.handover.variables import RDMA_PLUGINS, tfvars
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "POLICY_VERSION",
     "RDMA_PLUGINS",
     "Autoscaling",
+    "Identity",
     "Members",
     "Outputs",
     "PoolOutput",
@@ -43,6 +45,7 @@ __all__ = [
     "image_fingerprint",
     "inventory",
     "node_fingerprint",
+    "people",
     "permanent_names",
     "pool_group",
     "primary_gids",

@@ -22,21 +22,27 @@ _SLURM_POWER_EMULATED = {"resume_timeout": 300, "suspend_timeout": 20}
 Members = Mapping[str, Sequence[Member]]
 
 
-def hosts(spec: ClusterSpec, outputs: Outputs, members: Members) -> tuple[Host, ...]:
-    """Every host as ssh reaches it: the controller directly or through the bastion, nodes through the controller."""
-    controller = outputs.controller.name
+def hosts(
+    spec: ClusterSpec, controller: Member, members: Members, *, bastion_id: str | None = None
+) -> tuple[Host, ...]:
+    """Every host as ssh reaches it: the controller directly or through the bastion, nodes through the controller.
+
+    Args:
+        members: the permanent nodes of each pool that cluster.yml has.
+        bastion_id: the bastion through which the controller is reached; None if that has a public address.
+    """
     listed = [
         Host(
-            controller,
-            outputs.controller.public_ip or outputs.controller.private_ip,
+            controller.name,
+            controller.public_ip or controller.private_ip,
             spec.controller.image.login_user,
-            outputs.controller.id,
-            jump=GATEWAY if outputs.bastion_id else "",
+            controller.id,
+            jump=GATEWAY if bastion_id else "",
         )
     ]
     for pool, nodes in members.items():
         user = spec.pools[pool].image.login_user
-        listed += [Host(node.name, node.private_ip, user, node.id, jump=controller) for node in nodes]
+        listed += [Host(node.name, node.private_ip, user, node.id, jump=controller.name) for node in nodes]
     return tuple(listed)
 
 
@@ -109,6 +115,23 @@ def builder_inventory(inventory: Mapping[str, Any], spec: ClusterSpec, pool: str
     return {"all": {**every, "children": children}}
 
 
+def people(spec: ClusterSpec, person_keys: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """The users of cluster.yml, as the roles and the directory's program on the controller get them."""
+    return [
+        {
+            "name": person.name,
+            "full_name": person.full_name,
+            "uid": person.uid,
+            "group": person.group,
+            "groups": list(person.groups),
+            "ssh_keys": list(person_keys[person.name]),
+            "shell": person.shell,
+            "slurm_account": person.slurm_account,
+        }
+        for person in spec.users.people
+    ]
+
+
 def primary_gids(spec: ClusterSpec) -> dict[str, int]:
     """The id of the primary group of each user in the spec."""
     users = spec.users
@@ -141,19 +164,7 @@ def _variables(
         "users_privilege_group": spec.users.privilege_group,
         "users_privilege_gid": spec.users.privilege_gid,
         "users_first_uid": spec.users.first_uid,
-        "users_people": [
-            {
-                "name": person.name,
-                "full_name": person.full_name,
-                "uid": person.uid,
-                "group": person.group,
-                "groups": list(person.groups),
-                "ssh_keys": list(person_keys[person.name]),
-                "shell": person.shell,
-                "slurm_account": person.slurm_account,
-            }
-            for person in spec.users.people
-        ],
+        "users_people": people(spec, person_keys),
     }
 
 

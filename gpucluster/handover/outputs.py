@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpucluster.cloud.members import Member
@@ -83,6 +83,37 @@ class Outputs:
             )
         except (KeyError, TypeError) as error:
             raise TerraformError(f"the output `cluster` lacks {error}", hint="Run: gpucluster apply") from error
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a cluster is, as its state says: the root's output `identity`, version 1.
+
+    `compartment_id` is empty if the state does not say it. `login_keys` holds the public halves of generated login keys
+    by user.
+    """
+
+    compartment_id: str = ""
+    login_keys: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, outputs: Mapping[str, Any]) -> Identity:
+        """Read `terraform output -json`, values only. Earlier releases have the compartment in the output `cluster`.
+
+        Raises:
+            TerraformError: it is of another version.
+        """
+        identity = outputs.get("identity")
+        if not isinstance(identity, Mapping):
+            cluster = outputs.get("cluster")
+            return cls(str(cluster.get("compartment_id") or "")) if isinstance(cluster, Mapping) else cls()
+        version = identity.get("contract_version")
+        if version != CONTRACT_VERSION:
+            raise TerraformError(
+                f"the state has version {version} of the output `identity`, this gpucluster reads {CONTRACT_VERSION}",
+                hint="Use the gpucluster that ran the last apply",
+            )
+        return cls(str(identity.get("compartment_id") or ""), dict(identity.get("login_keys") or {}))
 
 
 def _member(raw: Mapping[str, Any]) -> Member:

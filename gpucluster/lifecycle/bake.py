@@ -157,5 +157,5 @@ class Baking:
         host = Host(name, builder.private_ip, user, builder.id, jump=deployment.controller.name)
         ssh_client = self._ssh_client()
         ssh_client.write([*deployment.hosts, host])
-        ssh_client.wait([host], BOOT_DEADLINE)
+        ssh_client.wait([host], BOOT_DEADLINE, self._on_event)
         return builder

@@ -2,55 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from gpucluster import handover
+from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.bastion import Bastion
+from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.cloud.providers import CloudProvider
+from gpucluster.configuration import content
 from gpucluster.configuration.runner import Ansible, PlaybookResult, write_inventory
 from gpucluster.configuration.verify import Check, Expectation, evaluate, passed, problems
 from gpucluster.errors import VerifyError
 from gpucluster.events import Event, EventKind, Sink
-from gpucluster.handover import user_data
+from gpucluster.handover import configuration_diff, user_data
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.hosts import Deployment
+from gpucluster.oci.tags import UsersFiles
+from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
-from gpucluster.workspace.saved_state import SavedState
 
 
 class Configuration:
     """The configuration of the hosts of one cluster.
 
     Args:
+        version: of the package that runs.
+        record: says on the controller how the hosts were configured last.
         ansible: makes the runner of our playbooks.
         bastion: opens the sessions of the Bastion service of the started cloud.
+        file_systems: makes the client of the started cloud.
     """
 
     def __init__(
         self,
         spec: ClusterSpec,
         paths: ClusterPaths,
-        saved: SavedState,
         cloud: CloudProvider,
         login_keys: LoginKeys,
         downloads: Downloads,
         *,
+        version: str,
+        record: ConfigurationRecord,
         ansible: Callable[[], Ansible],
         bastion: Callable[[], Bastion],
+        file_systems: Callable[[], FileSystems],
         on_event: Sink,
     ) -> None:
         self._spec = spec
         self._paths = paths
-        self._saved = saved
         self._cloud = cloud
         self._login_keys = login_keys
         self._downloads = downloads
+        self._version = version
+        self._record = record
         self._ansible = ansible
         self._bastion = bastion
+        self._file_systems = file_systems
         self._on_event = on_event
 
     def inventory(self, deployment: Deployment) -> dict[str, Any]:
@@ -75,8 +89,60 @@ class Configuration:
         """
         with run.phase("ansible"):
             file = write_inventory(self._paths, self.inventory(deployment))
-            self._saved.home_in_use = self._spec.storage.home.enabled
-            return self._ansible().run("apply.yml", file, run_id=run.id)
+            self._file_systems().note(deployment.outputs.home_file_system_id, UsersFiles.IN_USE)
+            this = {
+                **self.settings(deployment.outputs, {host.name: host.instance_id for host in deployment.hosts}),
+                "run": run.id,
+                "machine": socket.gethostname(),
+            }
+            # An apply that is interrupted from now on must not look like a complete one.
+            self._record.write({**this, "complete": False, "time": _now()})
+            done = self._ansible().run("apply.yml", file, run_id=run.id)
+            self._record.write({**this, "complete": True, "time": _now()})
+            return done
+
+    def settings(self, outputs: handover.Outputs, hosts: Mapping[str, str]) -> dict[str, Any]:
+        """How `apply` configures the hosts, for the configuration record and for a plan. Nothing is downloaded, and no
+        key is generated.
+
+        Args:
+            outputs: of the last apply. Pools that are new have none yet.
+            hosts: the OCIDs of the hosts, by name.
+        """
+        spec = self._spec
+        new = {
+            name: handover.PoolOutput("", pool.kind, pool.shape, "", None, None, None, None, ())
+            for name, pool in spec.pools.items()
+        }
+        outputs = replace(outputs, pools={**new, **outputs.pools})
+        inventory = handover.inventory(
+            spec,
+            outputs,
+            {},
+            person_keys=self._login_keys.existing_public_keys(),
+            hardware_emulated=self._cloud.hardware_emulated,
+            autoscaling=self._authentication(outputs) if spec.elastic_pools else None,
+            software=ReleaseSet(None, ()),
+        )
+        return configuration_diff.record(
+            gpucluster=self._version,
+            content=content.digest(),
+            settings=configuration_diff.settings(inventory["all"]["vars"], self._downloads.versions()),
+            hosts=hosts,
+        )
+
+    def people(self) -> list[dict[str, Any]]:
+        """The users of cluster.yml, without the keys of those whose key pair is not on this machine."""
+        missing = self._login_keys.missing()
+        described = handover.people(self._spec, self._login_keys.existing_public_keys())
+        return [
+            {key: value for key, value in person.items() if key != "ssh_keys" or person["name"] not in missing}
+            for person in described
+        ]
+
+    def new_key_pairs(self) -> tuple[str, ...]:
+        """The users for whom `apply` would generate a key pair on this machine."""
+        return self._login_keys.missing()
 
     def verify(self, deployment: Deployment, run: Run, collected: PlaybookResult | None = None) -> tuple[Check, ...]:
         """Check the facts of the hosts.
@@ -111,9 +177,12 @@ class Configuration:
     def _autoscaling(self, outputs: handover.Outputs) -> handover.Autoscaling | None:
         if not self._spec.elastic_pools:
             return None
-        baked = frozenset(pool for pool, output in outputs.pools.items() if output.baked_image_id)
         access = self._cloud.controller_access(outputs.controller.id)
-        return handover.Autoscaling(access, baked, self._downloads.wheels())
+        return handover.Autoscaling(access, _baked(outputs), self._downloads.wheels())
+
+    def _authentication(self, outputs: handover.Outputs) -> handover.Autoscaling:
+        """Without the files for the controller, which are made for a run."""
+        return handover.Autoscaling(self._cloud.controller_access(None), _baked(outputs))
 
     def _expectation(self, deployment: Deployment) -> Expectation:
         spec = self._spec
@@ -143,3 +212,11 @@ def _facts(collected: PlaybookResult) -> dict[str, dict[str, Any]]:
     """What verify.yml collected, by host; a host without facts is left out."""
     facts = {host: dict(values.get("gpucluster_facts") or {}) for host, values in collected.facts.items()}
     return {host: fact for host, fact in facts.items() if fact}
+
+
+def _baked(outputs: handover.Outputs) -> frozenset[str]:
+    return frozenset(pool for pool, output in outputs.pools.items() if output.baked_image_id)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -59,6 +59,11 @@ class Downloads:
         """
         return self._release_files
 
+    def versions(self) -> dict[str, str]:
+        """The version of each release that the hosts need. Nothing is downloaded."""
+        needed = catalogue.needed_by(self._spec, hardware_emulated=self._cloud.hardware_emulated)
+        return {artifact.component: artifact.version for artifact in needed}
+
     @cached_property
     def _release_files(self) -> releases.ReleaseSet:
         # Only once: a mirror that does not answer would delay each caller, and warn each time.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from gpucluster import handover
 from gpucluster.cloud.bastion import LEFT_FOR_A_RUN, Bastion
 from gpucluster.cloud.members import Member, PoolMembers
 from gpucluster.cloud.providers import CloudProvider
+from gpucluster.events import Sink
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import Host, SshClient
 from gpucluster.workspace.run import Run
@@ -19,6 +20,8 @@ from gpucluster.workspace.saved_state import SavedState
 MEMBERS_DEADLINE = 90 * 60.0
 # From "RUNNING" to an ssh daemon: the firmware of bare metal tests the hardware first.
 BOOT_DEADLINE = 20 * 60.0
+# For a host that has answered before: a virtual machine restarts in this time.
+ANSWER_DEADLINE = 5 * 60.0
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,28 @@ class Deployment:
     outputs: handover.Outputs
     members: Mapping[str, Sequence[Member]]
     hosts: tuple[Host, ...]
+
+    @classmethod
+    def of(
+        cls,
+        spec: ClusterSpec,
+        outputs: handover.Outputs,
+        network_members: Callable[[str, str, Sequence[str]], Sequence[Member]],
+    ) -> Deployment:
+        """The hosts of the pools that cluster.yml has; another pool is removed by the next apply.
+
+        Args:
+            network_members: reads the members of a pool's cluster network, by the pool, the network and their names.
+        """
+        members: dict[str, Sequence[Member]] = {}
+        for name, pool in outputs.pools.items():
+            if name in spec.pools and pool.cluster_network_id:
+                names = handover.permanent_names(name, spec.pools[name])
+                members[name] = network_members(name, pool.cluster_network_id, names)
+            elif name in spec.pools:
+                members[name] = pool.instances
+        hosts = handover.hosts(spec, outputs.controller, members, bastion_id=outputs.bastion_id)
+        return cls(outputs, members, hosts)
 
     @property
     def controller(self) -> Host:
@@ -56,6 +81,7 @@ class Hosts:
         pool_members: Callable[[], PoolMembers],
         bastion: Callable[[], Bastion],
         ssh_client: Callable[[], SshClient],
+        on_event: Sink,
     ) -> None:
         self._spec = spec
         self._cloud = cloud
@@ -64,6 +90,7 @@ class Hosts:
         self._pool_members = pool_members
         self._bastion = bastion
         self._ssh_client = ssh_client
+        self._on_event = on_event
 
     def reach(self, run: Run) -> Deployment:
         """Find every host and wait until it answers.
@@ -73,24 +100,26 @@ class Hosts:
         """
         with run.phase("hosts"):
             outputs = handover.Outputs.parse(self._outputs())
-            members = self._members(outputs)
-            deployment = Deployment(outputs, members, handover.hosts(self._spec, outputs, members))
+            pool_members = self._pool_members()
+            deployment = Deployment.of(
+                self._spec,
+                outputs,
+                lambda pool, network, names: pool_members.members(pool, network, names, MEMBERS_DEADLINE),
+            )
             self._open_bastion(outputs)
             self._wait(deployment.hosts)
         return deployment
 
-    def _members(self, outputs: handover.Outputs) -> dict[str, Sequence[Member]]:
-        pool_members = self._pool_members()
-        members: dict[str, Sequence[Member]] = {}
-        for name, pool in outputs.pools.items():
-            if name not in self._spec.pools:
-                continue  # removed from the file, and not applied yet
-            if pool.cluster_network_id:
-                names = handover.permanent_names(name, self._spec.pools[name])
-                members[name] = pool_members.members(name, pool.cluster_network_id, names, MEMBERS_DEADLINE)
-            else:
-                members[name] = pool.instances
-        return members
+    def forget(self, *, rebooted: Collection[str], replaced: Collection[str]) -> None:
+        """Forget that these instances have booted: the next `reach` waits for them.
+
+        Args:
+            rebooted: their OCIDs.
+            replaced: those that get another boot volume, and with it another host key under the same OCID.
+        """
+        if rebooted or replaced:
+            self._saved.forget_booted({*rebooted, *replaced})
+            self._ssh_client().forget(replaced)
 
     def _open_bastion(self, outputs: handover.Outputs) -> None:
         """A controller without a public address is reached through a session of the Bastion service."""
@@ -104,8 +133,8 @@ class Hosts:
         # A host that has answered once has booted. If it does not exist any more, Ansible reports it.
         booted = {host.booted for host in self._saved.hosts() if host.booted}
         self._saved.save_hosts(hosts, booted)
-        # Always wait for the controller: that opens the one connection that all others share.
-        ssh_client.wait(
-            [host for host in hosts if host.is_entry_point or host.instance_id not in booted], BOOT_DEADLINE
-        )
+        # Always ask the controller: that opens the one connection that all others share.
+        again = [host for host in hosts if host.is_entry_point and host.instance_id in booted]
+        ssh_client.wait(again, ANSWER_DEADLINE, self._on_event)
+        ssh_client.wait([host for host in hosts if host.instance_id not in booted], BOOT_DEADLINE, self._on_event)
         self._saved.save_hosts(hosts, {host.instance_id for host in hosts})

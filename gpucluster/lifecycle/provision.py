@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -10,18 +10,21 @@ from typing import Any, Protocol
 from gpucluster import handover
 from gpucluster import preflight as preflights
 from gpucluster.cloud.client import Access, home_region, refusals
+from gpucluster.cloud.leaked_resources import LeakedResources
 from gpucluster.cloud.providers import CloudProvider
-from gpucluster.errors import DataGuardError
+from gpucluster.errors import DataGuardError, InputError
 from gpucluster.events import Sink
 from gpucluster.handover import iam, user_data
 from gpucluster.lifecycle.bake import Baking
+from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
-from gpucluster.lifecycle.resize import Replacement, Resizing
+from gpucluster.lifecycle.resize import Resizing, Scaling
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.runner import Terraform
+from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 
@@ -61,8 +64,17 @@ def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
     return str(subnet.compartment_id)
 
 
+def lost_homes(plan: Plan) -> tuple[str, ...]:
+    """The addresses of the file systems with users' homes that a plan deletes or replaces."""
+    return plan.lost("oci_file_storage_file_system")
+
+
 class Provisioning:
-    """The resources of one cluster in its cloud."""
+    """The resources of one cluster in its cloud.
+
+    Args:
+        leaked: makes the client that finds resources by the cluster's tag.
+    """
 
     def __init__(
         self,
@@ -74,6 +86,8 @@ class Provisioning:
         baking: Baking,
         elastic_teardown: ElasticTeardown,
         resizing: Resizing,
+        leaked: Callable[[], LeakedResources],
+        login_keys: LoginKeys,
         on_event: Sink,
     ) -> None:
         self._spec = spec
@@ -84,6 +98,8 @@ class Provisioning:
         self._baking = baking
         self._elastic_teardown = elastic_teardown
         self._resizing = resizing
+        self._leaked = leaked
+        self._login_keys = login_keys
         self._on_event = on_event
 
     def prepare(
@@ -102,18 +118,21 @@ class Provisioning:
         """
         cloud, saved = self._cloud, self._saved
         with run.phase("cloud"):
-            cloud.check(fresh=not saved.may_exist)
             plain = self._terraform()
+            built = bool(saved.compartment) or plain.state_is_damaged or bool(plain.addresses())
+            # A destroy creates nothing: whose the addresses are that this machine uses does not matter to it.
+            cloud.check(fresh=not built and not keep_variables)
             cloud.start(to_build=to_build)
+            if plain.state_is_damaged and not self._leaked().find():
+                plain.set_damaged_state_aside()
         if preflight:
             # Before anything is written: a mistyped compartment must not be remembered as the cluster's.
             with run.phase("preflight"):
-                outputs = plain.outputs() if saved.may_exist else {}
-                preflights.check(self._spec, cloud, outputs, self._on_event)
+                preflights.check(self._spec, cloud, plain.outputs() if built else {}, self._on_event)
         with run.phase("prepare"):
             if to_build:
                 self._check_downloads()
-            saved.pin_compartment(cloud.access().compartment_id)
+            self._check_compartment(plain)
             plain.prepare()
             terraform = self._terraform(cloud.terraform_env(plain.provider_address()))
             terraform.init()
@@ -121,10 +140,30 @@ class Provisioning:
                 terraform.set_variables(self._variables(terraform))
         return terraform
 
-    def plan(self, terraform: Terraform) -> tuple[Plan, tuple[Replacement, ...]]:
-        """What would be changed, and which of it would recreate nodes that cluster.yml still asks for."""
-        plan = terraform.plan()
-        return plan, self._resizing.replacements(terraform, plan)
+    def _check_compartment(self, terraform: Terraform) -> None:
+        """Refuse a compartment in which the cluster was not built, or another local cloud. Terraform would find
+        nothing of it there, and would create it a second time.
+
+        Raises:
+            InputError: with both compartments.
+        """
+        compartment = self._cloud.access().compartment_id
+        built_in, where = handover.Identity.parse(terraform.outputs()).compartment_id, str(terraform.backend)
+        if not built_in and not terraform.backend.remote:
+            built_in, where = self._saved.compartment, "this machine's folder of the cluster"
+        if built_in and built_in != compartment:
+            raise InputError(
+                f"this cluster was built in another compartment: {built_in}, and not {compartment}",
+                where=where,
+                hint="Use the cluster file (or the local cloud) that it was built with, and run there: "
+                "gpucluster destroy",
+            )
+        self._saved.compartment = compartment
+
+    def plan(self, terraform: Terraform) -> tuple[Plan, Scaling]:
+        """What would be changed, and what that would do to the hosts."""
+        plan = terraform.plan(with_values=True)
+        return plan, self._resizing.scaling(terraform, plan)
 
     def apply(self, terraform: Terraform, run: Run, consent: Consent) -> int:
         """Create and change the resources. Returns how many were changed.
@@ -150,18 +189,19 @@ class Provisioning:
 
     def _change(self, terraform: Terraform, consent: Consent) -> int:
         plan = terraform.plan()
-        lost = plan.lost("oci_file_storage_file_system")
+        lost = lost_homes(plan)
         if lost and not consent.delete_data:
             raise DataGuardError(
                 f"this would delete the file system with the users' homes ({', '.join(lost)})",
-                hint="Undo the change in cluster.yml, or pass --delete-data",
+                hint=f"Undo the change in cluster.yml. {DELETE_DATA_HINT}",
             )
         plan = self._resizing.drain_and_detach(
             terraform, plan, replace_nodes=consent.replace_nodes, drain_timeout=consent.drain_timeout
         )
         self._elastic_teardown.remove_obstacles(plan)
         if plan.changes or plan.changes_outputs:
-            terraform.apply(plan)
+            with self._resizing.restarts(terraform, plan):
+                terraform.apply(plan)
         else:
             plan.file.unlink(missing_ok=True)
         return len(plan.changes)
@@ -197,4 +237,5 @@ class Provisioning:
                 for pool in (None, *spec.pools)
             },
             iam=iam.tfvars(rights),
+            login_keys=self._login_keys.generated(),
         )

@@ -4,13 +4,18 @@ The present nodes are compared with the names that cluster.yml asks for (`handov
 are drained in Slurm first. A member of a cluster network is then detached by its own name, before Terraform plans: its
 refresh then finds the desired size, or one that can only grow. Nodes of the other kinds are resources of Terraform,
 each by its name.
+
+Terraform calls two changes of an instance an update in place which are none for its users (docs/adr/0024): another
+image replaces the boot volume with everything on it, and other cores, memory or firmware settings reboot it. The first
+is treated as a replacement; before the second, the node is drained.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from gpucluster import handover
 from gpucluster.cloud.cluster_network import ClusterNetwork, NetworkStatus
@@ -19,12 +24,13 @@ from gpucluster.cloud.members import numbered_names
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import ReplacementError
 from gpucluster.events import Event, EventKind, Sink
+from gpucluster.lifecycle.hosts import Hosts
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
+from gpucluster.slurm.reasons import CHANGED, REMOVED
 from gpucluster.spec import ClusterSpec, Pool
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
-from gpucluster.workspace.saved_state import SavedState
 
 Names = Mapping[str, Sequence[str]]
 # The name of each present node by its OCID, by pool.
@@ -37,6 +43,9 @@ _NETWORK = "oci_core_cluster_network."
 _CLUSTER = "oci_core_compute_cluster."
 # Reasons of a replacement that loses nothing: the resource was never complete, or the operator requested it by name.
 _HARMLESS = frozenset({"tainted", "requested"})
+# The attributes whose update replaces the boot volume of an instance, or reboots it (docs: UpdateInstanceDetails).
+_BOOT_VOLUME = ("source_details.source_id", "source_details.source_type")
+_REBOOTING = ("shape", "shape_config", "platform_config", "launch_options", "fault_domain")
 _KINDS = {"cluster_network": "a cluster network", "compute_cluster": "a compute cluster", "instances": "instances"}
 
 
@@ -48,14 +57,68 @@ class Replacement:
         what: the resource, in words.
         nodes: the names of the permanent nodes that are lost with it.
         why: the reason of the replacement; empty if it is not known.
+        address: of the resource.
     """
 
     what: str
     nodes: tuple[str, ...]
     why: str
+    address: str = ""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.why}" if self.why else self.what
+
+
+@dataclass(frozen=True)
+class PoolScaling:
+    """The permanent nodes of one pool that an apply would change, by name.
+
+    Args:
+        replaced: they are recreated, or get another boot volume: what is on their disks is lost.
+        rebooted: they keep their disks.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    rebooted: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = [
+            f"{', '.join(names)} to {verb}"
+            for verb, names in (
+                ("add", self.added),
+                ("remove", self.removed),
+                ("replace", self.replaced),
+                ("reboot", self.rebooted),
+            )
+            if names
+        ]
+        return " and ".join(parts)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The hosts that an apply would add, remove, replace or reboot. False if there is none.
+
+    Args:
+        pools: without those whose permanent nodes all stay as they are.
+        controller: what happens to the controller: `replaced`, `rebooted`, or empty.
+        replacements: why hosts that cluster.yml still asks for are replaced: apply needs --replace-nodes for them.
+        staying: the OCIDs of the hosts that are neither removed nor replaced, by name.
+    """
+
+    pools: Mapping[str, PoolScaling]
+    controller: str = ""
+    replacements: tuple[Replacement, ...] = ()
+    staying: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def names(self, *kinds: str) -> list[str]:
+        """The names of the nodes of all pools that are `added`, `removed`, `replaced` or `rebooted`."""
+        return sorted(name for pool in self.pools.values() for kind in kinds for name in getattr(pool, kind))
+
+    def __bool__(self) -> bool:
+        return bool(self.pools or self.controller)
 
 
 def desired_names(spec: ClusterSpec) -> dict[str, tuple[str, ...]]:
@@ -92,7 +155,7 @@ def replacements(
     desired = desired_names(spec)
     replaced = []
     for change in changes:
-        if change.action not in ("delete", "replace") or change.reason in _HARMLESS:
+        if not _loses(change):
             continue
         match = _POOL.match(change.address)
         pool = match.group(1) if match else ""
@@ -100,8 +163,67 @@ def replacements(
         if nodes or _CONTROLLER.match(change.address):
             output = outputs.pools.get(pool) if outputs else None
             what = _what(change.address, pool, nodes)
-            replaced.append(Replacement(what, nodes, _why(change, output, spec.pools.get(pool))))
+            replaced.append(Replacement(what, nodes, _why(change, output, spec.pools.get(pool)), change.address))
     return tuple(replaced)
+
+
+def reboots(changes: Iterable[Change]) -> dict[str, str]:
+    """The hosts that a plan reboots: by the address of the instance, the node's name, or empty for the controller."""
+    return {
+        change.address: node.group(1) if (node := _NODE.search(change.address)) else ""
+        for change in changes
+        if _is_host(change.address)
+        and change.action == "update"
+        and _changes(change, _REBOOTING)
+        and not _loses(change)
+    }
+
+
+def scaling(
+    changes: Sequence[Change], spec: ClusterSpec, outputs: handover.Outputs | None, present: Present
+) -> Scaling:
+    """What an apply of these changes would do to the hosts. Pure.
+
+    Args:
+        outputs: of the last apply; None if nothing was applied yet: then every desired node is added.
+    """
+    desired = desired_names(spec)
+    lost = replacements(changes, spec, outputs, present)
+    replaced = {node for replacement in lost for node in replacement.nodes}
+    rebooting = reboots(changes)
+    added, removed = nodes_to_add(desired, present), nodes_to_remove(desired, present)
+    pools = {}
+    for pool in sorted({*desired, *present}):
+        names = desired.get(pool, ())
+        found = PoolScaling(
+            tuple(added.get(pool, ())),
+            tuple(removed.get(pool, {}).values()),
+            tuple(name for name in names if name in replaced),
+            tuple(name for name in names if name in rebooting.values() and name not in replaced),
+        )
+        if found != PoolScaling():
+            pools[pool] = found
+    controller = "replaced" if any(_CONTROLLER.match(each.address) for each in lost) else ""
+    gone = replaced | {ocid for nodes in removed.values() for ocid in nodes}
+    nodes = {name: ocid for pool in present.values() for ocid, name in pool.items() if not gone & {ocid, name}}
+    if outputs and not controller:
+        nodes[outputs.controller.name] = outputs.controller.id
+    return Scaling(pools, controller or ("rebooted" if "" in rebooting.values() else ""), lost, nodes)
+
+
+def _loses(change: Change) -> bool:
+    """Whether a resource is lost, or the disk of an instance."""
+    if change.action == "update":
+        return _is_host(change.address) and _changes(change, _BOOT_VOLUME)
+    return change.action in ("delete", "replace") and change.reason not in _HARMLESS
+
+
+def _is_host(address: str) -> bool:
+    return bool(_NODE.search(address) or _CONTROLLER.match(address))
+
+
+def _changes(change: Change, attributes: Sequence[str]) -> bool:
+    return any(name == each or name.startswith(f"{each}.") for name in change.changed for each in attributes)
 
 
 def _lost(address: str, pool: str, desired: Sequence[str], present: Mapping[str, str]) -> tuple[str, ...]:
@@ -133,6 +255,8 @@ def _why(change: Change, output: handover.PoolOutput | None, desired: Pool | Non
             return f"shape {output.shape} would become {desired.shape}"
         if desired.availability_domain not in (None, output.availability_domain):
             return f"availability_domain {output.availability_domain} would become {desired.availability_domain}"
+    if change.action == "update":
+        return "another image would replace its boot volume, with everything on it"
     if change.forced_by:
         return f"{', '.join(change.forced_by)} can't be changed in place"
     return change.reason.replace("_", " ")
@@ -143,23 +267,26 @@ class Resizing:
 
     Args:
         elastic: makes the client of elastic instances; only called after the cloud was started.
+        hosts: what this machine knows of hosts that boot again is forgotten there.
     """
 
     def __init__(
         self,
         spec: ClusterSpec,
         cloud: CloudProvider,
-        saved: SavedState,
         elastic: Callable[[], ElasticInstances],
         controller: ControllerConnection,
+        hosts: Hosts,
         on_event: Sink,
     ) -> None:
         self._spec = spec
         self._cloud = cloud
-        self._saved = saved
+        self._controller = controller
         self._elastic = elastic
+        self._hosts = hosts
         self._on_event = on_event
-        self._draining = Draining(controller, on_event)
+        self._draining = Draining(controller, on_event, required=spec.slurm.enabled)
+        self._changed: set[str] = set()
 
     def drain_and_detach(
         self, terraform: Terraform, plan: Plan, *, replace_nodes: bool = False, drain_timeout: float = DRAIN_TIMEOUT
@@ -167,11 +294,11 @@ class Resizing:
         """Prepare the removal of the nodes that cluster.yml does not ask for, where Terraform can't or must not do it.
 
         These nodes are drained, nodes that cluster.yml asks for again are resumed, and members of cluster networks are
-        detached. May be killed at any point and run again. Returns the plan to apply: this one, or a new one if this
-        one is out of date.
+        detached. Nodes that the plan replaces or reboots are drained, too. May be killed at any point and run again.
+        Returns the plan to apply: this one, or a new one if this one is out of date.
 
         Args:
-            replace_nodes: allow nodes that cluster.yml still asks for to be recreated; they are drained first, too.
+            replace_nodes: allow nodes that cluster.yml still asks for to be recreated.
             drain_timeout: seconds to wait for jobs; with 0 they are requeued, or cancelled.
 
         Raises:
@@ -183,12 +310,12 @@ class Resizing:
         networks = self._networks(outputs)
         observed = {pool: network.settle() for pool, network in networks.items()}
         present = _present(spec, outputs, observed)
-        replaced = replacements(plan.changes, spec, outputs, present)
-        if replaced and not replace_nodes:
-            raise _refused(replaced)
+        changes = scaling(plan.changes, spec, outputs, present)
+        if changes.replacements and not replace_nodes:
+            raise _refused(changes.replacements)
         if outputs is None:
             return plan
-        self._drain(present, [node for replacement in replaced for node in replacement.nodes], drain_timeout)
+        self._drain(changes, drain_timeout)
         members = nodes_to_remove(desired_names(spec), present)
         staying = [pool for pool in networks if not self._loses_network(pool, plan)]
         for pool in staying:
@@ -197,15 +324,44 @@ class Resizing:
             plan = terraform.plan()
         return plan
 
-    def replacements(self, terraform: Terraform, plan: Plan) -> tuple[Replacement, ...]:
-        """What a plan would remove although cluster.yml asks for it. Reads only.
+    def scaling(self, terraform: Terraform, plan: Plan) -> Scaling:
+        """What an apply of this plan would do to the hosts, those changes included that are made without Terraform.
+        Reads only.
 
         Raises:
             CloudError: the cloud refused.
         """
         outputs = self._outputs(terraform)
         observed = {pool: network.status() for pool, network in self._networks(outputs).items()}
-        return replacements(plan.changes, self._spec, outputs, _present(self._spec, outputs, observed))
+        return scaling(plan.changes, self._spec, outputs, _present(self._spec, outputs, observed))
+
+    @contextmanager
+    def restarts(self, terraform: Terraform, plan: Plan) -> Iterator[None]:
+        """Apply a plan inside this block: what this machine knows of the hosts that boot again is forgotten.
+
+        It is forgotten before, in case that this run is killed, and afterwards, because `gpucluster ssh` may have
+        learned it again meanwhile.
+        """
+        outputs = self._outputs(terraform)
+        rebooted = _instances(reboots(plan.changes), outputs)
+        replaced = _instances(
+            [each.address for each in plan.changes if each.action == "update" and _loses(each)], outputs
+        )
+        self._hosts.forget(rebooted=rebooted, replaced=replaced)
+        try:
+            yield
+        finally:
+            self._hosts.forget(rebooted=rebooted, replaced=replaced)
+
+    def resume_changed(self) -> bool:
+        """Resume the nodes that this run has drained to replace or reboot them. They are configured again by now.
+
+        Returns:
+            Whether there were any.
+        """
+        if self._changed:
+            self._draining.resume(sorted(self._changed))
+        return bool(self._changed)
 
     @staticmethod
     def _outputs(terraform: Terraform) -> handover.Outputs | None:
@@ -228,18 +384,21 @@ class Resizing:
         lost = {match.group(1) for address in plan.lost(_NETWORK.rstrip(".")) if (match := _POOL.match(address))}
         return desired is None or desired.kind != "cluster_network" or pool in lost
 
-    def _drain(self, present: Present, replaced: Sequence[str], timeout: float) -> None:
-        desired = desired_names(self._spec)
-        removed, added = nodes_to_remove(desired, present), nodes_to_add(desired, present)
-        for pool in sorted({*removed, *added}):
-            self._on_event(Event(EventKind.LOG, f"pool {pool}", "scaling", _scaling_text(pool, added, removed)))
-        if not self._saved.hosts():
-            return  # No run has reached the hosts, and so no job ever ran.
-        to_drain = {name for nodes in removed.values() for name in nodes.values()} | {*replaced, *self._without_pool()}
-        to_keep = {name for names in desired.values() for name in names}
-        self._draining.resume(sorted(to_keep - to_drain))
-        if to_drain:
-            self._draining.drain(sorted(to_drain), timeout)
+    def _drain(self, changes: Scaling, timeout: float) -> None:
+        for pool, nodes in changes.pools.items():
+            self._on_event(Event(EventKind.LOG, f"pool {pool}", "scaling", str(nodes)))
+        if changes.controller == "rebooted":
+            message = "is rebooted: Slurm gives no answer meanwhile, and jobs on the nodes continue"
+            self._on_event(Event(EventKind.LOG, "controller", "scaling", message))
+        if not self._controller.hosts():
+            return  # Without a controller no job ever ran.
+        self._changed = set(changes.names("replaced", "rebooted"))
+        leaving = {*changes.names("removed"), *self._without_pool()}
+        reasons = {**dict.fromkeys(self._changed, CHANGED), **dict.fromkeys(leaving, REMOVED)}
+        to_keep = {name for names in desired_names(self._spec).values() for name in names}
+        self._draining.resume(sorted(to_keep - reasons.keys()))
+        if reasons:
+            self._draining.drain(reasons, timeout)
 
     def _without_pool(self) -> list[str]:
         """Elastic nodes whose pool is no longer elastic or was removed; `elastic_teardown` removes them afterwards."""
@@ -271,10 +430,13 @@ def _present(spec: ClusterSpec, outputs: handover.Outputs | None, observed: Mapp
     return present
 
 
-def _scaling_text(pool: str, added: Names, removed: Present) -> str:
-    to_add, to_remove = ", ".join(added.get(pool, ())), ", ".join(removed.get(pool, {}).values())
-    parts = [f"{to_add} to add" if to_add else "", f"{to_remove} to remove" if to_remove else ""]
-    return " and ".join(part for part in parts if part)
+def _instances(addresses: Iterable[str], outputs: handover.Outputs | None) -> list[str]:
+    """The OCIDs of instances, from their addresses."""
+    if outputs is None:
+        return []
+    nodes = {node.name: node.id for pool in outputs.pools.values() for node in pool.instances}
+    names = (node.group(1) if (node := _NODE.search(address)) else None for address in addresses)
+    return [outputs.controller.id if name is None else nodes[name] for name in names if name is None or name in nodes]
 
 
 def _refused(replaced: Sequence[Replacement]) -> ReplacementError:

@@ -4,93 +4,61 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.cloud.elastic_instances import ElasticInstances
-from gpucluster.cloud.leaked_resources import LeakedResources
+from gpucluster.cloud.leaked_resources import LeakedResource, LeakedResources
 from gpucluster.cloud.providers import CloudProvider
-from gpucluster.configuration.runner import PlaybookResult
-from gpucluster.errors import DataGuardError, GpuClusterError, TerraformError
+from gpucluster.errors import DataGuardError, TerraformError
+from gpucluster.events import Sink, info
 from gpucluster.lifecycle.bake import Baking
+from gpucluster.lifecycle.data_guard import DataGuard
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
 from gpucluster.terraform.runner import Terraform
-from gpucluster.text import count
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 
 # Files in the workspace that belong to the deployment. The run log stays.
 _FILES = ("provider", "terraform.rc")
+# A file system in Terraform's addresses, as an OCID, and among the tagged resources.
+_FILE_SYSTEM, _FILE_SYSTEM_OCID, _FILE_SYSTEM_KIND = "oci_file_storage_file_system.", "ocid1.filesystem.", "file_system"
 
 
-class DataGuard:
-    """Protects users' files in the share.
-
-    Args:
-        collect: runs a playbook that only reads, on the hosts that were configured last.
-    """
-
-    def __init__(self, spec: ClusterSpec, saved: SavedState, collect: Callable[[str, Run], PlaybookResult]) -> None:
-        self._spec = spec
-        self._saved = saved
-        self._collect = collect
-
-    def require_no_files(self, run: Run) -> None:
-        """Refuse if users' files are in the share, or if that can't be checked.
-
-        Raises:
-            DataGuardError: with the number of files of each owner.
-        """
-        with run.phase("check for users' files"):
-            if not self._saved.home_in_use:
-                return
-            self._check(run)
-            # From here on the homes may be deleted: a destroy that was killed must not need the controller again.
-            self._saved.home_in_use = False
-
-    def deletes_homes(self, addresses: Sequence[str]) -> bool:
-        """Whether the removal of these resources deletes the homes' file system. An existing one
-        that cluster.yml names is never deleted.
-
-        Args:
-            addresses: of all resources in Terraform's state.
-        """
-        home = self._spec.storage.home
-        existing = home.file_system_id or home.server or not home.enabled
-        return not existing or any("oci_file_storage_file_system." in address for address in addresses)
-
-    def _check(self, run: Run) -> None:
-        hint = "Copy what is needed, then pass --delete-data to delete the share with all files in it"
-        try:
-            collected = self._collect("data.yml", run)
-        except GpuClusterError as error:
-            raise DataGuardError(f"can't find out whether users' files are in the share: {error}", hint=hint) from error
-        counts: dict[str, int] = {}
-        for facts in collected.facts.values():
-            counts |= facts.get("gpucluster_home_files") or {}
-        owners = {owner: int(number) for owner, number in counts.items() if int(number)}
-        if owners:
-            share = self._spec.storage.home.export_path
-            each = ", ".join(f"{number} of {owner}" for owner, number in sorted(owners.items()))
-            files = count(sum(owners.values()), "file")
-            raise DataGuardError(f"the share {share} holds {files} of users: {each}", hint=hint)
-
-
-def destroy_resources(terraform: Terraform, elastic: Callable[[], ElasticInstances]) -> None:
+def destroy_resources(terraform: Terraform, elastic: Callable[[], ElasticInstances], only: Sequence[str] = ()) -> None:
     """Let Terraform remove what it made. An autoscaler that could not be stopped may have launched a node meanwhile,
     which keeps its network from being deleted. The controller does not exist any more then, so it launches no others.
+
+    Args:
+        only: the addresses to remove; empty for all.
 
     Raises:
         TerraformError: what is left is in the state.
     """
     try:
-        terraform.apply(terraform.plan(destroy=True))
+        terraform.apply(terraform.plan(destroy=True, only=only))
     except TerraformError:
         if not elastic().remove():
             raise
-        terraform.apply(terraform.plan(destroy=True))
+        terraform.apply(terraform.plan(destroy=True, only=only))
+
+
+def _require_released(left: Sequence[LeakedResource], released: AbstractSet[str]) -> None:
+    """Refuse to delete a file system that the guard has not released.
+
+    Raises:
+        DataGuardError: with its OCID.
+    """
+    for each in left:
+        if each.id not in released:
+            raise DataGuardError(
+                f"nobody has looked for users' files in the file system {each.name}",
+                where=each.id,
+                hint="Run: gpucluster destroy",
+            )
 
 
 class Teardown:
@@ -116,6 +84,7 @@ class Teardown:
         leaked: Callable[[], LeakedResources],
         ssh_client: Callable[[], SshClient],
         bastion: Callable[[], Bastion],
+        on_event: Sink,
     ) -> None:
         self._spec = spec
         self._paths = paths
@@ -129,36 +98,48 @@ class Teardown:
         self._leaked = leaked
         self._ssh_client = ssh_client
         self._bastion = bastion
+        self._on_event = on_event
 
     def run(self, terraform: Terraform, run: Run, *, delete_data: bool) -> int:
-        """Remove the cluster. May be killed at any point and run again. Returns how many resources Terraform removed.
+        """Remove the cluster. May be killed at any point and run again. Returns how many resources were removed.
+
+        The file systems go last: as long as one is not deleted, a host or its own tag tells what is in it.
 
         Args:
             terraform: ready to change resources.
-            delete_data: do not check for users' files first.
+            delete_data: do not look for users' files first.
 
         Raises:
-            DataGuardError: there are users' files, or that can't be checked.
+            DataGuardError: there are users' files, or nobody can tell.
             GpuClusterError: see `errors`.
         """
-        addresses = terraform.addresses()
-        if addresses and not delete_data and self._guard.deletes_homes(addresses):
-            self._guard.require_no_files(run)
+        in_state = frozenset(ocid for ocid in terraform.contents().ids if ocid.startswith(_FILE_SYSTEM_OCID))
+        released = self._guard.release(in_state, run, delete_data=delete_data)
         if self._spec.elastic_pools or self._elastic().instances():
             self._elastic_teardown.remove_all(run)
-        if addresses:
+        addresses = terraform.addresses()
+        file_systems = [address for address in addresses if _FILE_SYSTEM in address]
+        others = [address for address in addresses if address not in file_systems]
+        if others:
             with run.phase("terraform"):
-                destroy_resources(terraform, self._elastic)
+                destroy_resources(terraform, self._elastic, others if file_systems else ())
         with run.phase("clean up"):
-            self._remove_leaked_resources()
+            leaked = self._leaked()
+            # What an earlier run made and could not write into Terraform's state before it was killed.
+            left = leaked.find()
+            leaked.remove([each for each in left if each.kind != _FILE_SYSTEM_KIND])
             self._baking.retire_all()
+            if file_systems:
+                terraform.apply(terraform.plan(destroy=True))
+            left_systems = [each for each in left if each.kind == _FILE_SYSTEM_KIND and each.id not in in_state]
+            _require_released(left_systems, released)
+            leaked.remove(left_systems)
             self._forget()
-        return len(addresses)
-
-    def _remove_leaked_resources(self) -> None:
-        """Remove what an earlier run made and could not write into Terraform's state before it was killed."""
-        leaked = self._leaked()
-        leaked.remove(leaked.find())
+        removed = {*addresses, *(each.id for each in left)}
+        if not removed:
+            text = f"nothing of the cluster {self._spec.name} was found, and so nothing was removed"
+            info(self._on_event, "cluster", text)
+        return len(removed)
 
     def _forget(self) -> None:
         """Delete what this machine stores of the cluster: keys, connections, working copies. The run log stays."""

@@ -6,10 +6,12 @@ by the pid and start time in `endpoint.json`, never by a pid alone.
 
 from __future__ import annotations
 
+import configparser
 import fcntl
 import http.client
 import json
 import os
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -24,13 +26,16 @@ from pathlib import Path
 from gpucluster import process
 from gpucluster.errors import DataGuardError, EnvironmentFault, LockedError
 from gpucluster.events import Event, EventKind, Sink, ignore
-from gpucluster.paths import write_private
+from gpucluster.localcloud.state.names import HEALTH, LOOK
+from gpucluster.paths import make_private, write_private
 from gpucluster.waiting import wait_until
 
 _START_DEADLINE = 90.0  # seconds; a recovery may remove many containers first
 _STOP_DEADLINE = 60.0  # seconds; the server first finishes the launches in progress
 _LOG_LIMIT = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next start
+_LEAST_SPACE = 1024 * 1024  # bytes that a start needs at least
 _LOG_TAIL = 15  # lines that go into the message of a failed start
+_LOOK_TIMEOUT = 10.0  # seconds in which the server lists its containers
 _POLL = 0.05
 # The content of a home; `purge` removes these names and nothing else.
 _CONTENTS = (
@@ -93,7 +98,9 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
         LockedError: another start or stop has been in progress for 90 seconds.
     """
     report = on_event or ignore
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if elsewhere(home):
+        return status(home)
+    make_private(home)
     with _start_lock(home):
         record = _record(home)
         if record is not None:
@@ -105,6 +112,24 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
             _spawn(home, engine)
             report(Event(EventKind.RESOURCE, "local cloud", "created", elapsed=time.monotonic() - began))
     return status(home)
+
+
+def elsewhere(home: Path) -> bool:
+    """Whether the server that endpoint.json names belongs to another machine, container or user, and answers.
+
+    Then a home needs nothing but that file and `credentials/`: a user who has these works in a local cloud that is
+    started and stopped elsewhere.
+    """
+    record = _record(home)
+    if record is not None:
+        return os.stat(f"/proc/{record.pid}").st_uid != os.geteuid()
+    try:
+        endpoint = str(json.loads((home / "endpoint.json").read_text())["endpoint"])
+        credentials = configparser.ConfigParser(interpolation=None)
+        credentials.read_string((home / "credentials" / "config").read_text())
+        return _health(endpoint).get("tenancy") == credentials["DEFAULT"]["tenancy"]
+    except (OSError, ValueError, KeyError, TypeError, configparser.Error):
+        return False
 
 
 def stop(home: Path) -> None:
@@ -131,8 +156,13 @@ def stop_if_empty(home: Path) -> bool:
 
 
 def status(home: Path) -> Status:
-    """The status of the local cloud. Reads its files only, so it also works while the server is stopped."""
+    """The status of the local cloud. Reads its files only, so it also works while the server is stopped.
+
+    A server that runs is asked for a sign of life first: then it also looks at its containers.
+    """
     record = _record(home)
+    if record is not None:
+        _answers(record.endpoint, LOOK, _LOOK_TIMEOUT)
     instances, resources, orphans = _contents(home / "cloud.db")
     return Status(
         home=home,
@@ -239,8 +269,7 @@ def _spawn(home: Path, engine: str) -> None:
     # The daemon's working directory is /, so PYTHONPATH must have a checkout that is not installed.
     package_parent = str(Path(process.__file__).resolve().parent.parent)
     search = os.pathsep.join(part for part in (package_parent, os.environ.get("PYTHONPATH", "")) if part)
-    argv = [sys.executable, "-m", "gpucluster.localcloud.server", "--home", str(home.resolve()), "--engine", engine]
-    pid = process.spawn_daemon(argv, log=log, env={**os.environ, "PYTHONPATH": search})
+    pid = process.spawn_daemon(_server_argv(home, engine), log=log, env={**os.environ, "PYTHONPATH": search})
     _await_answer(home, pid)
 
 
@@ -261,24 +290,38 @@ def _await_answer(home: Path, pid: int) -> _ServerRecord:
     return record
 
 
-def _answers(endpoint: str) -> bool:
+def _answers(endpoint: str, query: str = "", timeout: float = 2) -> bool:
+    return _health(endpoint, query, timeout).get("status") == "ok"
+
+
+def _health(endpoint: str, query: str = "", timeout: float = 2) -> Mapping[str, str]:
+    """What a server reports of itself; empty if none answers."""
     if not endpoint:
-        return False
+        return {}
     host, _, port = endpoint.removeprefix("http://").partition(":")
-    with closing(http.client.HTTPConnection(host, int(port), timeout=2)) as connection:
+    with closing(http.client.HTTPConnection(host, int(port), timeout=timeout)) as connection:
         try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except OSError:
-            return False
+            connection.request("GET", f"{HEALTH}?{query}" if query else HEALTH)
+            answer = json.loads(connection.getresponse().read())
+        except (OSError, ValueError, http.client.HTTPException):
+            return {}
+    return answer if isinstance(answer, dict) else {}
 
 
 def _start_failure(home: Path, what: str) -> EnvironmentFault:
     log = home / "log" / "server.log"
     lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL:] if log.exists() else []
-    return EnvironmentFault(
-        what, where=str(log), hint="The last lines of its log:\n" + "\n".join(f"  {line}" for line in lines)
-    )
+    if shutil.disk_usage(home).free < _LEAST_SPACE:
+        return EnvironmentFault(
+            f"{what}: the disk is full", where=str(home), hint="Free some space and run the same command again"
+        )
+    by_hand = f"Start it by hand to see why: {shlex.join(_server_argv(home, 'podman'))}"
+    text = "The last lines of its log:\n" + "\n".join(f"  {line}" for line in lines)
+    return EnvironmentFault(what, where=str(log), hint=text if lines else f"Its log is empty. {by_hand}")
+
+
+def _server_argv(home: Path, engine: str) -> list[str]:
+    return [sys.executable, "-m", "gpucluster.localcloud.server", "--home", str(home.resolve()), "--engine", engine]
 
 
 def _contents(database: Path) -> tuple[dict[str, int], dict[str, int], tuple[str, ...]]:

@@ -2,13 +2,14 @@
 
 Terraform puts CLUSTER on every resource. Instances that Terraform did not create carry more: an elastic node NODE, POOL
 and GENERATION; the instance that an image is baked on BUILDER and POOL. A baked image carries ROLE, POOL and
-FINGERPRINT.
+FINGERPRINT. The file system of the home share carries FILES: what is known of users' files in it.
 OCI does not distinguish upper and lower case in the keys of tags.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 
 CLUSTER = "gpucluster"
 NODE = "node"
@@ -17,14 +18,42 @@ GENERATION = "generation"
 BUILDER = "builder"
 ROLE = "role"
 FINGERPRINT = "fingerprint"
+FILES = "gpucluster-files"
 
-#: The value of ROLE of a baked image.
+#: The values of ROLE of a baked image, of the controller, and of a pool's nodes and what they need.
 IMAGE = "image"
+CONTROLLER = "controller"
+COMPUTE = "compute"
 
 #: Keys that cluster.yml may not use for tags of its own.
-RESERVED = (CLUSTER, ROLE, POOL, NODE, GENERATION, BUILDER)
+RESERVED = (CLUSTER, ROLE, POOL, NODE, GENERATION, BUILDER, FILES)
 
 Tags = Mapping[str, str]
+
+
+class UsersFiles(StrEnum):
+    """The value of FILES.
+
+    Attributes:
+        UNUSED: Terraform has created the file system, and no host was ever configured to use it.
+        IN_USE: users could reach it.
+        EMPTY: a destroy has found no files of users, after nobody could write any more.
+    """
+
+    UNUSED = "unused"
+    IN_USE = "in-use"
+    EMPTY = "empty"
+
+
+def users_files(tags: Tags | None) -> UsersFiles | None:
+    """What is known of users' files in a file system; None for one of an earlier version."""
+    value = (tags or {}).get(FILES)
+    return UsersFiles(value) if value in tuple(UsersFiles) else None
+
+
+def cluster(tags: Tags | None) -> str:
+    """The name of the cluster that a resource belongs to; empty if it belongs to none."""
+    return (tags or {}).get(CLUSTER, "")
 
 
 def of_cluster(tags: Tags | None, cluster: str) -> bool:
@@ -40,6 +69,17 @@ def elastic_node(tags: Tags | None, cluster: str) -> str:
 def elastic_or_builder(tags: Tags | None, cluster: str) -> bool:
     """Whether an instance is an elastic node or a builder: only those may be terminated without Terraform."""
     return of_cluster(tags, cluster) and bool({NODE, BUILDER} & (tags or {}).keys())
+
+
+def controller(tags: Tags | None, cluster: str) -> bool:
+    """Whether an instance is the controller of a cluster."""
+    return of_cluster(tags, cluster) and (tags or {}).get(ROLE) == CONTROLLER
+
+
+def permanent_node_pool(tags: Tags | None, cluster: str) -> str:
+    """The pool of the permanent node that an instance is; empty if it is not a permanent node of this cluster."""
+    permanent = of_cluster(tags, cluster) and not elastic_or_builder(tags, cluster)
+    return (tags or {}).get(POOL, "") if permanent and (tags or {}).get(ROLE) == COMPUTE else ""
 
 
 def generation(tags: Tags | None) -> int:

@@ -17,7 +17,6 @@ from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.rpc import RemoteProgram
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import printable
-from gpucluster.workspace.saved_state import SavedState
 
 _PROGRAM = RemoteProgram(
     "sudo -n /usr/local/sbin/gpucluster-image request",
@@ -77,9 +76,8 @@ class _RemovedImage:
 class ContainerImages:
     """The container images of a cluster. Each method raises InputError if it is refused, and else ToolError."""
 
-    def __init__(self, spec: ClusterSpec, saved: SavedState, controller: ControllerConnection, on_event: Sink) -> None:
+    def __init__(self, spec: ClusterSpec, controller: ControllerConnection, on_event: Sink) -> None:
         self._spec = spec
-        self._saved = saved
         self._controller = controller
         self._on_event = on_event
 
@@ -126,7 +124,7 @@ class ContainerImages:
     def list(self) -> tuple[ContainerImage, ...]:
         """Every image, by name; empty if the cluster does not exist."""
         self._require_support()
-        if not self._saved.hosts():
+        if not self._controller.hosts():
             return ()
         return self._call(_ImageList, "image.list", {}).images
 

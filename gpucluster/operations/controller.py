@@ -1,7 +1,7 @@
-"""The connection to the controller: how the last run reached it, and what Slurm and the autoscaler there report.
+"""The connection to the controller: how ssh reaches it, and what Slurm and the autoscaler there report.
 
-Nothing here needs a run or the lock. The cloud is only needed for a controller behind a bastion. The controller may not
-exist any more.
+Nothing here needs a run or the lock. The state and the cloud are only needed where this machine does not know the hosts
+yet, and for a controller behind a bastion. The controller may not exist any more.
 """
 
 from __future__ import annotations
@@ -13,26 +13,34 @@ from typing import Any
 
 from gpucluster import process
 from gpucluster.cloud.bastion import Bastion
-from gpucluster.errors import GpuClusterError, InputError, ToolError
+from gpucluster.errors import GpuClusterError, InputError, ProcessError, ToolError
 from gpucluster.events import Sink, warn
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
-from gpucluster.workspace.saved_state import SavedState
+from gpucluster.workspace.saved_state import SavedHost
 
 AUTOSCALER = "gpucluster-autoscaler"
+#: How the hosts were configured last: see `configuration_record`.
+CONFIGURATION_RECORD = "/var/lib/gpucluster/configuration.json"
 AUTOSCALER_UNITS = ("gpucluster-autoscaler.service", "gpucluster-join.service")
 # Seconds that one command on the controller may take; the controller may not exist any more.
 _TIMEOUT = 60.0
-_SLURM_TIMEOUT = 20.0
+# Seconds for a reader who does not wait for a controller that is gone, and for the connection alone.
+_READ_TIMEOUT = 3.5
+_CONNECT_TIMEOUT = 3
 _SLURM_FIELDS = ("node", "state", "partition")
+# Exit statuses: of ssh without a connection, of a shell without the program, of `timeout`.
+SSH_FAILED = 255
+_NOT_FOUND = 127
+_TIMED_OUT = 124
 
 
 class ControllerConnection:
     """The connection to the controller of one cluster, and through it to the other hosts.
 
     Args:
-        saved: the hosts that the last run has found.
+        locate: finds the hosts, the controller first, and writes how ssh reaches them; empty without a cluster.
         bastion: opens the sessions of the Bastion service; only called for a cluster without a public address.
     """
 
@@ -40,41 +48,84 @@ class ControllerConnection:
         self,
         spec: ClusterSpec,
         paths: ClusterPaths,
-        saved: SavedState,
+        locate: Callable[[], Sequence[SavedHost]],
         bastion: Callable[[], Bastion],
         on_event: Sink,
     ) -> None:
         self._spec = spec
         self._paths = paths
-        self._saved = saved
+        self._locate = locate
         self._bastion = bastion
         self._on_event = on_event
 
+    def hosts(self) -> tuple[SavedHost, ...]:
+        """The hosts, the controller first; empty if there is no cluster.
+
+        Raises:
+            GpuClusterError: they can't be found.
+        """
+        return tuple(self._locate())
+
     def ssh_argv(self, host: str | None = None, command: Sequence[str] = ()) -> list[str]:
-        """The command line that logs in to a host (None: the controller), or runs a command there.
+        """The command line that logs in to a host, or runs a command there.
+
+        Args:
+            host: its name; None or "controller" is the controller, whatever its name is.
 
         Raises:
             ToolError: no such host, or nothing was applied yet.
         """
-        names = [saved.name for saved in self._saved.hosts()]
+        names = [host.name for host in self.hosts()]
         if not names:
             raise ToolError("there is no cluster yet", hint="Run: gpucluster apply")
-        target = host or names[0]
+        target = names[0] if host in (None, "controller") else host
         if target not in names:
-            raise ToolError(f"there is no host {target}", hint=f"The hosts are {', '.join(names)}")
+            hint = f"The hosts are {', '.join(names)}. For a command on the controller: gpucluster ssh -- {target}"
+            raise ToolError(f"there is no host {target}", hint=hint)
         if self._spec.network.access == "bastion":
             self._bastion().renew()
         # The ssh configuration exists and names the key: the key itself is not needed here.
         return SshClient(self._paths, None).argv(target, command)
 
-    def slurm_nodes(self) -> list[dict[str, str]]:
-        """What Slurm reports of its nodes: [{node, state, partition}]; empty if it does not answer.
+    def ask(self, command: str, *, text: str = "", timeout: float = _READ_TIMEOUT) -> process.Completed:
+        """Run a short command on the controller. A controller that is gone is given up soon.
+
+        Args:
+            command: is read by a shell there.
+            text: its standard input.
+            timeout: seconds.
 
         Raises:
-            ProcessError: the controller does not answer in time.
+            ToolError: the controller can't be reached or does not answer in time, or nothing was applied yet.
         """
-        argv = self.ssh_argv(None, ["sinfo", "-h", "-N", "-o", "%N/%T/%R"])
-        done = process.run(argv, check=False, timeout=_SLURM_TIMEOUT)
+        ssh, *rest = self.ssh_argv(None, [command])
+        argv = [ssh, "-o", f"ConnectTimeout={_CONNECT_TIMEOUT}", *rest]
+        try:
+            done = process.run(argv, check=False, input=text, timeout=timeout)
+        except ProcessError as error:
+            message = f"the controller does not answer within {timeout:g} s"
+            raise ToolError(message, hint="See whether it runs: gpucluster status") from error
+        if done.returncode == SSH_FAILED:
+            message = f"the controller can't be reached: {_last_line(done)}"
+            raise ToolError(message, hint="See whether it runs: gpucluster status")
+        return done
+
+    def slurm_nodes(self, *, timeout: float = _READ_TIMEOUT) -> list[dict[str, str]]:
+        """What Slurm reports of its nodes: [{node, state, partition}].
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            ToolError: the controller or Slurm does not answer.
+        """
+        # sinfo itself would wait a minute for a slurmctld that is down.
+        done = self.ask(f"timeout {timeout:g} sinfo -h -N -o %N/%T/%R", timeout=timeout)
+        if done.returncode != 0:
+            reasons = {_NOT_FOUND: "it is not installed yet", _TIMED_OUT: "slurmctld is not reached"}
+            reason = reasons.get(done.returncode) or _last_line(done)
+            hint = "See its log: gpucluster ssh -- sudo journalctl --unit slurmctld"
+            raise ToolError(f"Slurm gives no answer: {reason}", hint=hint)
         rows = [line.split("/") for line in done.stdout.splitlines()]
         return [dict(zip(_SLURM_FIELDS, row, strict=True)) for row in rows if len(row) == len(_SLURM_FIELDS)]
 
@@ -97,14 +148,17 @@ class ControllerConnection:
         # ssh joins the arguments by spaces, and a shell reads them.
         return self.ssh_argv(None, [shlex.join(["sudo", AUTOSCALER, *arguments])])
 
-    def autoscaler_status(self) -> dict[str, Any]:
+    def autoscaler_status(self, *, timeout: float = _TIMEOUT) -> dict[str, Any]:
         """What the autoscaler reports of itself, its pools, and the jobs that wait for nodes.
+
+        Args:
+            timeout: seconds.
 
         Raises:
             ToolError: it does not answer.
         """
         argv = self.autoscaler_argv(["status", "--output", "json"])
-        done = process.run(argv, check=False, timeout=_TIMEOUT)
+        done = process.run(argv, check=False, timeout=timeout)
         try:
             answer: dict[str, Any] = json.loads(done.stdout)
         except ValueError:
@@ -120,14 +174,15 @@ class ControllerConnection:
             nodes: those that are removed now.
             why: the reason that the jobs' owners get.
         """
-        if not self._saved.hosts():
-            return
-        stop = f"sudo systemctl stop {' '.join(AUTOSCALER_UNITS)}"
+        # From now on, the controller is not as the last apply has configured it.
+        stop = f"sudo rm -f {CONFIGURATION_RECORD}; sudo systemctl stop {' '.join(AUTOSCALER_UNITS)}"
         running = f"squeue --noheader --states=RUNNING,COMPLETING --format=%A --nodelist={shlex.quote(','.join(nodes))}"
         message = shlex.quote(f"gpucluster: {why}")
         notify = f"for job in $({running} | sort -u); do sudo scontrol notify $job {message} && echo $job; done"
-        argv = self.ssh_argv(None, [f"{stop} && {{ {notify if nodes else 'true'}; }}"])
         try:
+            if not self.hosts():
+                return
+            argv = self.ssh_argv(None, [f"{stop} && {{ {notify if nodes else 'true'}; }}"])
             done = process.run(argv, check=False, timeout=_TIMEOUT)
             failure = "" if done.returncode == 0 else _last_line(done)
             notified = done.stdout.split()

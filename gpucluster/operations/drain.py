@@ -1,4 +1,5 @@
-"""Drain nodes in Slurm before they are removed: they accept no new jobs, and we wait until the jobs on them have ended.
+"""Drain nodes in Slurm before they are removed, replaced or rebooted: they accept no new jobs, and we wait until the
+jobs on them have ended.
 
 Slurm stores the reason with which we drain a node. A later run resumes nodes with this reason, and leaves nodes alone
 that an administrator has drained.
@@ -15,7 +16,7 @@ from gpucluster import process
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.events import Event, EventKind, Sink, warn
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.slurm.reasons import REMOVED
+from gpucluster.slurm.reasons import drained_by_apply
 from gpucluster.slurm.states import JOB_ON_NODES, SINFO_BUSY, SINFO_CLOSED, sinfo_word
 from gpucluster.waiting import wait_until
 
@@ -47,7 +48,7 @@ class SlurmNode:
     @property
     def drained_by_us(self) -> bool:
         """Whether an earlier run has taken it out of service."""
-        return not self.takes_jobs and self.reason == REMOVED
+        return not self.takes_jobs and drained_by_apply(self.reason)
 
 
 @dataclass(frozen=True)
@@ -76,16 +77,22 @@ def jobs_of(output: str) -> tuple[SlurmJob, ...]:
 
 
 class Draining:
-    """Drains and resumes Slurm nodes, by commands on the controller."""
+    """Drains and resumes Slurm nodes, by commands on the controller.
 
-    def __init__(self, controller: ControllerConnection, on_event: Sink) -> None:
+    Args:
+        required: cluster.yml has Slurm. Without it, a Slurm that gives no answer is none.
+    """
+
+    def __init__(self, controller: ControllerConnection, on_event: Sink, *, required: bool = True) -> None:
         self._controller = controller
         self._on_event = on_event
+        self._required = required
 
-    def drain(self, names: Collection[str], timeout: float) -> None:
+    def drain(self, reasons: Mapping[str, str], timeout: float) -> None:
         """Drain these nodes, and wait until no job is on them. Names that Slurm does not know are skipped.
 
         Args:
+            reasons: why, by the node's name: one of `slurm.reasons`.
             timeout: seconds to wait. With 0 there is no wait: jobs are requeued, or cancelled if they can't be
                 requeued; and if Slurm does not answer, that is only a warning.
 
@@ -93,8 +100,8 @@ class Draining:
             ToolError: jobs still run there (the text names them), or Slurm does not answer. The nodes stay drained.
         """
         try:
-            nodes = self._nodes()
-            known = [name for name in names if name in nodes]
+            nodes = self._nodes_if_any()
+            known = {name: reasons[name] for name in sorted(reasons) if name in nodes}
             if known and timeout > 0:
                 self._wait(known, timeout)
             elif known:
@@ -116,68 +123,80 @@ class Draining:
         for name in drained:
             self._on_event(Event(EventKind.RESOURCE, f"node {name}", "resumed", "it is in cluster.yml again"))
 
-    def _wait(self, names: Sequence[str], timeout: float) -> None:
+    def _nodes_if_any(self) -> dict[str, SlurmNode]:
+        try:
+            return self._nodes()
+        except GpuClusterError:
+            if self._required:
+                raise
+            return {}
+
+    def _wait(self, reasons: Mapping[str, str], timeout: float) -> None:
         jobs: tuple[SlurmJob, ...] = ()
         reported: tuple[str, ...] = ()
 
         def drained() -> bool:
             nonlocal jobs, reported
-            nodes, jobs = self._observe_with_retries(names)
+            nodes, jobs = self._observe_with_retries(reasons)
             if not jobs and not any(node.busy or node.takes_jobs for node in nodes):
                 return True
             ids = tuple(job.id for job in jobs)
             if ids != reported:
                 reported = ids
                 waiting_for = "; ".join(map(str, jobs)) or "a job is being cleaned up"
-                self._on_event(Event(EventKind.LOG, "slurm", "waiting", f"before nodes are removed: {waiting_for}"))
+                self._on_event(Event(EventKind.LOG, "slurm", "waiting", f"before nodes are changed: {waiting_for}"))
             return False
 
         if not wait_until(drained, timeout, _POLL):
-            raise _unfinished(names, jobs, timeout)
-        for name in names:
+            raise _unfinished(tuple(reasons), jobs, timeout)
+        for name in reasons:
             self._on_event(Event(EventKind.RESOURCE, f"node {name}", "drained"))
 
-    def _observe_with_retries(self, names: Sequence[str]) -> tuple[list[SlurmNode], tuple[SlurmJob, ...]]:
+    def _observe_with_retries(self, reasons: Mapping[str, str]) -> tuple[list[SlurmNode], tuple[SlurmJob, ...]]:
         """The nodes, all of them draining, and their jobs. A short outage of Slurm does not end a long wait."""
         for _ in range(_TRIES - 1):
             try:
-                return self._observe(names)
+                return self._observe(reasons)
             except GpuClusterError:
                 time.sleep(_POLL)
-        return self._observe(names)
+        return self._observe(reasons)
 
-    def _observe(self, names: Sequence[str]) -> tuple[list[SlurmNode], tuple[SlurmJob, ...]]:
+    def _observe(self, reasons: Mapping[str, str]) -> tuple[list[SlurmNode], tuple[SlurmJob, ...]]:
         nodes = self._nodes()
-        if self._drain(names, nodes):
+        if self._drain(reasons, nodes):
             nodes = self._nodes()
-        present = [name for name in names if name in nodes]
+        present = [name for name in reasons if name in nodes]
         return [nodes[name] for name in present], self._jobs(present)
 
-    def _drain(self, names: Sequence[str], nodes: Mapping[str, SlurmNode]) -> bool:
+    def _drain(self, reasons: Mapping[str, str], nodes: Mapping[str, SlurmNode]) -> bool:
         """Drain the nodes that accept jobs; True if there were any. A node that is out of service for another reason
         keeps that reason."""
-        accepting = [name for name in names if name in nodes and nodes[name].takes_jobs]
-        if accepting:
-            self._update(accepting, "state=drain")
-            for name in accepting:
-                self._on_event(Event(EventKind.RESOURCE, f"node {name}", "draining", REMOVED))
+        accepting = {name: reason for name, reason in reasons.items() if name in nodes and nodes[name].takes_jobs}
+        self._close(accepting, "drain")
+        for name, reason in accepting.items():
+            self._on_event(Event(EventKind.RESOURCE, f"node {name}", "draining", reason))
         return bool(accepting)
 
-    def _end_jobs(self, names: Sequence[str], nodes: Mapping[str, SlurmNode]) -> None:
+    def _end_jobs(self, reasons: Mapping[str, str], nodes: Mapping[str, SlurmNode]) -> None:
         """Drain the nodes and set them down if they have jobs: Slurm requeues the jobs that can be requeued."""
-        self._drain(names, nodes)
-        jobs = self._jobs(names)
+        self._drain(reasons, nodes)
+        jobs = self._jobs(tuple(reasons))
         if jobs:
-            message = shlex.quote(REMOVED)
+            message = shlex.quote("; ".join(sorted(set(reasons.values()))))
             ids = " ".join(shlex.quote(job.id) for job in jobs)
             # A job without an open terminal can't be notified.
             self._query(f"for job in {ids}; do sudo scontrol notify $job {message} || true; done")
-            self._update(names, "state=down")
+            self._close(reasons, "down")
             warn(
                 self._on_event,
                 "slurm",
                 f"jobs were requeued, or cancelled if they can't be: {'; '.join(map(str, jobs))}",
             )
+
+    def _close(self, reasons: Mapping[str, str], state: str) -> None:
+        for reason in sorted(set(reasons.values())):
+            names = [name for name in reasons if reasons[name] == reason]
+            self._update(names, f"state={state} reason={shlex.quote(reason)}")
 
     def _nodes(self) -> dict[str, SlurmNode]:
         return nodes_of(self._query("sinfo --noheader --Node --format='%N|%T|%E'"))
@@ -189,10 +208,9 @@ class Draining:
         options = "--noheader --all --format='%A|%u|%L|%N'"
         return jobs_of(self._query(f"squeue {options} --states={','.join(JOB_ON_NODES)} --nodelist={nodes}"))
 
-    def _update(self, names: Sequence[str], state: str) -> None:
+    def _update(self, names: Sequence[str], change: str) -> None:
         nodes = shlex.quote(",".join(names))
-        reason = "" if state == "state=resume" else f" reason={shlex.quote(REMOVED)}"
-        self._query(f"sudo scontrol update nodename={nodes} {state}{reason}")
+        self._query(f"sudo scontrol update nodename={nodes} {change}")
 
     def _query(self, command: str) -> str:
         try:

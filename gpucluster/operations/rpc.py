@@ -33,13 +33,13 @@ class RemoteProgram:
         command: what ssh runs there.
         absent: the error if it is not installed.
         silent: the error if it does not answer, and the hint.
-        own_commands: a regular expression for commands in its hints, and the replacement: what operators type here.
+        own_commands: regular expressions for commands in its texts, each with what operators type here instead.
     """
 
     command: str
     absent: str
     silent: tuple[str, str]
-    own_commands: tuple[str, str] = ("$^", "")
+    own_commands: Sequence[tuple[str, str]] = ()
 
     def call(
         self,
@@ -94,8 +94,14 @@ class RemoteProgram:
     def failure(self, failure: Mapping[str, Any], done: process.Completed) -> InputError | ToolError:
         """The error for a failure that the program has reported: {"message", "hint"}."""
         kind = InputError if done.returncode == _REFUSED else ToolError
-        hint = re.sub(*self.own_commands, printable(str(failure.get("hint") or "")))
+        hint = self.as_typed_here(printable(str(failure.get("hint") or "")))
         return kind(printable(str(failure["message"])), hint=hint)
+
+    def as_typed_here(self, text: str) -> str:
+        """The same text, with the commands that operators type on their own machine."""
+        for theirs, ours in self.own_commands:
+            text = re.sub(theirs, ours, text)
+        return text
 
     def no_answer(self, done: process.Completed) -> ToolError:
         """The error for a program that gave no answer, with the probable cause."""

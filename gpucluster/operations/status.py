@@ -1,50 +1,263 @@
-"""What `gpucluster status` reports of a cluster: its hosts, Slurm's nodes, the autoscaler, the last run."""
+"""What `gpucluster status` reports. Every source is asked at the same time: the cloud by the cluster's tag, Terraform's
+state, and Slurm, the autoscaler and the configuration record on the controller.
+
+A source that does not answer hides nothing of the others. No source alone decides that a cluster is absent.
+"""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from gpucluster.errors import GpuClusterError
+from gpucluster.cloud.leaked_resources import LeakedResource
+from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.paths import ClusterPaths
+from gpucluster.operations.inquiry import Answer, Inquiry
 from gpucluster.spec import ClusterSpec
-from gpucluster.workspace.run_log import last_run
-from gpucluster.workspace.saved_state import SavedState
+from gpucluster.terraform.state import StateContents
+from gpucluster.workspace.run_log import Runs, RunStatus
+from gpucluster.workspace.saved_state import SavedHost
+
+# Seconds for all answers together. With the start of the program, nobody waits longer than five.
+TIMEOUT = 4.0
+# The part of it that is left for what happens after the controller's answer.
+_MARGIN = 0.1
+# Ends of a run after which nothing is left to do.
+_COMPLETE = (None, RunStatus.SUCCESS, RunStatus.RUNNING)
 
 
 class ClusterState(StrEnum):
-    """Whether a run has found hosts of the cluster."""
+    """What exists of a cluster.
+
+    ABSENT: the cloud has nothing with its tag, and the state has nothing. PARTIAL: something is missing or pending, or
+    a run is changing it now. UNKNOWN: who would know does not answer.
+    """
 
     ABSENT = "absent"
+    PARTIAL = "partial"
     PRESENT = "present"
+    UNKNOWN = "unknown"
 
 
-def status(
-    spec: ClusterSpec, paths: ClusterPaths, saved: SavedState, controller: ControllerConnection
-) -> dict[str, Any]:
-    """Collect the status. Reads only; takes no lock.
+@dataclass(frozen=True)
+class Sources:
+    """Who is asked. Each may raise GpuClusterError.
+
+    Args:
+        resources: lists what has the cluster's tag in the cloud.
+        contents: reads Terraform's state.
+        hosts: the hosts that ssh can reach, the controller first; empty without a cluster.
+        hosts_saved_at: when this machine saved them; None if it has not.
+        runs: what the run log of this machine says.
+    """
+
+    resources: Callable[[], Sequence[LeakedResource]]
+    contents: Callable[[], StateContents]
+    hosts: Callable[[], Sequence[SavedHost]]
+    hosts_saved_at: Callable[[], float | None]
+    controller: ControllerConnection
+    record: ConfigurationRecord
+    runs: Runs
+
+
+def status(spec: ClusterSpec, sources: Sources, timeout: float = TIMEOUT) -> dict[str, Any]:
+    """Collect the status. Reads only; takes no lock; never raises because a source does not answer.
+
+    Args:
+        timeout: seconds for all answers together.
 
     Returns:
-        {name, state: "absent" | "present", last_run, hosts: [{name, address}], slurm: [{node, state, partition}],
-        autoscaler: its own status, None if no pool is elastic, {"error": ...} if it does not answer}
-
-    Raises:
-        ToolError: the controller does not answer.
+        {name, state: see `ClusterState`, resources: {kind: number} or None if not known, pending: [text],
+        hosts: [{name, address, instance: its lifecycle state or None}], slurm: [{node, state, partition}],
+        autoscaler: its own status, None if no pool is elastic, {"error": ...} if it does not answer,
+        running: the run that holds the cluster on this machine or None, last_run, last_change,
+        sources: {name: {time, error}}}
     """
-    hosts = saved.hosts()
+    until, on_time = time.monotonic() + timeout, timeout * (1 - _MARGIN)
+    resources, contents = Inquiry(sources.resources), Inquiry(sources.contents)
+    hosts = Inquiry(sources.hosts)
+
+    def on_controller(ask: Callable[[], Any], otherwise: Any) -> Inquiry[Any]:
+        return Inquiry(lambda: ask() if hosts.result() else otherwise)
+
+    controller = sources.controller
+    slurm = on_controller(lambda: controller.slurm_nodes(timeout=on_time), []) if spec.slurm.enabled else None
+    autoscaler = on_controller(lambda: controller.autoscaler_status(timeout=on_time), None)
+    record = on_controller(lambda: sources.record.read(timeout=on_time), None)
+    answers: dict[str, Answer[Any]] = {
+        "cloud": resources.answer(until),
+        "state": contents.answer(until),
+        "hosts": hosts.answer(until),
+        "configuration": record.answer(until),
+        **({"slurm": slurm.answer(until)} if slurm else {}),
+        **({"autoscaler": autoscaler.answer(until)} if spec.elastic_pools else {}),
+    }
+    found = Findings(
+        resources=answers["cloud"].value,
+        contents=answers["state"].value,
+        hosts=answers["hosts"].value or (),
+        record=answers["configuration"].value,
+        controller_answers=_has_hosts(answers) and not answers["configuration"].error,
+        runs=sources.runs,
+    )
     return {
         "name": spec.name,
-        "state": ClusterState.PRESENT if hosts else ClusterState.ABSENT,
-        "last_run": last_run(paths) if paths.runs.is_dir() else None,
-        "hosts": [{"name": host.name, "address": host.address} for host in hosts],
-        "slurm": controller.slurm_nodes() if hosts and spec.slurm.enabled else [],
-        "autoscaler": _autoscaler(controller) if hosts and spec.elastic_pools else None,
+        "state": found.state,
+        "resources": found.counts,
+        "pending": list(found.pending),
+        "hosts": found.host_rows,
+        "slurm": (answers["slurm"].value or []) if slurm else [],
+        "autoscaler": _autoscaler(answers),
+        "running": sources.runs.running,
+        "last_run": sources.runs.last,
+        "last_change": sources.runs.last_change,
+        "sources": {
+            name: {"time": _utc(_known_since(name, answer, sources)), "error": answer.error}
+            for name, answer in answers.items()
+        },
     }
 
 
-def _autoscaler(controller: ControllerConnection) -> dict[str, Any]:
-    try:
-        return controller.autoscaler_status()
-    except GpuClusterError as error:
-        return {"error": error.what}
+@dataclass(frozen=True)
+class Findings:
+    """What the sources have answered; None where one has not. Pure.
+
+    Args:
+        controller_answers: ssh reaches the controller.
+    """
+
+    resources: Sequence[LeakedResource] | None
+    contents: StateContents | None
+    hosts: Sequence[SavedHost]
+    record: Mapping[str, Any] | None
+    controller_answers: bool
+    runs: Runs
+
+    @property
+    def state(self) -> ClusterState:
+        """What exists of the cluster, as far as the sources tell."""
+        in_state = bool(self.contents and self.contents.ids)
+        if self.resources is not None and not self.resources and not in_state:
+            return ClusterState.ABSENT
+        if self.resources is None and not self.controller_answers:
+            return ClusterState.UNKNOWN
+        return ClusterState.PARTIAL if self.pending or self.runs.running else ClusterState.PRESENT
+
+    @property
+    def counts(self) -> dict[str, int] | None:
+        """The number of resources of each kind in the cloud; None if the cloud does not answer."""
+        if self.resources is None:
+            return None
+        return dict(Counter(resource.kind for resource in self.resources))
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """What an interrupted run has left to do, in sentences."""
+        return tuple(
+            filter(None, [self._interrupted(), self._not_in_state(), self._not_in_cloud(), self._unconfigured()])
+        )
+
+    def _interrupted(self) -> str:
+        run = self.runs.last_change
+        if run is None or run.get("status") in _COMPLETE or (self.resources is not None and not self.resources):
+            return ""
+        if self.record and self.record.get("complete") and self.record.get("time", "") > run["started"]:
+            return ""  # this run or another machine's has completed the configuration since
+        phase = f" in the phase {run['phase']}" if run.get("phase") else ""
+        return f"the last {run['command']}, started {run['started']}, was {_ENDS.get(run['status'], 'ended')}{phase}"
+
+    def _not_in_state(self) -> str:
+        if self.resources is None or self.contents is None:
+            return ""
+        left = unmanaged(self.resources, self.contents.ids)
+        return f"in the cloud, but not in Terraform's state: {_named(left)}" if left else ""
+
+    def _not_in_cloud(self) -> str:
+        if self.resources is None or self.contents is None:
+            return ""
+        if self.contents.ids and not self.contents.outputs.get("cluster"):
+            return "Terraform has not created everything yet"
+        if self.contents.ids and not self.resources:
+            return "in Terraform's state, but nothing of it is in the cloud"
+        gone = sorted(set(_instances_of(self.contents.outputs)) - {each.id for each in self.resources})
+        names = ", ".join(_instances_of(self.contents.outputs)[ocid] for ocid in gone)
+        return f"in Terraform's state, but not in the cloud: {names}" if gone else ""
+
+    def _unconfigured(self) -> str:
+        """What Ansible has not configured. Hosts that an earlier version has configured have no record."""
+        if self.record is None:
+            return ""
+        if not self.record.get("complete"):
+            return f"the configuration of the hosts is not complete: it began {self.record.get('time')}"
+        configured = set((self.record.get("hosts") or {}).values())
+        new = [each.name for each in self._permanent() if each.id not in configured]
+        return f"not configured yet: {', '.join(sorted(new))}" if new else ""
+
+    def _permanent(self) -> list[LeakedResource]:
+        return [each for each in self.resources or () if each.kind == "instance" and not each.elastic]
+
+    @property
+    def host_rows(self) -> list[dict[str, Any]]:
+        """The hosts that ssh knows, and those that only the cloud knows; elastic nodes are left to Slurm."""
+        instances = {each.name: each.state for each in self._permanent()}
+        rows: list[dict[str, Any]] = [
+            {"name": host.name, "address": host.address, "instance": instances.pop(host.name, None)}
+            for host in self.hosts
+        ]
+        if self.resources is not None:  # what was deleted meanwhile is no host
+            rows = [row for row in rows if row["instance"] is not None]
+        rows += [{"name": name, "address": "", "instance": state} for name, state in sorted(instances.items())]
+        return rows
+
+
+_ENDS = {RunStatus.KILLED: "killed", RunStatus.INTERRUPTED: "interrupted", RunStatus.FAILED: "not successful"}
+
+
+def unmanaged(resources: Sequence[LeakedResource], ids: Collection[str]) -> tuple[LeakedResource, ...]:
+    """The resources that Terraform should know and does not. Elastic nodes are the autoscaler's, and the members of a
+    cluster network are OCI's."""
+    networks = {each.pool for each in resources if each.kind == "cluster_network"}
+    return tuple(
+        each
+        for each in resources
+        if each.id not in ids and not each.elastic and not (each.kind == "instance" and each.pool in networks)
+    )
+
+
+def _named(resources: Sequence[LeakedResource]) -> str:
+    return ", ".join(f"{each.kind.replace('_', ' ')} {each.name}" for each in resources)
+
+
+def _instances_of(outputs: Mapping[str, Any]) -> dict[str, str]:
+    """The instances in Terraform's output `cluster`: name by OCID."""
+    cluster = outputs.get("cluster") or {}
+    listed = [
+        cluster.get("controller"),
+        *(one for pool in (cluster.get("pools") or {}).values() for one in pool["instances"]),
+    ]
+    return {each["id"]: each["name"] for each in listed if each}
+
+
+def _known_since(source: str, answer: Answer[Any], sources: Sources) -> float:
+    """Hosts come from what this machine saved, unless they had to be found again."""
+    return (sources.hosts_saved_at() if source == "hosts" else None) or answer.time
+
+
+def _has_hosts(answers: Mapping[str, Answer[Any]]) -> bool:
+    return bool(answers["hosts"].value)
+
+
+def _autoscaler(answers: Mapping[str, Answer[Any]]) -> Any:
+    answer = answers.get("autoscaler")
+    if answer is None:
+        return None
+    return {"error": answer.error} if answer.error else answer.value
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

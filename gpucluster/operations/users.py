@@ -6,8 +6,8 @@ standard input, so no name and no secret is ever part of a command line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack
 
@@ -33,8 +33,11 @@ _PROGRAM = RemoteProgram(
     "sudo -n /usr/local/bin/cluster request",
     absent="the controller has no program for its users yet",
     silent=("the controller's directory gives no answer", "See its state: gpucluster ssh -- systemctl status slapd"),
-    # Its hints name the commands as they are typed on the controller.
-    own_commands=(r"\bcluster (user|group)\b", r"gpucluster \1"),
+    # Its texts name the commands as they are typed on the controller.
+    own_commands=(
+        (r"\bcluster (user|group)\b", r"gpucluster \1"),
+        (r"\bsudo sacctmgr\b", "gpucluster ssh -- sudo sacctmgr"),
+    ),
 )
 # Seconds for reading. A change has no limit: it may wait for jobs to end or archive a home. ssh itself gives up on a
 # controller that is gone.
@@ -71,6 +74,15 @@ def require_directory(spec: ClusterSpec, hint: str) -> None:
         raise InputError(message, where=str(spec.file), hint=hint)
 
 
+@dataclass(frozen=True)
+class UserPreview:
+    """The names of the groups and users that an apply would add, and of the users whom it would change."""
+
+    groups: tuple[str, ...]
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
 class DirectoryClient:
     """Calls the directory's program on the controller."""
 
@@ -96,6 +108,18 @@ class DirectoryClient:
         return _PROGRAM.call(
             lambda command: self._controller.ssh_argv(None, command), kind, operation, arguments or {}, timeout=timeout
         )
+
+    def preview(self, people: Sequence[Mapping[str, Any]], *, timeout: float = _TIMEOUT) -> UserPreview:
+        """What apply would change in the directory. Reads only.
+
+        Args:
+            people: the users of cluster.yml, as the inventory has them. Keys that are left out stay as they are.
+
+        Raises:
+            InputError: one of them is not possible: apply would be refused.
+            ToolError: there is no answer.
+        """
+        return self.call(UserPreview, "converge.preview", {"people": list(people)}, timeout=timeout)
 
     def warn_if_in_file(self, names: Iterable[str], what_apply_does: str) -> None:
         """Warn about each of these users that cluster.yml names, too: the next apply does what the file says."""
@@ -132,7 +156,8 @@ class Users:
     def edit(self, name: str, **settings: Unpack[UserEdit]) -> UserChange:
         """Change the given settings of a user."""
         done = self._directory.call(UserChange, "user.edit", {"name": name, **_consistent(settings)})
-        if done.changed:
+        # cluster.yml has no passwords: an apply leaves them alone.
+        if done.changed and settings.keys() - {"password"}:
             self._directory.warn_if_in_file([name], _USES_FILE)
         return done
 
@@ -166,7 +191,10 @@ class Users:
         done = self._directory.call(ImportReport, "user.import", {"users": people})
         changed = [user.name for user in done.users if user.status is ImportStatus.CHANGED]
         self._directory.warn_if_in_file(changed, _USES_FILE)
-        return done
+        # The reason of a failure is one text: what it is, and the command that helps.
+        reasons = (_PROGRAM.as_typed_here(user.message) if user.message else None for user in done.users)
+        told = tuple(replace(user, message=reason) for user, reason in zip(done.users, reasons, strict=True))
+        return replace(done, users=told)
 
 
 class Groups:

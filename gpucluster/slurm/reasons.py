@@ -9,6 +9,8 @@ from __future__ import annotations
 PREFIX = "gpucluster:"
 #: The reason of a node that cluster.yml no longer has.
 REMOVED = f"{PREFIX} removed from cluster.yml"
+#: The reason of a node that apply replaces or reboots.
+CHANGED = f"{PREFIX} changed by apply"
 # What slurmctld itself writes when it gives a node up (Slurm 22.05 and 24.11).
 _SLURMCTLD = ("ResumeTimeout", "Not responding", "Node unexpectedly rebooted", "NO NETWORK ADDRESS FOUND")
 
@@ -21,6 +23,11 @@ def from_slurmctld(reason: str) -> bool:
 def from_gpucluster(reason: str) -> bool:
     """Whether gpucluster gave the reason, and slurmctld has added nothing."""
     return reason.startswith(PREFIX) and not from_slurmctld(reason)
+
+
+def drained_by_apply(reason: str) -> bool:
+    """Whether apply drained the node. Slurmctld may have added its own reason when the node was rebooted."""
+    return reason.partition(" : ")[0] in (REMOVED, CHANGED)
 
 
 def from_administrator(reason: str) -> bool:

@@ -139,9 +139,8 @@ def _report(document: Document, place: Place, message: str, hint: str = "", path
 
 
 def _decode(raw: bytes | str, document: Document) -> str | None:
-    size = len(raw)
-    if size > MAX_BYTES:
-        message = f"the file is too large: {size} bytes; the limit is {MAX_BYTES}"
+    if len(raw) > MAX_BYTES:
+        message = f"the file is larger than {MAX_BYTES // 1024} KiB"
         _report(document, Place(1, 1), message, "Check that this is a cluster.yml")
         return None
     if isinstance(raw, str):

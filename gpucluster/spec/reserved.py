@@ -39,8 +39,8 @@ OWNED_SLURM_KEYS = _words(
 #: only add to those that are lists of words: PrivateData, ReconfigFlags, SchedulerParameters.
 TUNABLE_SLURM_KEYS = _words(
     """
-    AccountingStorageEnforce BatchStartTimeout EnforcePartLimits GroupUpdateTime LaunchParameters MessageTimeout
-    PrivateData PropagateResourceLimitsExcept ReconfigFlags SchedulerParameters SlurmdTimeout SuspendExcStates
-    TreeWidth UnkillableStepTimeout
+    AccountingStorageEnforce BatchStartTimeout EnforcePartLimits GroupUpdateTime JobAcctGatherFrequency
+    LaunchParameters MessageTimeout MpiDefault PrivateData PropagateResourceLimitsExcept ReconfigFlags
+    SchedulerParameters SlurmdTimeout SuspendExcStates TreeWidth UnkillableStepTimeout
     """
 )

@@ -56,6 +56,13 @@ class BackendConfig:
         """Whether other machines can reach it."""
         return self.kind != "local"
 
+    @property
+    def locks(self) -> bool:
+        """Whether runs of several machines exclude each other. A local file is locked with the cluster's folder."""
+        if self.kind == "http":
+            return bool(self.config.get("lock_address") or os.environ.get("TF_HTTP_LOCK_ADDRESS"))
+        return self.remote
+
     def __str__(self) -> str:
         place = self.config.get("path") or self.config.get("address") or self.config.get("key") or ""
         bucket = f"{self.config['bucket']}/" if "bucket" in self.config else ""

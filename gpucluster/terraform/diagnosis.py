@@ -122,7 +122,7 @@ def lock_of(text: str) -> Lock | None:
         name: " ".join(value.split())
         for name, value in re.findall(r"^ *(ID|Who|Created|Operation): +(.*)$", text, re.MULTILINE)
     }
-    holder = re.search(r"already locked: ID=(\S*)", text)
+    holder = re.search(r"already locked:\s+ID=(\S*)", text)
     if holder and holder[1] != info.get("ID"):
         return Lock(holder[1])
     if not info.get("ID"):

@@ -59,10 +59,14 @@ def resource_event(message: Mapping[str, Any]) -> Event | None:
     return None
 
 
+# A destroy plans for a part of the resources: the file systems are deleted last.
+_EXPECTED = ("Resource targeting is in effect", "Applied changes may be incomplete")
+
+
 def warning_of(message: Mapping[str, Any]) -> str:
     """The text of a message that is a warning; empty for any other message."""
     diagnostic = _diagnostic(message)
-    if not diagnostic or diagnostic.get("severity") == "error":
+    if not diagnostic or diagnostic.get("severity") == "error" or diagnostic.get("summary") in _EXPECTED:
         return ""
     place = diagnostic.get("address") or ""
     start = diagnostic.get("range", {}).get("start", {})

@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 from gpucluster import process
+from gpucluster.environment import Program
 from gpucluster.errors import EnvironmentFault
 
 MINIMUM_VERSION = (1, 5)
@@ -23,8 +24,6 @@ PINNED_PROGRAM_SHA256 = {
     ("Linux", "x86_64"): "268000fca5c61021c6396893d9483007ba589ad9d0aaccbd7dfa8c78bf7dbe23",
 }
 DOWNLOAD_TIMEOUT = 60.0
-# Variables for an operator's own use of Terraform that would make ours use another state.
-_NOT_OURS = ("TF_DATA_DIR", "TF_WORKSPACE")
 
 
 def find_program(cache: Path) -> Path:
@@ -117,12 +116,12 @@ def _sha256(path: Path) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Our environment for Terraform.
+    """Our environment for Terraform; see `gpucluster.environment`.
 
-    Variables that would make it use another state are left out. So is a TF_CLI_CONFIG_FILE that names no file, because
-    Terraform would warn of it at each command.
+    A TF_CLI_CONFIG_FILE that names no file is left out, because Terraform would warn of it at each command.
     """
-    config = os.environ.get("TF_CLI_CONFIG_FILE")
-    missing = config is not None and not Path(config).exists()
-    unwanted = {*_NOT_OURS, *(["TF_CLI_CONFIG_FILE"] if missing else [])}
-    return {key: value for key, value in os.environ.items() if key not in unwanted}
+    ours = process.environment_for(Program.TERRAFORM)
+    config = ours.get("TF_CLI_CONFIG_FILE")
+    if config is not None and not Path(config).exists():
+        del ours["TF_CLI_CONFIG_FILE"]
+    return ours

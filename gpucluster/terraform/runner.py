@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gpucluster import process
 from gpucluster.errors import EnvironmentFault, GpuClusterError, LockedError, TerraformError
-from gpucluster.events import Sink, warn
+from gpucluster.events import Sink, info, warn
 from gpucluster.paths import ClusterPaths, terraform_dir, write_private
 from gpucluster.terraform import diagnosis, messages, summary
 from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock
-from gpucluster.terraform.plan import Plan, PlanReader, forcing_attributes
+from gpucluster.terraform.lock import WAIT, StateLock, holder
+from gpucluster.terraform.plan import Attributes, Plan, PlanReader, attributes_of
 from gpucluster.terraform.program import environment, version_of
-from gpucluster.terraform.state import INIT, TerraformState
+from gpucluster.terraform.state import INIT, StateContents, TerraformState
 
 # How long Terraform waits for the state lock: the terraform of a run that was killed may still write its state.
 STATE_LOCK_TIMEOUT = "120s"
 SAVED_LOGS = 20
+# The raw output of commands. Terraform does not print sensitive values in it.
+SAVED_OUTPUTS = 20
 
 _log = logging.getLogger(__name__)  # `--debug` shows it
 
@@ -40,6 +45,8 @@ class Terraform:
         env: what is added to the environment: credentials, the CLI configuration of the provider.
         backend: where the state is; by default a file in this cluster's folder.
         lock_timeout: how long to wait for another run that holds the state, in Terraform's notation ("120s").
+        lock_wait: seconds that `hold_state` waits for another run.
+        state_lock: the lock that a run holds, shared by all of its Terraform.
     """
 
     def __init__(
@@ -51,6 +58,8 @@ class Terraform:
         *,
         backend: BackendConfig | None = None,
         lock_timeout: str = STATE_LOCK_TIMEOUT,
+        lock_wait: float = WAIT,
+        state_lock: StateLock | None = None,
     ) -> None:
         self._paths = paths
         self._root = paths.terraform / "cluster"
@@ -60,7 +69,31 @@ class Terraform:
         self._program = program
         self._on_event = on_event
         self._lock_timeout = lock_timeout
-        self._state = TerraformState(paths, self._backend, self._output_of, self._check_backend, on_event)
+        self._lock_wait = lock_wait
+        self._lock = state_lock or StateLock()
+        self._state = TerraformState(paths, self._backend, self._output_of, self._check_backend, self._lock, on_event)
+
+    @contextmanager
+    def hold_state(self) -> Iterator[None]:
+        """Hold the state's lock until the block ends, so that no other machine works on the cluster. A state in a local
+        file has no lock beside that of the cluster's folder, which a run holds.
+
+        Raises:
+            LockedError: another run holds it.
+            TerraformError: the backend refused.
+        """
+        if not self._backend.locks:
+            yield
+            return
+        folder = self._state.open_desired()
+        with self._lock.hold(self._program, folder, self._env, self._backend, self._lock_failure, self._lock_wait):
+            yield
+
+    def _lock_failure(self, printed: str) -> GpuClusterError:
+        diagnostics = messages.plain_diagnostics(process.without_colour(printed))
+        return self._failed(
+            "console", [diagnosis.diagnose(each, _retry_command(destroy=False)) for each in diagnostics]
+        )
 
     def prepare(self) -> None:
         """Update the working copy: our files and the backend.
@@ -142,11 +175,13 @@ class Terraform:
         self._state.save_location()
         self._state.push_unsaved(self._root)
 
-    def plan(self, *, destroy: bool = False) -> Plan:
+    def plan(self, *, destroy: bool = False, only: Sequence[str] = (), with_values: bool = False) -> Plan:
         """Compare the configuration with the cloud. Nothing in the cloud is changed.
 
         Args:
             destroy: plan to remove everything.
+            only: plan for these addresses, and for what depends on them. Empty: for everything.
+            with_values: also read the values of attributes where nothing is replaced or updated.
 
         Raises:
             LockedError: another run holds the state.
@@ -154,14 +189,17 @@ class Terraform:
         """
         file = self._paths.root / "plan.tfplan"
         reader = PlanReader()
-        extra = {"destroy": _flag()} if destroy else {}
+        extra: dict[str, Any] = {"destroy": _flag()} if destroy else {}
+        extra |= {"target": list(only)} if only else {}
         retry = _retry_command(destroy)
-        self._stream("plan", reader, retry, input=False, out=str(file), lock_timeout=self._lock_timeout, **extra)
+        locking = self._lock.options(self._lock_timeout)
+        self._stream("plan", reader, retry, input=False, out=str(file), **locking, **extra)
         file.chmod(0o600)
-        return reader.plan(file, destroy=destroy, forced_by=self._forced_by(file) if reader.replaces else {})
+        needed = reader.needs_attributes or (with_values and reader.has_changes)
+        return reader.plan(file, destroy=destroy, attributes=self._attributes(file) if needed else {})
 
-    def _forced_by(self, file: Path) -> dict[str, tuple[str, ...]]:
-        return forcing_attributes(json.loads(self._output_of(self._root, ("show", "-json", "-no-color", str(file)))))
+    def _attributes(self, file: Path) -> dict[str, Attributes]:
+        return attributes_of(json.loads(self._output_of(self._root, ("show", "-json", "-no-color", str(file)))))
 
     def apply(self, plan: Plan) -> None:
         """Apply a plan. Each resource is announced when its change begins and ends.
@@ -177,7 +215,7 @@ class Terraform:
                 _retry_command(plan.destroy),
                 str(plan.file),
                 input=False,
-                lock_timeout=self._lock_timeout,
+                **self._lock.options(self._lock_timeout),
             )
         finally:
             plan.file.unlink(missing_ok=True)
@@ -187,9 +225,31 @@ class Terraform:
         """The output values by name; empty if nothing was applied yet."""
         return self._state.outputs()
 
+    def contents(self) -> StateContents:
+        """The outputs and the ids of the resources in the state, read at once.
+
+        Raises:
+            TerraformError: the state can't be read.
+        """
+        return self._state.contents()
+
     def addresses(self) -> tuple[str, ...]:
         """The addresses of everything in the state, data sources left out."""
         return self._state.addresses()
+
+    @property
+    def state_is_damaged(self) -> bool:
+        """Whether the state is a local file that is no state. Everything that reads it is refused then."""
+        return self._state.damaged is not None
+
+    def set_damaged_state_aside(self) -> None:
+        """Go on without a damaged state, because nothing of the cluster exists."""
+        self._state.set_aside()
+
+    @property
+    def backend(self) -> BackendConfig:
+        """Where the state should be."""
+        return self._backend
 
     def forget(self) -> None:
         """Remove the state and the working copy from this machine: the cluster does not exist any more."""
@@ -205,17 +265,23 @@ class Terraform:
         if backend.kind in ("oci", "s3"):
             backend.check_program(self._program, version_of(self._program))
 
-    def _output_of(self, folder: Path, arguments: Sequence[str]) -> str:
-        """Run a command that has no stream of JSON messages, and return its standard output."""
-        lines: list[str] = []
+    def _output_of(self, folder: Path, arguments: Sequence[str], *, expected: str = "") -> str:
+        """Run a command that has no stream of JSON messages, and return its standard output.
+
+        It may be the state with its secrets, so it is written to no disk.
+
+        Args:
+            expected: a part of the text of an error with which the command is content.
+        """
         argv = [str(self._program), *arguments]
-        done = process.stream(argv, on_line=lines.append, env=self._env, cwd=folder, private=True)
-        if done.returncode != 0:
-            diagnostics = messages.plain_diagnostics(process.without_colour(done.stderr.strip() or "\n".join(lines)))
+        with process.in_memory("terraform") as output, process.in_memory("terraform-errors") as errors:
+            done = self._follow(argv, output, errors, lambda _line: None, folder)
+        if done.returncode != 0 and not (expected and expected in done.stderr):
+            diagnostics = messages.plain_diagnostics(process.without_colour(done.stderr.strip() or done.stdout.strip()))
             raise self._failed(
                 arguments[0], [diagnosis.diagnose(each, _retry_command(destroy=False)) for each in diagnostics]
             )
-        return "\n".join(lines)
+        return done.stdout.rstrip("\n")
 
     def _stream(
         self, command: str, on_message: Callable[[Mapping[str, Any]], None], retry: str, *args: str, **options: Any
@@ -255,9 +321,10 @@ class Terraform:
         return error
 
     def _locked(self, lock: Lock) -> LockedError:
+        lock = holder(self._backend, lock)
         who = f" by {lock.who}" if lock.who else " by a run (this backend does not report whose)"
         since = f" since {lock.since}" if lock.since else ""
-        unlock = f"{self._program} -chdir={self._root} force-unlock {lock.id}"
+        unlock = f"{self._program} -chdir={self._state.folder} force-unlock {lock.id}"
         unlock_hint = (
             f"If you are sure that it does not run any more, remove the lock: {unlock}" if self._backend.remote else ""
         )
@@ -268,11 +335,15 @@ class Terraform:
         )
 
     def _log(self, command: str, diagnoses: Sequence[Diagnosis]) -> Path:
-        file = self._paths.runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S-%f}-terraform-{command}.log"
+        file = self._new_file(command, "log", SAVED_LOGS)
         write_private(file, "\n\n".join(each.detail for each in diagnoses) + "\n")
-        for old in sorted(self._paths.runs.glob("*-terraform-*.log"))[:-SAVED_LOGS]:
-            old.unlink(missing_ok=True)
         return file
+
+    def _new_file(self, command: str, kind: str, saved: int) -> Path:
+        """The path of a new file in the log of the runs. Of its kind, only the newest are kept."""
+        for old in sorted(self._paths.runs.glob(f"*-terraform-*.{kind}"))[: -saved + 1]:
+            old.unlink(missing_ok=True)
+        return self._paths.runs / f"{datetime.now(UTC):%Y%m%dT%H%M%S-%f}-terraform-{command}.{kind}"
 
     def _run(self, command: str, on_line: Any, *args: str, **options: Any) -> process.Completed:
         program = _program_class()(working_dir=str(self._root), terraform_bin_path=str(self._program))
@@ -282,7 +353,39 @@ class Terraform:
             _log.debug("%s", messages.plain(line))
             on_line(line)
 
-        return process.stream(argv, on_line=log_and_pass_on, env=self._env, cwd=self._root, private=True)
+        with self._output_file(command) as output:
+            return self._follow(argv, output, output, log_and_pass_on, self._root)
+
+    def _output_file(self, command: str) -> IO[bytes]:
+        file = self._new_file(command, "jsonl", SAVED_OUTPUTS)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Appended to: Terraform and its providers share it.
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise EnvironmentFault(f"can't write: {error.strerror}", where=str(file)) from error
+        return os.fdopen(descriptor, "r+b", buffering=0)
+
+    def _follow(
+        self, argv: Sequence[str], output: IO[bytes], errors: IO[bytes], on_line: Callable[[str], None], folder: Path
+    ) -> process.Completed:
+        return process.follow(
+            argv,
+            output=output,
+            errors=errors,
+            on_line=on_line,
+            on_stop=self._announce_stop,
+            told=self._paths.told,
+            env=self._env,
+            cwd=folder,
+            inherited=self._lock.descriptors,
+        )
+
+    def _announce_stop(self, number: int) -> None:
+        if number == 1:
+            info(self._on_event, "terraform", "stopping: Terraform finishes what it has begun, and saves its state")
+        else:
+            warn(self._on_event, "terraform", "still waiting until Terraform has saved its state; it is not killed")
 
 
 def _retry_command(destroy: bool) -> str:
@@ -292,7 +395,8 @@ def _retry_command(destroy: bool) -> str:
 
 def _ended_without_reason(done: process.Completed) -> str:
     """The reason of a terraform that ended without a diagnostic: it was killed, or it crashed."""
-    printed = process.without_colour(done.stderr.strip())[-2000:]
+    lines = [line for line in done.stdout.splitlines() if not messages.parse(line)]
+    printed = process.without_colour("\n".join(lines).strip())[-2000:]
     if done.returncode < 0:
         return f"it was ended by signal {-done.returncode}. {printed}".strip()
     return printed or "it gave no reason"

@@ -12,21 +12,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from gpucluster.errors import InputError, TerraformError
 from gpucluster.events import Sink, warn
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.terraform import backends
 from gpucluster.terraform.backends import BackendConfig, StateLocation
+from gpucluster.terraform.lock import StateLock
 from gpucluster.text import count
 
 BACKEND_FILE = "backend.tf.json"
 # Where Terraform writes a state that it could not write to the backend.
 UNSAVED_FILE = "errored.tfstate"
 INIT = ("init", "-input=false", "-no-color", "-reconfigure")
-# Runs terraform with arguments in a folder, and returns its standard output.
-Runner = Callable[[Path, Sequence[str]], str]
+
+
+class Runner(Protocol):
+    """Runs terraform."""
+
+    def __call__(self, folder: Path, arguments: Sequence[str], *, expected: str = "") -> str:
+        """Run it with arguments in a folder, and return its standard output. An error with the text `expected` is
+        none."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,42 @@ class _Contents:
         return cls(text, str(state.get("lineage", "")), int(state.get("serial", 0)), len(resources), body)
 
 
+@dataclass(frozen=True)
+class StateContents:
+    """What a state says.
+
+    Args:
+        outputs: the output values by name.
+        ids: the ids of the resources, data sources left out.
+    """
+
+    outputs: Mapping[str, Any]
+    ids: frozenset[str]
+
+    @classmethod
+    def parse(cls, text: str) -> StateContents:
+        """Read a state, as Terraform stores it (format 4); an empty text is an empty state.
+
+        Raises:
+            ValueError: it is none, or of another format.
+        """
+        state: Mapping[str, Any] = json.loads(text) if text.strip() else {"version": 4}
+        try:
+            if state["version"] != 4:  # noqa: PLR2004
+                raise ValueError(f"it has the format {state['version']}")
+            outputs = {name: output["value"] for name, output in (state.get("outputs") or {}).items()}
+            ids = {
+                str(instance["attributes"]["id"])
+                for resource in state.get("resources") or ()
+                if resource["mode"] == "managed"
+                for instance in resource["instances"]
+                if (instance.get("attributes") or {}).get("id")
+            }
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"it lacks {error}") from error
+        return cls(outputs, frozenset(ids))
+
+
 class TerraformState:
     """The state of one cluster.
 
@@ -59,6 +102,7 @@ class TerraformState:
         backend: where the state should be, by cluster.yml.
         run: runs terraform; raises TerraformError or LockedError.
         check: raises EnvironmentFault if the program does not have a backend.
+        lock: that of the desired backend.
     """
 
     def __init__(
@@ -67,12 +111,14 @@ class TerraformState:
         backend: BackendConfig,
         run: Runner,
         check: Callable[[BackendConfig], None],
+        lock: StateLock,
         on_event: Sink,
     ) -> None:
         self._paths = paths
         self._desired = backend
         self._run = run
         self._check = check
+        self._lock = lock
         self._on_event = on_event
 
     @property
@@ -88,9 +134,52 @@ class TerraformState:
         """The addresses of everything in it, data sources left out."""
         return tuple(line for line in self._read("state", "list").splitlines() if line and not _is_data(line))
 
+    def contents(self) -> StateContents:
+        """Its outputs and the ids of its resources, read at once. A state in a local file needs no terraform.
+
+        Raises:
+            TerraformError: it can't be read.
+        """
+        location = self._location()
+        backend = location.backend if location else self._desired
+        try:
+            if not backend.remote:
+                file = Path(backend.config["path"])
+                return StateContents.parse(file.read_text() if file.exists() else "")
+            self._open(backend)
+            return StateContents.parse(self._run(self.folder, ("state", "pull")))
+        except (OSError, ValueError) as error:
+            raise _unreadable(backend, error) from error
+
+    @property
+    def damaged(self) -> Path | None:
+        """The local file with the state, if it is no state: empty after a full disk, or overwritten. A remote backend's
+        service takes care of its own."""
+        location = self._location()
+        if location is None or location.backend.remote:
+            return None
+        file = Path(location.backend.config["path"])
+        try:
+            sound = isinstance(json.loads(file.read_text()).get("version"), int)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, AttributeError):
+            sound = False
+        return None if sound else file
+
+    def set_aside(self) -> None:
+        """Rename a damaged file: nothing of the cluster exists, and the next run begins without a state."""
+        file = self.damaged
+        if file is not None:
+            copy = file.with_name(f"{file.name}.damaged-{_now()}")
+            file.replace(copy)
+            warn(
+                self._on_event, "terraform", f"the state was no state, and nothing of the cluster exists; copy: {copy}"
+            )
+
     def write_backend(self, root: Path) -> None:
-        """Write the backend into a root module."""
-        write_private(root / BACKEND_FILE, self._desired.text())
+        """Write the backend into a root module, so that the state can be written there."""
+        write_private(root / BACKEND_FILE, self._lock.writable(self._desired).text())
 
     def move_to_desired_backend(self) -> None:
         """Move the state to the backend that cluster.yml names, if it is in another one. A copy stays on this machine.
@@ -143,7 +232,7 @@ class TerraformState:
                     hint="Set another `key` (or `address`) under `state.config` in cluster.yml",
                 )
         location = self._location()
-        if location is None or not self._location_file.exists() or location.backend != self._desired:
+        if location is None or self._saved_location() is None or location.backend != self._desired:
             self._write_location(location.left if location else {})
 
     def push_unsaved(self, root: Path) -> None:
@@ -157,7 +246,7 @@ class TerraformState:
         if not unsaved.exists():
             return
         copy = self._paths.root / f"terraform.tfstate.unsaved-{_now()}"
-        self._run(root, ("state", "push", str(unsaved)))
+        self._run(root, ("state", "push", *self._lock.arguments, str(unsaved)))
         unsaved.chmod(0o600)
         unsaved.replace(copy)
         message = f"the state that the last apply could not save is saved now; copy: {copy}"
@@ -173,28 +262,25 @@ class TerraformState:
         self._location_file.unlink(missing_ok=True)
         for file in self._paths.root.glob("terraform.tfstate*"):
             file.unlink()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
-    def _folder(self) -> Path:
+    def folder(self) -> Path:
         """The folder with the backend's settings alone."""
         return self._paths.terraform / "state"
 
     def _location(self) -> StateLocation | None:
-        """Where the state is, as far as this machine knows."""
-        if self._location_file.exists():
-            try:
-                return StateLocation.parse(self._location_file.read_text())
-            except ValueError as error:
-                raise TerraformError(
-                    f"the file that says where the state is can't be read: {error}",
-                    where=str(self._location_file),
-                    hint="If `state:` in cluster.yml is as it was at the last apply, remove this file. "
-                    "Then run: gpucluster apply",
-                ) from error
-        if self._paths.terraform_state.exists():
+        """Where the state is, as far as this machine knows. A damaged file counts as missing."""
+        saved = self._saved_location()
+        if saved is None and self._paths.terraform_state.exists():
             return StateLocation(BackendConfig("local", {"path": str(self._paths.terraform_state)}))
-        return None
+        return saved
+
+    def _saved_location(self) -> StateLocation | None:
+        try:
+            return StateLocation.parse(self._location_file.read_text())
+        except (OSError, ValueError):
+            return None
 
     def _write_location(self, left: Mapping[str, int]) -> None:
         write_private(self._location_file, StateLocation(self._desired, self._desired.secret_address(), left).text())
@@ -204,37 +290,59 @@ class TerraformState:
         backend = location.backend if location else self._desired
         if not self._exists(backend):
             return ""
+        self._require_sound()
         if not backend.remote:
             # In a folder without configuration: an init would require the provider of the resources in the state.
             return self._run(self._paths.root, (*arguments, f"-state={backend.config['path']}"))
         self._open(backend)
-        return self._run(self._folder, arguments)
+        return self._run(self.folder, arguments)
+
+    def _require_sound(self) -> None:
+        if self.damaged is not None:
+            raise TerraformError(
+                "the state of this cluster is damaged: the file is empty or not JSON",
+                where=str(self.damaged),
+                hint="Put a good copy there, such as terraform.tfstate.backup beside it. Without one, run: gpucluster "
+                "state recover",
+            )
 
     @staticmethod
     def _exists(backend: BackendConfig) -> bool:
         """Whether there may be a state."""
         return backend.remote or Path(backend.config["path"]).exists()
 
+    def open_desired(self) -> Path:
+        """The folder in which Terraform reads and locks the state where cluster.yml says that it is.
+
+        Raises:
+            EnvironmentFault: the program does not have this backend.
+            TerraformError: Terraform refused the settings.
+        """
+        self._open(self._desired)
+        return self.folder
+
     def _open(self, backend: BackendConfig) -> None:
-        """Initialize the folder for this backend."""
-        file, data = self._folder / BACKEND_FILE, self._folder / ".terraform"
+        """Initialize the folder for this backend. A provider is not needed to read, and is not looked for."""
+        file, data = self.folder / BACKEND_FILE, self.folder / ".terraform"
         if (data / "terraform.tfstate").exists() and file.read_text() == backend.text():
             return
         self._check(backend)
         shutil.rmtree(data, ignore_errors=True)
         write_private(file, backend.text())
-        self._run(self._folder, INIT)
+        none = self.folder / "no-providers"
+        none.mkdir(exist_ok=True)
+        # Init looks for the providers of the resources in the state when the backend is ready.
+        self._run(self.folder, (*INIT, f"-plugin-dir={none}"), expected="Failed to query available provider packages")
 
     def _pull(self, backend: BackendConfig) -> _Contents:
         if not self._exists(backend):
             return _Contents.of("")
+        self._require_sound()
         self._open(backend)
         try:
-            return _Contents.of(self._run(self._folder, ("state", "pull")))
+            return _Contents.of(self._run(self.folder, ("state", "pull")))
         except ValueError as error:
-            raise TerraformError(
-                f"the state can't be read: {error}", where=str(backend), hint="Restore it from a copy"
-            ) from error
+            raise _unreadable(backend, error) from error
 
     def _refuse_to_overwrite(self, old: _Contents, new: _Contents, location: StateLocation) -> None:
         if not new.resources or location.left.get(new.lineage) == new.serial:
@@ -251,13 +359,14 @@ class TerraformState:
         copy = self._paths.root / f"terraform.tfstate.before-{_now()}"
         write_private(copy, old.text)
         self._open(present)
-        write_private(self._folder / BACKEND_FILE, self._desired.text())
+        write_private(self.folder / BACKEND_FILE, self._lock.writable(self._desired).text())
         try:
-            # Terraform holds the locks of both places while it copies.
-            self._run(self._folder, ("init", "-input=false", "-no-color", "-migrate-state", "-force-copy"))
+            # Terraform holds the locks of both places while it copies, unless this run holds that of the new one.
+            arguments = ("init", "-input=false", "-no-color", "-migrate-state", "-force-copy", *self._lock.arguments)
+            self._run(self.folder, arguments)
         finally:
             # After a failed copy the folder belongs to neither backend.
-            shutil.rmtree(self._folder)
+            shutil.rmtree(self.folder)
         if self._pull(self._desired).body != old.body:
             raise TerraformError(
                 f"the state was moved from {present}, but is not complete in the new place",
@@ -266,6 +375,10 @@ class TerraformState:
                 "gpucluster apply",
             )
         warn(self._on_event, "terraform", f"the state is in {self._desired} now, not in {present}; copy: {copy}")
+
+
+def _unreadable(backend: BackendConfig, error: Exception) -> TerraformError:
+    return TerraformError(f"the state can't be read: {error}", where=str(backend), hint="Restore it from a copy")
 
 
 def _now() -> str:

@@ -1,8 +1,4 @@
-"""One run at a time: it holds the cluster's lock, ends programs that a killed run left behind, and times its phases.
-
-Programs that a run starts have a variable of ours in their environment. By it the next run finds those that a killed
-run left.
-"""
+"""One run at a time: it holds the cluster's lock, ends programs that a killed run left, and times its phases."""
 
 from __future__ import annotations
 
@@ -10,21 +6,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpucluster import process
-from gpucluster.errors import GpuClusterError, Interrupted, ToolError
-from gpucluster.events import Event, EventKind, PhaseStatus, Sink, warn
+from gpucluster import signals
+from gpucluster.errors import GpuClusterError, Interrupted
+from gpucluster.events import Event, EventKind, PhaseStatus, Sink
 from gpucluster.paths import ClusterPaths
-from gpucluster.text import count
+from gpucluster.workspace import leftovers
 from gpucluster.workspace.run_log import RunLog, RunStatus, lock
-
-# Seconds to wait until Terraform, Ansible and their children have ended after an interruption.
-LEFTOVER_TIMEOUT = 120.0
-_VARIABLE = "GPUCLUSTER_CLUSTER"
 
 
 def environment(paths: ClusterPaths) -> dict[str, str]:
     """What a run adds to the environment of each program that it starts."""
-    return {_VARIABLE: str(paths.root)}
+    return {leftovers.VARIABLE: str(paths.root)}
 
 
 class Run:
@@ -54,6 +46,7 @@ class Run:
     def phase(self, name: str) -> Iterator[None]:
         """One named part of the run."""
         begin = time.monotonic()
+        self._log.enter(name)
         self._on_event(Event(EventKind.PHASE, name, PhaseStatus.STARTED))
         status = PhaseStatus.FAILED
         try:
@@ -69,7 +62,8 @@ class Run:
     def close(self, status: RunStatus, error: str = "") -> None:
         """Write into the run log how the run ended."""
         phases = {name: round(seconds, 2) for name, seconds in self.phases.items()}
-        self._log.close(status, elapsed=round(self.elapsed, 2), phases=phases, error=error)
+        with signals.counted():  # a second Ctrl-C must not leave a log of a run that seems to be running
+            self._log.close(status, elapsed=round(self.elapsed, 2), phases=phases, error=error)
 
 
 @contextmanager
@@ -77,15 +71,16 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
     """Hold the cluster for one run.
 
     Raises:
+        EnvironmentFault: the cluster's folder can't be written.
         LockedError: another run holds it.
         ToolError: programs of an earlier run do not end.
         Interrupted: a signal stopped it.
     """
     paths.create()
-    with lock(paths, command):
+    with signals.as_ctrl_c(), lock(paths, command):
         this = Run(command, paths, on_event)
         try:
-            _end_leftovers(paths, on_event)
+            leftovers.end(paths, on_event)
             yield this
         except KeyboardInterrupt:
             this.close(RunStatus.INTERRUPTED, "stopped by a signal")
@@ -99,16 +94,3 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
             this.close(RunStatus.FAILED, repr(error))
             raise
         this.close(RunStatus.SUCCESS)
-
-
-def _end_leftovers(paths: ClusterPaths, on_event: Sink) -> None:
-    leftovers = process.pids_with_variable(_VARIABLE, str(paths.root))
-    if not leftovers:
-        return
-    warn(on_event, "leftovers", f"ending {count(len(leftovers), 'program')} of an earlier run that was killed")
-    stuck = process.end(leftovers, LEFTOVER_TIMEOUT)
-    if stuck:
-        raise ToolError(
-            f"programs of an earlier run do not end: pids {', '.join(map(str, stuck))}",
-            hint="Wait for them or end them, then run the same command again",
-        )

@@ -1,19 +1,23 @@
 """The lock of a cluster, and the log of its runs.
 
 The kernel holds the lock (flock): it is free as soon as its holder has ended, for whatever reason. The content of
-the lock's file only names the holder. The run log, one JSON file a run, is for people and pipelines; nothing in
-gpucluster reads it to decide anything.
+the lock's file only names the holder. Runs on other machines are kept away by the lock of Terraform's state
+(`terraform.lock`). The run log, one JSON file a run, is for people and pipelines; nothing in
+gpucluster reads it to decide anything. A log without an end belongs to a run that was killed, unless that run holds the
+lock.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -21,17 +25,24 @@ from typing import Any
 
 from gpucluster.errors import EnvironmentFault, LockedError
 from gpucluster.paths import ClusterPaths, write_private
+from gpucluster.waiting import wait_until
 
 MAX_RUNS = 50
+# Commands that change nothing. What is left of an interrupted one is nothing, too.
+_READING = frozenset({"plan", "verify"})
+# Seconds to wait for the lock: `holder` holds it for a moment to see whether it is free.
+_PATIENCE = 0.2
+_POLL = 0.02
 
 
 class RunStatus(StrEnum):
-    """The state of a run. RUNNING in a log whose process has ended means that the run was killed."""
+    """The state of a run. KILLED is never in a log: it is what RUNNING means there once the run has ended."""
 
     RUNNING = "running"
     SUCCESS = "success"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    KILLED = "killed"
 
 
 def _age(seconds: float) -> str:
@@ -48,24 +59,42 @@ def lock(paths: ClusterPaths, command: str) -> Iterator[None]:
         LockedError: another process holds it; the text names its pid, host, command and age.
         EnvironmentFault: the lock can't be opened or written.
     """
-    import filelock  # it costs 50 ms, which a command that takes no lock should not pay
+    with ExitStack() as held:
+        # The folder of cluster.yml stays if `.gpucluster` is deleted. A network file system may refuse to lock it.
+        with suppress(OSError):
+            _flock(paths, paths.root.parent, os.O_RDONLY | os.O_DIRECTORY, held)
+        try:
+            _flock(paths, paths.lock, os.O_RDWR | os.O_CREAT, held)
+        except OSError as error:
+            # Without flock, a lock that merely exists would outlive a killed holder.
+            raise EnvironmentFault(f"can't open the lock: {error.strerror}", where=str(paths.lock)) from error
+        try:
+            _name_holder(paths, command)
+            yield
+        finally:
+            with suppress(OSError):  # the folder may have been deleted meanwhile
+                os.truncate(paths.lock, 0)
 
-    # Without flock, a lock file that merely exists would outlive a killed holder. Such a file system is refused.
-    held = filelock.FileLock(paths.lock, mode=0o600, blocking=False, fallback_to_soft=False)
-    try:
-        held.acquire()
-    except filelock.Timeout:
+
+def _flock(paths: ClusterPaths, file: Path, flags: int, held: ExitStack) -> None:
+    """Lock a file or a folder until `held` ends.
+
+    Raises:
+        LockedError: another process has it.
+        OSError: it can't be opened, or its file system has no locks.
+    """
+    descriptor = os.open(file, flags | os.O_CLOEXEC, 0o600)
+    held.callback(os.close, descriptor)
+    if not wait_until(lambda: _flocked(descriptor, fcntl.LOCK_EX), _PATIENCE, _POLL):
         raise _locked(paths) from None
-    except (OSError, NotImplementedError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise EnvironmentFault(f"can't open the lock: {reason}", where=str(paths.lock)) from error
+
+
+def _flocked(descriptor: int, kind: int) -> bool:
     try:
-        _name_holder(paths, command)
-        yield
-    finally:
-        with suppress(OSError):  # the folder may have been deleted meanwhile
-            os.truncate(paths.lock, 0)
-        held.release()
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _name_holder(paths: ClusterPaths, command: str) -> None:
@@ -114,6 +143,11 @@ class RunLog:
         self._prune(paths.runs)
         self._write()
 
+    def enter(self, phase: str) -> None:
+        """Write which phase the run is in: of a run that is killed, this is all that stays."""
+        self._record["phase"] = phase
+        self._write()
+
     def close(self, status: RunStatus, **details: Any) -> None:
         """Write how the run ended. `details` must be JSON values without secrets."""
         self._record |= {
@@ -128,17 +162,92 @@ class RunLog:
 
     @staticmethod
     def _prune(folder: Path) -> None:
-        for old in sorted(folder.glob("*.json"))[: -MAX_RUNS + 1]:
-            old.unlink(missing_ok=True)
+        """Delete the oldest logs, but never that of the last change."""
+        old = sorted(folder.glob("*.json"))[: -MAX_RUNS + 1]
+        if not old:
+            return
+        change = next((record["run"] for record in _newest_first(folder) if _changes(record)), None)
+        for file in old:
+            if file.stem != change:
+                file.unlink(missing_ok=True)
 
 
-def last_run(paths: ClusterPaths) -> Mapping[str, Any] | None:
-    """The record of the newest run, for `status`; None if there is none that can be read."""
-    for file in sorted(paths.runs.glob("*.json"), reverse=True):
-        try:
-            record = json.loads(file.read_text())
-        except (OSError, ValueError):
-            continue
-        if isinstance(record, dict):
-            return record
-    return None
+@dataclass(frozen=True)
+class Runs:
+    """What the run log of this machine says of a cluster. Each is a log's record, None if there is none.
+
+    Args:
+        running: the run that holds the cluster now.
+        last: the newest one.
+        last_change: the newest one that could change something.
+    """
+
+    running: Mapping[str, Any] | None
+    last: Mapping[str, Any] | None
+    last_change: Mapping[str, Any] | None
+
+
+def read_runs(paths: ClusterPaths) -> Runs:
+    """Read the run log, and tell runs that were killed from the one that runs. Takes no lock."""
+    lock_holder = holder(paths)
+    found = [_ended(record, lock_holder) for record in _newest_first(paths.runs)]
+    last_change = next((record for record in found if _changes(record)), None)
+    return Runs(lock_holder, found[0] if found else None, last_change)
+
+
+def records(paths: ClusterPaths) -> list[Mapping[str, Any]]:
+    """The records of all runs that can be read, the newest first. Takes no lock."""
+    lock_holder = holder(paths)
+    return [_ended(record, lock_holder) for record in _newest_first(paths.runs)]
+
+
+def holder(paths: ClusterPaths) -> Mapping[str, Any] | None:
+    """The run that holds the lock: {pid, host, command, since}, empty if it does not say; None if nobody holds it."""
+    if _is_free(paths.lock) and _is_free(paths.root.parent):
+        return None
+    try:
+        return _json_object(paths.lock.read_text()) or {}
+    except OSError:
+        return {}  # the folder was deleted under the run
+
+
+def _is_free(file: Path) -> bool:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True  # there is no lock, or it is not readable for us
+    try:
+        return _flocked(descriptor, fcntl.LOCK_SH)
+    except OSError:
+        return True  # its file system has no locks
+    finally:
+        os.close(descriptor)
+
+
+def _ended(record: Mapping[str, Any], lock_holder: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The record, with the state of a run that was killed."""
+    runs = lock_holder is not None and all(lock_holder.get(key) == record.get(key) for key in ("pid", "host"))
+    if record.get("status") == RunStatus.RUNNING and not runs:
+        return {**record, "status": RunStatus.KILLED}
+    return record
+
+
+def _changes(record: Mapping[str, Any]) -> bool:
+    return record.get("command") not in _READING
+
+
+def _newest_first(folder: Path) -> Iterator[dict[str, Any]]:
+    """The records that can be read."""
+    for file in sorted(folder.glob("*.json"), reverse=True):
+        with suppress(OSError):
+            record = _json_object(file.read_text())
+            if record:
+                yield record
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,8 +1,7 @@
 """What this machine saves of a cluster between runs, in addition to Terraform's state and the run log.
 
     hosts.json     the hosts, and which of them have booted: a later run knows how to reach them, and waits for fewer
-    compartment    where the cluster was built
-    home-in-use    exists from the moment when users may reach the share
+    compartment    where the cluster was built, for versions that did not read it from Terraform's state
 
 Each is a file in `.gpucluster/`; all of them are removed with the cluster. Clusters of earlier versions have these
 files: their names and formats must stay as they are.
@@ -13,10 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
-from gpucluster.errors import InputError
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.ssh import Host
 
@@ -36,40 +33,40 @@ class SavedState:
     def __init__(self, paths: ClusterPaths) -> None:
         self._hosts = paths.root / "hosts.json"
         self._compartment = paths.root / "compartment"
+        # Earlier versions decided by this file whether to look for users' files.
         self._home_in_use = paths.root / "home-in-use"
 
     @property
-    def may_exist(self) -> bool:
-        """Whether an earlier run may have created something of this cluster."""
-        return self._compartment.exists()
+    def compartment(self) -> str:
+        """Where this machine has built the cluster; empty if it does not know. The state knows better: it is the same
+        for every machine."""
+        try:
+            return self._compartment.read_text().strip()
+        except OSError:
+            return ""
 
-    def pin_compartment(self, compartment: str) -> None:
-        """Save the compartment of the first run, and refuse another one in later runs (or another local cloud).
-
-        Terraform would find nothing of the cluster there, and would create it a second time.
-
-        Raises:
-            InputError: with both compartments.
-        """
-        if not self.may_exist:
+    @compartment.setter
+    def compartment(self, compartment: str) -> None:
+        if self.compartment != compartment:
             write_private(self._compartment, compartment + "\n")
-            return
-        built_in = self._compartment.read_text().strip()
-        if built_in != compartment:
-            raise InputError(
-                f"this cluster was built in another compartment: {built_in}, and not {compartment}",
-                where=str(self._compartment),
-                hint="Use the cluster file (or the local cloud) that it was built with, and run there: "
-                "gpucluster destroy",
-            )
 
     def hosts(self) -> tuple[SavedHost, ...]:
-        """The hosts of the last run that found them, the controller first; empty if no run has found any."""
+        """The hosts of the last run that found them, the controller first; empty if no run has found any, or if the
+        file is damaged: then they have to be found again."""
         try:
-            saved: dict[str, Any] = json.loads(self._hosts.read_text())
-        except (OSError, ValueError):
+            saved = json.loads(self._hosts.read_text())
+            return tuple(
+                SavedHost(str(host["name"]), str(host["address"]), host.get("booted")) for host in saved["hosts"]
+            )
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return ()
-        return tuple(SavedHost(host["name"], host["address"], host.get("booted")) for host in saved.get("hosts") or ())
+
+    def hosts_saved_at(self) -> float | None:
+        """When the hosts were saved, in seconds since the epoch; None if they are not."""
+        try:
+            return self._hosts.stat().st_mtime
+        except OSError:
+            return None
 
     def save_hosts(self, hosts: Sequence[Host], booted: AbstractSet[str]) -> None:
         """Save the hosts.
@@ -81,19 +78,24 @@ class SavedState:
             SavedHost(host.name, host.address, host.instance_id if host.instance_id in booted else None)
             for host in hosts
         ]
-        write_private(self._hosts, json.dumps({"hosts": [asdict(host) for host in saved]}, indent=2) + "\n")
+        self._write_hosts(saved)
 
-    @property
-    def home_in_use(self) -> bool:
-        """Whether users may have files in the share. As long as they can't reach it, they have none."""
-        return self._home_in_use.exists()
+    def forget_booted(self, instances: AbstractSet[str]) -> None:
+        """Forget that these instances have booted.
 
-    @home_in_use.setter
-    def home_in_use(self, in_use: bool) -> None:
-        if in_use:
-            self._home_in_use.touch()
-        else:
-            self._home_in_use.unlink(missing_ok=True)
+        Args:
+            instances: their OCIDs.
+        """
+        hosts = self.hosts()
+        if any(host.booted in instances for host in hosts):
+            self._write_hosts([replace(host, booted=None) if host.booted in instances else host for host in hosts])
+
+    def _write_hosts(self, hosts: Sequence[SavedHost]) -> None:
+        write_private(self._hosts, json.dumps({"hosts": [asdict(host) for host in hosts]}, indent=2) + "\n")
+
+    def forget_hosts(self) -> None:
+        """Delete the hosts: the cluster does not exist."""
+        self._hosts.unlink(missing_ok=True)
 
     def forget(self) -> None:
         """Delete all of it."""

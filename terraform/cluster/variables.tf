@@ -154,6 +154,13 @@ variable "iam" {
   default = null
 }
 
+variable "login_keys" {
+  description = "Public halves of the login keys that were generated for users, by user. They are only stored."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+}
+
 variable "network" {
   description = "The cloud network: CIDR blocks of the VCN and of its subnets, the CIDR blocks that may reach the cluster by SSH, and the DNS label of the VCN. access is public (the controller is in the public subnet) or bastion (it is in the private one, reached through the OCI Bastion service; there is no public subnet). vcn_id, private_subnet_id and public_subnet_id are the OCIDs of existing ones: then no network is created, the owner manages its security lists, and the CIDR blocks must match the existing ones."
   type = object({

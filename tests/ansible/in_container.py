@@ -31,7 +31,8 @@ while os.read(0, 4096): pass
 """
 _SSH = """#!/bin/bash
 # Ansible calls ssh with options, a name, and the command last.
-exec nsenter --target={pid} --mount --pid --uts --ipc --wdns=/root -- env HOME=/root USER=root /bin/sh -c "${{@: -1}}"
+enter="nsenter --target={pid} {network} --mount --pid --uts --ipc --wdns=/root"
+exec $enter -- env HOME=/root USER=root /bin/sh -c "${{@: -1}}"
 """
 
 
@@ -50,10 +51,14 @@ class Host:
         self.pid = pid
         self.folder = folder
         self._ssh = folder / "ssh"
-        self._ssh.write_text(_SSH.format(pid=pid))
-        self._ssh.chmod(0o755)
+        self.connect()
         (folder / "vars").symlink_to(ANSIBLE / "vars")
         (folder / "group_vars").symlink_to(ANSIBLE / "group_vars")
+
+    def connect(self, network: str = "") -> None:
+        """Write what Ansible takes for ssh; with `--net` its programs have the container's own network."""
+        self._ssh.write_text(_SSH.format(pid=self.pid, network=network))
+        self._ssh.chmod(0o755)
 
     def run(self, *argv: str, check: bool = True, uid: int = 0, environment: Mapping[str, str] | None = None) -> str:
         """Run a command in the container; returns both outputs."""
@@ -84,10 +89,15 @@ class Host:
         return self.run("stat", "-c", "%u %a", path).strip()
 
     def play(
-        self, tasks: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], *options: str, check: bool = True
+        self,
+        tasks: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any],
+        *options: str,
+        check: bool = True,
+        name: str = "compute-1",
     ) -> Played:
-        """Run tasks on the host, which is `compute-1` of pool `compute`; the controller can't be reached."""
-        playbook = [{"hosts": "compute-1", "tasks": list(tasks)}]
+        """Run tasks on the host, which is `compute-1` of pool `compute` or the controller, as named."""
+        playbook = [{"hosts": name, "tasks": list(tasks)}]
         connection = {
             "ansible_connection": "ssh",
             "ansible_user": "root",

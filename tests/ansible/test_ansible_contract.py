@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible import module_utils
 from tests.ansible.loading import ANSIBLE, PLAYBOOKS, ROLES, load, read, tasks_of
 from tests.ansible.render import INVENTORY
 
@@ -191,13 +192,15 @@ def test_a_module_s_documentation_can_be_read(module: str) -> None:
     assert yaml.safe_load(parts["RETURN"])
 
 
-def test_the_service_module_documents_what_it_takes() -> None:
+def test_the_service_module_documents_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ANSIBLE / "library" / "gpucluster_service.py").read_text()
     documentation = yaml.safe_load(text.split('DOCUMENTATION = """')[1].split('"""')[0])["options"]
-    files, units = load("module_utils/gpucluster_files.py"), load("module_utils/gpucluster_units.py")
-    for option, spec in (("files", files.FILE_SPEC), ("units", units.UNIT_SPEC)):
+    # Ansible puts our module_utils beside its own.
+    monkeypatch.setattr(module_utils, "__path__", [*module_utils.__path__, str(ANSIBLE / "module_utils")])
+    files, units, trials = (load(f"module_utils/gpucluster_{name}.py") for name in ("files", "units", "trials"))
+    for option, spec in (("files", files.FILE_SPEC), ("units", units.UNIT_SPEC), ("trials", trials.TRIAL_SPEC)):
         documented = documentation[option]["suboptions"]
-        known = {"description", "type", "required", "default", "choices", "elements"}
+        known = {"description", "type", "required", "default", "choices", "elements", "suboptions"}
         assert [name for name, entry in documented.items() if not set(entry) <= known] == []
         assert {name: entry["type"] for name, entry in documented.items()} == {
             name: entry["type"] for name, entry in spec.items()

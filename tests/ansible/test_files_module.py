@@ -206,3 +206,38 @@ def test_what_a_file_of_the_image_allows_everybody_is_taken_from_it(tmp_path: Pa
     path.chmod(0o600)
     assert run(path, **options).paths == []
     assert mode(path) == 0o600
+
+
+def test_what_was_there_before_comes_back(tmp_path: Path) -> None:
+    changed, new, gone, link = (tmp_path / name for name in ("changed", "new", "gone", "link"))
+    for file in (changed, gone):
+        file.write_text("before")
+        file.chmod(0o640)
+        os.utime(file, (1000, 1000))
+    link.symlink_to("before")
+    wanted: list[tuple[Path, dict[str, Any]]]
+    wanted = [(changed, {"content": "after", "mode": "0600"}), (new, {"content": "after"})]
+    wanted += [(gone, {"absent": True}), (link, {"link": "after"}), (tmp_path / "folder", {"directory": True})]
+    work = gpucluster_files.Files(FakeModule())
+    for path, options in wanted:
+        item = {name: option.get("default") for name, option in gpucluster_files.FILE_SPEC.items()}
+        item |= {"path": str(path)} | options
+        assert "directory" in options or work.differs(item)
+        work.apply(item)
+        assert "directory" in options or not work.differs(item)
+    assert [Path(path).name for path in work.restore()] == ["changed", "new", "gone", "link"]
+    for file in (changed, gone):
+        assert (file.read_text(), mode(file), file.stat().st_mtime) == ("before", 0o640, 1000)
+    assert not new.exists()
+    assert os.readlink(link) == "before"
+
+
+def test_a_new_file_can_be_written_beside_the_old_one(tmp_path: Path) -> None:
+    old, copy = tmp_path / "old", tmp_path / "copy"
+    for file in (old, copy):
+        file.write_text("kept\n")
+        file.chmod(0o600)
+    item = {name: option.get("default") for name, option in gpucluster_files.FILE_SPEC.items()}
+    gpucluster_files.Files(FakeModule()).stage(item | {"path": str(old), "block": "added"}, copy)
+    assert (copy.read_text(), mode(copy)) == ("kept\n" + BLOCK.format("added"), 0o600)
+    assert old.read_text() == "kept\n"

@@ -1,4 +1,4 @@
-"""The small modules: facts of a host, mounts, owners of files."""
+"""The small modules: facts of a host, mounts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tests.ansible.loading import load
 gpucluster_host = load("library/gpucluster_host.py")
 gpucluster_mount = load("library/gpucluster_mount.py")
 gpucluster_probe = load("library/gpucluster_probe.py")
-gpucluster_home_files = load("library/gpucluster_home_files.py")
 
 MOUNTINFO = (
     "22 1 0:20 / / rw - overlay overlay rw\n"
@@ -149,36 +148,6 @@ def test_the_token_is_awaited_and_compared(tmp_path: Path, monkeypatch: pytest.M
     file.write_text("one\n")
     assert gpucluster_probe.sees(file, "one") is True
     assert gpucluster_probe.sees(file, "two") is False
-
-
-def test_only_people_s_own_work_counts(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("owners can only be set by root")
-    share, skeleton = tmp_path / "home", tmp_path / "skel"
-    skeleton.mkdir()
-    (skeleton / ".bashrc").write_text("alias ll=ls\n")
-    (skeleton / ".profile").write_text("umask 022\n")
-    home = share / "alice"
-    (home / ".ssh").mkdir(parents=True)
-    (home / "data").mkdir()
-    (share / ".gpucluster-verify").mkdir()
-    (share / ".gpucluster-verify" / "token").write_text("root's")
-    for name, text in {
-        ".bashrc": "alias ll=ls\n",
-        ".profile": "umask 077\n",
-        ".ssh/authorized_keys": "ssh-ed25519 AAAA",
-        ".ssh/id_ed25519": "for the cluster",
-        ".ssh/id_ed25519.pub": "for the cluster",
-        ".ssh/id_rsa": "mine",
-        "data/.bashrc": "alias ll=ls\n",
-        "data/weights": "0101",
-    }.items():
-        (home / name).write_text(text)
-    (home / "link").symlink_to("data/weights")
-    for path in (home, *home.rglob("*")):
-        os.chown(path, 4_000_001, 4_000_001, follow_symlinks=False)
-    # The changed .profile, the private key, both files in data, the link.
-    assert gpucluster_home_files.count(share, skeleton) == {"4000001": 5}
 
 
 def test_the_agent_is_known_by_its_checksum_only_if_it_can_be_trusted(tmp_path: Path) -> None:

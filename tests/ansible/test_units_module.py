@@ -148,3 +148,49 @@ def test_a_unit_is_stopped_once() -> None:
     found, calls = run(shown("inactive", enabled="", load="not-found"), state="stopped")
     assert not any(found.values())
     assert not [call for call in calls if "disable" in call]
+
+
+def change(tmp_path: Path, *answers: tuple[int, str], ran: bool = True, files: list[str] | None = None) -> list[str]:
+    """A unit whose file has changed does not start: the calls of systemctl, and the message at the end.
+
+    Args:
+        answers: of `systemctl restart` (or `start`), one after the other.
+    """
+    file = tmp_path / "config"
+    file.write_text("x")
+    left = list(answers)
+
+    class Module(FakeModule):
+        def run_command(self, argv: list[str], **options: Any) -> tuple[int, str, str]:
+            code, out, err = super().run_command(argv, **options)
+            if {"restart", "start"} & set(argv):
+                code, err = left.pop(0)
+            return code, out, err
+
+    state = shown() if ran else shown("inactive")
+    module = Module(answers={"journalctl": (0, "bogus key", ""), "systemctl show": (0, state, "")})
+    unit = {"name": "munge", "follows": [str(file)], "state": "started"}
+    with pytest.raises(ModuleFailed) as failed:
+        gpucluster_units.run_units(module, [unit], 9, lambda: files or [])
+    verbs = [call.removeprefix("timeout 10 ").split()[1] for call in module.calls if "systemctl" in call]
+    return [*(verb for verb in verbs if verb != "show"), str(failed.value)]
+
+
+def test_a_unit_that_ran_before_runs_again_with_the_files_of_before(tmp_path: Path) -> None:
+    *verbs, said = change(tmp_path, (1, "failed"), (0, ""), files=["/etc/config"])
+    assert verbs == ["restart", "daemon-reload", "reset-failed", "restart"]
+    assert "files of before are in place again (/etc/config), and it runs with them" in said
+    assert "bogus key" in said
+
+
+def test_a_unit_that_runs_with_no_files_says_both_reasons(tmp_path: Path) -> None:
+    said = change(tmp_path, (1, "failed"), (1, "failed again"), files=["/etc/config"])[-1]
+    assert "does not come up with them either" in said
+    assert "failed again" in said
+
+
+@pytest.mark.parametrize(("ran", "files"), [(False, ["/etc/config"]), (True, [])])
+def test_nothing_is_put_back_where_nothing_ran_or_changed(tmp_path: Path, ran: bool, files: list[str]) -> None:
+    *verbs, said = change(tmp_path, (1, "failed"), ran=ran, files=files)
+    assert verbs == (["restart"] if ran else ["start"])
+    assert "in place again" not in said

@@ -12,7 +12,7 @@ from gpucluster.events import Event
 from gpucluster.operations import drain
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode, jobs_of, nodes_of
-from gpucluster.slurm.reasons import REMOVED
+from gpucluster.slurm.reasons import CHANGED, REMOVED
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 
 NODES = ("c-1", "c-2", "c-3")
@@ -29,8 +29,8 @@ class ControllerDouble:
         return [*self._prefix, "sh", "-c", " ".join(command)]
 
 
-def draining_through(*prefix: str, on_event: Callable[[Event], None]) -> Draining:
-    return Draining(cast(ControllerConnection, ControllerDouble(*prefix)), on_event)
+def draining_through(*prefix: str, on_event: Callable[[Event], None], required: bool = True) -> Draining:
+    return Draining(cast(ControllerConnection, ControllerDouble(*prefix)), on_event, required=required)
 
 
 # --- what Slurm prints -----
@@ -45,6 +45,8 @@ def test_nodes_are_read_from_what_sinfo_prints() -> None:
     }
     assert nodes_of(said)["c-1"].drained_by_us
     assert not nodes_of(said)["c-3"].drained_by_us
+    # What slurmctld adds to the reason of a node that apply has rebooted does not hide it.
+    assert SlurmNode("down", f"{CHANGED} : Node unexpectedly rebooted").drained_by_us
 
 
 @pytest.mark.parametrize(
@@ -73,17 +75,24 @@ def events() -> list[Event]:
 def test_a_silent_slurm_stops_us_and_a_word_lets_us_go_on(events: list[Event]) -> None:
     nobody = draining_through("false", on_event=events.append)
     with pytest.raises(ToolError, match=r"Slurm on the controller gives no answer.*--drain-timeout 0"):
-        nobody.drain(["c-1"], 60)
+        nobody.drain(dict.fromkeys(["c-1"], REMOVED), 60)
     assert events == []
-    nobody.drain(["c-1"], 0)
+    nobody.drain(dict.fromkeys(["c-1"], REMOVED), 0)
     assert [(event.name, event.status) for event in events] == [("slurm", "warning")]
     nobody.resume(["c-1"])
 
 
 def test_where_slurm_was_never_installed_no_job_ever_ran(events: list[Event]) -> None:
     bare = draining_through("/bin/sh", "-c", "exit 127", on_event=events.append)
-    bare.drain(["c-1"], 60)
+    bare.drain(dict.fromkeys(["c-1"], REMOVED), 60)
     bare.resume(["c-1"])
+    assert events == []
+
+
+def test_a_cluster_without_slurm_is_not_stopped_by_a_slurm_that_gives_no_answer(events: list[Event]) -> None:
+    without = draining_through("false", on_event=events.append, required=False)
+    without.drain({"c-1": REMOVED}, 60)
+    without.resume(["c-1"])
     assert events == []
 
 
@@ -125,18 +134,18 @@ class TestSlurm:
     def test_idle_nodes_are_drained_at_once_and_strangers_left_alone(
         self, slurm_harness: SlurmHarness, slurm: Draining, events: list[Event]
     ) -> None:
-        slurm.drain(["c-1", "unheard-of"], 30)
+        slurm.drain(dict.fromkeys(["c-1", "unheard-of"], REMOVED), 30)
         assert slurm_harness.flags("c-1") == {"IDLE", "DRAIN"}
         assert reason(slurm_harness, "c-1") == REMOVED
         assert slurm_harness.flags("c-2") == {"IDLE"}
         assert [(event.name, event.status) for event in events] == [("node c-1", "draining"), ("node c-1", "drained")]
-        slurm.drain(["c-1"], 30)
+        slurm.drain(dict.fromkeys(["c-1"], REMOVED), 30)
 
     def test_a_job_is_waited_for_and_nothing_new_starts(
         self, slurm_harness: SlurmHarness, slurm: Draining, events: list[Event]
     ) -> None:
         job = running(slurm_harness, "--nodelist=c-1", script="sleep 4")
-        slurm.drain(["c-1"], 60)
+        slurm.drain(dict.fromkeys(["c-1"], REMOVED), 60)
         assert job not in slurm_harness.squeue()
         waiting = [event.message for event in events if event.status == "waiting"]
         assert f"job {job} of root on c-1" in waiting[0]
@@ -146,7 +155,7 @@ class TestSlurm:
     ) -> None:
         job = running(slurm_harness, "--nodelist=c-1", "--time=30")
         with pytest.raises(ToolError) as caught:
-            slurm.drain(["c-1", "c-2"], 1)
+            slurm.drain(dict.fromkeys(["c-1", "c-2"], REMOVED), 1)
         words = str(caught.value)
         assert f"job {job} of root on c-1 (29:" in words
         assert "Nothing was removed" in words
@@ -161,7 +170,7 @@ class TestSlurm:
 
     def test_what_an_administrator_drained_is_his(self, slurm_harness: SlurmHarness, slurm: Draining) -> None:
         slurm_harness.run("scontrol", "update", "nodename=c-2", "state=drain", "reason=broken fan")
-        slurm.drain(["c-2"], 30)
+        slurm.drain(dict.fromkeys(["c-2"], REMOVED), 30)
         assert reason(slurm_harness, "c-2") == "broken fan"
         slurm.resume(NODES)
         assert "DRAIN" in slurm_harness.flags("c-2")
@@ -170,7 +179,7 @@ class TestSlurm:
         self, slurm_harness: SlurmHarness, slurm: Draining, events: list[Event]
     ) -> None:
         job = running(slurm_harness, "--nodelist=c-1", "--requeue")
-        slurm.drain(["c-1"], 0)
+        slurm.drain(dict.fromkeys(["c-1"], REMOVED), 0)
         slurm_harness.until("the job waits again", lambda: slurm_harness.squeue().get(job) == "PENDING")
         assert {"DOWN", "DRAIN"} <= slurm_harness.flags("c-1")
         assert any(f"job {job}" in event.message for event in events if event.status == "warning")
@@ -181,6 +190,6 @@ class TestSlurm:
         slurm_harness.stop("slurmctld")
         try:
             with pytest.raises(ToolError, match="gives no answer"):
-                slurm.drain(["c-1"], 30)
+                slurm.drain(dict.fromkeys(["c-1"], REMOVED), 30)
         finally:
             slurm_harness.start_slurmctld()

@@ -31,7 +31,7 @@ def _run(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]
 
 
 def test_the_kept_help_is_what_click_would_say() -> None:
-    context = click.Context(cli, info_name="gpucluster", terminal_width=100, **cli.context_settings)
+    context = click.Context(cli, info_name="gpucluster", terminal_width=80, **cli.context_settings)
     said = cli.get_help(context) + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
         HELP.write_text(said)
@@ -57,6 +57,23 @@ def test_help_is_there(words: list[str], tmp_path: Path) -> None:
     assert "Usage: gpucluster" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("shell", "words", "count", "answer"),
+    [
+        ("bash", "gpucluster us", "1", "plain,user\n"),
+        ("bash", "gpucluster user im", "2", "plain,import\n"),
+        ("zsh", "gpucluster destroy --y", "2", "plain\n--yes\nDo not ask for confirmation.\n"),
+        ("fish", "gpucluster validate --out", "--out", "plain\n--output"),
+    ],
+)
+def test_shells_complete_commands_and_options(shell: str, words: str, count: str, answer: str, tmp_path: Path) -> None:
+    script = _run(cwd=tmp_path, _GPUCLUSTER_COMPLETE=f"{shell}_source")
+    assert (script.returncode, f"{shell}_complete" in script.stdout) == (0, True), script.stderr
+    done = _run(cwd=tmp_path, _GPUCLUSTER_COMPLETE=f"{shell}_complete", COMP_WORDS=words, COMP_CWORD=count)
+    # click 8.2 and newer put the parts of an answer for fish in one line, others each in its own.
+    assert done.stdout.replace(",", "\n").startswith(answer.replace(",", "\n"))
+
+
 def test_every_command_explains_itself() -> None:
     def walk(group: click.Group) -> None:
         for name, command in group.commands.items():
@@ -68,8 +85,16 @@ def test_every_command_explains_itself() -> None:
     assert set(cli.commands) == {
         "init", "validate", "plan", "apply", "status", "verify", "ssh", "inventory", "output", "destroy", "local",
         "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
-        "restore", "software",
+        "restore", "software", "list", "runs", "logs",
     }  # fmt: skip
+
+
+def test_no_line_of_help_is_cut_on_a_terminal_of_80_columns() -> None:
+    groups = [(("gpucluster",), cli), *((("gpucluster", name), each) for name, each in cli.commands.items())]
+    for words, group in groups:
+        context = click.Context(group, info_name=" ".join(words), terminal_width=78)
+        cut = [line for line in group.get_help(context).splitlines() if line.endswith("...") and "COMMAND" not in line]
+        assert cut == [], words
 
 
 def test_init_writes_a_file_that_validates_and_is_not_overwritten(tmp_path: Path) -> None:
@@ -89,7 +114,8 @@ def test_init_writes_a_file_that_validates_and_is_not_overwritten(tmp_path: Path
         (["-f", "nowhere.yml", "validate"], 2, "nowhere.yml"),
         (["validate", "--file", "/dev"], 2, "/dev"),
         (["aply"], 2, "aply"),
-        (["init", "nowhere/cluster.yml"], 2, "nowhere"),
+        (["init", "nowhere/cluster.yml"], 2, "no such folder (nowhere). Run: mkdir -p nowhere"),
+        (["init", "."], 2, "this is a folder (.). Name a file in it: gpucluster init cluster.yml"),
         (["init", "--name", "Not_DNS"], 2, "Not_DNS"),
     ],
 )
@@ -103,11 +129,13 @@ def test_wrong_use_says_what_is_wrong(words: list[str], code: int, says: str, tm
 
 def test_nothing_applied_yet(tmp_path: Path) -> None:
     _run("init", cwd=tmp_path)
+    home = str(tmp_path / "cloud")  # a cluster of this name may exist in this machine's own
     for words in (["ssh"], ["inventory"]):
-        done = _run(*words, cwd=tmp_path)
+        done = _run(*words, cwd=tmp_path, GPUCLUSTER_HOME=home)
         assert done.returncode == 1
         assert "gpucluster apply" in done.stderr
-    assert "absent" in _run("status", cwd=tmp_path).stdout
+    assert "absent" in _run("status", cwd=tmp_path, GPUCLUSTER_HOME=home).stdout
+    assert not (tmp_path / "cloud").exists()
 
 
 def test_findings_are_machine_readable(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -70,6 +71,8 @@ def test_a_bug_of_ours_has_its_traceback_and_its_file(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert "this is a bug in gpucluster" in done.stderr
     assert len(list(tmp_path.glob("gpucluster-bug-*.log"))) == 2
+    data = json.loads(_python("-c", BUG, "validate", "-o", "json", cwd=tmp_path).stdout)["data"]
+    assert (data["exit_code"], "this is a bug" in data["what"]) == (1, True)
 
 
 def test_a_typing_error_is_no_bug(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from gpucluster.cli.output import JsonLines, Plain, seconds, table
+from gpucluster.cli.output import JsonLines, Plain, Terminal, reporter_for, seconds, table
+from gpucluster.cli.summaries import status_text
 from gpucluster.errors import Finding, InputError
 from gpucluster.events import Event
 
@@ -51,3 +52,78 @@ def test_a_failed_task_names_host_task_and_reason() -> None:
 
 def test_table() -> None:
     assert table([["a", "bb"]], ["ONE", "TWO"]) == "ONE  TWO\na    bb"
+
+
+def test_verbose_shows_every_host_of_a_task_and_what_is_begun() -> None:
+    out = io.StringIO()
+    reporter = Plain(out, verbose=True)
+    for host in ("a", "b"):
+        reporter(Event("task", "slurm : Start slurmd", "ok", data={"host": host}))
+    reporter(Event("resource", "module.network.oci_core_vcn.this[0]", "creating"))
+    lines = [line.strip() for line in out.getvalue().splitlines()]
+    assert lines[:2] == ["a: slurm : Start slurmd: ok", "b: slurm : Start slurmd: ok"]
+    assert "oci_core_vcn.this[0] creating" in lines[2]
+
+
+def test_the_live_clock_moves_between_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("gpucluster.cli.output.time.monotonic", lambda: now)
+    terminal = Terminal()
+    try:
+        terminal(Event("phase", "terraform", "started"))
+        now = 107.0
+        assert terminal.status_line().startswith("terraform  7.0 s")
+    finally:
+        terminal.close()
+
+
+STATUS = {
+    "name": "demo", "state": "partial", "resources": {"instance": 3, "vcn": 1}, "pending": ["not configured: a"],
+    "hosts": [{"name": "a", "address": "10.0.0.2", "instance": "RUNNING"}], "slurm": [], "autoscaler": None,
+    "running": None,
+    "last_change": {
+        "run": "1", "command": "apply", "status": "killed", "phase": "ansible", "started": "2026-01-01T11:00:00+00:00",
+    },
+    "last_run": {"run": "2", "command": "plan", "status": "success", "started": "2026-01-01T12:00:00+00:00"},
+    "sources": {
+        "cloud": {"time": "2026-01-01T12:30:00+00:00", "error": ""},
+        "hosts": {"time": "2026-01-01T11:05:00+00:00", "error": ""},
+        "slurm": {"time": "2026-01-01T12:30:01+00:00", "error": "the controller can't be reached"},
+    },
+}  # fmt: skip
+
+
+def test_the_status_says_what_is_pending_who_did_not_answer_and_since_when_it_knows_the_rest() -> None:
+    lines = status_text(STATUS).splitlines()
+    assert lines[0] == "cluster demo: partial, 3 instances and 1 other resource in the cloud"
+    assert "! not configured: a" in lines
+    assert "! Slurm: the controller can't be reached" in lines
+    assert "as of 2026-01-01 12:30:00 UTC: the cloud" in lines
+    assert "as of 2026-01-01 11:05:00 UTC: the hosts' addresses" in lines
+    assert lines[-2:] == [
+        "last change: apply killed in the phase ansible, started 2026-01-01 11:00:00 UTC",
+        "last run: plan success, started 2026-01-01 12:00:00 UTC",
+    ]
+
+
+def test_the_status_of_a_run_that_works_now_does_not_ask_for_another_one() -> None:
+    running = {"pid": 7, "host": "desk", "command": "apply", "since": 1.0}
+    text = status_text({**STATUS, "running": running})
+    assert "running now: gpucluster apply, pid 7 on desk" in text
+    assert "Continue with" not in text
+
+
+def test_a_terminal_that_can_not_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(reporter_for("auto"), Terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(reporter_for("auto"), Plain)
+
+
+def test_a_resource_that_took_no_time_has_no_duration() -> None:
+    out = io.StringIO()
+    reporter = Plain(out)
+    reporter(Event("resource", "subnet", "created", elapsed=0.01))
+    reporter(Event("resource", "controller", "created", elapsed=1.0))
+    assert out.getvalue().splitlines() == ["  + subnet created", "  + controller created  1.0 s"]

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gpucluster.cloud.providers.local import LocalCloudProvider
 from gpucluster.cloud.providers.profile import OciProfile
+from gpucluster.environment import Program, child
+from gpucluster.errors import EnvironmentFault
+from gpucluster.events import ignore
+from gpucluster.localcloud import control
 from gpucluster.paths import ClusterPaths
+from gpucluster.spec import loads
+from tests.localcloud.api_harness import running
+from tests.spec.spec_texts import LOCAL
 
 KEY = OciProfile("ocid1.tenancy.x", "ocid1.user.x", "aa:bb", "/keys/api_key.pem", "local-1")
 
@@ -22,7 +32,7 @@ def test_what_an_operator_exported_for_another_root_does_not_win() -> None:
     ours = ("tenancy_ocid", "user_ocid", "fingerprint", "private_key_path")
     names = (*ours, "private_key", "auth", "config_file_profile")
     exported = {key: "theirs" for name in names for key in (f"TF_VAR_{name}", f"OCI_{name.upper()}")}
-    env = {**exported, **KEY.terraform_env("local-1")}
+    env = {**child(exported, Program.TERRAFORM, home="/root"), **KEY.terraform_env("local-1")}
     assert {name: looked_up(env, name) for name in names} == {
         "tenancy_ocid": KEY.tenancy,
         "user_ocid": KEY.user,
@@ -72,3 +82,28 @@ def test_the_lock_of_the_other_provider_is_forgotten(tmp_path: Path) -> None:
         lock.write_text("# checksums")
         LocalCloudProvider(ignored, paths, ignored, provider)._drop_other_provider_lock(provider)
         assert lock.exists() is survives, provider
+
+
+@pytest.mark.slow
+def test_a_machine_with_the_credentials_alone_needs_no_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container: endpoint.json names a process of another machine, and there is no podman here."""
+    spec = loads(LOCAL, "cluster.yml")
+    with running(tmp_path / "server") as api:
+        home = tmp_path / "home"
+        shutil.copytree(api.home / "credentials", home / "credentials")
+        (home / "endpoint.json").write_text(json.dumps({"endpoint": api.endpoint, "pid": 1, "identity": "elsewhere"}))
+        monkeypatch.setenv("GPUCLUSTER_HOME", str(home))
+        monkeypatch.setenv("PATH", str(tmp_path))
+        cloud = LocalCloudProvider(spec, ClusterPaths(tmp_path / ".gpucluster"), ignore)
+        assert cloud.in_use()
+        cloud.check(fresh=True)
+        cloud.start(to_build=True)
+        assert cloud.access().client("identity", "IdentityClient").list_availability_domains(api.tenancy).data
+        cloud.stop_if_empty()
+        assert control.status(api.home).running
+        assert sorted(file.name for file in home.iterdir()) == ["credentials", "endpoint.json"]
+        # The address of a local cloud that is gone may have been given to another one.
+        config = home / "credentials" / "config"
+        config.write_text(config.read_text().replace(api.tenancy, "ocid1.tenancy.other"))
+        with pytest.raises(EnvironmentFault, match="can't run the local cloud"):
+            cloud.check(fresh=False)

@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 # A controller and two BM.GPU4.8 in a cluster network: what `make demo` builds.
 CLUSTER_YML = worked_example("local", "10.90")
+# A machine that runs other tests may answer late.
+STATUS = ("status", "--timeout", "60")
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +46,11 @@ def test_apply_killed_in_terraform_leaves_a_state_from_which_the_next_goes_on(si
     run.send_signal(signal.SIGKILL)
     run.wait()
     run.stdout.close()  # type: ignore[union-attr]
-    code, events = site.run("status")
-    assert code == 0, events
+    status = site.good(*STATUS)
+    assert status["state"] == "partial", status
+    assert status["running"] is None
+    assert (status["last_change"]["status"], status["last_change"]["phase"]) == ("killed", "terraform")
+    assert status["pending"], status
 
 
 def test_a_second_apply_at_once_is_refused_and_ctrl_c_in_ansible_is_clean(site: Site) -> None:
@@ -56,10 +61,17 @@ def test_a_second_apply_at_once_is_refused_and_ctrl_c_in_ansible_is_clean(site: 
     assert f"pid {first.pid}" in events[-1]["message"]
     assert lines
     read_until(first, '"kind": "task"', 60)
+    assert site.good(*STATUS)["running"]["pid"] == first.pid
     first.send_signal(signal.SIGINT)
     rest, _ = first.communicate(timeout=120)
     assert first.returncode == 130, rest[-2000:]
     assert "Traceback" not in rest
+    status = site.good(*STATUS)
+    assert (status["state"], status["resources"]["instance"]) == ("partial", 3), status
+    # Terraform has nothing left to do, and Ansible has.
+    code, events = site.run("plan", "--detailed-exitcode")
+    assert code == 3, events
+    assert (events[-1]["data"]["changes"], len(events[-1]["data"]["configuration"])) == ([], 1)
 
 
 def test_the_next_apply_converges_and_every_check_passes(site: Site) -> None:
@@ -81,6 +93,23 @@ def test_a_directory_user_logs_in_and_a_two_node_job_runs_to_its_end(site: Site)
     assert "COMPLETED" in site.as_alice(f"sacct -X -n -j {job} -o State,AllocNodes")
 
 
+def test_slurm_does_what_people_expect(site: Site) -> None:
+    # The third step of the tutorial.
+    gpus = site.as_alice("srun -N 2 --gres gpu:a100:8 bash -c 'echo $SLURMD_NODENAME $SLURM_STEP_GPUS'")
+    assert sorted(gpus.splitlines()) == [f"compute-{number} 0,1,2,3,4,5,6,7" for number in (1, 2)]
+    # The tasks of a step are the ranks of one MPI program.
+    assert sorted(site.as_alice("srun -n 2 sh -c 'echo $PMIX_RANK'").split()) == ["0", "1"]
+    assert "Invalid qos" in site.as_alice("srun --qos=nosuch true 2>&1 || true")
+    step = "srun python3 -c 'import time; x = bytearray(2**26); time.sleep(2.5)'"
+    job = site.as_alice(f'sbatch --parsable --wait -o /dev/null --wrap "{step}"')
+    used = site.as_alice(f"seff {job}")
+    assert "State: COMPLETED (exit code 0)" in used
+    assert "Memory Utilized: " in used
+    assert "unknown" not in used
+    # The administrator, who is no user of the directory.
+    assert site.plain("ssh", "--", "srun hostname").stdout.strip() in ("compute-1", "compute-2")
+
+
 def test_the_second_apply_changes_nothing(site: Site) -> None:
     result = site.good("apply")
     assert result["changes"] == 0
@@ -88,11 +117,22 @@ def test_the_second_apply_changes_nothing(site: Site) -> None:
 
 
 def test_plan_status_ssh_inventory_and_output_tell_the_same(site: Site) -> None:
-    code, _ = site.run("plan", "--detailed-exitcode")
-    assert code == 0
-    status = site.good("status")
+    code, events = site.run("plan", "--detailed-exitcode")
+    assert code == 0, events[-1]
+    good = site.file.read_text()
+    site.file.write_text(
+        f"{good}    - name: bob\n      generate_key: true\nslurm:\n  extra_config: {{MaxArraySize: 9}}\n"
+    )
+    code, events = site.run("plan", "--detailed-exitcode")
+    site.file.write_text(good)
+    assert code == 3
+    texts = [difference["text"] for difference in events[-1]["data"]["configuration"]]
+    assert {"slurm: extra_config.MaxArraySize = 9", "users: add bob"} <= set(texts), texts
+    status = site.good(*STATUS)
     assert [host["name"] for host in status["hosts"]] == ["demo-controller", "compute-1", "compute-2"]
     assert {row["state"] for row in status["slurm"]} == {"idle"}
+    assert (status["state"], status["pending"]) == ("present", [])
+    assert (status["last_change"]["command"], status["last_run"]["command"]) == ("apply", "plan")
     said = subprocess.run(
         [sys.executable, "-m", "gpucluster", "-f", str(site.file), "ssh", "compute-2", "--", "hostname"],
         env=site.env,
@@ -152,4 +192,4 @@ def test_destroy_leaves_nothing_behind(site: Site) -> None:
         assert list((site.home / left).iterdir()) == [], left
     assert sorted(entry.name for entry in (site.folder / ".gpucluster").iterdir()) == ["lock.json", "runs"]
     assert not site.good("local", "status")["running"]
-    assert site.good("status")["state"] == "absent"
+    assert site.good(*STATUS)["state"] == "absent"

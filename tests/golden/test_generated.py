@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gpucluster import environment
 from gpucluster.spec import template
 
 REPOSITORY = Path(__file__).parents[2]
@@ -33,3 +34,10 @@ def test_the_generated_documents_are_up_to_date(what: str, file: str) -> None:
 
 def test_the_demo_is_the_template() -> None:
     _compare(DEMO, template("demo", "local", schema="../../docs/reference/cluster.schema.json"))
+
+
+def test_the_rules_of_the_environment_are_in_their_page() -> None:
+    page = REFERENCE / "environment.md"
+    before, begin, rest = page.read_text().partition("tests/golden -->\n")
+    _, end, after = rest.partition("<!-- end of rules -->")
+    _compare(page, f"{before}{begin}{environment.table()}\n{end}{after}")

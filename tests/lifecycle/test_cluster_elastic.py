@@ -31,6 +31,7 @@ from gpucluster.terraform.plan import Change, Plan
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 from tests.spec.spec_texts import KEY, LOCAL, OCI
+from tests.workspace.known_hosts import save_controller
 
 OUTPUTS = Path(__file__).parents[1] / "golden" / "oci_three_kinds" / "outputs.json"
 
@@ -57,8 +58,9 @@ class TerraformDouble:
         self.failures = failures
         self.applied = 0
 
-    def plan(self, *, destroy: bool = False) -> Plan:
+    def plan(self, *, destroy: bool = False, only: Sequence[str] = ()) -> Plan:
         assert destroy
+        assert not only
         return Plan((), Path("none"))
 
     def apply(self, _plan: Plan) -> None:
@@ -80,9 +82,7 @@ def events() -> list[Event]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """The file of a cluster with a fixed pool `compute` and an elastic one, `cpu`; a run has saved its hosts."""
-    (tmp_path / ".gpucluster").mkdir()
-    hosts = {"hosts": [{"name": "demo-controller", "address": "10.77.0.2", "booted": "i"}]}
-    (tmp_path / ".gpucluster" / "hosts.json").write_text(json.dumps(hosts))
+    save_controller(tmp_path, "demo-controller")
     (tmp_path / "cluster.yml").write_text(LOCAL)
     return tmp_path / "cluster.yml"
 
@@ -106,7 +106,7 @@ class Site:
     def teardown(self) -> ElasticTeardown:
         saved = SavedState(self.paths)
         controller = ControllerConnection(
-            self.spec, self.paths, saved, lambda: pytest.fail("no bastion"), self.events.append
+            self.spec, self.paths, saved.hosts, lambda: pytest.fail("no bastion"), self.events.append
         )
         return ElasticTeardown(self.spec, lambda: self.elastic, controller)  # type: ignore[arg-type, return-value]
 
@@ -156,7 +156,7 @@ def test_without_elastic_pools_there_is_nobody_to_ask(tmp_path: Path) -> None:
 def test_only_elastic_pools_are_baked(cluster: Cluster, pool: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         cluster.bake(pool)
-    assert not cluster.paths.runs.exists(), "nothing may have begun"
+    assert not list(cluster.paths.runs.iterdir()), "nothing may have begun"
 
 
 def test_the_status_of_an_autoscaler_that_does_not_answer(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,9 @@ def test_jobs_on_nodes_that_go_are_told(site: Site, monkeypatch: pytest.MonkeyPa
     site.teardown.remove_all(site.run())
     assert double.present == []
     (command,) = said
-    assert command.startswith("sudo systemctl stop gpucluster-autoscaler.service gpucluster-join.service && ")
+    # A plan must not say that such a controller is configured.
+    assert command.startswith("sudo rm -f /var/lib/gpucluster/configuration.json; sudo systemctl stop ")
+    assert " stop gpucluster-autoscaler.service gpucluster-join.service && " in command
     assert "--nodelist=cpu-e1,cpu-e2" in command
     assert [event.message for event in events] == [
         "jobs run on nodes that are removed now; their owners were notified: 7, 9"

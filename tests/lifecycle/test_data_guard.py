@@ -1,77 +1,252 @@
-"""Users' files are not deleted without consent. The playbook that counts them is a double."""
+"""What the guard of users' files decides, and how it asks the hosts. The cloud and ssh are doubles.
+
+That no file is ever lost, whatever is missing or killed, is in test_no_file_is_lost.py; the real API is met in
+tests/cloud/test_file_systems.py, the real share in tests/e2e/test_main_path.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from gpucluster.configuration.runner import PlaybookResult
-from gpucluster.errors import AnsibleError, DataGuardError
+from gpucluster import process
+from gpucluster.cloud.file_systems import FileSystem, FileSystems
+from gpucluster.errors import CloudError, DataGuardError, ProcessError
 from gpucluster.events import ignore
-from gpucluster.lifecycle.teardown import DataGuard
+from gpucluster.lifecycle.data_guard import DataGuard, Found, ShareLook, known_to_be_empty
+from gpucluster.oci.tags import UsersFiles
 from gpucluster.paths import ClusterPaths
-from gpucluster.spec import loads
+from gpucluster.process import Completed
+from gpucluster.ssh import SshClient
 from gpucluster.workspace.run import Run
-from gpucluster.workspace.saved_state import SavedState
-from tests.spec.spec_texts import LOCAL
+from gpucluster.workspace.saved_state import SavedHost
 
-OWNED = "module.home[0].oci_file_storage_file_system.this"
+SHARE = ("10.77.1.2:/mnt/home",)
+HOME = FileSystem("ocid1.filesystem.test..a", "demo-home", SHARE, True, UsersFiles.IN_USE, ())
+NOBODY = Found({})
+
+
+class FileSystemsDouble:
+    """Stands for `FileSystems`: one file system, and what was asked for. Says nothing about the cloud."""
+
+    def __init__(self, *present: FileSystem) -> None:
+        self.present = {each.id: each for each in present}
+        self.asked: list[tuple[str, str]] = []
+
+    def find(self, _known: Sequence[str] = ()) -> tuple[FileSystem, ...]:
+        return tuple(self.present.values())
+
+    def note(self, ocid: str, files: UsersFiles) -> None:
+        self.asked.append(("note", files))
+        self.present[ocid] = replace(self.present[ocid], files=files)
+
+    def seal(self, ocid: str) -> None:
+        self.asked.append(("seal", ocid))
+        self.present[ocid] = replace(self.present[ocid], writable=False)
+
+    def unseal(self, ocid: str) -> None:
+        self.asked.append(("unseal", ocid))
+        self.present[ocid] = replace(self.present[ocid], writable=True)
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> ClusterPaths:
-    made = ClusterPaths(tmp_path)
-    made.create()
-    SavedState(made).home_in_use = True
-    return made
+def run(tmp_path: Path) -> Run:
+    paths = ClusterPaths(tmp_path)
+    paths.create()
+    return Run("destroy", paths, ignore)
 
 
-def _guard(paths: ClusterPaths, collect: Callable[[str, Run], PlaybookResult], text: str = LOCAL) -> DataGuard:
-    return DataGuard(loads(text, "cluster.yml"), SavedState(paths), collect)
+def _release(run: Run, systems: FileSystemsDouble, *answers: Found | str, delete_data: bool = False) -> frozenset[str]:
+    looks = iter(answers)
+    guard = DataGuard(lambda: cast(FileSystems, systems), lambda _sources: next(looks))
+    return guard.release((), run, delete_data=delete_data)
 
 
-def _finds(files: Mapping[str, Any]) -> Callable[[str, Run], PlaybookResult]:
-    return lambda _playbook, _run: PlaybookResult({}, {"controller": {"gpucluster_home_files": files}}, {})
-
-
-def _fails(_playbook: str, _run: Run) -> PlaybookResult:
-    raise AnsibleError("the controller is unreachable")
-
-
-def test_files_of_users_are_counted_and_guarded(paths: ClusterPaths) -> None:
-    run = Run("destroy", paths, ignore)
-    with pytest.raises(DataGuardError, match="holds 4 files of users: 1 of alice, 3 of bob") as caught:
-        _guard(paths, _finds({"bob": 3, "alice": "1", "carol": 0})).require_no_files(run)
+def test_files_of_users_are_counted_and_guarded(run: Run) -> None:
+    systems = FileSystemsDouble(HOME)
+    with pytest.raises(DataGuardError, match="demo-home holds 4 files of users: 1 of alice, 3 of bob") as caught:
+        _release(run, systems, Found({"bob": 3, "alice": 1}))
     assert "pass --delete-data" in caught.value.hint
-    assert SavedState(paths).home_in_use
+    assert caught.value.exit_code == 6
+    assert systems.asked == []
+    with pytest.raises(DataGuardError, match="holds at least 100000 files"):
+        _release(run, systems, Found({"bob": 100_000}, complete=False))
 
 
-def test_where_nobody_can_look_the_homes_stay(paths: ClusterPaths) -> None:
-    with pytest.raises(DataGuardError, match="the controller is unreachable"):
-        _guard(paths, _fails).require_no_files(Run("destroy", paths, ignore))
-    assert SavedState(paths).home_in_use
+def test_an_empty_one_is_released_when_nobody_can_write_any_more(run: Run) -> None:
+    systems = FileSystemsDouble(HOME)
+    assert _release(run, systems, NOBODY, NOBODY) == {HOME.id}
+    assert systems.asked == [("seal", HOME.id), ("note", UsersFiles.EMPTY)]
 
 
-def test_an_empty_share_may_go_and_is_not_looked_at_twice(paths: ClusterPaths) -> None:
-    run = Run("destroy", paths, ignore)
-    _guard(paths, _finds({"alice": 0})).require_no_files(run)
-    assert not SavedState(paths).home_in_use
-    _guard(paths, _fails).require_no_files(run)
+@pytest.mark.parametrize("second", [Found({"alice": 1}), "the controller is unreachable"])
+def test_what_is_written_between_two_looks_is_not_lost_and_users_can_write_again(run: Run, second: Found | str) -> None:
+    systems = FileSystemsDouble(HOME)
+    with pytest.raises(DataGuardError):
+        _release(run, systems, NOBODY, second)
+    assert systems.present == {HOME.id: HOME}
+
+
+def test_a_share_that_a_killed_destroy_left_read_only_is_opened_again(run: Run) -> None:
+    systems = FileSystemsDouble(replace(HOME, writable=False))
+    with pytest.raises(DataGuardError):
+        _release(run, systems, Found({"alice": 1}))
+    assert systems.present[HOME.id].writable
+
+
+def test_snapshots_would_be_deleted_with_it(run: Run) -> None:
+    systems = FileSystemsDouble(replace(HOME, snapshots=("friday", "monday")))
+    with pytest.raises(DataGuardError, match="has 2 snapshots, which OCI would delete with it: friday, monday"):
+        _release(run, systems, NOBODY, NOBODY)
+
+
+def test_with_delete_data_nobody_looks(run: Run) -> None:
+    assert _release(run, FileSystemsDouble(HOME, replace(HOME, id="b")), delete_data=True) == {HOME.id, "b"}
+
+
+def test_each_of_several_is_looked_into(run: Run) -> None:
+    with pytest.raises(DataGuardError, match="1 of alice"):
+        _release(run, FileSystemsDouble(HOME, replace(HOME, id="b")), NOBODY, NOBODY, Found({"alice": 1}))
 
 
 @pytest.mark.parametrize(
-    ("home", "addresses", "deletes"),
+    ("files", "writable", "empty"),
     [
-        ("  home:", [], True),
-        ("  home:\n    server: 10.0.0.9", ["module.network.oci_core_vcn.this"], False),
-        ("  home:\n    server: 10.0.0.9", [OWNED], True),
+        (None, False, False),  # of an earlier version
+        (UsersFiles.UNUSED, True, True),
+        (UsersFiles.IN_USE, False, False),
+        (UsersFiles.EMPTY, False, True),
+        (UsersFiles.EMPTY, True, False),  # an apply has opened it again
     ],
-    ids=["its own", "one of others", "one of others now, its own in the state"],
 )
-def test_only_a_file_system_of_the_cluster_is_guarded(
-    paths: ClusterPaths, home: str, addresses: list[str], deletes: bool
+def test_where_no_host_can_be_asked_its_own_tag_decides(
+    run: Run, files: UsersFiles | None, writable: bool, empty: bool
 ) -> None:
-    assert _guard(paths, _fails, LOCAL.replace("  home:", home)).deletes_homes(addresses) is deletes
+    system = replace(HOME, files=files, writable=writable)
+    assert known_to_be_empty(system) is empty
+    if empty:
+        assert _release(run, FileSystemsDouble(system), "no host is left") == {HOME.id}
+    else:
+        with pytest.raises(DataGuardError, match="can't be looked into for users' files: no host is left") as caught:
+            _release(run, FileSystemsDouble(system), "no host is left")
+        assert caught.value.where == HOME.id
+
+
+def test_a_host_is_asked_even_if_the_tag_says_that_nobody_used_it(run: Run) -> None:
+    with pytest.raises(DataGuardError, match="1 of root2"):
+        _release(run, FileSystemsDouble(replace(HOME, files=UsersFiles.UNUSED)), Found({"root2": 1}))
+
+
+# --- asking the hosts -----
+
+CONTROLLER = SavedHost("demo-controller", "10.77.0.2", None)
+NODES = (SavedHost("compute-1", "10.77.1.3", None), SavedHost("compute-2", "10.77.1.4", None))
+UNREACHED = Completed((), 255, "", "ssh: connect to host 10.77.0.2 port 22: No route to host\n")
+
+
+def _says(answer: Mapping[str, Any]) -> Completed:
+    return Completed((), 0, json.dumps(answer) + "\n", "")
+
+
+EMPTY, FULL = _says({"owners": {}, "complete": True}), _says({"owners": {"alice": 3}, "complete": True})
+BROKEN = _says({"error": "mount: access denied"})
+
+
+class SshDouble:
+    """Stands for ssh: each host has one answer; behind the controller, nodes answer through it, and else directly."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, Completed]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+        self.sent = b""
+        monkeypatch.setattr(process, "run", self.run)
+
+    def run(self, argv: Sequence[str], **options: Any) -> Completed:
+        host, direct = argv[argv.index("--") - 1], "ProxyCommand=none" in argv
+        self.asked.append(f"{host} directly" if direct else host)
+        self.sent, self.command = options["input"], argv[-1]
+        if host != CONTROLLER.name and not direct and self.answers[CONTROLLER.name].returncode == UNREACHED.returncode:
+            return UNREACHED
+        return self.answers[host]
+
+
+def _look(
+    tmp_path: Path,
+    hosts: Callable[..., Sequence[SavedHost]] = lambda *, refresh=False: (CONTROLLER, *NODES),
+    nodes: Callable[[], Sequence[SavedHost]] = tuple,
+) -> ShareLook:
+    return ShareLook(hosts, nodes, lambda: SshClient(ClusterPaths(tmp_path), None))
+
+
+def test_the_controller_is_asked_with_the_agent_of_this_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = SshDouble(monkeypatch, {CONTROLLER.name: FULL})
+    assert _look(tmp_path)(SHARE) == Found({"alice": 3})
+    assert ssh.asked == [CONTROLLER.name]
+    assert ssh.command.endswith("home-files 10.77.1.2:/mnt/home")
+    assert "gpucluster/agent/home_files.py" in zipfile.ZipFile(BytesIO(ssh.sent)).namelist()
+
+
+def test_a_node_is_asked_where_the_controller_can_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SshDouble(monkeypatch, {CONTROLLER.name: BROKEN, NODES[0].name: UNREACHED, NODES[1].name: FULL})
+    assert _look(tmp_path)(SHARE) == Found({"alice": 3})
+
+
+def test_a_node_is_asked_past_a_controller_that_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ssh = SshDouble(monkeypatch, {CONTROLLER.name: UNREACHED, NODES[0].name: UNREACHED, NODES[1].name: EMPTY})
+    assert _look(tmp_path)(SHARE) == NOBODY
+    assert "compute-2 directly" in ssh.asked
+
+
+def test_hosts_are_located_again_if_those_of_the_cache_do_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stale = SavedHost("old-controller", "10.77.0.9", None)
+    SshDouble(monkeypatch, {"old-controller": UNREACHED, CONTROLLER.name: FULL})
+    look = _look(tmp_path, hosts=lambda *, refresh=False: (CONTROLLER,) if refresh else (stale,))
+    assert look(SHARE) == Found({"alice": 3})
+
+
+def test_the_nodes_of_a_cluster_without_a_controller_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SshDouble(monkeypatch, {NODES[0].name: BROKEN, NODES[1].name: FULL, CONTROLLER.name: EMPTY})
+    assert _look(tmp_path, hosts=lambda *, refresh=False: (), nodes=lambda: NODES)(SHARE) == Found({"alice": 3})
+
+
+def test_where_nobody_can_look_the_reason_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ssh = SshDouble(monkeypatch, {CONTROLLER.name: UNREACHED, **{node.name: UNREACHED for node in NODES}})
+    assert _look(tmp_path)(SHARE) == (
+        "demo-controller can't be reached: ssh: connect to host 10.77.0.2 port 22: No route to host, "
+        "and 2 other hosts can't tell either"
+    )
+    assert _look(tmp_path, hosts=lambda *, refresh=False: ())(SHARE) == "no host of the cluster is left to ask"
+    ssh.asked.clear()
+    assert _look(tmp_path)(()) == "no host can mount it, because it has no export"
+    assert ssh.asked == []
+
+
+def test_a_failure_to_locate_or_an_answer_that_is_none_is_no_empty_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(**_: Any) -> Sequence[SavedHost]:
+        raise CloudError("the cloud answered 500")
+
+    assert _look(tmp_path, hosts=refused)(SHARE) == "the cloud answered 500"
+    for printed in ("", "{}", "7", "null", '{"owners": []}', '{"owners": {"alice": "x"}, "complete": true}'):
+        answer = Completed((), 0, printed, "sudo: a password is required\n")
+        SshDouble(monkeypatch, {CONTROLLER.name: answer})
+        look = _look(tmp_path, hosts=lambda *, refresh=False: (CONTROLLER,))
+        assert look(SHARE) == "demo-controller: sudo: a password is required", printed
+
+    def timeout(*_: Any, **__: Any) -> Completed:
+        raise ProcessError("ssh did not end within 1200 s", returncode=124)
+
+    monkeypatch.setattr(process, "run", timeout)
+    assert "ssh did not end" in str(_look(tmp_path, hosts=lambda *, refresh=False: (CONTROLLER,))(SHARE))

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster import handover
-from gpucluster.lifecycle.resize import Present, desired_names, nodes_to_add, nodes_to_remove, replacements
+from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.providers import CloudProvider
+from gpucluster.errors import ToolError
+from gpucluster.events import ignore
+from gpucluster.lifecycle.hosts import Hosts
+from gpucluster.lifecycle.resize import (
+    PoolScaling,
+    Present,
+    Resizing,
+    Scaling,
+    desired_names,
+    nodes_to_add,
+    nodes_to_remove,
+    reboots,
+    replacements,
+    scaling,
+)
+from gpucluster.operations.controller import ControllerConnection
 from gpucluster.spec import ClusterSpec, loads
-from gpucluster.terraform.plan import Change
+from gpucluster.terraform.plan import Change, Plan
+from gpucluster.terraform.runner import Terraform
 from tests.spec.spec_texts import LOCAL
 
 NETWORK = 'module.pool["compute"].oci_core_cluster_network.this[0]'
@@ -34,14 +53,19 @@ def spec_of(compute: str) -> ClusterSpec:
     return loads(f"{before}  compute: {{{compute}}}\n{after}", "cluster.yml")
 
 
-def outputs_of(**compute: Any) -> handover.Outputs:
+def raw_outputs(**compute: Any) -> dict[str, Any]:
     """The outputs of an apply of the local cluster, with other facts of the pool `compute`."""
     file = Path(__file__).parents[1] / "golden" / "local_demo" / "outputs.json"
-    outputs = json.loads(file.read_text())
+    outputs: dict[str, Any] = json.loads(file.read_text())
     cluster = outputs["cluster"]
     (pool,) = [pool for pool in cluster["pools"].values() if pool["cluster_network_id"]][:1]
     cluster["pools"] = {"compute": {**pool, "shape": "BM.GPU4.8", **compute}}
-    return handover.Outputs.parse(outputs)
+    return outputs
+
+
+def outputs_of(**compute: Any) -> handover.Outputs:
+    """The same, parsed."""
+    return handover.Outputs.parse(raw_outputs(**compute))
 
 
 # --- who goes, who comes -----
@@ -187,3 +211,92 @@ def test_where_terraform_names_no_attribute_its_own_word_is_told() -> None:
 
 def test_before_the_first_apply_there_is_nothing_to_lose() -> None:
     assert replacements([Change(NETWORK, "replace")], PLAIN, None, {}) == ()
+
+
+# --- an update in place that is none for the users -----
+
+IMAGE = ("source_details.source_id",)
+
+
+def test_another_image_takes_the_disk_of_a_node_and_of_the_controller() -> None:
+    why = "another image would replace its boot volume, with everything on it"
+    assert found(PLAIN, Change(instance("compute", 2), "update", changed=IMAGE)) == [f"node compute-2: {why}"]
+    (words,) = found(PLAIN, Change(CONTROLLER, "update", changed=IMAGE))
+    assert words == f"the controller, with Slurm's queue and the user directory: {why}"
+
+
+@pytest.mark.parametrize(
+    "changed", [("shape_config.ocpus",), ("shape_config.memory_in_gbs",), ("shape",), ("platform_config",)]
+)
+def test_other_cores_or_memory_reboot_a_host_and_it_keeps_its_disk(changed: tuple[str, ...]) -> None:
+    node, controller = (Change(one, "update", changed=changed) for one in (instance("compute", 1), CONTROLLER))
+    assert found(PLAIN, node, controller) == []
+    assert reboots([node, controller]) == {node.address: "compute-1", CONTROLLER: ""}
+    seen = scaling([node, controller], PLAIN, outputs_of(), {"compute": MEMBERS})
+    assert seen == Scaling({"compute": PoolScaling(rebooted=("compute-1",))}, "rebooted")
+
+
+def test_what_changes_neither_disk_nor_machine_is_nothing_for_the_hosts() -> None:
+    changed = ("freeform_tags.a", "display_name", "source_details.boot_volume_size_in_gbs", "shape_configuration")
+    changes = [Change(instance("compute", 1), "update", changed=changed), Change(CONTROLLER, "update", changed=changed)]
+    assert not scaling(changes, PLAIN, outputs_of(), {"compute": MEMBERS})
+
+
+def test_a_plan_tells_the_hosts_by_name_also_where_terraform_sees_no_difference() -> None:
+    spec = spec_of("shape: BM.GPU4.8, count: 2, removed_nodes: [compute-1]")
+    seen = scaling([], spec, outputs_of(), {"compute": MEMBERS})
+    assert seen == Scaling({"compute": PoolScaling(added=("compute-3",), removed=("compute-1",))})
+    assert str(seen.pools["compute"]) == "compute-3 to add and compute-1 to remove"
+    assert seen.names("added", "removed") == ["compute-1", "compute-3"]
+
+
+def test_before_the_first_apply_every_node_is_added() -> None:
+    assert scaling([Change(CONTROLLER, "create")], PLAIN, None, {}) == Scaling(
+        {"compute": PoolScaling(added=("compute-1", "compute-2"))}
+    )
+
+
+def test_a_replaced_node_is_not_said_to_be_rebooted_too() -> None:
+    change = Change(instance("compute", 1), "update", changed=(*IMAGE, "shape_config.ocpus"))
+    seen = scaling([change, Change(CONTROLLER, "update", changed=IMAGE)], PLAIN, outputs_of(), {"compute": MEMBERS})
+    assert (dict(seen.pools), seen.controller) == ({"compute": PoolScaling(replaced=("compute-1",))}, "replaced")
+
+
+# --- before a plan is applied -----
+
+
+def asked_of_slurm(slurm: str) -> list[str]:
+    """The commands for Slurm before compute-2 is removed. The controller, which gives no answer, Terraform and the
+    cloud are doubles."""
+    asked: list[str] = []
+    before, _, _ = LOCAL.partition("  compute:\n")
+    pool = "  compute: {shape: VM.GPU.A10.1, count: 1}\n"
+    spec = loads(f"{before}{pool}slurm: {{enabled: {slurm}}}\n", "cluster.yml")
+    members = [{"id": f"ocid1.{number}", "name": f"compute-{number}", "private_ip": "10.0.0.1"} for number in (1, 2)]
+    raw = raw_outputs(kind="instances", cluster_network_id=None, instances=members)
+
+    def silent(_host: str | None, command: Sequence[str]) -> list[str]:
+        asked.append(command[0])
+        return ["false"]
+
+    resizing = Resizing(
+        spec,
+        cast(CloudProvider, None),
+        lambda: cast(ElasticInstances, SimpleNamespace(instances=lambda: ())),
+        cast(ControllerConnection, SimpleNamespace(ssh_argv=silent, hosts=lambda: ("controller",))),
+        cast(Hosts, None),
+        ignore,
+    )
+    plan = Plan((Change(instance("compute", 2), "delete"),), Path("plan.tfplan"))
+    assert resizing.drain_and_detach(cast(Terraform, SimpleNamespace(outputs=lambda: raw)), plan) == plan
+    return asked
+
+
+def test_without_slurm_nodes_are_removed_without_asking_it() -> None:
+    # A Slurm of an earlier cluster.yml that still answers would be drained; none answers here.
+    assert all("scontrol" not in command for command in asked_of_slurm("false"))
+
+
+def test_with_slurm_no_node_is_removed_without_its_answer() -> None:
+    with pytest.raises(ToolError, match="Slurm on the controller gives no answer"):
+        asked_of_slurm("true")

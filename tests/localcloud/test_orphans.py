@@ -72,6 +72,7 @@ def test_only_what_carries_the_tag_goes_and_all_of_it(api: Api) -> None:
         "vcn", "route_table", "subnet", "internet_gateway", "compute_cluster", "file_system", "mount_target",
         "instance", "policy", "dynamic_group", "bastion",
     }  # fmt: skip
+    assert [(orphan.state, orphan.elastic) for orphan in found if orphan.kind == "instance"] == [("RUNNING", False)]
     orphans.remove(found)
     assert orphans.find() == ()
     assert api.network.get_vcn(others.id).data.lifecycle_state == "AVAILABLE"

@@ -71,6 +71,11 @@ def add(users: Users, asked: dict[str, Any]) -> dict[str, Any]:
     return {"user": user, "changed": True}
 
 
+def edit(users: Users, asked: dict[str, Any]) -> dict[str, Any]:
+    changed = fill(known(users, asked["name"]), asked)
+    return {"user": users[asked["name"]], "changed": changed or "password" in asked}
+
+
 def switch(users: Users, name: str, on: bool) -> dict[str, Any]:
     user = known(users, name)
     changed, user["enabled"] = user["enabled"] != on, on
@@ -121,7 +126,7 @@ def do(users: Users, operation: str, asked: dict[str, Any]) -> dict[str, Any]:
     names = {name for user in users.values() for name in user["groups"]}
     ways: dict[str, Callable[[], dict[str, Any]]] = {
         "user.add": lambda: add(users, asked),
-        "user.edit": lambda: {"changed": fill(known(users, asked["name"]), asked), "user": users[asked["name"]]},
+        "user.edit": lambda: edit(users, asked),
         "user.list": lambda: {"users": list(users.values())},
         "user.show": lambda: {"user": known(users, asked["name"])},
         "user.disable": lambda: switch(users, asked["name"], False),

@@ -20,6 +20,7 @@ from gpucluster.errors import InputError, ProcessError, ToolError
 from gpucluster.events import Event
 from gpucluster.spec import load
 from tests.spec.spec_texts import LOCAL
+from tests.workspace.known_hosts import save_controller
 
 _SSH = """#!{python} -S
 # A double of ssh: writes down its call, and gives the answer of the test.
@@ -78,9 +79,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ssh.write_text(_SSH.format(python=sys.executable))
     ssh.chmod(ssh.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", str(ssh.parent), prepend=":")
-    kept = tmp_path / ".gpucluster" / "hosts.json"
-    kept.parent.mkdir()
-    kept.write_text(json.dumps({"hosts": [{"name": "controller", "address": "10.0.0.2"}]}))
+    monkeypatch.setenv("GPUCLUSTER_HOME", str(tmp_path / "home"))
+    save_controller(tmp_path, "controller")
     return tmp_path
 
 

@@ -1,56 +1,233 @@
-"""What `status` reports where something does not answer. The controller is a double."""
+"""What `status` reports, by what its sources answer. The sources are doubles: functions that answer, fail or hang."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from gpucluster.errors import ToolError
-from gpucluster.operations.status import status
-from gpucluster.paths import ClusterPaths
+from gpucluster.cloud.leaked_resources import LeakedResource
+from gpucluster.errors import CloudError, ToolError
+from gpucluster.operations.status import Findings, Sources, status, unmanaged
 from gpucluster.spec import loads
-from gpucluster.ssh import Host
-from gpucluster.workspace.run_log import RunLog, RunStatus
-from gpucluster.workspace.saved_state import SavedState
+from gpucluster.terraform.state import StateContents
+from gpucluster.workspace.run_log import Runs
+from gpucluster.workspace.saved_state import SavedHost
 from tests.spec.spec_texts import LOCAL
 
 NODE = {"node": "compute-1", "state": "idle", "partition": "compute"}
+VCN = LeakedResource("vcn", "v", "demo", "AVAILABLE")
+CONTROLLER = LeakedResource("instance", "c", "demo-controller", "RUNNING")
+NETWORK = LeakedResource("cluster_network", "cn", "demo-compute", "RUNNING", "compute")
+MEMBER = LeakedResource("instance", "m", "compute-1", "RUNNING", "compute")
+BUILT = (VCN, CONTROLLER, NETWORK, MEMBER)
+OUTPUTS = {"cluster": {"controller": {"id": "c", "name": "demo-controller"}, "pools": {"compute": {"instances": []}}}}
+STATE = StateContents(OUTPUTS, frozenset({"v", "c", "cn"}))
+EMPTY = StateContents({}, frozenset())
+HOSTS = (SavedHost("demo-controller", "10.0.0.2", "c"), SavedHost("compute-1", "10.0.1.2", "m"))
+COMPLETE = {"complete": True, "time": "2026-01-01T12:00:00+00:00", "hosts": {"demo-controller": "c", "compute-1": "m"}}
+NO_RUNS = Runs(None, None, None)
+APPLY = {
+    "run": "1",
+    "command": "apply",
+    "status": "success",
+    "started": "2026-01-01T11:00:00+00:00",
+    "phase": "ansible",
+}
 
 
+@dataclass
 class ControllerDouble:
-    """Stands for `Controller`: Slurm answers, the autoscaler does not."""
+    """Stands for `ControllerConnection`: Slurm answers, the autoscaler does not."""
 
-    def slurm_nodes(self) -> list[dict[str, str]]:
+    error: str = ""
+    asked: list[str] = field(default_factory=list)
+
+    def slurm_nodes(self, *, timeout: float) -> list[dict[str, str]]:
+        self.asked.append("slurm")
+        if self.error:
+            raise ToolError(self.error)
         return [NODE]
 
-    def autoscaler_status(self) -> dict[str, Any]:
+    def autoscaler_status(self, *, timeout: float) -> dict[str, Any]:
         raise ToolError("the autoscaler gives no answer", hint="See its log")
 
 
-def _status(paths: ClusterPaths) -> dict[str, Any]:
-    spec = loads(LOCAL, "cluster.yml")
-    return status(spec, paths, SavedState(paths), ControllerDouble())  # type: ignore[arg-type]
+@dataclass
+class RecordDouble:
+    """Stands for `ConfigurationRecord`."""
+
+    answer: Callable[[], Any] = lambda: COMPLETE
+
+    def read(self, *, timeout: float) -> Any:
+        return self.answer()
 
 
-def test_before_the_first_apply_nobody_is_asked(tmp_path: Path) -> None:
-    found = _status(ClusterPaths(tmp_path / "nowhere"))
-    assert found == {
-        "name": "demo", "state": "absent", "last_run": None, "hosts": [], "slurm": [], "autoscaler": None,
-    }  # fmt: skip
+def _fails(text: str) -> Callable[[], Any]:
+    def fail() -> Any:
+        raise CloudError(text)
+
+    return fail
 
 
-@pytest.mark.parametrize("close", [True, False], ids=["ended", "killed"])
-def test_an_autoscaler_without_an_answer_does_not_hide_the_rest(tmp_path: Path, close: bool) -> None:
-    paths = ClusterPaths(tmp_path)
-    paths.create()
-    log = RunLog(paths, "apply")
-    if close:
-        log.close(RunStatus.SUCCESS)
-    SavedState(paths).save_hosts([Host("demo-controller", "10.0.0.2", "u", "i")], {"i"})
-    found = _status(paths)
+def _hangs() -> Any:
+    threading.Event().wait(30)
+
+
+def _sources(**changes: Any) -> Sources:
+    built = Sources(
+        resources=lambda: BUILT,
+        contents=lambda: STATE,
+        hosts=lambda: HOSTS,
+        hosts_saved_at=lambda: 0.0,
+        controller=ControllerDouble(),  # type: ignore[arg-type]
+        record=RecordDouble(),  # type: ignore[arg-type]
+        runs=NO_RUNS,
+    )
+    return replace(built, **changes)
+
+
+def _status(sources: Sources, timeout: float = 5.0) -> dict[str, Any]:
+    return status(loads(LOCAL, "cluster.yml"), sources, timeout)
+
+
+def _found(**changes: Any) -> Findings:
+    built = Findings(BUILT, STATE, HOSTS, COMPLETE, controller_answers=True, runs=NO_RUNS)
+    return replace(built, **changes)
+
+
+def test_a_cluster_that_is_built() -> None:
+    found = _status(_sources())
+    assert (found["state"], found["pending"], found["slurm"]) == ("present", [], [NODE])
+    assert found["resources"] == {"vcn": 1, "instance": 2, "cluster_network": 1}
+    assert found["hosts"] == [
+        {"name": "demo-controller", "address": "10.0.0.2", "instance": "RUNNING"},
+        {"name": "compute-1", "address": "10.0.1.2", "instance": "RUNNING"},
+    ]
+    assert [name for name, source in found["sources"].items() if source["error"]] == ["autoscaler"]
+
+
+def test_before_the_first_apply_the_controller_is_not_asked() -> None:
+    controller = ControllerDouble()
+    nothing = _sources(resources=tuple, contents=lambda: EMPTY, hosts=tuple, controller=controller)
+    found = _status(nothing)
+    assert (found["state"], found["hosts"], found["slurm"], found["autoscaler"]) == ("absent", [], [], None)
+    assert controller.asked == []
+
+
+def test_an_autoscaler_without_an_answer_does_not_hide_the_rest() -> None:
+    found = _status(_sources())
     assert (found["state"], found["slurm"]) == ("present", [NODE])
-    assert found["hosts"] == [{"name": "demo-controller", "address": "10.0.0.2"}]
     assert found["autoscaler"] == {"error": "the autoscaler gives no answer"}
-    assert found["last_run"]["status"] == ("success" if close else "running")
+
+
+def test_a_source_that_hangs_is_given_up_and_the_others_are_shown() -> None:
+    found = _status(_sources(resources=_hangs, record=RecordDouble(_hangs)), timeout=0.3)
+    assert found["sources"]["cloud"]["error"] == found["sources"]["configuration"]["error"] == "no answer in time"
+    assert (found["slurm"], found["state"]) == ([NODE], "unknown")
+
+
+def test_a_dead_controller_is_an_error_of_its_sources_and_not_of_status() -> None:
+    dead = "the controller can't be reached: No route to host"
+    found = _status(_sources(controller=ControllerDouble(dead), record=RecordDouble(_fails(dead))))
+    assert found["state"] == "present"
+    assert found["sources"]["slurm"]["error"] == found["sources"]["configuration"]["error"] == dead
+
+
+def test_an_error_that_nobody_expected_is_no_traceback() -> None:
+    def broken() -> Any:
+        raise KeyError("left")
+
+    assert _status(_sources(contents=broken))["sources"]["state"]["error"] == "KeyError: 'left'"
+
+
+# --- what exists -----
+
+
+@pytest.mark.parametrize("resource", [VCN, CONTROLLER, NETWORK], ids=lambda resource: resource.kind)
+def test_what_the_cloud_bills_is_never_absent(resource: LeakedResource) -> None:
+    """Neither a state, nor a host, nor a run is known: as after Ctrl-C, in a new folder, on another machine."""
+    found = _found(resources=(resource,), contents=EMPTY, hosts=(), record=None, controller_answers=False)
+    assert found.state == "partial"
+    assert found.pending == (
+        f"in the cloud, but not in Terraform's state: {resource.kind.replace('_', ' ')} {resource.name}",
+    )
+
+
+def test_a_cluster_that_was_destroyed_elsewhere_is_absent_whatever_this_machine_has_saved() -> None:
+    found = _found(resources=(), contents=EMPTY, controller_answers=False, record=None, runs=Runs(None, APPLY, APPLY))
+    assert (found.state, found.host_rows) == ("absent", [])
+
+
+def test_without_the_cloud_only_an_answer_of_the_controller_tells_that_there_is_a_cluster() -> None:
+    assert _found(resources=None).state == "present"
+    assert _found(resources=None, controller_answers=False).state == "unknown"
+
+
+def test_a_state_without_resources_in_the_cloud_is_not_absent() -> None:
+    found = _found(resources=())
+    assert found.state == "partial"
+    assert "nothing of it is in the cloud" in found.pending[0]
+
+
+def test_hosts_that_only_the_cloud_knows_are_shown_and_elastic_nodes_are_left_to_slurm() -> None:
+    elastic = LeakedResource("instance", "e", "compute-e1", "RUNNING", "compute", elastic=True)
+    found = _found(resources=(*BUILT, elastic), hosts=HOSTS[:1])
+    assert [row["name"] for row in found.host_rows] == ["demo-controller", "compute-1"]
+    assert found.host_rows[1] == {"name": "compute-1", "address": "", "instance": "RUNNING"}
+
+
+# --- what is pending -----
+
+
+@pytest.mark.parametrize(
+    ("ended", "word"), [("killed", "killed"), ("interrupted", "interrupted"), ("failed", "not successful")]
+)
+def test_an_interrupted_run_is_pending_with_its_phase(ended: str, word: str) -> None:
+    run = {**APPLY, "status": ended}
+    found = _found(runs=Runs(None, run, run), record=None)
+    assert found.state == "partial"
+    assert found.pending == (f"the last apply, started {APPLY['started']}, was {word} in the phase ansible",)
+
+
+def test_a_run_that_another_machine_has_completed_is_not_pending() -> None:
+    run = {**APPLY, "status": "killed"}
+    assert _found(runs=Runs(None, run, run)).pending == ()
+    later = {**run, "started": "2026-01-01T13:00:00+00:00"}
+    assert _found(runs=Runs(None, later, later)).state == "partial"
+
+
+def test_a_run_that_is_working_makes_the_cluster_partial_and_leaves_nothing_pending() -> None:
+    run = {**APPLY, "status": "running"}
+    found = _found(runs=Runs({"pid": 1}, run, run))
+    assert (found.state, found.pending) == ("partial", ())
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ({"complete": False, "time": "T"}, "the configuration of the hosts is not complete: it began T"),
+        ({**COMPLETE, "hosts": {"demo-controller": "c", "compute-1": "older"}}, "not configured yet: compute-1"),
+    ],
+    ids=["incomplete", "a host that was exchanged"],
+)
+def test_hosts_that_ansible_has_not_configured_are_pending(record: Mapping[str, Any], text: str) -> None:
+    assert _found(record=record).pending == (text,)
+
+
+def test_hosts_that_an_earlier_version_configured_have_no_record_and_nothing_is_pending() -> None:
+    assert (_found(record=None).state, _found(record=None).pending) == ("present", ())
+
+
+def test_an_instance_of_the_state_that_is_gone_is_pending() -> None:
+    left: Sequence[LeakedResource] = [each for each in BUILT if each is not CONTROLLER]
+    assert _found(resources=left).pending == ("in Terraform's state, but not in the cloud: demo-controller",)
+
+
+def test_members_of_a_cluster_network_and_elastic_nodes_are_not_terraforms() -> None:
+    elastic = LeakedResource("instance", "e", "cpu-e1", "RUNNING", "cpu", elastic=True)
+    forgotten = LeakedResource("instance", "f", "cpu-1", "RUNNING", "cpu")
+    assert unmanaged([*BUILT, elastic, forgotten], STATE.ids) == (forgotten,)

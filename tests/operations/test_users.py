@@ -19,11 +19,13 @@ from hypothesis import strategies as st
 
 from gpucluster.agent.users import desired, values
 from gpucluster.cli import cli
+from gpucluster.cli.user_options import settings_of
 from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
 from gpucluster.events import Event
 from gpucluster.spec import load
 from tests.spec.spec_texts import KEY, LOCAL, public_key
+from tests.workspace.known_hosts import save_controller
 
 OTHER_KEY = public_key("ssh-ed25519", bytes(range(1, 33)), comment="carol@desk")
 SECRET = "correct horse; $(rm -rf /) 'battery'"
@@ -74,9 +76,8 @@ def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Controller:
     monkeypatch.setenv("PATH", str(programs), prepend=":")
     file = tmp_path / "cluster.yml"
     file.write_text(LOCAL)
-    kept = tmp_path / ".gpucluster" / "hosts.json"
-    kept.parent.mkdir()
-    kept.write_text(json.dumps({"hosts": [{"name": "controller", "address": "10.0.0.2"}]}))
+    monkeypatch.setenv("GPUCLUSTER_HOME", str(tmp_path / "home"))
+    save_controller(tmp_path, "controller")
     assert shutil.which("ssh") == str(ssh)
     return Controller(programs, file)
 
@@ -183,6 +184,8 @@ def test_a_change_of_a_user_in_the_file_is_warned_about(controller: Controller) 
     users.edit("alice", shell="/bin/sh")
     users.edit("alice", shell="/bin/sh")
     controller.cluster.groups.add_member("privilege", "alice")
+    assert len(controller.warnings()) == 2
+    users.edit("alice", password=SECRET)  # which the file can't hold
     assert len(controller.warnings()) == 2
     users.remove("alice")
     *others, last = controller.warnings()
@@ -391,12 +394,26 @@ def test_an_import_with_failures_ends_with_1(controller: Controller, tmp_path: P
     people.write_text("name\ncarol\nDave!\n")
     done = controller.run("user", "import", str(people))
     assert done.exit_code == 1
-    assert "1 of 2 failed" in done.stdout
+    assert "1 of 2 users failed" in done.stdout
     status, told = controller.json("user", "import", str(people))
     assert (status, told["status"], told["changed"]) == (1, "failed", False)
     assert told["users"][1] == {"name": "Dave!", "status": "failed", "message": "Dave! can't be a name"}
+    assert (told["error"], told["what"], told["exit_code"]) == ("ToolError", "1 of 2 users failed", 1)
     people.write_text("name\ncarol\n")
     assert controller.run("user", "import", str(people)).exit_code == 0
+
+
+def test_the_reason_of_a_failed_import_names_the_command_of_this_machine(
+    controller: Controller, tmp_path: Path
+) -> None:
+    reasons = ("To create it, run: cluster group add lab", "Run: sudo sacctmgr add account physics")
+    failed = [{"name": "carol", "status": "failed", "message": reason} for reason in reasons]
+    controller.answers(json.dumps({"result": {"users": failed, "changed": False}}))
+    people = tmp_path / "people.csv"
+    people.write_text("name\ncarol\n")
+    told = controller.run("user", "import", str(people)).stdout
+    assert "run: gpucluster group add lab" in told
+    assert "Run: gpucluster ssh -- sudo sacctmgr add account physics" in told
 
 
 def test_a_refusal_ends_with_2_and_prints_nothing_that_moves_a_cursor(controller: Controller) -> None:
@@ -469,3 +486,11 @@ def test_an_edit_of_nothing_is_refused(controller: Controller) -> None:
     assert done.exit_code == 2
     assert "nothing to change" in done.stderr
     assert controller.calls == []
+
+
+def test_without_questions_a_terminal_is_not_asked_for_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("getpass.getpass", lambda: SECRET)
+    assert settings_of(interactive=True, ssh_key=(), password_stdin=True) == {"password": SECRET}
+    with pytest.raises(InputError, match="it is a terminal"):
+        settings_of(interactive=False, ssh_key=(), password_stdin=True)

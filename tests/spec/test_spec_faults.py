@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,9 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "name with accent": ("name: demo", "name: §démo", "name", 'got "démo"'),
     "pool with underscore": ("  compute:", "  §com_pute:", "pools.com_pute", "name of a pool"),
     "long pool": ("  compute:", "  §" + "a" * 21 + ":", "pools." + "a" * 21, "at most 20"),
+    "pool begins with a digit": ("  compute:", "  §2gpus:", "pools.2gpus", "the name of a pool begins with a letter"),
+    "pool named as a node": ("  cpu:", "  §compute-1:", "pools.compute-1", "compute-1 is also the name of a node of the pool compute. Choose"),
+    "pool named as an elastic node": ("  cpu:", "  §compute-e2:", "pools.compute-e2", "name of a node of the pool compute"),
     "pool named all": ("  compute:", "  §all:", "pools.all", "the name all is reserved"),
     "pool named controller": ("  compute:", "  §controller:", "pools.controller", "is reserved"),
     "pool named default": ("  compute:", "  §default:", "pools.default", "is reserved"),
@@ -404,7 +408,7 @@ def test_two_opinions_on_the_default() -> None:
         ("%YAML 9.9\n---\na: b\n", "not YAML"),
         (b"\xff\xfe\x00\x00", "not UTF-8: byte 0xff"),
         (b"a: b\n\nc: \xe4\n", "not UTF-8: byte 0xe4"),
-        ("a: " + "x" * document.MAX_BYTES, "the file is too large"),
+        ("a: " + "x" * document.MAX_BYTES, "the file is larger than 256 KiB"),
         ("[" * 5000, "nested more than"),
         ("{a: " * 5000, "nested more than"),
         ("- " * 5000, "nested more than"),
@@ -433,7 +437,13 @@ def test_a_file_is_read_only_as_far_as_it_may_be_large(tmp_path: Path) -> None:
         stream.truncate(10**10)  # a hole: nobody should try to read it whole
     with pytest.raises(InputError) as caught:
         load(file)
-    assert "too large" in str(caught.value)
+    assert "larger than 256 KiB" in str(caught.value)
+
+
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "cluster.yml")
+    with pytest.raises(InputError, match="not a regular file"):
+        load(tmp_path / "cluster.yml")
 
 
 # id: (what stands in OCI, what instead, path, words)

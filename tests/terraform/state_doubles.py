@@ -1,7 +1,8 @@
 """Doubles for places that keep Terraform's state: just enough of a protocol for Terraform itself to be content.
 
 They prove that what we write reaches Terraform and works; they do not prove anything about a real service: nobody's
-signature or password is checked beyond being there.
+signature or password is checked beyond being there. Over http a locked state is written only with the lock's ID, as
+GitLab has it; in S3's dialect an object is not replaced where the request forbids it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 
 class StateDouble(ThreadingHTTPServer):
@@ -97,6 +98,13 @@ class _Handler(BaseHTTPRequestHandler):
         path, body = self._begin()
         if self.server.failing or self.server.read_only:
             self._answer(403)
+            return
+        held = self.server.locks.get(path)
+        if held and json.loads(held)["ID"] not in parse_qs(urlsplit(self.path).query).get("ID", ()):
+            self._answer(409, b"the state is locked")
+            return
+        if self.headers.get("if-none-match") == "*" and path in self.server.objects:
+            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
             return
         self.server.objects[path] = body
         self._answer(200)

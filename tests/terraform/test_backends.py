@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import re
 import shlex
 import shutil
+import socket
 import subprocess
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +23,8 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.terraform import backends
 from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.runner import Terraform
+from gpucluster.terraform.state import StateContents
+from gpucluster.waiting import wait_until
 from tests.terraform.state_doubles import StateDouble, serving
 
 pytestmark = pytest.mark.slow
@@ -25,11 +32,15 @@ pytestmark = pytest.mark.slow
 PASSWORD = "sesame-opens-9f"
 ROOT = """
 variable "cluster_name" { type = string }
+variable "note" {
+  type    = string
+  default = ""
+}
 variable "wait" {
   type    = number
   default = 0
 }
-resource "terraform_data" "network" { input = var.cluster_name }
+resource "terraform_data" "network" { input = "${var.cluster_name} ${var.note}" }
 resource "terraform_data" "slow" {
   count = var.wait > 0 ? 1 : 0
   provisioner "local-exec" { command = "sleep ${var.wait}" }
@@ -74,7 +85,7 @@ class Machine:
             profile="DEFAULT",
         )
         program = Path(shutil.which("terraform") or "")
-        return Terraform(self.paths, program, {}, self.events.append, backend=backend, lock_timeout="0s")
+        return Terraform(self.paths, program, {}, self.events.append, backend=backend, lock_timeout="0s", lock_wait=0)
 
     def plan(
         self, kind: str = "local", config: Mapping[str, Any] | None = None, **variables: Any
@@ -120,6 +131,24 @@ def test_a_state_over_http_is_read_by_another_machine_that_never_ran_init(machin
         assert machine.apply("http", _http(double)) == 0
         assert len(double.authorizations) == 1
         assert "" not in double.authorizations
+
+
+def test_the_contents_of_a_state_are_read_at_once_from_a_file_and_over_http(machine: Machine, tmp_path: Path) -> None:
+    assert machine.terraform().contents() == StateContents({}, frozenset())
+    machine.apply()
+    local = machine.terraform().contents()
+    assert (local.outputs["cluster"]["name"], len(local.ids)) == ("demo", len(ADDRESSES))
+    with serving() as server:
+        machine.apply("http", {"address": server.url})
+        other = Machine(tmp_path / "other").terraform("http", {"address": server.url})
+        assert other.contents() == local
+
+
+@pytest.mark.parametrize("text", ["{", "7", '{"version": 3}', '{"version": 4, "resources": [{}]}'])
+def test_a_state_that_is_damaged_is_an_error_and_not_an_empty_one(machine: Machine, text: str) -> None:
+    machine.paths.terraform_state.write_text(text)
+    with pytest.raises(TerraformError, match="the state can't be read"):
+        machine.terraform().contents()
 
 
 def test_an_output_of_a_later_release_is_applied_though_no_resource_changes(machine: Machine, tmp_path: Path) -> None:
@@ -185,6 +214,68 @@ def test_who_holds_a_state_and_since_when_is_told_where_the_backend_tells_it(mac
         other.stdout.read()
     assert "ends with the process" in caught.value.hint
     assert machine.apply() == 1, "the one that was interrupted goes"
+
+
+@pytest.mark.parametrize("kind", ["http", "s3"])
+def test_a_run_holds_the_state_from_its_beginning_to_its_end(tmp_path: Path, kind: str) -> None:
+    here, there = Machine(tmp_path / "here"), Machine(tmp_path / "there")
+    with serving(s3=kind == "s3") as double:
+        config = _http(double) if kind == "http" else {**_s3(double), "use_lockfile": True}
+        run = here.terraform(kind, config)
+        with run.hold_state():
+            for wanted in ("demo", "other"):  # the first creates the state, the second changes it
+                run.prepare()
+                run.init()
+                run.set_variables({"cluster_name": "demo", "note": wanted})
+                run.apply(run.plan())
+            assert run.addresses() == ADDRESSES
+            with pytest.raises(LockedError) as caught, there.terraform(kind, config).hold_state():
+                pytest.fail("two runs at once")
+            with pytest.raises(LockedError):
+                there.plan(kind, config)
+            said = str(caught.value)
+            assert f"{getpass.getuser()}@{socket.gethostname()}" in said
+            assert re.search(r"since 20\d\d-", said)
+            assert "force-unlock" in said
+        with there.terraform(kind, config).hold_state():
+            pass
+        assert there.apply(kind, config, note="other") == 0
+
+
+_KILLED = """
+import sys
+sys.path[:0] = {path!r}
+from gpucluster.terraform import runner
+from pathlib import Path
+runner.terraform_dir = lambda: Path({root!r})
+from tests.terraform.test_backends import Machine
+machine = Machine(Path({folder!r}))
+terraform = machine.terraform("http", {config!r})
+with terraform.hold_state():
+    terraform.prepare()
+    terraform.init()
+    terraform.set_variables({{"cluster_name": "demo", "wait": 4}})
+    terraform._on_event = lambda event: print(event.name, event.status, flush=True)
+    terraform.apply(terraform.plan())
+"""
+
+
+def test_the_lock_of_a_killed_run_ends_with_its_terraform_and_not_before(tmp_path: Path) -> None:
+    there = Machine(tmp_path / "there")
+    with serving() as double:
+        config = _http(double)
+        values = {"path": sys.path, "root": str(tmp_path / "root"), "folder": str(tmp_path / "here"), "config": config}
+        killed = subprocess.Popen([sys.executable, "-c", _KILLED.format(**values)], stdout=subprocess.PIPE, text=True)
+        assert killed.stdout is not None
+        assert any("slow" in line for line in killed.stdout), "its creation takes four seconds"
+        time.sleep(1)  # Terraform is silent until then: a write would end it, because nobody reads it any more
+        killed.kill()
+        killed.wait()
+        time.sleep(0.2)  # what the kernel closes, the console has noticed by now
+        assert double.locks
+        assert wait_until(lambda: not double.locks, 20, 0.02)
+        with there.terraform("http", config).hold_state():
+            pass
 
 
 def test_a_state_moves_to_a_new_backend_and_back_and_a_copy_is_kept_each_time(machine: Machine) -> None:

@@ -31,7 +31,9 @@ from gpucluster.events import Event, ignore
 from gpucluster.paths import ClusterPaths
 from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.runner import Terraform
+from gpucluster.waiting import wait_until
 from gpucluster.workspace import run as runs
+from gpucluster.workspace.run_log import read_runs
 from tests.terraform.conftest import LocalCloud, Workspace, cluster_variables
 
 pytestmark = pytest.mark.slow
@@ -265,25 +267,38 @@ def test_a_provider_that_can_not_start_is_named(site: Site, tmp_path: Path) -> N
     site.terraform().init()
 
 
+def test_a_proxy_is_not_asked_for_the_local_cloud(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    _, plan = site.plan()
+    assert not plan.destroy
+    assert site.orphans().find()
+
+
 # Killed
 
 # What a run of gpucluster does: it holds the cluster, and ends what a killed one left running.
 RUN = """
     import json, sys
     from pathlib import Path
+    from gpucluster.errors import GpuClusterError
     from gpucluster.workspace import run as runs
     from gpucluster.paths import ClusterPaths
     from gpucluster.terraform.runner import Terraform
     asked = json.loads(sys.argv[1])
     paths = ClusterPaths(Path(asked["root"]))
     def show(event):
-        print(event.name, event.status, flush=True)
-    with runs.run("apply", paths, show):
-        terraform = Terraform(paths, Path(asked["program"]), {**asked["env"], **runs.environment(paths)}, show)
-        terraform.prepare()
-        terraform.init()
-        terraform.set_variables(asked["variables"])
-        terraform.apply(terraform.plan())
+        print(event.name, event.status, event.message, flush=True)
+    try:
+        with runs.run("apply", paths, show):
+            terraform = Terraform(paths, Path(asked["program"]), {**asked["env"], **runs.environment(paths)}, show)
+            terraform.prepare()
+            terraform.init()
+            terraform.set_variables(asked["variables"])
+            terraform.apply(terraform.plan())
+    except GpuClusterError as error:
+        print(type(error).__name__, error)
+        sys.exit(error.exit_code)
 """
 
 
@@ -310,44 +325,114 @@ def _terraform_of(site: Site) -> int:
     raise AssertionError("terraform does not run")
 
 
-def _killed(site: Site, victim: str, point: str) -> str:
-    """Run, and kill when the output has come to a point; returns what is said from there."""
+def _killed(site: Site, victim: str, point: str, number: signal.Signals = signal.SIGKILL) -> tuple[int, str]:
+    """Run, and send a signal when the output has come to a point; returns the status and what is said from there."""
     with _run(site) as run:
         assert run.stdout is not None
         said = []
         for line in run.stdout:
             said.append(line)
             if point in line:
-                os.kill(_terraform_of(site) if victim == "terraform" else run.pid, signal.SIGKILL)
+                os.kill(_terraform_of(site) if victim == "terraform" else run.pid, number)
                 break
         else:
             raise AssertionError("".join(said))
         rest = run.stdout.read()
     assert run.returncode != 0
-    return rest
+    return run.returncode, rest
+
+
+def _standing(site: Site) -> dict[str, int]:
+    """The number of resources in the cloud, by collection."""
+    collections = ("/20160918/vcns", "/20160918/subnets", "/20160918/instances", "/20171215/fileSystems")
+    return {collection: len(site.ids(collection)) for collection in collections}
+
+
+def _in_state(site: Site) -> dict[str, int]:
+    """The same, but what the state has."""
+    types = [
+        each["type"]
+        for each in json.loads(site.paths.terraform_state.read_text())["resources"]
+        if each["mode"] == "managed"
+        for _ in each["instances"]
+    ]
+    names = ("oci_core_vcn", "oci_core_subnet", "oci_core_instance", "oci_file_storage_file_system")
+    return dict(zip(_standing(site), map(types.count, names), strict=True))
 
 
 def test_terraform_and_then_gpucluster_are_killed_half_way(
     cloud: LocalCloud, terraform_environment: Mapping[str, str], tmp_path: Path
 ) -> None:
     site = Site(cloud, terraform_environment, tmp_path / "site", "killed")
-    said = _killed(site, "terraform", "oci_core_subnet")
+    _, said = _killed(site, "terraform", "oci_core_subnet")
     assert "TerraformError" in said
     assert "signal 9" in said
     assert "gpucluster apply" in said
-    _killed(site, "gpucluster", "oci_core_instance.this creating")
-    with _run(site) as last:
-        assert last.stdout is not None
-        said = last.stdout.read()
-    assert last.returncode == 0, said
+    status, said = _killed(site, "gpucluster", "oci_core_instance.this creating", signal.SIGHUP)
+    assert status == 130, said
+    assert "Terraform finishes what it has begun" in said
+    assert "Interrupted apply was interrupted" in said
+    assert _in_state(site) == _standing(site)
+    last = read_runs(site.paths).last
+    assert last is not None
+    assert last["status"] == "interrupted"
+    with _run(site) as done:
+        assert done.stdout is not None
+        said = done.stdout.read()
+    assert done.returncode == 0, said
     _, plan = site.plan()
     assert plan.changes == ()
-    for collection in ("/20160918/vcns", "/20160918/subnets", "/20160918/instances", "/20171215/fileSystems"):
-        assert len(site.ids(collection)) == (2 if collection.endswith("subnets") else 1), collection
+    assert _standing(site) == _in_state(site) == dict(zip(_standing(site), (1, 2, 1, 1), strict=True))
     site.destroy()
     left = site.orphans()
     left.remove(left.find())
     assert left.find() == ()
+
+
+def test_terraform_finishes_its_work_when_gpucluster_is_killed(site: Site) -> None:
+    site.workspace.pool("alone", **CPU)
+    site.cloud.faults({"operation": "BootInstance", "delay": 2})
+    status, _ = _killed(site, "gpucluster", 'module.instance["alone-1"].oci_core_instance.this creating')
+    assert status == -signal.SIGKILL
+    mark = ("GPUCLUSTER_CLUSTER", str(site.paths.root))
+    assert process.pids_with_variable(*mark), "it still waits for the instance"
+    assert wait_until(lambda: not process.pids_with_variable(*mark), 60, 0.1)
+    assert site.nodes("alone")
+    assert _in_state(site) == _standing(site)
+    written = sorted(site.paths.runs.glob("*-terraform-apply.jsonl"))[-1]
+    assert written.stat().st_mode & 0o777 == 0o600
+    assert '"type":"change_summary"' in written.read_text().splitlines()[-2]
+    del site.workspace.variables["pools"]["alone"]
+    status, said = _killed(site, "gpucluster", "deleting", signal.SIGTERM)
+    assert status == 130, said
+    site.cloud.faults()
+    site.apply()
+    _, plan = site.plan()
+    assert plan.changes == ()
+
+
+def test_the_next_run_waits_for_the_terraform_of_a_killed_one(site: Site) -> None:
+    """It is told to stop, once, and its provider is not: what the provider has begun is in the state afterwards."""
+    site.workspace.pool("left", **CPU)
+    site.cloud.faults({"operation": "BootInstance", "delay": 3})
+    _killed(site, "gpucluster", 'module.instance["left-1"].oci_core_instance.this creating')
+    provider = [
+        pid
+        for pid in process.pids_with_variable("GPUCLUSTER_CLUSTER", str(site.paths.root))
+        if b"gpucluster.localcloud.provider" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    assert provider
+    events: list[Event] = []
+    with runs.run("apply", site.paths, events.append):
+        assert _in_state(site) == _standing(site)
+    assert [event.name for event in events] == ["leftovers"]
+    assert site.paths.told.read_text().count("\n") < 3
+    assert not [pid for pid in provider if f"{pid}:" in site.paths.told.read_text()]
+    site.cloud.faults()
+    site.apply()
+    assert len(site.nodes("left")) == 1
+    _, plan = site.plan()
+    assert plan.changes == ()
 
 
 # Secrets

@@ -19,15 +19,14 @@ from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import CloudError, ReplacementError, ToolError
 from gpucluster.events import Event, ignore
-from gpucluster.lifecycle.resize import Resizing
+from gpucluster.lifecycle.hosts import Hosts
+from gpucluster.lifecycle.resize import PoolScaling, Resizing
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
-from gpucluster.ssh import Host
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
-from gpucluster.workspace.saved_state import SavedState
 from tests.spec.spec_texts import public_key
 
 if TYPE_CHECKING:
@@ -68,19 +67,20 @@ class Cluster:
             "region": cloud.region,
         }
         self._cloud = cloud
-        self._access = Access(config, cloud.endpoint, credentials.tenancy)
-        self._paths = ClusterPaths.of(folder / "cluster.yml")
-        self._paths.create()
-        self.terraform = Terraform(self._paths, Path(program), {**environment, **cloud.environment}, ignore)
+        self.access = Access(config, cloud.endpoint, credentials.tenancy)
+        self.paths = ClusterPaths.of(folder / "cluster.yml")
+        self.paths.create()
+        self.terraform = Terraform(self.paths, Path(program), {**environment, **cloud.environment}, ignore)
         self.terraform.prepare()
         self.terraform.init()
         self.events: list[Event] = []
+        self.forgotten: list[tuple[list[str], list[str]]] = []
 
     def plan(self, **pools: str) -> Plan:
         """Write the file, and plan."""
         text = "\n  ".join(f"{name}: {{{keys}}}" for name, keys in pools.items())
-        self.spec = loads(CLUSTER_YML.format(pools=text), str(self._paths.root.parent / "cluster.yml"))
-        tenancy = self._access.compartment_id
+        self.spec = loads(CLUSTER_YML.format(pools=text), str(self.paths.root.parent / "cluster.yml"))
+        tenancy = self.access.compartment_id
         self.terraform.set_variables(
             handover.tfvars(
                 self.spec,
@@ -94,25 +94,29 @@ class Cluster:
 
     def resizing(self, *, silent_controller: bool = False) -> Resizing:
         """Resizing, before any host was reached, or with a controller that gives no answer."""
-        saved = SavedState(self._paths)
-        saved.save_hosts([Host("resize-controller", "", "", "")] if silent_controller else [], set())
-        silent = SimpleNamespace(ssh_argv=lambda *_: ["false"])
-        cloud = SimpleNamespace(access=lambda: self._access)
-        elastic = ElasticInstances(self._access, self.spec.name, ignore)
+        hosts = ("resize-controller",) if silent_controller else ()
+        silent = SimpleNamespace(ssh_argv=lambda *_: ["false"], hosts=lambda: hosts)
+        cloud = SimpleNamespace(access=lambda: self.access)
+        elastic = ElasticInstances(self.access, self.spec.name, ignore)
         return Resizing(
             self.spec,
             cast(CloudProvider, cloud),
-            saved,
             lambda: elastic,
             cast(ControllerConnection, silent),
+            cast(Hosts, SimpleNamespace(forget=self._forget)),
             self.events.append,
         )
 
+    def _forget(self, *, rebooted: list[str], replaced: list[str]) -> None:
+        self.forgotten.append((rebooted, replaced))
+
     def apply(self, plan: Plan, **options: Any) -> tuple[Change, ...]:
         """Drain and detach, apply the plan, wait for members. Returns what Terraform changed."""
-        ready = self.resizing().drain_and_detach(self.terraform, plan, **options)
+        resizing = self.resizing()
+        ready = resizing.drain_and_detach(self.terraform, plan, **options)
         if ready.changes:
-            self.terraform.apply(ready)
+            with resizing.restarts(self.terraform, ready):
+                self.terraform.apply(ready)
         self.members()
         return ready.changes
 
@@ -125,7 +129,7 @@ class Cluster:
     def members(self) -> dict[str, str]:
         """The permanent nodes: OCID by name."""
         outputs = handover.Outputs.parse(self.terraform.outputs())
-        instances = PoolMembers(self._access, ignore)
+        instances = PoolMembers(self.access, ignore)
         found: dict[str, str] = {}
         for pool, made in outputs.pools.items():
             nodes = made.instances
@@ -209,6 +213,9 @@ def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_recreated(cluster
 
     # One node for another while the count stays: Terraform has nothing to do.
     plan = cluster.plan(compute=f"{RDMA}, count: 3, removed_nodes: [compute-1, compute-3]", cpu=f"{CPU}, count: 3")
+    preview = cluster.resizing().scaling(cluster.terraform, plan)
+    assert preview.pools["compute"] == PoolScaling(added=("compute-5",), removed=("compute-3",))
+    assert NETWORK not in [address for address, _ in actions(plan.changes)]
     changed = cluster.apply(plan)
     assert [change for change in changed if "burst" not in change.address] == []
     assert set(cluster.standing()) >= {"compute-2", "compute-4", "compute-5"}
@@ -229,7 +236,7 @@ def test_what_would_recreate_nodes_is_refused_before_anything_is_touched(cluster
 
     other = f"{CPU}, count: 1, availability_domain: {AVAILABILITY_DOMAINS[1]!r}"
     plan = cluster.plan(compute=f"{RDMA}, count: 1", cpu=other)
-    found = cluster.resizing().replacements(cluster.terraform, plan)
+    found = cluster.resizing().scaling(cluster.terraform, plan).replacements
     assert [str(one) for one in found] == [
         f"node cpu-1: availability_domain {AVAILABILITY_DOMAINS[0]} would become {AVAILABILITY_DOMAINS[1]}"
     ]

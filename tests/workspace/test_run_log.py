@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +19,7 @@ import pytest
 
 from gpucluster.errors import EnvironmentFault, LockedError
 from gpucluster.paths import ClusterPaths, write_private
-from gpucluster.workspace.run_log import MAX_RUNS, RunLog, RunStatus, last_run, lock
+from gpucluster.workspace.run_log import MAX_RUNS, RunLog, RunStatus, holder, lock, read_runs
 
 HOLDER = """
 import sys, time
@@ -56,6 +61,30 @@ def test_the_second_is_refused_with_the_first_ones_pid_host_and_age_and_a_dead_h
         pass
 
 
+def test_a_run_holds_the_cluster_though_its_folder_is_deleted(paths: ClusterPaths) -> None:
+    with lock(paths, "apply"):
+        shutil.rmtree(paths.root)
+        paths.create()
+        with pytest.raises(LockedError), lock(paths, "destroy"):
+            pytest.fail("two runs at once")
+    with lock(paths, "destroy"):
+        pass
+
+
+def test_where_a_folder_cannot_be_locked_its_file_is(paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As NFS does it: flock needs a descriptor that can be written."""
+    real = fcntl.flock
+
+    def nfs(descriptor: int, operation: int) -> None:
+        if os.fstat(descriptor).st_mode & stat.S_IFDIR:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", nfs)
+    with lock(paths, "apply"), pytest.raises(LockedError, match="gpucluster apply"), lock(paths, "destroy"):
+        pytest.fail("two runs at once")
+
+
 def test_folders_and_files_are_private(paths: ClusterPaths) -> None:
     assert paths.root.stat().st_mode & 0o777 == 0o700
     write_private(paths.root / "x", "secret")
@@ -76,12 +105,65 @@ def test_a_write_that_fails_leaves_the_old_file(paths: ClusterPaths, monkeypatch
     assert [entry.name for entry in paths.root.iterdir() if entry.name.startswith(".x")] == []
 
 
-def test_the_run_log_tells_of_a_run_that_died(paths: ClusterPaths) -> None:
+def test_a_log_without_an_end_is_a_run_that_was_killed_unless_that_run_holds_the_lock(paths: ClusterPaths) -> None:
+    with lock(paths, "apply"):
+        RunLog(paths, "apply").enter("terraform")
+        runs = read_runs(paths)
+        assert runs.running is not None
+        assert (runs.running["pid"], runs.running["command"]) == (os.getpid(), "apply")
+        assert runs.last is not None
+        assert runs.last["status"] == RunStatus.RUNNING
+    runs = read_runs(paths)
+    assert runs.running is None
+    assert runs.last is not None
+    assert (runs.last["status"], runs.last["phase"]) == (RunStatus.KILLED, "terraform")
+
+
+def test_the_run_that_holds_the_lock_is_not_an_earlier_one_that_was_killed(paths: ClusterPaths) -> None:
     RunLog(paths, "apply")
-    record = last_run(paths)
-    assert record is not None
-    assert record["status"] == "running"
-    RunLog(paths, "apply").close(RunStatus.SUCCESS, elapsed=1.0)
+    holding = subprocess.Popen([sys.executable, "-c", HOLDER, str(paths.root)], stdout=subprocess.PIPE)
+    try:
+        assert holding.stdout is not None
+        assert holding.stdout.readline() == b"held\n"
+        runs = read_runs(paths)
+        assert runs.running is not None
+        assert runs.running["pid"] == holding.pid
+        assert runs.last is not None
+        assert runs.last["status"] == RunStatus.KILLED
+    finally:
+        holding.kill()
+        holding.communicate()
+    assert holder(paths) is None
+
+
+def test_to_ask_for_the_holder_does_not_take_the_lock_from_a_run(paths: ClusterPaths) -> None:
+    with lock(paths, "apply"):
+        pass
+    with paths.lock.open() as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        threading.Timer(0.05, asking.close).start()
+        with lock(paths, "apply"):
+            assert holder(paths)
+
+
+def test_a_plan_does_not_hide_the_last_change(paths: ClusterPaths) -> None:
+    RunLog(paths, "apply").close(RunStatus.FAILED)
+    log = sorted(paths.runs.glob("*.json"))[0]
+    log.rename(paths.runs / "20200101T000000-000000.json")
+    RunLog(paths, "plan").close(RunStatus.SUCCESS)
+    runs = read_runs(paths)
+    assert runs.last is not None
+    assert runs.last_change is not None
+    assert (runs.last["command"], runs.last_change["command"]) == ("plan", "apply")
+
+
+def test_many_plans_do_not_push_the_last_change_out_of_the_log(paths: ClusterPaths) -> None:
+    RunLog(paths, "apply").close(RunStatus.SUCCESS)
+    for _ in range(MAX_RUNS + 1):
+        RunLog(paths, "plan").close(RunStatus.SUCCESS)
+    runs = read_runs(paths)
+    assert runs.last_change is not None
+    assert runs.last_change["command"] == "apply"
 
 
 def test_the_run_log_is_bounded(paths: ClusterPaths) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.errors import InputError
 from gpucluster.paths import ClusterPaths
 from gpucluster.ssh import Host
 from gpucluster.workspace.saved_state import SavedHost, SavedState
@@ -25,10 +24,10 @@ def test_the_files_of_an_earlier_version_are_read(paths: ClusterPaths) -> None:
     (paths.root / "home-in-use").touch()
     saved = SavedState(paths)
     assert saved.hosts() == (SavedHost("demo-controller", "10.77.0.2", "ocid1.a"), SavedHost("n", "x", None))
-    assert (saved.may_exist, saved.home_in_use) == (True, True)
+    assert saved.compartment == "ocid1.compartment.a"
     saved.forget()
     assert list(paths.root.iterdir()) == []
-    assert (saved.hosts(), saved.may_exist, saved.home_in_use) == ((), False, False)
+    assert (saved.hosts(), saved.compartment) == ((), "")
 
 
 def test_hosts_that_booted_are_written_with_their_instance(paths: ClusterPaths) -> None:
@@ -42,13 +41,3 @@ def test_hosts_that_booted_are_written_with_their_instance(paths: ClusterPaths) 
     }
     (paths.root / "hosts.json").write_text("{ half a fi")
     assert saved.hosts() == ()
-
-
-def test_another_compartment_is_refused(paths: ClusterPaths) -> None:
-    saved = SavedState(paths)
-    saved.pin_compartment("ocid1.compartment.a")
-    saved.pin_compartment("ocid1.compartment.a")
-    with pytest.raises(InputError, match=r"ocid1\.compartment\.a, and not ocid1\.compartment\.b") as caught:
-        saved.pin_compartment("ocid1.compartment.b")
-    assert "gpucluster destroy" in caught.value.hint
-    assert (paths.root / "compartment").read_text() == "ocid1.compartment.a\n"

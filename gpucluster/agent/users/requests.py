@@ -107,6 +107,12 @@ def _converge(service: Service, given: Any) -> dict[str, Any]:
     return {"changed": outcome.any_change, "users": users, "removed": removed, "warnings": warnings}
 
 
+def _preview(service: Service, given: Any) -> dict[str, Any]:
+    fields = desired.arguments(given, frozenset({"people"}))
+    people = [_described(user) for user in _list(fields.get("people", []), "people")]
+    return service.preview(desired.desired_users(people, service.local))
+
+
 def _described(user: Any) -> Any:
     """An empty full name or group in cluster.yml counts as not given; other empty keys mean empty."""
     if isinstance(user, dict):
@@ -154,6 +160,7 @@ def _remove_member(service: Service, given: Any) -> dict[str, Any]:
 OPERATIONS: Mapping[str, Callable[[Service, Any], dict[str, Any]]] = {
     "base_tree": _base_tree,
     "converge": _converge,
+    "converge.preview": _preview,
     "user.add": _user_add,
     "user.edit": _user_edit,
     "user.list": _user_list,

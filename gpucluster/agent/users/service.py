@@ -149,9 +149,7 @@ class Service:
             self._check_accounts(users)
             plan = self._plan(self._state(), reserved=_uids(users))
             outcome = Outcome()
-            # cluster.yml names groups only at users: a group that is missing is created.
-            for group in sorted({group for user in users for group in user.groups or ()} - set(plan.state.groups)):
-                plan.add_group(values.group_name(group, self.local), None)
+            self._plan_groups(plan, users)
             for desired in _numbered_first(users):
                 outcome.changed[desired.name] = plan.put_user(desired)
             gone = [name for name in absent if name in plan.state.users]
@@ -165,6 +163,34 @@ class Service:
         outcome.general = outcome.general or bool(gone)
         state = self._state() if gone else plan.state
         return outcome, state, gone
+
+    def preview(self, users: Sequence[DesiredUser]) -> dict[str, object]:
+        """What `converge` would do to the directory, without doing it: the names of groups and users.
+
+        Raises:
+            Refused: one of them is not possible.
+        """
+        self._check_accounts(users)
+        plan = self._plan(self._state(), reserved=_uids(users))
+        accounts = self._controller.accounts() if any(user.slurm_account for user in users) else {}
+        groups = self._plan_groups(plan, users)
+        changed = []
+        for desired in _numbered_first(users):
+            other_account = desired.slurm_account not in (None, accounts.get(desired.name))
+            if plan.put_user(desired) or (self._slurm is not None and other_account):
+                changed.append(desired.name)
+        return {
+            "groups": groups,
+            "added": sorted(name for name in changed if name in plan.new_users),
+            "changed": sorted(name for name in changed if name not in plan.new_users),
+        }
+
+    def _plan_groups(self, plan: Plan, users: Sequence[DesiredUser]) -> list[str]:
+        """Plan the groups that are missing: cluster.yml names groups only at users. Returns their names."""
+        missing = sorted({group for user in users for group in user.groups or ()} - set(plan.state.groups))
+        for group in missing:
+            plan.add_group(values.group_name(group, self.local), None)
+        return missing
 
     def _carry_out(self, plan: Plan, users: Sequence[DesiredUser], outcome: Outcome | None = None) -> Outcome:
         """Apply a plan, then update homes and associations."""

@@ -131,7 +131,7 @@ class Slurm:
         if self._known_accounts is None:
             self._known_accounts = {account for (account,) in self._rows("list", "accounts", "format=account")}
         for name in sorted(set(names) - self._known_accounts):
-            raise Refused(f"Slurm has no account {name}", f"Run: sacctmgr add account {name}")
+            raise Refused(f"Slurm has no account {name}", f"Run: sudo sacctmgr --immediate add account {name}")
 
     def associate(self, want: Mapping[str, Wanted], new_users: Callable[[Iterable[str]], object]) -> set[str]:
         """Make associations as wanted; returns the users whose association changed.

@@ -119,7 +119,10 @@ def _reason(raw: str) -> str:
         fields = json.loads(raw)
         if "censored" in fields:
             return "the details are hidden because they may hold secrets"
-        for key in ("stderr", "msg", "module_stderr", "stdout"):
+        # Ansible's own message about a program that failed says less than the program itself.
+        generic = str(fields.get("msg") or "").lower().startswith(("non-zero return code", "module failure"))
+        first = ("stderr", "module_stderr", "stdout") if generic else ("stderr",)
+        for key in (*first, "msg", "module_stderr", "stdout"):
             if fields.get(key):
                 return " ".join(str(fields[key]).split())[:400]
     return " ".join(raw.split())[:400]

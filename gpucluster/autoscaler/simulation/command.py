@@ -93,14 +93,20 @@ def _policies(args: argparse.Namespace) -> Sequence[Policy]:
 
 
 def _count(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number; got {text!r}") from None
     if not 0 < number <= _MOST_NODES:
         raise argparse.ArgumentTypeError(f"must be from 1 to {_MOST_NODES}")
     return number
 
 
 def _amount(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number; got {text!r}") from None
     if not math.isfinite(number) or number < 0:
         raise argparse.ArgumentTypeError("must be a number, and not negative")
     return number

@@ -51,6 +51,12 @@ class CloudProvider(Protocol):
             to_build: instances will be launched.
         """
 
+    def start_if_used(self) -> None:
+        """Make sure that the cloud answers, if clusters may be in it: for commands that only read."""
+
+    def in_use(self) -> bool:
+        """Whether clusters may be in it. A local cloud without resources does not have to be started to be asked."""
+
     def stop_if_empty(self) -> None:
         """Stop what `start` started, unless another cluster is in it."""
 

@@ -21,7 +21,7 @@ from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Sink
 from gpucluster.paths import ClusterPaths, local_cloud_home, write_private
 from gpucluster.spec import LOCAL_IMAGE, PROVIDERS, ClusterSpec, Image, finding, overlapping_routes
-from gpucluster.ssh import ensure_key, public_key
+from gpucluster.ssh import adopt_key, ensure_key, public_key
 
 # The clients of the real provider, which can be pointed at another endpoint one by one.
 _PROVIDER_CLIENTS = (
@@ -57,9 +57,13 @@ class LocalCloudProvider:
         self.home = local_cloud_home()
 
     def check(self, *, fresh: bool) -> None:
-        """This machine must be able to run containers, and the cluster's addresses must be free on it."""
+        """This machine must be able to run containers, and the cluster's addresses must be free on it. Nothing of that
+        is asked if another machine runs the local cloud."""
+        from gpucluster.localcloud import control
         from gpucluster.localcloud.podman.command import probe
 
+        if control.elsewhere(self.home):
+            return
         problems = probe()
         if problems:
             raise EnvironmentFault(
@@ -91,9 +95,23 @@ class LocalCloudProvider:
         from gpucluster.localcloud import control
         from gpucluster.localcloud.image.base_image import ensure_image
 
+        if control.elsewhere(self.home):
+            return
         if to_build:
             ensure_image(self.home, self._on_event)
         control.start(self.home, self._on_event)
+
+    def start_if_used(self) -> None:
+        """Start the API server if something is in the local cloud."""
+        if self.in_use():
+            self.start(to_build=False)
+
+    def in_use(self) -> bool:
+        """Whether the API server runs, or its records have resources."""
+        from gpucluster.localcloud import control
+
+        status = control.status(self.home)
+        return status.running or not status.empty or control.elsewhere(self.home)
 
     def stop_if_empty(self) -> None:
         """Stop the API server if it has no cluster any more. The base image stays: it is a cache."""
@@ -121,10 +139,14 @@ class LocalCloudProvider:
         return Access(profile.sdk_config(profile.region), self._endpoint, compartment)
 
     def ssh_key(self) -> Path | None:
-        """The operator's key if cluster.yml names one, else a key pair of the cluster's own."""
+        """The operator's key if cluster.yml names one, else a key pair of the cluster's own, which is
+        beside the local cloud's credentials: who has these has the key."""
         if self._spec.ssh.public_key_file:
             return self._spec.ssh.private_key_path
-        return ensure_key(self._paths.ssh / "operator_ed25519", f"gpucluster-{self._spec.name}")
+        key = self.home / "credentials" / "operators" / f"{self._spec.name}_ed25519"
+        # Clusters of earlier versions have it in their own folder, which may be deleted at any time.
+        adopt_key(self._paths.ssh / "operator_ed25519", key)
+        return ensure_key(key, f"gpucluster-{self._spec.name}")
 
     def authorized_keys(self) -> tuple[str, ...]:
         """The public half of `ssh_key`."""

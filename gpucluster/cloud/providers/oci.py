@@ -29,6 +29,13 @@ class OciCloudProvider:
     def start(self, *, to_build: bool) -> None:
         """It always runs."""
 
+    def start_if_used(self) -> None:
+        """It always runs."""
+
+    def in_use(self) -> bool:
+        """Only a listing can tell."""
+        return True
+
     def stop_if_empty(self) -> None:
         """It always runs."""
 

@@ -8,22 +8,6 @@ from pathlib import Path
 
 from gpucluster.errors import InputError
 
-# Terraform's provider reads each argument from TF_VAR_<name> before OCI_<NAME>. It prefers a key, or another method of
-# authentication, to the path of a key. Variables that an operator exported for another Terraform root must not take
-# precedence over ours. An empty variable counts as not set.
-_NOT_OURS = (
-    "TF_VAR_tenancy_ocid",
-    "TF_VAR_user_ocid",
-    "TF_VAR_fingerprint",
-    "TF_VAR_private_key_path",
-    "TF_VAR_private_key",
-    "OCI_PRIVATE_KEY",
-    "TF_VAR_auth",
-    "OCI_AUTH",
-    "TF_VAR_config_file_profile",
-    "OCI_CONFIG_FILE_PROFILE",
-)
-
 
 @dataclass(frozen=True)
 class OciProfile:
@@ -82,9 +66,11 @@ class OciProfile:
         }
 
     def terraform_env(self, region: str) -> dict[str, str]:
-        """The same for Terraform's provider, which reads it from the environment: we write no key into a file."""
+        """The same for Terraform's provider, which reads it from the environment: we write no key into a file.
+
+        The provider prefers some of the caller's variables to these. `gpucluster.environment` removes them.
+        """
         return {
-            **dict.fromkeys(_NOT_OURS, ""),
             "OCI_TENANCY_OCID": self.tenancy,
             "OCI_USER_OCID": self.user,
             "OCI_FINGERPRINT": self.fingerprint,

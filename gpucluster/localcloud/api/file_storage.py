@@ -2,18 +2,21 @@
 
 A new file system is in `<home>/filesystems/<id>`. With its first export it moves to `<home>/exports/<vcn>/<id>`, the
 folder that the instances of that VCN see; it is renamed, so existing mounts continue to work. `index.json` in that
-folder maps addresses and paths to directories. So a file system can be exported in one VCN at a time.
+folder maps addresses and paths to directories. So a file system can be exported in one VCN at a time. A snapshot is a
+copy in its `.snapshot`. The access of an export is recorded; it does not keep an instance from writing.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gpucluster import process
 from gpucluster.localcloud.api import kinds
 from gpucluster.localcloud.api.kinds import ResourceKind
 from gpucluster.localcloud.compute import addresses
@@ -55,6 +58,10 @@ _OPTION: Json = {
 _OPEN: Json = {"requirePrivilegedSourcePort": False, "identitySquash": "NONE"}
 
 
+_SNAPSHOTS = ".snapshot"
+_SNAPSHOT_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9_.:@-]{1,255}")
+
+
 def data_dir(cloud: CloudState, file_system: Resource) -> Path:
     """The current directory of a file system."""
     vcn = file_system.hidden.get("vcn")
@@ -78,6 +85,9 @@ def _remove_file_system(cloud: CloudState, file_system: Resource) -> None:
     path = data_dir(cloud, file_system)
     if path.exists():
         shutil.rmtree(path)
+    # The snapshots are deleted with it (docs: Deleting a File System).
+    for snapshot in cloud.store.find("snapshot", fileSystemId=file_system.id):
+        cloud.set_state("snapshot", snapshot.id, LifecycleState.DELETED, gone=True)
 
 
 def _prepare_mount_target(cloud: CloudState, body: Json) -> Json:
@@ -204,6 +214,33 @@ def publish(cloud: CloudState, vcn: str) -> None:
         write_private(cloud.exports_dir(vcn) / "index.json", json.dumps(index, indent=1, sort_keys=True) + "\n")
 
 
+def _prepare_snapshot(cloud: CloudState, body: Json) -> Json:
+    file_system = cloud.related("filesystem", body["fileSystemId"])
+    name = str(body["name"])
+    if not _SNAPSHOT_NAME.fullmatch(name):
+        raise invalid(f"The name {name} of the snapshot has characters that are not allowed")
+    if cloud.store.find("snapshot", fileSystemId=file_system.id, name=name):
+        raise conflict(f"The file system {file_system.id} has a snapshot {name} already")
+    return body
+
+
+def _snapshot_dir(cloud: CloudState, snapshot: Resource) -> Path:
+    file_system = cloud.get("filesystem", snapshot.body["fileSystemId"])
+    return data_dir(cloud, file_system) / _SNAPSHOTS / str(snapshot.body["name"])
+
+
+def _make_snapshot(cloud: CloudState, snapshot: Resource) -> None:
+    target = _snapshot_dir(cloud, snapshot)
+    target.mkdir(parents=True)
+    for path in target.parent.parent.iterdir():
+        if path.name != _SNAPSHOTS:
+            process.run(["cp", "--archive", "--reflink=auto", "--", str(path), str(target)])
+
+
+def _remove_snapshot(cloud: CloudState, snapshot: Resource) -> None:
+    shutil.rmtree(_snapshot_dir(cloud, snapshot), ignore_errors=True)
+
+
 FILE_SYSTEM = ResourceKind(
     "filesystem", f"{FILE_STORAGE}/fileSystems", "FileSystem", "FileSystems", "fileSystemId",
     required=("compartmentId", "availabilityDomain"), zoned=True,
@@ -237,7 +274,14 @@ EXPORT_SET = ResourceKind(
     updatable=("maxFsStatBytes", "maxFsStatFiles"), creatable=False, deletable=False,
     filters=("compartmentId", "availabilityDomain", "displayName", "lifecycleState", "id"),
 )  # fmt: skip
-KINDS = (FILE_SYSTEM, MOUNT_TARGET, EXPORT, EXPORT_SET)
+SNAPSHOT = ResourceKind(
+    "snapshot", f"{FILE_STORAGE}/snapshots", "Snapshot", "Snapshots", "snapshotId",
+    required=("fileSystemId", "name"), fields=("fileSystemId", "name", "expirationTime"),
+    defaults={"snapshotType": "USER", "isCloneSource": False, "lifecycleDetails": ""}, updatable=("expirationTime",),
+    filters=("fileSystemId", "lifecycleState", "id", "name"), need_compartment=False,
+    prepare=_prepare_snapshot, create_backing=_make_snapshot, remove_backing=_remove_snapshot, **_ACTIVE,
+)  # fmt: skip
+KINDS = (FILE_SYSTEM, MOUNT_TARGET, EXPORT, EXPORT_SET, SNAPSHOT)
 
 
 def _list_exports(cloud: CloudState, call: Call) -> Reply:

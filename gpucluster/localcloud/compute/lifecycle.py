@@ -195,8 +195,13 @@ def run_action(cloud: CloudState, ocid: str, work_request: str) -> None:
         sync_state(cloud, ocid)
 
 
-def sync_state(cloud: CloudState, ocid: str) -> None:
-    """Set the row of an instance to the state of its container: RUNNING, STOPPED, or TERMINATED if there is none."""
+def sync_state(cloud: CloudState, ocid: str, *, by_itself: bool = False) -> None:
+    """Set the row of an instance to the state of its container: RUNNING, STOPPED, or TERMINATED if there is none.
+
+    Args:
+        by_itself: nobody has asked the API for a change of state. The next start of the server boots such an instance
+            if it is stopped: a restart of this machine stops the containers, too.
+    """
     instance = cloud.get("instance", ocid)
     found = cloud.engine.state(instance.hidden["name"])
     if found == RunState.ABSENT and instance.hidden.get("dead"):
@@ -211,6 +216,7 @@ def sync_state(cloud: CloudState, ocid: str) -> None:
         if fresh.state == LifecycleState.TERMINATING:
             return
         fresh.hidden.pop("action", None)
+        fresh.hidden["stopped_by_itself"] = by_itself and found == RunState.STOPPED
         cloud.store.save(fresh)
         cloud.set_state(
             "instance", ocid, LifecycleState.RUNNING if found == RunState.RUNNING else LifecycleState.STOPPED

@@ -88,6 +88,10 @@ class NullEngine:
             found.append(EngineInstance(path.name, RunState(record["state"]), record["ocid"]))
         return found
 
+    def states(self) -> Mapping[str, RunState] | None:
+        """The recorded ones."""
+        return {instance.name: instance.state for instance in self.instances()}
+
     def commit(self, name: str, image: str) -> None:
         """Record it."""
         _write(self.root / "images" / image.replace("/", "_"), {"of": name})

@@ -75,6 +75,10 @@ class PodmanEngine:
         found = containers.listing(self._label)
         return [EngineInstance(entry.name, entry.state, entry.labels[LABEL_OCID]) for entry in found]
 
+    def states(self) -> Mapping[str, RunState]:
+        """The states that Podman lists."""
+        return {entry.name: entry.state for entry in containers.listing(self._label)}
+
     def commit(self, name: str, image: str) -> None:
         """Make an image of a container's disk."""
         containers.commit(name, image)

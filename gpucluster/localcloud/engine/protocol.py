@@ -112,6 +112,9 @@ class Engine(Protocol):
     def instances(self) -> list[EngineInstance]:
         """All instances of this home."""
 
+    def states(self) -> Mapping[str, RunState] | None:
+        """The state of every instance of this home by name, in one cheap call; None if the engine has no such call."""
+
     def commit(self, name: str, image: str) -> None:
         """Make an image of an instance's disk."""
 

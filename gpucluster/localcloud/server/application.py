@@ -35,14 +35,17 @@ from gpucluster.localcloud.api import (
 )
 from gpucluster.localcloud.auth.authorization import authorize
 from gpucluster.localcloud.auth.signing import SignatureRefused, verify
+from gpucluster.localcloud.server.watch import Watch
 from gpucluster.localcloud.state.cloud import CloudState, launch_facts, log
 from gpucluster.localcloud.state.faults import Effect, Facts
+from gpucluster.localcloud.state.names import HEALTH, LOOK
 from gpucluster.localcloud.state.wire import CLIENT_ERROR, ApiError, Call, Reply, Route
 
-HEALTH = "/health"
 # Operations at the same time. Most need a few milliseconds of Python, which more threads do not make faster; some wait
 # for the engine.
 _THREADS = 8
+# Operations whose answer has the states of instances.
+_SHOW_STATES = frozenset({"GetInstance", "ListInstances", "ListInstancePoolInstances", "ListClusterNetworkInstances"})
 _MAX_BODY = 2 * 1024 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9/_.\-]{1,98}")
 _PARAM = re.compile(r"\{(\w+)\}")
@@ -76,6 +79,7 @@ class Application:
     def __init__(self, cloud: CloudState) -> None:
         self._cloud = cloud
         self._threads = CapacityLimiter(_THREADS)
+        self._watch = Watch(cloud)
         self._routes = [(re.compile(_PARAM.sub(r"(?P<\1>[^/]+)", route.path)), route) for route in all_routes(cloud)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,7 +121,9 @@ class Application:
 
     async def _answer(self, request: Request) -> _Outcome:
         if request.url.path == HEALTH:
-            return _Outcome(Reply({"status": "ok"}), "Health")
+            if request.url.query == LOOK:
+                await to_thread.run_sync(self._watch.look, limiter=self._threads)
+            return _Outcome(Reply({"status": "ok", "tenancy": self._cloud.identity.tenancy}), "Health")
         operation = "-"
         try:
             body = await _read(request)
@@ -149,6 +155,8 @@ class Application:
 
     def _begin(self, route: Route, call: Call, instance_id: str | None) -> _Outcome | Effect:
         """Carry out an operation, or return the fault that delays it. The operator may do everything."""
+        if route.operation in _SHOW_STATES:
+            self._watch.look()
         if instance_id is not None:
             authorize(self._cloud, instance_id, route, call)
         effect = self._effect(route, call)

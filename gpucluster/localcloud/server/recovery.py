@@ -118,6 +118,8 @@ def _recover_instance(cloud: CloudState, instance: Resource, found: RunState) ->
                 lifecycle.start_launch(cloud, instance.id)
         case LifecycleState.TERMINATING:
             lifecycle.start_termination(cloud, instance.id)
+        case LifecycleState.STOPPED if instance.hidden.get("stopped_by_itself"):
+            cloud.submit(f"start {instance.id}", partial(_start_stopped, cloud, instance.id, found))
         case LifecycleState.STOPPED | LifecycleState.STOPPING:
             cloud.submit(f"settle {instance.id}", partial(_stop_running, cloud, instance.id, found))
         case LifecycleState.CREATING_IMAGE:

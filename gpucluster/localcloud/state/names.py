@@ -6,6 +6,11 @@ import base64
 import re
 import secrets
 
+#: The path that answers as long as the server works.
+HEALTH = "/health"
+#: With this query, the server first looks whether its containers still run.
+LOOK = "look"
+
 
 def new_ocid(kind: str) -> str:
     """An OCID of the local realm: ocid1.<kind>.local..<60 random characters> (OCI documents the syntax)."""

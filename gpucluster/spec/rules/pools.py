@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
@@ -15,6 +16,8 @@ from gpucluster.spec.sections import fields
 RULES = (
     "The name of a pool has at most 20 lower-case letters, digits and `-`; it begins with a letter and does not end "
     f"with `-`. Reserved are {', '.join(f'`{name}`' for name in sorted(RESERVED_POOL_NAMES))}.",
+    "The name of a pool is not that of a node of another pool, `<pool>-<n>`, `<pool>-e<n>` or `<pool>-bake`: "
+    "`compute` and `compute-1` can't be pools of one cluster.",
     "`max_count` is at least `count`, and not 0.",
     "The shape, `rdma` and the counts decide which OCI resource contains the nodes of a pool: with RDMA and "
     "`max_count` above `count` a compute cluster, with RDMA otherwise a cluster network, without RDMA neither.",
@@ -30,8 +33,14 @@ def check(context: RuleContext) -> None:
     for name, pool in context.section("pools").items():
         path: Path = ("pools", name)
         if not re.fullmatch(fields.POOL_NAME_PATTERN, name):
-            message = f"the name of a pool has at most 20 lower-case letters, digits and -; got {shown(name)}"
+            message = (
+                "the name of a pool begins with a letter, has at most 20 lower-case letters, digits and -, "
+                f"and does not end with -; got {shown(name)}"
+            )
             context.error(path, message, "It becomes part of host names", key=True)
+        elif other := _pool_with_node(name, context.section("pools")):
+            message = f"{name} is also the name of a node of the pool {other}"
+            context.error(path, message, "Choose another, such as gpu", key=True)
         elif name in RESERVED_POOL_NAMES:
             context.error(path, f"the name {name} is reserved", "Choose another, such as compute", key=True)
         if not isinstance(pool, dict):
@@ -47,3 +56,9 @@ def check(context: RuleContext) -> None:
                 context.error((*path, "default"), message, "Keep one")
             else:
                 first_default = (*path, "default")
+
+
+def _pool_with_node(name: str, pools: Iterable[str]) -> str | None:
+    """The pool that has or could have a node with this name; None if there is none."""
+    pool, _, number = name.rpartition("-")
+    return pool if re.fullmatch("e?[1-9][0-9]*|bake", number) and pool in pools else None

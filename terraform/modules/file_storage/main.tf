@@ -9,7 +9,12 @@ resource "oci_file_storage_file_system" "this" {
   compartment_id      = var.compartment_id
   defined_tags        = var.defined_tags
   display_name        = var.name
-  freeform_tags       = var.freeform_tags
+  freeform_tags       = merge(var.freeform_tags, { gpucluster-files = "unused" })
+
+  lifecycle {
+    # gpucluster notes here what it knows of users' files, and reads it before it deletes the file system.
+    ignore_changes = [freeform_tags["gpucluster-files"]]
+  }
 }
 
 resource "oci_file_storage_mount_target" "this" {

@@ -263,9 +263,17 @@ def test_converge_is_idempotent_and_takes_away(controller: Controller) -> None:
     ]
     local = [{**people[0], "groups": ["daemon"]}]
     assert "the system" in controller.refused("converge", people=local)
+    before = everything(controller)
+    preview = controller.request("converge.preview", people=people)
+    assert preview == {"groups": ["vision"], "added": ["erin", "frank"], "changed": []}
+    assert everything(controller) == before
     # A group that a description names and nobody made is made.
     assert controller.request("converge", people=people, absent=["nobody-knows"])["changed"] is True
     before = everything(controller)
+    assert controller.request("converge.preview", people=people) == {"groups": [], "added": [], "changed": []}
+    other = [{**people[0], "ssh_keys": []}, people[1]]
+    assert controller.request("converge.preview", people=other)["changed"] == ["erin"]
+    assert everything(controller) == before
     again = controller.request("converge", people=people, absent=["nobody-knows"])
     assert again["changed"] is False
     assert everything(controller) == before

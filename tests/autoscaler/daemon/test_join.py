@@ -106,6 +106,7 @@ fatal: [a]: FAILED! => {"changed": false, "msg": "no  space\\nleft"}
 fatal: [b -> head(10.0.0.2)]: UNREACHABLE! => {"changed": false, "msg": "timed out", "unreachable": true}
 TASK [ldap : Secret] ***********************************************************
 fatal: [c]: FAILED! => {"censored": "the output has been hidden", "changed": false}
+fatal: [e]: FAILED! => {"changed": true, "msg": "non-zero return code", "rc": 1, "stdout": "no such shell"}
 PLAY RECAP *********************************************************************
 a                          : ok=3    changed=1    unreachable=0    failed=1    skipped=0    rescued=0    ignored=0
 b                          : ok=0    changed=0    unreachable=1    failed=0    skipped=0    rescued=0    ignored=0
@@ -117,7 +118,7 @@ d                          : ok=9    changed=7    unreachable=0    failed=0    s
     assert found["b"] == Result(False, "base : Look: timed out")
     assert found["c"].message == "ldap : Secret: the details are hidden because they may hold secrets"
     assert found["d"] == Result(True, "configured")
-    assert not found["e"].ok
+    assert found["e"] == Result(False, "ldap : Secret: no such shell")
     assert (
         "ended with 124: ERROR! the playbook"
         in parse_results("ERROR! the playbook\nis broken", 124, ["x"])["x"].message

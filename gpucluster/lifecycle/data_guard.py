@@ -1,0 +1,238 @@
+"""The guard of users' files: no file system of a cluster is deleted before somebody has looked into it.
+
+It trusts no file of this machine and no empty state. It finds the file systems that exist, in Terraform's state and in
+the cloud by their tag, and looks at each through a host that answers. docs/adr/0024-no-file-is-lost.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from gpucluster import process
+from gpucluster.artifacts import agent_archive
+from gpucluster.cloud.file_systems import FileSystem, FileSystems
+from gpucluster.errors import DataGuardError, GpuClusterError
+from gpucluster.oci.tags import UsersFiles
+from gpucluster.ssh import SshClient
+from gpucluster.text import count
+from gpucluster.workspace.run import Run
+from gpucluster.workspace.saved_state import SavedHost
+
+#: What to do about a file system that would be deleted.
+DELETE_DATA_HINT = "Copy what is needed, then pass --delete-data to delete the file system with all files in it"
+# The agent comes on standard input: on a host that was never configured, none is installed.
+_RUN_AGENT = 'file=$(mktemp) && trap "rm -f $file" EXIT && cat >"$file" && sudo -n python3 -I "$file"'
+# Seconds for one look: a share may have very many files, and a host that was never configured installs an NFS client.
+_TIMEOUT = 1200.0
+_WORKERS = 16
+# ssh's own status: the host was not reached.
+_UNREACHED = 255
+
+
+@dataclass(frozen=True)
+class Found:
+    """The files of users in a file system: their number by owner.
+
+    Args:
+        complete: False if there are more than were counted.
+    """
+
+    owners: Mapping[str, int]
+    complete: bool = True
+
+
+class Hosts(Protocol):
+    """Finds the hosts of a cluster, the controller first; ssh reaches them by their names afterwards."""
+
+    def __call__(self, *, refresh: bool = False) -> Sequence[SavedHost]:
+        """As `lifecycle.locate` does."""
+
+
+class ShareLook:
+    """Looks at a share through the hosts of a cluster.
+
+    Args:
+        hosts: those with a controller; `nodes`: those of a cluster whose controller does not exist any more.
+        ssh_client: makes the client of the started cloud.
+    """
+
+    def __init__(
+        self, hosts: Hosts, nodes: Callable[[], Sequence[SavedHost]], ssh_client: Callable[[], SshClient]
+    ) -> None:
+        self._hosts = hosts
+        self._nodes = nodes
+        self._ssh_client = ssh_client
+
+    def __call__(self, sources: Sequence[str]) -> Found | str:
+        """The files on a share; or why no host can tell.
+
+        Args:
+            sources: the ways to the share, such as "10.0.1.2:/home".
+        """
+        if not sources:
+            return "no host can mount it, because it has no export"
+        asked: tuple[SavedHost, ...] = ()
+        reasons: list[str] = []
+        ways: Sequence[Callable[[], Sequence[SavedHost]]]
+        ways = (self._hosts, partial(self._hosts, refresh=True), self._nodes)
+        for way in ways:
+            try:
+                present = tuple(way())
+            except GpuClusterError as error:
+                reasons.append(error.what)
+                continue
+            if not present or present == asked:
+                continue
+            asked = present
+            answer = self._ask(present, sources)
+            if isinstance(answer, Found):
+                return answer
+            reasons.append(answer)
+        return "; ".join(dict.fromkeys(reasons)) or "no host of the cluster is left to ask"
+
+    def _ask(self, hosts: Sequence[SavedHost], sources: Sequence[str]) -> Found | str:
+        """The answer of the first of the hosts; of another one only if that can't tell."""
+        answer = self._ask_host(hosts[0].name, sources)
+        if isinstance(answer, Found):
+            return answer
+        reasons = [answer]
+        with ThreadPoolExecutor(max_workers=_WORKERS) as workers:
+            for other in workers.map(lambda host: self._ask_host(host.name, sources, direct=True), hosts[1:]):
+                if isinstance(other, Found):
+                    return other
+                reasons.append(other)
+        more = f", and {count(len(reasons) - 1, 'other host')} can't tell either" if reasons[1:] else ""
+        return f"{reasons[0]}{more}"
+
+    def _ask_host(self, name: str, sources: Sequence[str], *, direct: bool = False) -> Found | str:
+        """Ask one host, through the controller; with `direct`, also past one that does not answer."""
+        program, command = agent_archive.build(), f"{_RUN_AGENT} home-files {shlex.join(sources)}"
+        client = self._ssh_client()
+        argvs = [client.argv(name, [command]), *([client.argv(name, [command], direct=True)] if direct else [])]
+        reason = ""
+        for argv in argvs:
+            try:
+                done = process.run(argv, input=program, check=False, timeout=_TIMEOUT)
+            except GpuClusterError as error:
+                reason = f"{name}: {error.what}"
+                continue
+            if done.returncode != _UNREACHED:
+                return _answer(name, done)
+            reason = f"{name} can't be reached: {_last(done.stderr)}"
+        return reason
+
+
+class Look(Protocol):
+    """Looks at a share; see `ShareLook`."""
+
+    def __call__(self, sources: Sequence[str]) -> Found | str:
+        """The files on it; or why no host can tell."""
+
+
+class DataGuard:
+    """Protects users' files in the file systems of a cluster.
+
+    Args:
+        file_systems: makes the client of the started cloud.
+    """
+
+    def __init__(self, file_systems: Callable[[], FileSystems], look: Look) -> None:
+        self._file_systems = file_systems
+        self._look = look
+
+    def release(self, known: Collection[str], run: Run, *, delete_data: bool) -> frozenset[str]:
+        """The OCIDs of the file systems that may be deleted: all that the cluster has.
+
+        Args:
+            known: the OCIDs of those in Terraform's state.
+            delete_data: the operator allows it, whatever is in them.
+
+        Raises:
+            DataGuardError: there are users' files or snapshots, or nobody can tell.
+            CloudError: the cloud refused, or can't be reached.
+        """
+        with run.phase("look for users' files"):
+            systems = self._file_systems()
+            found = systems.find(known)
+            if not delete_data:
+                for file_system in found:
+                    self._require_empty(systems, file_system)
+            return frozenset(file_system.id for file_system in found)
+
+    def _require_empty(self, systems: FileSystems, file_system: FileSystem) -> None:
+        if file_system.snapshots:
+            names = ", ".join(file_system.snapshots)
+            which = count(len(file_system.snapshots), "snapshot")
+            raise refusal(file_system, f"has {which}, which OCI would delete with it: {names}")
+        found = self._look(file_system.sources)
+        if isinstance(found, str):
+            if not known_to_be_empty(file_system):
+                raise refusal(file_system, f"can't be looked into for users' files: {found}")
+            return
+        if found.owners:
+            if not file_system.writable:
+                systems.unseal(file_system.id)  # a destroy that was killed has left it read-only
+            raise _full(file_system, found)
+        with _unsealed_after_failure(systems, file_system.id):
+            # Users may be at work. Between this look and the end of the hosts nobody writes any more.
+            systems.seal(file_system.id)
+            found = self._look(file_system.sources)
+            if isinstance(found, str):
+                raise refusal(file_system, f"can't be looked into a second time: {found}")
+            if found.owners:
+                raise _full(file_system, found)
+            systems.note(file_system.id, UsersFiles.EMPTY)
+
+
+def known_to_be_empty(file_system: FileSystem) -> bool:
+    """Whether the file system itself says that there are no files of users, where no host can be asked. Pure.
+
+    It does if no run has ever let users reach it, or if a destroy has looked and no host could write since then.
+    """
+    if file_system.files == UsersFiles.EMPTY:
+        return not file_system.writable
+    return file_system.files == UsersFiles.UNUSED
+
+
+def refusal(file_system: FileSystem, why: str) -> DataGuardError:
+    """The error for a file system that must not be deleted."""
+    return DataGuardError(f"the file system {file_system.name} {why}", where=file_system.id, hint=DELETE_DATA_HINT)
+
+
+def _full(file_system: FileSystem, found: Found) -> DataGuardError:
+    each = ", ".join(f"{number} of {owner}" for owner, number in sorted(found.owners.items()))
+    files = count(sum(found.owners.values()), "file")
+    return refusal(file_system, f"holds {'' if found.complete else 'at least '}{files} of users: {each}")
+
+
+@contextmanager
+def _unsealed_after_failure(systems: FileSystems, ocid: str) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        systems.unseal(ocid)
+        raise
+
+
+def _answer(name: str, done: process.Completed) -> Found | str:
+    """What the program on a host has printed."""
+    try:
+        answer = json.loads(done.stdout)
+        if "error" in answer:
+            return f"{name}: {answer['error']}"
+        owners = {str(owner): int(number) for owner, number in answer["owners"].items()}
+        return Found(owners, bool(answer["complete"]))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return f"{name}: {_last(done.stderr) or f'the look ended with status {done.returncode}'}"
+
+
+def _last(text: str) -> str:
+    """The last line of what a program wrote for people."""
+    return text.strip().rpartition("\n")[2] or "no reason was given"

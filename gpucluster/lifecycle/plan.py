@@ -1,0 +1,183 @@
+"""What an apply would do: Terraform's changes, the hosts by name, and what Ansible would configure. Changes nothing.
+
+Terraform compares with the cloud. What Ansible would do in the hosts is compared with the configuration record on the
+controller and with the directory, because a run of all roles takes longer than a plan may. A file that somebody has
+edited on a host is not seen: apply writes it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpucluster import handover
+from gpucluster.errors import GpuClusterError, InputError
+from gpucluster.events import Sink, warn
+from gpucluster.handover import configuration_diff
+from gpucluster.handover.configuration_diff import Difference
+from gpucluster.lifecycle.configure import Configuration
+from gpucluster.lifecycle.provision import Provisioning, lost_homes
+from gpucluster.lifecycle.resize import Scaling
+from gpucluster.operations.configuration_record import ConfigurationRecord
+from gpucluster.operations.inquiry import Answer, Inquiry
+from gpucluster.operations.users import DirectoryClient
+from gpucluster.spec import ClusterSpec
+from gpucluster.terraform.plan import Change
+from gpucluster.terraform.plan import Plan as TerraformPlan
+from gpucluster.workspace.run import Run
+
+# Seconds that the controller gets in addition to the time that Terraform needs.
+_LEFT_FOR_THE_CONTROLLER = 5.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an apply would do. `empty` if it would change nothing.
+
+    Args:
+        changes: of resources, by Terraform.
+        changes_outputs: output values in Terraform's state would change, as for outputs that a later release adds.
+        hosts: the hosts that would be added, removed, replaced or rebooted, by name.
+        configuration: what Ansible would configure.
+        warnings: what apply would refuse without an option.
+    """
+
+    changes: tuple[Change, ...]
+    changes_outputs: bool
+    hosts: Scaling
+    configuration: tuple[Difference, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether apply would change nothing."""
+        return not (self.changes or self.changes_outputs or self.hosts or self.configuration)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as a JSON object."""
+        return {
+            "changes": [vars(change) for change in self.changes],
+            "changes_outputs": self.changes_outputs,
+            "nodes": {pool: vars(names) for pool, names in self.hosts.pools.items()},
+            "controller": self.hosts.controller,
+            "configuration": [{**vars(difference), "text": str(difference)} for difference in self.configuration],
+            "warnings": list(self.warnings),
+        }
+
+
+@dataclass(frozen=True)
+class _OnController:
+    """What the controller says of the configuration: the record, and what the directory would change."""
+
+    record: Mapping[str, Any] | None
+    users: tuple[Difference, ...] = ()
+
+
+class Planning:
+    """Plans of one cluster.
+
+    Args:
+        outputs: reads Terraform's outputs.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        provisioning: Provisioning,
+        configuration: Configuration,
+        record: ConfigurationRecord,
+        directory: DirectoryClient,
+        *,
+        outputs: Callable[[], Mapping[str, Any]],
+        on_event: Sink,
+    ) -> None:
+        self._spec = spec
+        self._provisioning = provisioning
+        self._configuration = configuration
+        self._record = record
+        self._directory = directory
+        self._outputs = outputs
+        self._on_event = on_event
+
+    def plan(self, run: Run, *, preflight: bool) -> Plan:
+        """Find out what an apply would do. Each warning is announced, too.
+
+        Args:
+            preflight: ask the cloud in advance whether it would accept the spec.
+
+        Raises:
+            GpuClusterError: see `errors`; nothing was created.
+        """
+        terraform = self._provisioning.prepare(run, preflight=preflight)
+        with run.phase("plan"):
+            found = self._outputs()
+            outputs = handover.Outputs.parse(found) if found.get("cluster") else None
+            asked = Inquiry(self._ask_controller if outputs else lambda: _OnController(None))
+            resources, hosts = self._provisioning.plan(terraform)
+            resources.file.unlink(missing_ok=True)
+            answer = asked.answer(time.monotonic() + _LEFT_FOR_THE_CONTROLLER)
+            plan = Plan(
+                resources.changes,
+                resources.changes_outputs,
+                hosts,
+                self._differences(outputs, hosts, answer),
+                _refusals(resources, hosts),
+            )
+        for warning in plan.warnings:
+            warn(self._on_event, "cluster", warning)
+        return plan
+
+    def _ask_controller(self) -> _OnController:
+        record = self._record.read()
+        complete = record is not None and record.get("complete")
+        if not complete or not self._spec.storage.home.enabled:
+            return _OnController(record)  # without a complete apply, everything is configured in any case
+        try:
+            preview = self._directory.preview(self._configuration.people())
+        except InputError as error:
+            return _OnController(record, (Difference("users", "configure", f"apply would be refused: {error.what}"),))
+        except GpuClusterError as error:
+            return _OnController(record, (Difference("users", "configure", f"they are not known: {error.what}"),))
+        return _OnController(
+            record,
+            (
+                *(Difference("users", "add", f"group {name}") for name in preview.groups),
+                *(Difference("users", "add", name) for name in preview.added),
+                *(Difference("users", "change", name) for name in preview.changed),
+            ),
+        )
+
+    def _differences(
+        self, outputs: handover.Outputs | None, hosts: Scaling, answer: Answer[_OnController]
+    ) -> tuple[Difference, ...]:
+        if outputs is None:
+            return (Difference("hosts", "configure", "all of them are configured once they exist"),)
+        if answer.value is None:
+            return (Difference("hosts", "configure", f"{configuration_diff.NOT_KNOWN} ({answer.error})"),)
+        now = self._configuration.settings(outputs, hosts.staying)
+        keys = (
+            Difference("users", "configure", f"generate a key pair for {name}: this machine has none")
+            for name in self._configuration.new_key_pairs()
+        )
+        named = set(hosts.names("removed", "replaced"))  # these are shown as nodes
+        found = configuration_diff.differences(answer.value.record, now)
+        return (
+            *(each for each in found if not (each.subject == "hosts" and each.what in named)),
+            *keys,
+            *answer.value.users,
+        )
+
+
+def _refusals(plan: TerraformPlan, hosts: Scaling) -> tuple[str, ...]:
+    """What apply would refuse without an option."""
+    lost = lost_homes(plan)
+    return (
+        *(f"apply would refuse this without --replace-nodes: {replacement}" for replacement in hosts.replacements),
+        *(
+            [f"apply would refuse this without --delete-data: the users' homes would be lost ({', '.join(lost)})"]
+            if lost
+            else []
+        ),
+    )

@@ -1,0 +1,130 @@
+"""Nothing is installed that was not tried: the real programs, on a booted host, and new files that they refuse.
+
+What this does not prove: other versions of these programs than Debian 13's, and nodes, which get Slurm's configuration
+from the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.ansible.booted import Booted, booted
+from tests.ansible.in_container import Played
+from tests.ansible.render import CONTROLLER, INVENTORY
+
+pytestmark = [pytest.mark.containers, pytest.mark.slurm]
+
+ADDRESS = "192.0.2.1"
+VARIABLES = INVENTORY | {
+    "gpucluster_hosts": [{"name": name, "address": ADDRESS} for name in (CONTROLLER, "compute-1", "compute-2")],
+    "slurm_hardware_emulated": True,
+    # The account of this host that Ansible logs in with.
+    "ansible_user": "root",
+}
+FACTS: dict[str, Any] = {"import_role": {"name": "base", "tasks_from": "gather_facts"}}
+SLURM: list[dict[str, Any]] = [FACTS, {"import_role": {"name": "slurm"}}]
+SLAPD = "/etc/ldap/trial.conf"
+SLAPD_TEXT = "include /etc/ldap/schema/core.schema\nmodulepath /usr/lib/ldap\nmoduleload back_mdb\ndatabase mdb\n"
+CONFIG = "/etc/slurm/slurm.conf"
+
+
+def slurm(host: Booted, *, check: bool = True, **extra_config: Any) -> Played:
+    return host.play(SLURM, VARIABLES | {"slurm_extra_config": extra_config}, check=check, name=CONTROLLER)
+
+
+def slurm_as_it_is(host: Booted) -> str:
+    return host.sh(f"systemctl show slurmctld -p MainPID; cat {CONFIG}; squeue --noheader --format='%i %t'")
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Booted]:
+    with booted() as node:
+        node.sh(f"hostname {CONTROLLER}; ip address add {ADDRESS}/24 dev lo; mkdir -p /run/sshd; ssh-keygen -A")
+        node.sh(f"echo '{ADDRESS} {CONTROLLER} compute-1 compute-2' >>/etc/hosts")
+        node.connect("--net")
+        yield node
+
+
+@pytest.fixture(scope="module")
+def controller(host: Booted) -> Booted:
+    """A controller on which Slurm runs, with a job that waits, because no node does."""
+    slurm(host)
+    host.sh("sbatch --wrap true")
+    return host
+
+
+def test_a_setting_that_slurm_does_not_know_leaves_slurm_as_it_is(controller: Booted) -> None:
+    before = slurm_as_it_is(controller)
+    assert "1 PD" in before
+    said = slurm(controller, check=False, BogusKey=1).said
+    assert f"slurmctld refuses the new {CONFIG}" in said
+    assert "unrecognized key: BogusKey" in said
+    assert slurm_as_it_is(controller) == before
+
+
+def test_slurm_runs_again_with_the_old_files_if_it_does_not_come_up_with_the_new_ones(controller: Booted) -> None:
+    # slurmctld has not saved yet what its database says, so that the trial can't reach the plugin.
+    controller.sh("rm -f /var/lib/slurm/slurmctld/last_tres* /var/lib/slurm/slurmctld/assoc_mgr_state*")
+    before = slurm_as_it_is(controller)
+    said = slurm(controller, check=False, MCSPlugin="mcs/nosuch").said
+    assert "cannot find mcs plugin for mcs/nosuch" in said
+    assert "it runs with them" in said
+    assert (
+        f"slurmctld.service did not come up with new files; the files of before are in place again ({CONFIG})" in said
+    )
+    after = slurm_as_it_is(controller)
+    assert after.split("\n")[1:] == before.split("\n")[1:]
+    # What slurmctld saved when it ended is enough for a whole trial.
+    said = slurm(controller, check=False, MCSPlugin="mcs/nosuch").said
+    assert "slurmctld refuses" in said
+    assert "mcs/nosuch" in said
+    assert slurm_as_it_is(controller) == after
+    # It accepts what is right.
+    assert slurm(controller, MessageTimeout=31).changed == 2
+    assert "MessageTimeout=31sec" in controller.sh("scontrol show config | tr -d ' '")
+
+
+def test_what_sssd_and_the_ssh_server_refuse_is_not_installed(host: Booted) -> None:
+    task: list[dict[str, Any]] = [FACTS, {"import_role": {"name": "ldap", "tasks_from": "sssd"}}]
+    host.play(task, VARIABLES, name=CONTROLLER)
+    before = host.read("/etc/sssd/sssd.conf")
+    said = host.play(task, VARIABLES | {"gpucluster_name": "two\nlines"}, name=CONTROLLER, check=False).said
+    assert "sssctl refuses the new /etc/sssd/sssd.conf" in said
+    assert (host.read("/etc/sssd/sssd.conf"), host.sh("systemctl is-active sssd").strip()) == (before, "active")
+
+    drop_in = "/etc/ssh/sshd_config.d/10-gpucluster.conf"
+    host.put(drop_in, "BogusKeyword yes\n")
+    said = host.play(task, VARIABLES, name=CONTROLLER, check=False).said
+    assert f"sshd refuses the new {drop_in}" in said
+    assert "BogusKeyword" in said
+    assert host.read(drop_in) == "BogusKeyword yes\n"
+    assert host.sh("systemctl is-active ssh").strip() == "active"
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "good", "bad"),
+    [
+        (["slaptest", "-u", "-f", SLAPD], SLAPD, SLAPD_TEXT, "bogus_key"),
+        (["visudo", "-c"], "/etc/sudoers.d/trial", "root ALL=(ALL) ALL\n", "bogus_key"),
+        (["dockerd", "--validate"], "/etc/docker/daemon.json", "{}", '{"bogus_key": 1}'),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_program_tries_a_file_in_its_place(host: Booted, command: list[str], path: str, good: str, bad: str) -> None:
+    """Whether a file is there already or not."""
+
+    def install(text: str, *, check: bool = True) -> Played:
+        file = {"path": path, "content": text, "mode": "0440"}
+        trial = {"command": command, "files": [path]}
+        return host.play([{"gpucluster_service": {"files": [file], "trials": [trial]}}], {}, check=check)
+
+    for before in ("", good):
+        if before:
+            assert install(good).changed == 1
+        said = install(bad, check=False).said
+        assert f"{command[0]} refuses the new {path}" in said
+        assert "bogus_key" in said
+        assert (host.read(path) if host.exists(path) else "") == before

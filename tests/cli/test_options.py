@@ -1,0 +1,148 @@
+"""The common options at every place of a command line, and how a wrong command line is reported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gpucluster.cli import cli
+from gpucluster.cli.base import PROVIDER, Context, command
+
+# From the weakest to the strongest.
+PLACES = ("environment", "before the command", "of the group", "after the command")
+
+
+@pytest.fixture
+def seen() -> Iterator[list[tuple[Context, str]]]:
+    """What a command has got: `probe` at the root and in a group. They exist during one test only."""
+    got: list[tuple[Context, str]] = []
+    group = cli.commands["user"]
+    assert isinstance(group, click.Group)
+
+    @PROVIDER
+    def probe(context: Context, provider: str) -> None:
+        got.append((context, provider))
+
+    for parent in (cli, group):
+        command("probe", parent=parent)(probe)
+    yield got
+    for parent in (cli, group):
+        del parent.commands["probe"]
+
+
+def _words(places: dict[str, list[str]]) -> list[str]:
+    return [*places.get(PLACES[1], []), "user", *places.get(PLACES[2], []), "probe", *places.get(PLACES[3], [])]
+
+
+@pytest.mark.parametrize("pair", list(combinations(PLACES, 2)), ids=" and ".join)
+@pytest.mark.parametrize(
+    ("variable", "option", "weak", "strong", "attribute"),
+    [
+        ("GPUCLUSTER_FILE", "--file={}", "prod.yml", "test.yml", "_file"),
+        ("GPUCLUSTER_OUTPUT", "--output={}", "json", "text", "output"),
+        ("GPUCLUSTER_DEBUG", "--{}debug", "", "no-", "debug"),
+    ],
+    ids=["file", "output", "debug"],
+)
+def test_the_later_place_wins_and_every_place_beats_the_environment(
+    pair: tuple[str, str], variable: str, option: str, weak: str, strong: str, attribute: str,
+    seen: list[tuple[Context, str]], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.delenv(variable, raising=False)
+    weaker, stronger = pair
+    words = {stronger: [option.format(strong)]}
+    if weaker == "environment":
+        monkeypatch.setenv(variable, weak or "1")
+    else:
+        words[weaker] = [option.format(weak)]
+    assert CliRunner().invoke(cli, _words(words)).exit_code == 0
+    expected = {"_file": "test.yml", "output": "text", "debug": False}[attribute]
+    assert getattr(seen[0][0], attribute) == expected
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_place_is_read(place: str, seen: list[tuple[Context, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {place: ["-f", "test.yml", "-o", "json", "--debug"]}
+    if place == "environment":
+        for name, value in (("FILE", "test.yml"), ("OUTPUT", "json"), ("DEBUG", "1")):
+            monkeypatch.setenv(f"GPUCLUSTER_{name}", value)
+        words = {}
+    assert CliRunner().invoke(cli, _words(words)).exit_code == 0
+    context = seen[0][0]
+    assert (str(context.file), context.output, context.debug) == ("test.yml", "json", True)
+    assert context.name == "user probe"
+
+
+def test_the_provider_of_the_command_line_beats_the_environment(
+    seen: list[tuple[Context, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUCLUSTER_PROVIDER", "registry")
+    CliRunner().invoke(cli, ["probe"])
+    CliRunner().invoke(cli, ["probe", "--provider", "bundled"])
+    monkeypatch.delenv("GPUCLUSTER_PROVIDER")
+    CliRunner().invoke(cli, ["probe"])
+    assert [provider for _context, provider in seen] == ["registry", "bundled", "bundled"]
+
+
+def _failure(*words: str, **env: str) -> tuple[int, dict[str, Any]]:
+    done = CliRunner().invoke(cli, list(words), env=env)
+    (line,) = done.stdout.splitlines()
+    event = json.loads(line)
+    assert (event["kind"], event["status"]) == ("result", "failed")
+    return done.exit_code, event["data"]
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "says"),
+    [
+        (["-o", "json", "aply"], "", "apply"),
+        (["aply", "--output=json"], "", "apply"),
+        (["-ojson", "apply", "--fil", "x"], "apply", "--file"),
+        (["-o", "json", "user", "add"], "user add", "NAME"),
+        (["--nonsense", "-o", "json"], "", "--nonsense"),
+        (["-o", "json"], "", "ommand"),
+        (["-o", "json", "validate", "-f", "nowhere.yml"], "validate", "nowhere.yml"),
+        (["autoscaler", "simulate", "-o", "json", "nowhere"], "autoscaler simulate", "nowhere"),
+        (["autoscaler", "simulate", "-o", "json", "x", "--nodes", "many"], "autoscaler simulate", "whole number"),
+    ],
+)
+def test_every_failure_has_one_form_in_json(words: list[str], name: str, says: str) -> None:
+    status, data = _failure(*words)
+    assert (status, data["exit_code"], data["command"]) == (2, 2, name)
+    assert says in f"{data['what']} {data['where']}"
+    assert {"error", "what", "where", "hint"} <= data.keys()
+
+
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUCLUSTER_OUTPUT", "xml")
+    said = CliRunner().invoke(cli, ["validate"])
+    assert (said.exit_code, "GPUCLUSTER_OUTPUT" in said.stderr) == (2, True)
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    said = CliRunner().invoke(cli, [])
+    assert (said.exit_code, said.exception.__class__) == (2, SystemExit)
+    assert "Create or update the cluster" in said.output
+    assert _failure(GPUCLUSTER_OUTPUT="json")[1]["what"] == "the command is missing"
+
+
+def test_the_environment_asks_for_json_and_a_flag_against_it() -> None:
+    assert _failure("aply", GPUCLUSTER_OUTPUT="json")[0] == 2
+    said = CliRunner().invoke(cli, ["-o", "text", "aply"], env={"GPUCLUSTER_OUTPUT": "json"})
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert "Did you mean" in said.stderr
+
+
+def test_the_help_of_a_command_explains_its_own_options_and_names_the_common_ones() -> None:
+    for words in (["destroy"], ["user", "add"]):
+        said = CliRunner().invoke(cli, [*words, "--help"]).stdout
+        assert "--file, --output, --verbose, --debug, --non-interactive" in said
+        assert "Default: cluster.yml" not in said
+    assert "Do not ask for confirmation." in CliRunner().invoke(cli, ["destroy", "-h"]).stdout
+    assert "Default: cluster.yml" in CliRunner().invoke(cli, ["--help"]).stdout

@@ -1,0 +1,139 @@
+"""Hosts are located from the cache, the state or the cloud's tags. The local cloud launches nothing here, so no host
+answers; that ssh really reaches them is met in tests/e2e."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import oci
+import pytest
+
+from gpucluster.cluster import Cluster
+from gpucluster.errors import CloudError, ToolError
+from gpucluster.spec import load
+from tests.localcloud.api_harness import Api, running
+from tests.spec.spec_texts import LOCAL
+
+pytestmark = pytest.mark.slow
+
+_DAMAGED = ["", "{ half a fi", "[]", "7", '{"hosts": 1}', '{"hosts": [{"name": "a"}]}', '{"hosts": [7]}']
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A local cloud with the hosts of `demo` (one is elastic, one has ended), and a host of another cluster."""
+    with running(tmp_path_factory.mktemp("locate") / "cloud") as api:
+        subnet = api.subnet(api.vcn())
+
+        def launch(name: str, cluster: str, public: bool = False, **own: str) -> Any:
+            tags = {"gpucluster": cluster, **own}
+            return api.launch(subnet, name, freeform_tags=tags, vnic={"assign_public_ip": public})
+
+        launch("demo-controller", "demo", role="controller", public=True)
+        launch("compute-1", "demo", role="compute", pool="compute")
+        launch("compute-2", "demo", role="compute", pool="compute")
+        launch("demo-cpu-e1", "demo", role="compute", pool="cpu", node="demo-cpu-e1")
+        launch("other-controller", "other", role="controller")
+        ended = launch("old-controller", "demo", role="controller")
+        api.compute.terminate_instance(ended.id)
+        yield api
+
+
+@pytest.fixture
+def cluster(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A machine that has cluster.yml and the credentials, and nothing else."""
+    monkeypatch.setenv("GPUCLUSTER_HOME", str(api.home))
+    (tmp_path / "cluster.yml").write_text(LOCAL)
+    return Cluster(load(tmp_path / "cluster.yml"))
+
+
+def _configured(cluster: Cluster) -> list[str]:
+    config = (cluster.paths.ssh / "config").read_text()
+    return [line.removeprefix("Host ") for line in config.splitlines() if line.startswith("Host ")]
+
+
+def test_without_folder_and_state_the_hosts_are_found_by_their_tags(cluster: Cluster) -> None:
+    assert cluster.ssh_argv(None, ["true"])[-3:] == ["demo-controller", "--", "true"]
+    assert _configured(cluster) == ["demo-controller", "compute-1", "compute-2", "*"]
+    assert cluster.ssh_argv("compute-2")[-1] == "compute-2"
+    assert cluster.paths.root.stat().st_mode & 0o77 == 0
+
+
+@pytest.mark.parametrize("content", _DAMAGED)
+def test_a_damaged_cache_is_written_again(cluster: Cluster, content: str) -> None:
+    cluster.ssh_argv()
+    good = (cluster.paths.root / "hosts.json").read_text()
+    (cluster.paths.root / "hosts.json").write_text(content)
+    cluster.ssh_argv()
+    assert (cluster.paths.root / "hosts.json").read_text() == good
+
+
+def test_the_state_goes_before_the_tags_and_the_cache_before_both(
+    cluster: Cluster, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "outputs.json").read_text())
+    outputs["cluster"]["controller"]["name"] = "by-state"
+    del outputs["cluster"]["pools"]["compute"]
+    monkeypatch.setattr(Cluster, "outputs", lambda _: outputs)
+    fresh = Cluster(cluster.spec)
+    assert fresh.ssh_argv()[-1] == "by-state"
+    monkeypatch.setattr(Cluster, "outputs", lambda _: pytest.fail("the cache was not used"))
+    assert Cluster(cluster.spec).ssh_argv()[-1] == "by-state"
+    shutil.rmtree(cluster.paths.ssh)  # hosts.json alone reaches nobody
+    monkeypatch.setattr(Cluster, "outputs", lambda _: {})
+    assert Cluster(cluster.spec).ssh_argv()[-1] == "demo-controller"
+
+
+def test_a_state_that_cannot_be_read_hides_no_cluster(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(_: Cluster) -> Any:
+        raise ToolError("the state can't be read")
+
+    monkeypatch.setattr(Cluster, "outputs", unreadable)
+    assert Cluster(cluster.spec).ssh_argv()[-1] == "demo-controller"
+    (cluster.spec.file).write_text(LOCAL.replace("name: demo", "name: never"))
+    shutil.rmtree(cluster.paths.root)
+    with pytest.raises(ToolError, match="the state can't be read"):
+        Cluster(load(cluster.spec.file)).ssh_argv()
+
+
+def test_where_nothing_is_no_local_cloud_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUCLUSTER_HOME", str(tmp_path / "home"))
+    (tmp_path / "cluster.yml").write_text(LOCAL)
+    cluster = Cluster(load(tmp_path / "cluster.yml"))
+    with pytest.raises(ToolError, match="there is no cluster yet"):
+        cluster.ssh_argv()
+    assert cluster.status()["state"] == "absent"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster.yml"]
+
+
+def test_two_controllers_are_not_guessed_between(cluster: Cluster, api: Api) -> None:
+    subnet = oci.pagination.list_call_get_all_results(api.network.list_subnets, api.tenancy).data[0]
+    second = api.launch(subnet, "second", freeform_tags={"gpucluster": "demo", "role": "controller"})
+    try:
+        with pytest.raises(CloudError, match="2 controllers") as caught:
+            cluster.ssh_argv()
+        assert second.id in caught.value.where
+    finally:
+        api.compute.terminate_instance(second.id)
+
+
+def test_the_key_of_an_earlier_version_is_adopted(cluster: Cluster, api: Api) -> None:
+    old = cluster.paths.ssh / "operator_ed25519"
+    old.parent.mkdir(parents=True)
+    old.write_text("private\n")
+    old.with_suffix(".pub").write_text("ssh-ed25519 AAAA old\n")
+    new = api.home / "credentials" / "operators" / "demo_ed25519"
+    for file in (new, new.with_suffix(".pub")):
+        file.unlink(missing_ok=True)
+    try:
+        assert cluster._cloud.ssh_key() == new
+        assert cluster._cloud.authorized_keys() == ("ssh-ed25519 AAAA old",)
+        assert (new.read_text(), new.stat().st_mode & 0o777) == ("private\n", 0o600)
+        assert old.exists()  # the ssh configuration of the last run names it
+    finally:
+        for file in (new, new.with_suffix(".pub")):
+            file.unlink(missing_ok=True)

@@ -1,0 +1,156 @@
+"""A plan tells everything that apply would do, and "no changes" only if that is nothing. Terraform, the controller and
+the directory are doubles; the real ones are met in tests/e2e."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster import handover
+from gpucluster.cli.summaries import plan_text
+from gpucluster.errors import InputError, ToolError
+from gpucluster.events import Event, ignore
+from gpucluster.handover.configuration_diff import NOT_KNOWN
+from gpucluster.lifecycle.plan import Plan, Planning
+from gpucluster.lifecycle.resize import PoolScaling, Replacement, Scaling
+from gpucluster.operations.users import UserPreview
+from gpucluster.paths import ClusterPaths
+from gpucluster.spec import ClusterSpec, loads
+from gpucluster.terraform.plan import Change
+from gpucluster.terraform.plan import Plan as TerraformPlan
+from gpucluster.workspace.run import Run
+from tests.spec.spec_texts import LOCAL
+
+OUTPUTS = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "outputs.json").read_text())
+STAYING = {"demo-controller": "ocid1.c", "compute-1": "ocid1.a"}
+SETTINGS = {"format": 1, "gpucluster": "0.1", "content": "abc", "settings": {"timezone": "UTC"}, "hosts": STAYING}
+NOBODY = UserPreview((), (), ())
+CONTROLLER = Change("module.controller.oci_core_instance.this", "update", values={"shape_config.ocpus": (4, 8)})
+HOME = Change("module.home[0].oci_file_storage_file_system.this", "replace", "cannot_update", ("availability_domain",))
+
+
+@dataclass
+class Double:
+    """Stands for everything that a plan asks: `Provisioning`, `Configuration`, the record and the directory."""
+
+    spec: ClusterSpec
+    changes: tuple[Change, ...] = ()
+    changes_outputs: bool = False
+    hosts: Scaling = field(default_factory=lambda: Scaling({}, staying=STAYING))
+    record: Mapping[str, Any] | Exception | None = field(default_factory=lambda: {**SETTINGS, "complete": True})
+    users: UserPreview | Exception = NOBODY
+    outputs: Mapping[str, Any] = field(default_factory=lambda: OUTPUTS)
+    missing_keys: tuple[str, ...] = ()
+
+    def prepare(self, _run: Run, *, preflight: bool) -> Double:
+        assert preflight
+        return self
+
+    def plan(self, _terraform: Double) -> tuple[TerraformPlan, Scaling]:
+        return TerraformPlan(self.changes, Path("/nowhere"), changes_outputs=self.changes_outputs), self.hosts
+
+    def settings(self, _outputs: handover.Outputs, hosts: Mapping[str, str]) -> dict[str, Any]:
+        return {**SETTINGS, "hosts": dict(hosts)}
+
+    def people(self) -> list[dict[str, Any]]:
+        return [{"name": "alice"}]
+
+    def new_key_pairs(self) -> tuple[str, ...]:
+        return self.missing_keys
+
+    def read(self) -> Mapping[str, Any] | None:
+        if isinstance(self.record, Exception):
+            raise self.record
+        return self.record
+
+    def preview(self, people: Sequence[Mapping[str, Any]]) -> UserPreview:
+        assert people == self.people()
+        if isinstance(self.users, Exception):
+            raise self.users
+        return self.users
+
+
+def _plan(tmp_path: Path, events: list[Event] | None = None, **answers: Any) -> Plan:
+    spec = loads(LOCAL, "cluster.yml")
+    double: Any = Double(spec, **answers)
+    paths = ClusterPaths(tmp_path)
+    paths.create()
+    on_event = ignore if events is None else events.append
+    planning = Planning(
+        spec, double, double, double, double, outputs=lambda: double.outputs, on_event=on_event
+    )  # fmt: skip
+    return planning.plan(Run("plan", paths, ignore), preflight=True)
+
+
+def test_a_cluster_that_is_as_the_file_says_has_no_changes(tmp_path: Path) -> None:
+    plan = _plan(tmp_path)
+    assert plan.empty
+    assert plan_text(plan) == "no changes"
+    assert plan.to_dict()["changes"] == []
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        ({"changes": (CONTROLLER,)}, "shape_config.ocpus: 4 -> 8"),
+        ({"changes_outputs": True}, "outputs in Terraform's state"),
+        ({"hosts": Scaling({"compute": PoolScaling(("compute-3",), ("compute-1",))}, staying={})}, "compute-3 to add"),
+        ({"hosts": Scaling({}, "rebooted", staying=STAYING)}, "the controller: rebooted"),
+        ({"hosts": Scaling({}, staying={**STAYING, "compute-1": "ocid1.other"})}, "hosts: configure compute-1"),
+        ({"record": None}, NOT_KNOWN),
+        ({"record": {**SETTINGS, "complete": False}}, NOT_KNOWN),
+        ({"record": {**SETTINGS, "complete": True, "settings": {}}}, "software: timezone = UTC"),
+        ({"record": ToolError("the controller can't be reached: gone")}, "the controller can't be reached: gone"),
+        ({"outputs": {}}, "all of them are configured once they exist"),
+        ({"users": UserPreview(("vision",), ("bob",), ("alice",))}, "users: add bob"),
+        ({"users": InputError("alice has uid 1")}, "apply would be refused: alice has uid 1"),
+        ({"users": ToolError("slapd is down")}, "they are not known: slapd is down"),
+        ({"missing_keys": ("alice",)}, "generate a key pair for alice"),
+    ],
+)  # fmt: skip
+def test_no_changes_is_only_said_when_apply_would_change_nothing(
+    tmp_path: Path, answers: dict[str, Any], says: str
+) -> None:
+    plan = _plan(tmp_path, **answers)
+    assert not plan.empty
+    assert says in plan_text(plan)
+
+
+def test_a_node_that_is_removed_is_named_once(tmp_path: Path) -> None:
+    scaling = Scaling({"compute": PoolScaling(removed=("compute-1",))}, staying={"demo-controller": "ocid1.c"})
+    plan = _plan(tmp_path, hosts=scaling)
+    assert plan.configuration == ()
+    assert plan_text(plan) == "nodes\n  pool compute: compute-1 to remove"
+
+
+def test_what_apply_would_refuse_is_a_warning_with_the_option(tmp_path: Path) -> None:
+    events: list[Event] = []
+    lost = Scaling({}, staying=STAYING, replacements=(Replacement("node compute-1", ("compute-1",), "another shape"),))
+    plan = _plan(tmp_path, events, hosts=lost, changes=(HOME,))
+    assert [event.message for event in events if event.status == "warning"] == list(plan.warnings)
+    assert "--replace-nodes: node compute-1: another shape" in plan.warnings[0]
+    assert "--delete-data" in plan.warnings[1]
+
+
+def test_a_plan_shows_values_and_what_forces_a_replacement(tmp_path: Path) -> None:
+    values = {"availability_domain": ("AD-1", "AD-2"), "long": ("x" * 100, ["y"])}
+    forced = Change(HOME.address, "replace", "cannot_update", ("availability_domain",), values=values)
+    created = Change("module.network.oci_core_vcn.this", "create", values={"cidr": (None, "10.0.0.0/16")})
+    lines = plan_text(_plan(tmp_path, changes=(forced, created))).splitlines()
+    assert lines[0] == "2 changes of resources"
+    assert lines[1].startswith("  ± the file system: replace")
+    assert "      availability_domain: AD-1 -> AD-2  # forces the replacement" in lines
+    assert f'      long: {"x" * 70}... -> ["y"]' in lines
+    assert lines[-2:] == ["  + the VCN: create", "      module.network.oci_core_vcn.this"]
+
+
+def test_a_plan_is_json(tmp_path: Path) -> None:
+    plan = _plan(tmp_path, changes=(CONTROLLER,), users=UserPreview((), ("bob",), ()))
+    data = json.loads(json.dumps(plan.to_dict()))
+    assert data["changes"][0]["values"] == {"shape_config.ocpus": [4, 8]}
+    assert data["configuration"][0]["text"] == "users: add bob"

@@ -1,0 +1,60 @@
+"""What is checked before Terraform runs, and what a plan must not lose. The cloud and Terraform are doubles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpucluster.errors import DataGuardError, EnvironmentFault
+from gpucluster.events import ignore
+from gpucluster.lifecycle.provision import Consent, Provisioning
+from gpucluster.paths import ClusterPaths
+from gpucluster.spec import loads
+from gpucluster.terraform.plan import Change, Plan
+from gpucluster.workspace.run import Run
+from gpucluster.workspace.saved_state import SavedState
+from tests.spec.spec_texts import LOCAL
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> ClusterPaths:
+    made = ClusterPaths(tmp_path)
+    made.create()
+    return made
+
+
+def _provisioning(paths: ClusterPaths, cloud: Any) -> Provisioning:
+    unused: Any = None
+    spec = loads(LOCAL, "cluster.yml")
+    empty: Any = SimpleNamespace(state_is_damaged=False, addresses=tuple)
+    return Provisioning(
+        spec, cloud, SavedState(paths), lambda env=None: empty, unused, unused, unused, unused, unused, unused, ignore
+    )
+
+
+@pytest.mark.parametrize(("keep_variables", "fresh"), [(True, False), (False, True)], ids=["destroy", "apply"])
+def test_the_addresses_of_a_cluster_that_was_never_built_matter_only_to_those_who_build_it(
+    paths: ClusterPaths, keep_variables: bool, fresh: bool
+) -> None:
+    asked = []
+
+    def check(*, fresh: bool) -> None:
+        asked.append(fresh)
+        raise EnvironmentFault("enough")
+
+    provisioning = _provisioning(paths, SimpleNamespace(check=check))
+    with pytest.raises(EnvironmentFault):
+        provisioning.prepare(Run("destroy", paths, ignore), keep_variables=keep_variables)
+    assert asked == [fresh]
+
+
+def test_a_plan_that_loses_the_homes_is_refused_and_says_what_to_do(paths: ClusterPaths) -> None:
+    lost = Plan((Change("module.home[0].oci_file_storage_file_system.this[0]", "delete"),), paths.root / "plan")
+    terraform: Any = SimpleNamespace(plan=lambda: lost)
+    with pytest.raises(DataGuardError, match="would delete the file system with the users' homes") as caught:
+        _provisioning(paths, None).apply(terraform, Run("apply", paths, ignore), Consent())
+    assert "Undo the change in cluster.yml" in caught.value.hint
+    assert "pass --delete-data" in caught.value.hint

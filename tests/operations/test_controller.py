@@ -1,0 +1,108 @@
+"""How the controller is asked for what `status` and `plan` read. `ssh` is a double: it runs the command here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpucluster.errors import ToolError
+from gpucluster.events import ignore
+from gpucluster.operations import configuration_record
+from gpucluster.operations.configuration_record import ConfigurationRecord
+from gpucluster.operations.controller import ControllerConnection
+from gpucluster.paths import ClusterPaths
+from gpucluster.spec import loads
+from gpucluster.workspace.saved_state import SavedState
+from tests.spec.spec_texts import LOCAL
+from tests.workspace.known_hosts import save_controller
+
+# The last argument is the command. `sudo -n` and slurm's programs are doubles beside it.
+SSH = '#!/bin/sh\necho "$@" >> "$0.log"\nfor command; do :; done\nexec sh -c "$command"\n'
+SUDO = '#!/bin/sh\nshift\nexec "$@"\n'
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    _program(folder, "ssh", SSH)
+    _program(folder, "sudo", SUDO)
+    return folder
+
+
+def _program(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def controller(tmp_path: Path, programs: Path) -> ControllerConnection:
+    save_controller(tmp_path, "demo-controller")
+    paths = ClusterPaths(tmp_path / ".gpucluster")
+    return ControllerConnection(
+        loads(LOCAL, "cluster.yml"), paths, SavedState(paths).hosts, lambda: pytest.fail("no bastion"), ignore
+    )
+
+
+def test_slurms_nodes_are_read_and_a_controller_that_is_gone_is_given_up_soon(
+    controller: ControllerConnection, programs: Path
+) -> None:
+    _program(programs, "sinfo", "#!/bin/sh\necho compute-1/idle/compute\n")
+    assert controller.slurm_nodes() == [{"node": "compute-1", "state": "idle", "partition": "compute"}]
+    assert "-o ConnectTimeout=3 " in (programs / "ssh.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        (
+            "sinfo",
+            "#!/bin/sh\necho 'slurm_load_partitions: no' >&2\nexit 1\n",
+            "Slurm gives no answer: slurm_load_part",
+        ),
+        ("timeout", "#!/bin/sh\nexit 124\n", "slurmctld is not reached"),
+        ("timeout", "#!/bin/sh\nexit 127\n", "it is not installed yet"),
+        ("ssh", "#!/bin/sh\necho 'connect to host: No route' >&2\nexit 255\n", "can't be reached: connect to host: No"),
+    ],
+)
+def test_no_answer_is_an_error_with_the_reason(
+    controller: ControllerConnection, programs: Path, name: str, text: str, says: str
+) -> None:
+    _program(programs, name, text)
+    with pytest.raises(ToolError, match=says):
+        controller.slurm_nodes()
+
+
+def test_a_controller_that_hangs_is_an_error(controller: ControllerConnection, programs: Path) -> None:
+    _program(programs, "ssh", "#!/bin/sh\nexec sleep 30\n")
+    with pytest.raises(ToolError, match=r"does not answer within 0\.2 s"):
+        controller.ask("true", timeout=0.2)
+
+
+def test_the_record_is_private_and_read_as_it_was_written(
+    controller: ControllerConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_READ", "_WRITE"):
+        command = getattr(configuration_record, name)
+        monkeypatch.setattr(configuration_record, name, command.replace("/var/lib/gpucluster", str(tmp_path / "lib")))
+    record = ConfigurationRecord(controller)
+    assert record.read() is None
+    record.write({"complete": True, "variables": {"text": "it's; $HOME"}})
+    assert record.read() == {"complete": True, "variables": {"text": "it's; $HOME"}}
+    (file,) = (tmp_path / "lib").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.write_text("{ half")
+    assert record.read() is None
+
+
+def test_a_record_that_can_not_be_written_is_an_error_and_the_old_one_stays(
+    controller: ControllerConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lib").write_text("a file where the folder should be")
+    command = configuration_record._WRITE.replace("/var/lib/gpucluster", str(tmp_path / "lib"))
+    monkeypatch.setattr(configuration_record, "_WRITE", command)
+    with pytest.raises(ToolError, match="can't store"):
+        ConfigurationRecord(controller).write({"complete": False})
+    assert (tmp_path / "lib").read_text().startswith("a file")
