@@ -268,6 +268,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
 
 def main() -> None:
     """Entry point."""
+    os.umask(0o022)  # independent of the umask of the host's root
     module = AnsibleModule(
         argument_spec={
             "user": {"type": "str", "required": True},

@@ -76,27 +76,40 @@ os._exit(status[0] if status else 1)
 def start() -> str:
     """Start a server with the modules of this process, and return the path of the interpreter that uses it.
 
+    It is the plain interpreter for a user who is not root, and where files can't be written (in the service that
+    configures elastic nodes, on the controller itself).
+
     It must be called before the process has read the user database: older C libraries do not read a changed
     nsswitch.conf again.
     """
-    DIRECTORY.mkdir(mode=0o700, exist_ok=True)
     archive = str(getattr(basic.__loader__, "archive", ""))
-    if not archive:
-        return REAL  # a debugger has unpacked the archive
-    _write_client()
+    # A debugger has unpacked the archive.
+    if os.geteuid() != 0 or not archive:
+        return REAL
+    try:
+        DIRECTORY.mkdir(mode=0o700, exist_ok=True)
+        _write_client()
+        listener = _listen()
+    except OSError:
+        return REAL
     loaded = Loaded(archive)
-    new = SOCKET.with_name(f"socket.{os.getpid()}")
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(new))
-    new.chmod(0o600)
-    listener.listen(16)
-    new.replace(SOCKET)
     if os.fork() == 0:
         _detach(keep=listener.fileno())
         loaded.take(sys.modules)
         _serve(listener, loaded)
     listener.close()
     return str(CLIENT)
+
+
+def _listen() -> socket.socket:
+    """Take the place of the server of an earlier run, which ends then."""
+    new = SOCKET.with_name(f"socket.{os.getpid()}")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(new))
+    new.chmod(0o600)
+    listener.listen(16)
+    new.replace(SOCKET)
+    return listener
 
 
 def _write_client() -> None:

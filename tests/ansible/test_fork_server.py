@@ -29,7 +29,8 @@ folder = Path(sys.argv[2])
 server.REAL = sys.executable
 server.DIRECTORY, server.SOCKET, server.CLIENT = folder / "run", folder / "run/socket", folder / "lib/python"
 server.IDLE_SECONDS, server.LOOK_SECONDS = float(sys.argv[3]), 0.1
-assert server.start() == str(server.CLIENT)
+server.os.geteuid = lambda: int(sys.argv[4])
+print(server.start())
 os.unlink(sys.argv[1])  # as Ansible's wrapper does when the module has ended
 """
 TASK = """\
@@ -63,8 +64,14 @@ class Host:
         self.env = {"PATH": os.environ["PATH"], "IMPORTS": str(folder / "imports")}
 
     def start(self, idle: float = 20) -> None:
-        argv = [sys.executable, "-c", START, str(archive(self.folder / "host.zip")), str(self.folder), str(idle)]
-        subprocess.run(argv, env=self.env, check=True, timeout=30)
+        assert self.interpreter(idle) == str(self.client)
+
+    def interpreter(self, idle: float = 20, uid: int = 0) -> str:
+        words = (archive(self.folder / "host.zip"), self.folder, idle, uid)
+        argv = [sys.executable, "-c", START, *map(str, words)]
+        return subprocess.run(
+            argv, env=self.env, stdout=subprocess.PIPE, text=True, check=True, timeout=30
+        ).stdout.strip()
 
     def run(self, source: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -173,3 +180,11 @@ def test_only_the_owner_reaches_the_server(host: Host) -> None:
     host.start()
     assert (host.folder / "run").stat().st_mode & 0o777 == 0o700
     assert (host.folder / "run/socket").stat().st_mode & 0o777 == 0o600
+
+
+def test_without_rights_or_a_place_for_files_tasks_have_the_plain_interpreter(host: Host) -> None:
+    assert host.interpreter(uid=1000) == sys.executable
+    assert not (host.folder / "run").exists()
+    (host.folder / "run").write_text("not a folder")
+    assert host.interpreter() == sys.executable
+    assert host.processes() == []
