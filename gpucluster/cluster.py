@@ -20,14 +20,15 @@ from gpucluster.cloud.bastion import Bastion
 from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.file_systems import FileSystems
-from gpucluster.cloud.leaked_resources import LeakedResource, LeakedResources
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
+from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.configuration.runner import Ansible, PlaybookResult
 from gpucluster.configuration.verify import Check
 from gpucluster.errors import TerraformError, ToolError
 from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
+from gpucluster.lifecycle.adoption import Adoption, Recovered
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.data_guard import DataGuard, ShareLook
@@ -126,8 +127,9 @@ class Cluster:
             inventory=self._configuration.inventory,
             on_event=report,
         )
+        adoption = Adoption(spec.name, self._tagged_resources, report)
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
-        self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, report)
+        self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, self._record, report)
         self._provisioning = Provisioning(
             spec,
             self._cloud,
@@ -137,7 +139,8 @@ class Cluster:
             self._baking,
             elastic_teardown,
             self._resizing,
-            self._leaked,
+            self._tagged_resources,
+            adoption,
             self._login_keys,
             report,
         )
@@ -163,7 +166,8 @@ class Cluster:
             self._baking,
             terraform=self._terraform,
             elastic=self._elastic,
-            leaked=self._leaked,
+            adoption=adoption,
+            tagged=self._tagged_resources,
             ssh_client=self._ssh_client,
             bastion=self._bastion,
             on_event=report,
@@ -182,8 +186,9 @@ class Cluster:
         # Before the first run there is no state to read, and a backend may not answer yet.
         with suppress(TerraformError):
             outputs = self.outputs()
-        self._cloud.check(fresh=not (outputs or self._saved.compartment))
+        self._cloud.check()
         self._cloud.start(to_build=False)
+        self._cloud.check_network()
         return preflight.examine(self.spec, self._cloud, outputs)
 
     def plan(self, *, preflight: bool = True) -> Plan:
@@ -282,6 +287,18 @@ class Cluster:
             removed = self._teardown.run(terraform, run, delete_data=delete_data)
             result = Result(run.command, RunStatus.SUCCESS, run.elapsed, run.phases, changes=removed)
         return result
+
+    def recover(self) -> Recovered:
+        """Put what the cloud has of this cluster into Terraform's state, which was lost. Nothing else is changed.
+
+        Raises:
+            ToolError: two resources could be the same.
+            GpuClusterError: see `errors`; what was adopted until then is in the state.
+        """
+        with self._run("state recover") as run:
+            self._terraform().set_damaged_state_aside()
+            terraform = self._provisioning.prepare(run)
+            return self._provisioning.recover(terraform, run)
 
     # --- operations on a cluster that is deployed -----
 
@@ -519,20 +536,20 @@ class Cluster:
     def _images(self) -> BakedImages:
         return BakedImages(self._cloud.access(), self.spec.name, self._on_event)
 
-    def _tagged(self) -> tuple[LeakedResource, ...]:
+    def _tagged(self) -> tuple[TaggedResource, ...]:
         if not self._cloud.in_use():
             return ()
         self._cloud.start_if_used()
-        return self._leaked().find()
+        return self._tagged_resources().find()
 
     def _file_systems(self) -> FileSystems:
         existing = self.spec.storage.home.file_system_id
         keep = frozenset((existing,) if existing else ())
         return FileSystems(self._cloud.access(), self.spec.name, keep=keep)
 
-    def _leaked(self) -> LeakedResources:
+    def _tagged_resources(self) -> TaggedResources:
         network, home = self.spec.network, self.spec.storage.home
         named = (network.vcn_id, network.public_subnet_id, network.private_subnet_id, home.file_system_id)
-        return LeakedResources(
+        return TaggedResources(
             self._cloud.access(), self.spec.name, self._on_event, keep={ocid for ocid in named if ocid}
         )

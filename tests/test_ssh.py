@@ -187,3 +187,23 @@ def test_close_leaves_no_socket_folder(paths: ClusterPaths) -> None:
 )
 def test_cloud_inits_own_verdict_counts(result: str, errors: list[str]) -> None:
     assert _cloud_init_errors(result) == errors
+
+
+def test_the_key_of_a_host_with_another_disk_is_forgotten_and_those_of_others_stay(tmp_path: Path) -> None:
+    paths = ClusterPaths(tmp_path)
+    paths.create()
+    client = SshClient(paths, None)
+    client.forget({"ocid1.a"})  # without any key
+    known = paths.ssh / "known_hosts"
+    known.write_text("ocid1.a ssh-ed25519 AAAA\nocid1.ab ssh-ed25519 BBBB\nocid1.a ssh-rsa CCCC\n")
+    client.forget({"ocid1.a"})
+    assert known.read_text() == "ocid1.ab ssh-ed25519 BBBB\n"
+    assert known.stat().st_mode & 0o77 == 0
+    client.forget(())
+    assert known.read_text() == "ocid1.ab ssh-ed25519 BBBB\n"
+
+
+def test_a_host_is_reached_past_one_that_does_not_answer(tmp_path: Path) -> None:
+    client = SshClient(ClusterPaths(tmp_path), None)
+    direct = client.argv("compute-1", ["true"], direct=True)
+    assert direct == ["ssh", "-F", str(client.config), "-o", "ProxyCommand=none", "compute-1", "--", "true"]

@@ -13,7 +13,7 @@ import sys
 import click
 
 from gpucluster import __version__, signals
-from gpucluster.cli import autoscaling, backup, clusters, groups, history, images, local, software, users
+from gpucluster.cli import autoscaling, backup, clusters, groups, history, images, local, software, state, users
 from gpucluster.cli.base import DEFAULT_FILES, cli, wants_json
 from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED, GpuClusterError
 
@@ -29,6 +29,7 @@ __all__ = [
     "local",
     "main",
     "software",
+    "state",
     "users",
 ]
 

@@ -56,7 +56,7 @@ def next_steps(cluster: Cluster, result: Result) -> str:
     return "\n".join(lines)
 
 
-_ACTIONS = {"create": "+", "update": "~", "delete": "-", "replace": "±"}
+_ACTIONS = {"create": "+", "update": "~", "delete": "-", "replace": "±", "import": "="}
 # The number of characters that are shown of one value.
 _VALUE_WIDTH = 70
 
@@ -68,11 +68,12 @@ def plan_text(plan: Plan) -> str:
     if plan.empty:
         return "no changes"
     parts = []
-    if plan.changes or plan.changes_outputs:
+    if plan.changes:
         lines = [f"{count(len(plan.changes), 'change')} of resources"]
         lines += [line for change in plan.changes for line in _change_lines(change)]
-        lines += ["  ~ outputs in Terraform's state"] if plan.changes_outputs and not plan.changes else []
         parts.append("\n".join(lines))
+    elif plan.changes_outputs:
+        parts.append("outputs in Terraform's state, no resources")
     if plan.hosts:
         lines = [f"  pool {pool}: {names}" for pool, names in plan.hosts.pools.items()]
         lines += [f"  the controller: {plan.hosts.controller}"] if plan.hosts.controller else []
@@ -89,6 +90,8 @@ def _change_lines(change: Change) -> list[str]:
     because = f"  ({change.reason.replace('_', ' ')})" if change.reason else ""
     lines = [f"  {_ACTIONS.get(change.action, change.action)} {human_name(change.address)}: {change.action}{because}"]
     lines.append(f"      {change.address}")
+    if change.adopts:
+        lines.append(f"      adopts {change.adopts}, which exists and is in no state")
     if change.action not in ("update", "replace"):
         return lines
     for name, (before, after) in change.values.items():

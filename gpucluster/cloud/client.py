@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,6 +60,29 @@ class Access:
             # An endpoint of our own is on this machine: the SDK would ask the caller's proxy for it.
             client.base_client.session.trust_env = False
         return client
+
+
+class SharedClients:
+    """The SDK's clients of one access for several threads: each is made once, and the key is read once for all.
+
+    Args:
+        timeout: as in `Access.client`.
+    """
+
+    def __init__(self, access: Access, *, timeout: float | None = None) -> None:
+        self._access = access
+        self._timeout = timeout
+        self._clients: dict[tuple[str, str], Any] = {}
+        self._lock = threading.Lock()
+
+    def get(self, service: str, name: str) -> Any:
+        """A client, such as `get("core", "ComputeClient")`."""
+        with self._lock:
+            if (service, name) not in self._clients:
+                signer = next((each.base_client.signer for each in self._clients.values()), None)
+                made = self._access.client(service, name, timeout=self._timeout, signer=signer)
+                self._clients[service, name] = made
+            return self._clients[service, name]
 
 
 def home_region(access: Access) -> str:

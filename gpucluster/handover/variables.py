@@ -23,6 +23,7 @@ def tfvars(
     home_region: str = "",
     user_data: Mapping[str, str] | None = None,
     iam: Mapping[str, Any] | None = None,
+    existing_images: Mapping[str, str] | None = None,
     login_keys: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The variables of the root module `terraform/cluster`.
@@ -33,6 +34,7 @@ def tfvars(
         home_region: the region in which dynamic groups and policies are created; empty: that of the cluster.
         user_data: the user data for cloud-init, by `controller` and the names of pools.
         iam: the dynamic group and its policies; None if none are created.
+        existing_images: the images of hosts that are adopted, by `controller` and `pool/<name>`.
         login_keys: the public halves of generated login keys, by user.
     """
     controller, home, data = spec.controller, spec.storage.home, user_data or {}
@@ -65,6 +67,7 @@ def tfvars(
             for name, pool in spec.pools.items()
         },
         "iam": dict(iam) if iam is not None else None,
+        "existing_images": dict(existing_images or {}),
         "login_keys": dict(login_keys or {}),
         "freeform_tags": {**spec.cloud.freeform_tags, tags.CLUSTER: spec.name},
         "defined_tags": dict(spec.cloud.defined_tags),

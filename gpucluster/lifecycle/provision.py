@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 from gpucluster import handover
 from gpucluster import preflight as preflights
 from gpucluster.cloud.client import Access, home_region, refusals
-from gpucluster.cloud.leaked_resources import LeakedResources
 from gpucluster.cloud.providers import CloudProvider
+from gpucluster.cloud.tagged_resources import TaggedResources
 from gpucluster.errors import DataGuardError, InputError
 from gpucluster.events import Sink
 from gpucluster.handover import iam, user_data
+from gpucluster.lifecycle.adoption import Adoption, Recovered, Survey
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
 from gpucluster.lifecycle.downloads import Downloads
@@ -73,7 +74,7 @@ class Provisioning:
     """The resources of one cluster in its cloud.
 
     Args:
-        leaked: makes the client that finds resources by the cluster's tag.
+        tagged: makes the client that finds resources by the cluster's tag.
     """
 
     def __init__(
@@ -86,7 +87,8 @@ class Provisioning:
         baking: Baking,
         elastic_teardown: ElasticTeardown,
         resizing: Resizing,
-        leaked: Callable[[], LeakedResources],
+        tagged: Callable[[], TaggedResources],
+        adoption: Adoption,
         login_keys: LoginKeys,
         on_event: Sink,
     ) -> None:
@@ -98,7 +100,9 @@ class Provisioning:
         self._baking = baking
         self._elastic_teardown = elastic_teardown
         self._resizing = resizing
-        self._leaked = leaked
+        self._tagged = tagged
+        self._adoption = adoption
+        self._existing_images: Mapping[str, str] = {}
         self._login_keys = login_keys
         self._on_event = on_event
 
@@ -118,12 +122,15 @@ class Provisioning:
         """
         cloud, saved = self._cloud, self._saved
         with run.phase("cloud"):
+            cloud.check()
             plain = self._terraform()
             built = bool(saved.compartment) or plain.state_is_damaged or bool(plain.addresses())
-            # A destroy creates nothing: whose the addresses are that this machine uses does not matter to it.
-            cloud.check(fresh=not built and not keep_variables)
-            cloud.start(to_build=to_build)
-            if plain.state_is_damaged and not self._leaked().find():
+            cloud.start(to_build=False)
+            if not keep_variables:  # a destroy creates nothing: which addresses this machine uses does not matter
+                cloud.check_network()
+            if to_build:
+                cloud.start(to_build=True)
+            if plain.state_is_damaged and not self._tagged().find():
                 plain.set_damaged_state_aside()
         if preflight:
             # Before anything is written: a mistyped compartment must not be remembered as the cluster's.
@@ -162,8 +169,11 @@ class Provisioning:
 
     def plan(self, terraform: Terraform) -> tuple[Plan, Scaling]:
         """What would be changed, and what that would do to the hosts."""
-        plan = terraform.plan(with_values=True)
-        return plan, self._resizing.scaling(terraform, plan)
+        survey = self._survey(terraform)
+        with self._adoption.adopting(terraform, survey):
+            plan = terraform.plan(with_values=True)
+        scaling = self._resizing.scaling(terraform, plan)
+        return replace(plan, changes=(*plan.changes, *self._adoption.removals(survey))), scaling
 
     def apply(self, terraform: Terraform, run: Run, consent: Consent) -> int:
         """Create and change the resources. Returns how many were changed.
@@ -174,11 +184,34 @@ class Provisioning:
             TerraformError: what was made is in the state.
         """
         with run.phase("terraform"):
-            changes = self._change(terraform, consent)
+            survey = self._survey(terraform)
+            self._resizing.drain(self._adoption.nodes_to_remove(survey), consent.drain_timeout)
+            changes = self._adoption.remove(survey)
+            with self._adoption.adopting(terraform, survey):
+                changes += self._change(terraform, consent)
             # If the controller or the share is new, the baked images that fit are other ones than before.
             if terraform.set_variables(self._variables(terraform)):
                 changes += self._change(terraform, consent)
         return changes
+
+    def recover(self, terraform: Terraform, run: Run) -> Recovered:
+        """Put everything that the cloud has of the cluster into Terraform's state, and change nothing else.
+
+        Raises:
+            GpuClusterError: see `errors`.
+        """
+        with run.phase("terraform"):
+            return self._adoption.recover(terraform, lambda images: self._set_images(terraform, images))
+
+    def _survey(self, terraform: Terraform) -> Survey:
+        survey = self._adoption.survey(terraform)
+        self._set_images(terraform, survey.images)
+        return survey
+
+    def _set_images(self, terraform: Terraform, images: Mapping[str, str]) -> None:
+        if images:
+            self._existing_images = dict(images)
+            terraform.set_variables(self._variables(terraform))
 
     def _check_downloads(self) -> None:
         """Fetch what the hosts will need: a file that can't be fetched must stop a run before anything is created."""
@@ -237,5 +270,6 @@ class Provisioning:
                 for pool in (None, *spec.pools)
             },
             iam=iam.tfvars(rights),
+            existing_images=self._existing_images,
             login_keys=self._login_keys.generated(),
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from gpucluster import handover
@@ -22,9 +22,10 @@ from gpucluster.cloud.cluster_network import ClusterNetwork, NetworkStatus
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.members import numbered_names
 from gpucluster.cloud.providers import CloudProvider
-from gpucluster.errors import ReplacementError
+from gpucluster.errors import GpuClusterError, ReplacementError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.lifecycle.hosts import Hosts
+from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.slurm.reasons import CHANGED, REMOVED
@@ -268,6 +269,7 @@ class Resizing:
     Args:
         elastic: makes the client of elastic instances; only called after the cloud was started.
         hosts: what this machine knows of hosts that boot again is forgotten there.
+        record: says on the controller whether all hosts are configured.
     """
 
     def __init__(
@@ -277,6 +279,7 @@ class Resizing:
         elastic: Callable[[], ElasticInstances],
         controller: ControllerConnection,
         hosts: Hosts,
+        record: ConfigurationRecord,
         on_event: Sink,
     ) -> None:
         self._spec = spec
@@ -284,6 +287,7 @@ class Resizing:
         self._controller = controller
         self._elastic = elastic
         self._hosts = hosts
+        self._record = record
         self._on_event = on_event
         self._draining = Draining(controller, on_event, required=spec.slurm.enabled)
         self._changed: set[str] = set()
@@ -324,6 +328,11 @@ class Resizing:
             plan = terraform.plan()
         return plan
 
+    def drain(self, nodes: Sequence[str], timeout: float) -> None:
+        """Wait until no job is on these nodes, which leave without Terraform."""
+        if nodes and self._controller.hosts():
+            self._draining.drain(dict.fromkeys(nodes, REMOVED), timeout)
+
     def scaling(self, terraform: Terraform, plan: Plan) -> Scaling:
         """What an apply of this plan would do to the hosts, those changes included that are made without Terraform.
         Reads only.
@@ -340,13 +349,17 @@ class Resizing:
         """Apply a plan inside this block: what this machine knows of the hosts that boot again is forgotten.
 
         It is forgotten before, in case that this run is killed, and afterwards, because `gpucluster ssh` may have
-        learned it again meanwhile.
+        learned it again meanwhile. A host with a new disk is not configured, under the same OCID.
         """
         outputs = self._outputs(terraform)
         rebooted = _instances(reboots(plan.changes), outputs)
         replaced = _instances(
             [each.address for each in plan.changes if each.action == "update" and _loses(each)], outputs
         )
+        if replaced:
+            # A controller that gives no answer may be the one that gets another disk.
+            with suppress(GpuClusterError):
+                self._record.reopen()
         self._hosts.forget(rebooted=rebooted, replaced=replaced)
         try:
             yield

@@ -8,10 +8,11 @@ from collections.abc import Set as AbstractSet
 
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.cloud.elastic_instances import ElasticInstances
-from gpucluster.cloud.leaked_resources import LeakedResource, LeakedResources
 from gpucluster.cloud.providers import CloudProvider
+from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.errors import DataGuardError, TerraformError
 from gpucluster.events import Sink, info
+from gpucluster.lifecycle.adoption import Adoption
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.data_guard import DataGuard
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
@@ -46,7 +47,7 @@ def destroy_resources(terraform: Terraform, elastic: Callable[[], ElasticInstanc
         terraform.apply(terraform.plan(destroy=True, only=only))
 
 
-def _require_released(left: Sequence[LeakedResource], released: AbstractSet[str]) -> None:
+def _require_released(left: Sequence[TaggedResource], released: AbstractSet[str]) -> None:
     """Refuse to delete a file system that the guard has not released.
 
     Raises:
@@ -66,7 +67,7 @@ class Teardown:
 
     Args:
         terraform: makes a Terraform that can read the state.
-        elastic, leaked, ssh_client, bastion: make the clients of the started cloud.
+        elastic, tagged, ssh_client, bastion: make the clients of the started cloud.
     """
 
     def __init__(
@@ -81,7 +82,8 @@ class Teardown:
         *,
         terraform: Callable[[], Terraform],
         elastic: Callable[[], ElasticInstances],
-        leaked: Callable[[], LeakedResources],
+        adoption: Adoption,
+        tagged: Callable[[], TaggedResources],
         ssh_client: Callable[[], SshClient],
         bastion: Callable[[], Bastion],
         on_event: Sink,
@@ -95,7 +97,8 @@ class Teardown:
         self._baking = baking
         self._terraform = terraform
         self._elastic = elastic
-        self._leaked = leaked
+        self._adoption = adoption
+        self._tagged = tagged
         self._ssh_client = ssh_client
         self._bastion = bastion
         self._on_event = on_event
@@ -122,18 +125,19 @@ class Teardown:
         others = [address for address in addresses if address not in file_systems]
         if others:
             with run.phase("terraform"):
+                self._adoption.remove_untracked(terraform)
                 destroy_resources(terraform, self._elastic, others if file_systems else ())
         with run.phase("clean up"):
-            leaked = self._leaked()
+            tagged = self._tagged()
             # What an earlier run made and could not write into Terraform's state before it was killed.
-            left = leaked.find()
-            leaked.remove([each for each in left if each.kind != _FILE_SYSTEM_KIND])
+            left = tagged.find()
+            tagged.remove([each for each in left if each.kind != _FILE_SYSTEM_KIND])
             self._baking.retire_all()
             if file_systems:
                 terraform.apply(terraform.plan(destroy=True))
             left_systems = [each for each in left if each.kind == _FILE_SYSTEM_KIND and each.id not in in_state]
             _require_released(left_systems, released)
-            leaked.remove(left_systems)
+            tagged.remove(left_systems)
             self._forget()
         removed = {*addresses, *(each.id for each in left)}
         if not removed:

@@ -36,6 +36,7 @@ class Cause(StrEnum):
     WORK_REQUEST = "work request"
     STATE_LOCK = "state lock"
     STATE = "state"
+    STATE_DAMAGED = "state damaged"
     PROVIDER = "provider"
     NETWORK = "network"
 

@@ -46,6 +46,16 @@ class ConfigurationRecord:
             return None
         return record if isinstance(record, dict) else None
 
+    def reopen(self) -> None:
+        """Say that a host has to be configured again: the last configuration is not complete any more.
+
+        Raises:
+            ToolError: the controller can't be reached, or can't write it.
+        """
+        record = self.read()
+        if record is not None and record.get("complete"):
+            self.write({**record, "complete": False})
+
     def write(self, record: Mapping[str, Any]) -> None:
         """Write it, whole or not at all.
 

@@ -162,4 +162,5 @@ class ContainerImages:
             arguments,
             timeout=None if on_progress else _TIMEOUT,
             on_progress=on_progress,
+            relocate=self._controller.relocate,
         )

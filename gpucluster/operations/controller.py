@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from gpucluster import process
 from gpucluster.cloud.bastion import Bastion
@@ -36,11 +36,18 @@ _NOT_FOUND = 127
 _TIMED_OUT = 124
 
 
+class Locator(Protocol):
+    """Finds the hosts, the controller first, and writes how ssh reaches them; empty without a cluster."""
+
+    def __call__(self, *, refresh: bool = False) -> Sequence[SavedHost]:
+        """With `refresh` it does not trust what this machine has saved."""
+
+
 class ControllerConnection:
     """The connection to the controller of one cluster, and through it to the other hosts.
 
     Args:
-        locate: finds the hosts, the controller first, and writes how ssh reaches them; empty without a cluster.
+        locate: finds the hosts.
         bastion: opens the sessions of the Bastion service; only called for a cluster without a public address.
     """
 
@@ -48,7 +55,7 @@ class ControllerConnection:
         self,
         spec: ClusterSpec,
         paths: ClusterPaths,
-        locate: Callable[[], Sequence[SavedHost]],
+        locate: Locator,
         bastion: Callable[[], Bastion],
         on_event: Sink,
     ) -> None:
@@ -65,6 +72,17 @@ class ControllerConnection:
             GpuClusterError: they can't be found.
         """
         return tuple(self._locate())
+
+    def relocate(self) -> bool:
+        """Find the hosts again, after ssh reached nobody: another machine may have built the cluster again. True if it
+        did. An error of the search is none of the caller's, who knows that nobody was reached.
+        """
+        before = set(self.hosts())
+        try:
+            found = set(self._locate(refresh=True))
+        except GpuClusterError:
+            return False
+        return bool(found) and found != before
 
     def ssh_argv(self, host: str | None = None, command: Sequence[str] = ()) -> list[str]:
         """The command line that logs in to a host, or runs a command there.

@@ -109,7 +109,7 @@ class Draining:
         except GpuClusterError as error:
             if timeout > 0:
                 raise
-            warn(self._on_event, "slurm", f"nodes are removed without draining them in Slurm: {error.what}")
+            warn(self._on_event, "slurm", f"nodes are removed or changed without draining them in Slurm: {error.what}")
 
     def resume(self, names: Collection[str]) -> None:
         """Resume the nodes among these that an earlier run drained. If Slurm does not answer, none is resumed."""
@@ -226,16 +226,17 @@ class Draining:
 
 def _no_answer(reason: str) -> ToolError:
     return ToolError(
-        f"Slurm on the controller gives no answer, and jobs may run on nodes that are to be removed: {reason}",
-        hint="Nothing was removed. See its state (gpucluster ssh -- sudo systemctl status slurmctld), fix the cause, "
-        "then run: gpucluster apply. Or pass --drain-timeout 0 to remove the nodes without waiting for jobs",
+        "Slurm on the controller gives no answer, and jobs may run on nodes that are to be removed or changed: "
+        f"{reason}",
+        hint="Nothing was changed. See its state (gpucluster ssh -- sudo systemctl status slurmctld), fix the cause, "
+        "then run: gpucluster apply. Or pass --drain-timeout 0 to go on without waiting for jobs",
     )
 
 
 def _unfinished(names: Sequence[str], jobs: Sequence[SlurmJob], timeout: float) -> ToolError:
     running = "; ".join(map(str, jobs)) or "jobs that are being cleaned up"
     return ToolError(
-        f"{', '.join(names)} can't be removed: after {timeout:.0f} s there is still {running}",
+        f"{', '.join(names)} can't be removed or changed: after {timeout:.0f} s there is still {running}",
         hint="Nothing was removed, and these nodes accept no new jobs. When the jobs have ended, run: gpucluster "
         "apply. To end them, use scancel, or pass --drain-timeout 0 to requeue or cancel them. To keep the nodes, add "
         "them to cluster.yml again, then run: gpucluster apply",

@@ -50,6 +50,7 @@ class RemoteProgram:
         *,
         timeout: float | None = None,
         on_progress: Callable[[str], None] | None = None,
+        relocate: Callable[[], bool] = lambda: False,
     ) -> T:
         """Run one operation and return its result.
 
@@ -58,18 +59,24 @@ class RemoteProgram:
             kind: the type of the result.
             timeout: seconds; None waits for as long as it takes. Not for operations that report their progress.
             on_progress: called with each line that the program writes while it works.
+            relocate: is called if ssh reaches nobody; if it returns True, the operation is tried once more.
 
         Raises:
             InputError: it is refused.
             PartlyDone: a part of it failed.
             ToolError: it failed, or there is no answer.
         """
-        argv = ssh_argv([self.command])
         request = json.dumps({"operation": operation, "arguments": dict(arguments)})
-        if on_progress is None:
-            done = process.run(argv, input=request, check=False, timeout=timeout)
-        else:
-            done = process.stream(argv, input=request, on_line=lambda _: None, on_error_line=on_progress)
+
+        def attempt() -> process.Completed:
+            argv = ssh_argv([self.command])
+            if on_progress is None:
+                return process.run(argv, input=request, check=False, timeout=timeout)
+            return process.stream(argv, input=request, on_line=lambda _: None, on_error_line=on_progress)
+
+        done = attempt()
+        if done.returncode == _SSH_FAILED and relocate():
+            done = attempt()
         try:
             return TypeAdapter(kind).validate_python(self._result(done, kind))
         except ValidationError as error:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from gpucluster.cloud.leaked_resources import LeakedResource
+from gpucluster.cloud.tagged_resources import TaggedResource
+from gpucluster.handover.adoption import untracked
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Answer, Inquiry
@@ -56,7 +57,7 @@ class Sources:
         runs: what the run log of this machine says.
     """
 
-    resources: Callable[[], Sequence[LeakedResource]]
+    resources: Callable[[], Sequence[TaggedResource]]
     contents: Callable[[], StateContents]
     hosts: Callable[[], Sequence[SavedHost]]
     hosts_saved_at: Callable[[], float | None]
@@ -131,7 +132,7 @@ class Findings:
         controller_answers: ssh reaches the controller.
     """
 
-    resources: Sequence[LeakedResource] | None
+    resources: Sequence[TaggedResource] | None
     contents: StateContents | None
     hosts: Sequence[SavedHost]
     record: Mapping[str, Any] | None
@@ -174,7 +175,7 @@ class Findings:
     def _not_in_state(self) -> str:
         if self.resources is None or self.contents is None:
             return ""
-        left = unmanaged(self.resources, self.contents.ids)
+        left = untracked(self.resources, self.contents.ids)
         return f"in the cloud, but not in Terraform's state: {_named(left)}" if left else ""
 
     def _not_in_cloud(self) -> str:
@@ -193,12 +194,13 @@ class Findings:
         if self.record is None:
             return ""
         if not self.record.get("complete"):
-            return f"the configuration of the hosts is not complete: it began {self.record.get('time')}"
+            machine, began = self.record.get("machine"), self.record.get("time")
+            return f"the hosts are not configured completely: {machine} began it {began}"
         configured = set((self.record.get("hosts") or {}).values())
         new = [each.name for each in self._permanent() if each.id not in configured]
         return f"not configured yet: {', '.join(sorted(new))}" if new else ""
 
-    def _permanent(self) -> list[LeakedResource]:
+    def _permanent(self) -> list[TaggedResource]:
         return [each for each in self.resources or () if each.kind == "instance" and not each.elastic]
 
     @property
@@ -218,18 +220,7 @@ class Findings:
 _ENDS = {RunStatus.KILLED: "killed", RunStatus.INTERRUPTED: "interrupted", RunStatus.FAILED: "not successful"}
 
 
-def unmanaged(resources: Sequence[LeakedResource], ids: Collection[str]) -> tuple[LeakedResource, ...]:
-    """The resources that Terraform should know and does not. Elastic nodes are the autoscaler's, and the members of a
-    cluster network are OCI's."""
-    networks = {each.pool for each in resources if each.kind == "cluster_network"}
-    return tuple(
-        each
-        for each in resources
-        if each.id not in ids and not each.elastic and not (each.kind == "instance" and each.pool in networks)
-    )
-
-
-def _named(resources: Sequence[LeakedResource]) -> str:
+def _named(resources: Sequence[TaggedResource]) -> str:
     return ", ".join(f"{each.kind.replace('_', ' ')} {each.name}" for each in resources)
 
 

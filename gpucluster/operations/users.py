@@ -106,7 +106,12 @@ class DirectoryClient:
         """
         require_directory(self._spec, "Write them under users.people, then run: gpucluster apply")
         return _PROGRAM.call(
-            lambda command: self._controller.ssh_argv(None, command), kind, operation, arguments or {}, timeout=timeout
+            lambda command: self._controller.ssh_argv(None, command),
+            kind,
+            operation,
+            arguments or {},
+            timeout=timeout,
+            relocate=self._controller.relocate,
         )
 
     def preview(self, people: Sequence[Mapping[str, Any]], *, timeout: float = _TIMEOUT) -> UserPreview:

@@ -144,6 +144,7 @@ _TERRAFORM: tuple[tuple[Cause, re.Pattern[str]], ...] = (
     (Cause.WORK_REQUEST, _pattern(r"work request did not succeed|reported unexpected state")),
     (Cause.NETWORK, _pattern(r"no such host|connection (refused|reset)|i/o timeout|TLS handshake|does not answer at")),
     (Cause.NETWORK, _pattern(r"network is unreachable|no route to host|x509:|: EOF$|context deadline exceeded")),
+    (Cause.STATE_DAMAGED, _pattern(r"unsupported state file format|state file could not be parsed")),
     (Cause.STATE, _pattern(r"failed to (load|save|read|persist|get|write) (the )?state|state data|error saving state")),
     (Cause.STATE, _pattern(r"error (refreshing|loading|reading) (the )?state|remote state endpoint")),
     (Cause.PROVIDER, _pattern(r"load plugin schemas|instantiate provider|plugin did not respond|plugin crashed")),
@@ -214,6 +215,10 @@ _TEXTS: Mapping[Cause, tuple[str, str]] = {
     Cause.STATE: (
         "the state can't be read or written",
         "Check that the backend can be reached with these credentials (docs/how-to/state.md), then: {again}",
+    ),
+    Cause.STATE_DAMAGED: (
+        "the state is damaged",
+        "Put a copy in its place and run: {again}. Without one, run: gpucluster state recover",
     ),
     Cause.PROVIDER: (
         "Terraform could not start the provider oracle/oci",

@@ -18,12 +18,13 @@ class Change:
 
     Args:
         address: of the resource.
-        action: create, update, delete or replace.
+        action: create, update, delete, replace, or import: adopted as it is.
         reason: why it is deleted or replaced, as Terraform puts it: `tainted`, `cannot_update`,
             `delete_because_each_key`; empty if Terraform gives none.
         forced_by: the attributes that force the replacement, such as `availability_domain`.
         changed: the attributes that an update changes, such as `source_details.source_id`; empty for other actions.
         values: the values before and after, by attribute, as far as they were asked for. A secret is never among them.
+        adopts: the OCID of the resource that is adopted; empty for a resource that the state has, or that is created.
     """
 
     address: str
@@ -32,6 +33,7 @@ class Change:
     forced_by: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     values: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, hash=False)
+    adopts: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,10 @@ class PlanReader:
         if message.get("type") == "planned_change":
             change = message["change"]
             if change["action"] not in ("noop", "read"):
-                self._changes.append(Change(change["resource"]["addr"], change["action"], change.get("reason", "")))
+                adopts = (change.get("importing") or {}).get("id", "")
+                self._changes.append(
+                    Change(change["resource"]["addr"], change["action"], change.get("reason", ""), adopts=adopts)
+                )
         elif message.get("type") == "outputs":
             self._outputs.update(output.get("action", "noop") for output in message["outputs"].values())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,10 @@ from gpucluster.terraform.state import INIT, StateContents, TerraformState
 
 # How long Terraform waits for the state lock: the terraform of a run that was killed may still write its state.
 STATE_LOCK_TIMEOUT = "120s"
+IMPORT_FILE = "import.tf.json"
+# Terraform merges files of this name into the resources of the same module.
+_OVERRIDE_FILE = "adopt_override.tf"
+_RESOURCE = re.compile(r'^resource "(oci_\w+)" "(\w+)"', re.MULTILINE)
 SAVED_LOGS = 20
 # The raw output of commands. Terraform does not print sensitive values in it.
 SAVED_OUTPUTS = 20
@@ -128,10 +133,57 @@ class Terraform:
         write_private(self._variables_file, text)
         return True
 
+    @property
+    def variables(self) -> Mapping[str, Any]:
+        """The variables that were written last; empty if none were."""
+        read: Mapping[str, Any] = json.loads(self._variables_file.read_text()) if self.has_variables else {}
+        return read
+
+    @contextmanager
+    def importing(self, ids: Mapping[str, str], *, unchanged: bool = False) -> Iterator[None]:
+        """Let the plans in this block adopt resources that exist in the cloud and are in no state.
+
+        Args:
+            ids: what the provider imports, by address.
+            unchanged: adopt them as they are, instead of as the configuration has them. Holds for all resources.
+        """
+        files = [self._root / IMPORT_FILE]
+        blocks = [{"to": address, "id": ocid} for address, ocid in sorted(ids.items())]
+        if blocks:
+            write_private(files[0], json.dumps({"import": blocks}, indent=2) + "\n")
+        if unchanged:
+            files += self._write_overrides()
+        try:
+            yield
+        finally:
+            for file in files:
+                file.unlink(missing_ok=True)
+
+    def _write_overrides(self) -> list[Path]:
+        """In each module, a file by which Terraform ignores all differences of its resources."""
+        written = []
+        for folder in sorted({file.parent for file in self._sources()}):
+            found = [match for file in sorted(folder.glob("*.tf")) for match in _RESOURCE.findall(file.read_text())]
+            blocks = [
+                f'resource "{kind}" "{name}" {{\n  lifecycle {{\n    ignore_changes = all\n  }}\n}}\n'
+                for kind, name in found
+            ]
+            write_private(folder / _OVERRIDE_FILE, "\n".join(blocks))
+            written.append(folder / _OVERRIDE_FILE)
+        return written
+
+    def _sources(self) -> list[Path]:
+        """The files of the working copy that Terraform reads, without those that it has downloaded itself."""
+        return [
+            file
+            for pattern in ("*/**/*.tf", f"*/{IMPORT_FILE}")
+            for file in self._paths.terraform.glob(pattern)
+            if ".terraform" not in file.relative_to(self._paths.terraform).parts
+        ]
+
     def _copy_root(self) -> None:
-        for old in self._paths.terraform.glob("*/**/*.tf"):
-            if ".terraform" not in old.relative_to(self._paths.terraform).parts:
-                old.unlink()
+        for old in self._sources():
+            old.unlink()
         shutil.copytree(
             terraform_dir(),
             self._paths.terraform,
@@ -180,7 +232,7 @@ class Terraform:
 
         Args:
             destroy: plan to remove everything.
-            only: plan for these addresses, and for what depends on them. Empty: for everything.
+            only: plan for these addresses, and for what they need (a destroy: what needs them). Empty: for everything.
             with_values: also read the values of attributes where nothing is replaced or updated.
 
         Raises:
@@ -243,8 +295,12 @@ class Terraform:
         return self._state.damaged is not None
 
     def set_damaged_state_aside(self) -> None:
-        """Go on without a damaged state, because nothing of the cluster exists."""
+        """Go on without a damaged state: nothing of the cluster exists, or it is found by its tags."""
         self._state.set_aside()
+
+    def remove_from_state(self, addresses: Sequence[str]) -> None:
+        """Take these out of the state. Nothing in the cloud is changed."""
+        self._state.remove(addresses)
 
     @property
     def backend(self) -> BackendConfig:

@@ -60,16 +60,36 @@ class _Contents:
 
 
 @dataclass(frozen=True)
+class StateEntry:
+    """A resource in the state.
+
+    Args:
+        address: such as `module.pool["gpu"].oci_core_cluster_network.this[0]`.
+        id: as the provider has it: for almost every resource of OCI its OCID; empty if there is none.
+        deposed: it was replaced, and its removal was not finished: another entry has this address.
+    """
+
+    address: str
+    id: str
+    deposed: bool = False
+
+
+@dataclass(frozen=True)
 class StateContents:
     """What a state says.
 
     Args:
         outputs: the output values by name.
-        ids: the ids of the resources, data sources left out.
+        entries: the resources, data sources left out.
     """
 
     outputs: Mapping[str, Any]
-    ids: frozenset[str]
+    entries: tuple[StateEntry, ...] = ()
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The ids of the resources."""
+        return frozenset(entry.id for entry in self.entries if entry.id)
 
     @classmethod
     def parse(cls, text: str) -> StateContents:
@@ -83,16 +103,19 @@ class StateContents:
             if state["version"] != 4:  # noqa: PLR2004
                 raise ValueError(f"it has the format {state['version']}")
             outputs = {name: output["value"] for name, output in (state.get("outputs") or {}).items()}
-            ids = {
-                str(instance["attributes"]["id"])
+            entries = tuple(
+                StateEntry(
+                    _address(resource, instance),
+                    str((instance.get("attributes") or {}).get("id") or ""),
+                    deposed="deposed" in instance,
+                )
                 for resource in state.get("resources") or ()
                 if resource["mode"] == "managed"
                 for instance in resource["instances"]
-                if (instance.get("attributes") or {}).get("id")
-            }
+            )
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"it lacks {error}") from error
-        return cls(outputs, frozenset(ids))
+        return cls(outputs, entries)
 
 
 class TerraformState:
@@ -132,7 +155,9 @@ class TerraformState:
 
     def addresses(self) -> tuple[str, ...]:
         """The addresses of everything in it, data sources left out."""
-        return tuple(line for line in self._read("state", "list").splitlines() if line and not _is_data(line))
+        # Terraform calls a place that nothing was written to yet an error.
+        listed = self._read("state", "list", expected="No state file was found").splitlines()
+        return tuple(line for line in listed if line and not _is_data(line))
 
     def contents(self) -> StateContents:
         """Its outputs and the ids of its resources, read at once. A state in a local file needs no terraform.
@@ -168,14 +193,21 @@ class TerraformState:
         return None if sound else file
 
     def set_aside(self) -> None:
-        """Rename a damaged file: nothing of the cluster exists, and the next run begins without a state."""
+        """Rename a damaged file: the next command begins without a state."""
         file = self.damaged
         if file is not None:
             copy = file.with_name(f"{file.name}.damaged-{_now()}")
             file.replace(copy)
-            warn(
-                self._on_event, "terraform", f"the state was no state, and nothing of the cluster exists; copy: {copy}"
-            )
+            warn(self._on_event, "terraform", f"the state was damaged, and is not used any more; copy: {copy}")
+
+    def remove(self, addresses: Sequence[str]) -> None:
+        """Take these out of the state. Nothing in the cloud is changed.
+
+        Raises:
+            LockedError: another run holds the state.
+            TerraformError: Terraform refused.
+        """
+        self._read("state", "rm", *self._lock.arguments, operands=addresses)
 
     def write_backend(self, root: Path) -> None:
         """Write the backend into a root module, so that the state can be written there."""
@@ -285,7 +317,8 @@ class TerraformState:
     def _write_location(self, left: Mapping[str, int]) -> None:
         write_private(self._location_file, StateLocation(self._desired, self._desired.secret_address(), left).text())
 
-    def _read(self, *arguments: str) -> str:
+    def _read(self, *arguments: str, operands: Sequence[str] = (), expected: str = "") -> str:
+        """Run terraform on the state. The operands come after all options."""
         location = self._location()
         backend = location.backend if location else self._desired
         if not self._exists(backend):
@@ -293,9 +326,10 @@ class TerraformState:
         self._require_sound()
         if not backend.remote:
             # In a folder without configuration: an init would require the provider of the resources in the state.
-            return self._run(self._paths.root, (*arguments, f"-state={backend.config['path']}"))
+            options = (*arguments, f"-state={backend.config['path']}", *operands)
+            return self._run(self._paths.root, options, expected=expected)
         self._open(backend)
-        return self._run(self.folder, arguments)
+        return self._run(self.folder, (*arguments, *operands), expected=expected)
 
     def _require_sound(self) -> None:
         if self.damaged is not None:
@@ -379,6 +413,13 @@ class TerraformState:
 
 def _unreadable(backend: BackendConfig, error: Exception) -> TerraformError:
     return TerraformError(f"the state can't be read: {error}", where=str(backend), hint="Restore it from a copy")
+
+
+def _address(resource: Mapping[str, Any], instance: Mapping[str, Any]) -> str:
+    """The address of an instance of a resource, as `terraform state list` prints it."""
+    module = f"{resource['module']}." if resource.get("module") else ""
+    key = f"[{json.dumps(instance['index_key'])}]" if "index_key" in instance else ""
+    return f"{module}{resource['type']}.{resource['name']}{key}"
 
 
 def _now() -> str:

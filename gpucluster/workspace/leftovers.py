@@ -47,10 +47,11 @@ def end(paths: ClusterPaths, on_event: Sink, *, timeout: float = TIMEOUT) -> Non
     plugins = frozenset(pid for pid in found if _has_variable(pid, _PLUGIN_VARIABLE))
     programs = {pid: name for pid in found if pid not in plugins and (name := process.identity(pid))}
     if programs:
-        what = f"{count(len(programs), 'program')} of an earlier run that was killed"
-        warn(on_event, "leftovers", f"waiting until {what} has saved its work")
+        what = f"{count(len(programs), 'program')} of an earlier run"
+        warn(on_event, "leftovers", f"waiting for the end of {what}, which may still save its work")
         for pid in programs.keys() - _children_of(programs.keys()):
-            process.interrupt_once(pid, paths.told)
+            if not _holds_lock(pid):
+                process.interrupt_once(pid, paths.told)
         stuck = _wait(programs, timeout, on_event)
         if stuck:
             raise ToolError(
@@ -105,6 +106,16 @@ def _children_of(pids: Collection[int]) -> frozenset[int]:
             if int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) in pids:
                 found.add(pid)
     return frozenset(found)
+
+
+def _holds_lock(pid: int) -> bool:
+    """Whether a process is the console that holds the state's lock (see `terraform.lock`). It ends with the last
+    Terraform of its run, and not before that has written the state."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return words[1:2] == [b"console"]
 
 
 def _has_variable(pid: int, variable: str) -> bool:

@@ -59,6 +59,7 @@ resource "terraform_data" "image" {
 
   input = (
     each.value.spec.ocid != null ? each.value.spec.ocid
+    : contains(keys(var.existing_images), each.key) ? var.existing_images[each.key]
     : each.value.spec.listing != null ? oci_core_app_catalog_subscription.this[local._listing_keys[each.key]].listing_resource_id
     : try(local._offered_images[each.key][0], null)
   )

@@ -94,6 +94,18 @@ variable "defined_tags" {
   }
 }
 
+variable "existing_images" {
+  description = "OCIDs of the images of hosts that exist and are adopted, by \"controller\" and \"pool/<name>\". One is used where no image was selected yet; otherwise another image than theirs could be selected, which would replace them."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for image in values(var.existing_images) : startswith(image, "ocid1.image.")])
+    error_message = "existing_images must hold OCIDs of images: they begin with \"ocid1.image.\"."
+  }
+}
+
 variable "freeform_tags" {
   description = "Free-form tags of all created resources. The tag role is added to all of them (network, storage, bastion, controller, compute), and the tag pool to the resources of a pool."
   type        = map(string)

@@ -96,7 +96,8 @@ def test_a_machine_with_the_credentials_alone_needs_no_podman(tmp_path: Path, mo
         monkeypatch.setenv("PATH", str(tmp_path))
         cloud = LocalCloudProvider(spec, ClusterPaths(tmp_path / ".gpucluster"), ignore)
         assert cloud.in_use()
-        cloud.check(fresh=True)
+        cloud.check()
+        cloud.check_network()
         cloud.start(to_build=True)
         assert cloud.access().client("identity", "IdentityClient").list_availability_domains(api.tenancy).data
         cloud.stop_if_empty()
@@ -106,4 +107,4 @@ def test_a_machine_with_the_credentials_alone_needs_no_podman(tmp_path: Path, mo
         config = home / "credentials" / "config"
         config.write_text(config.read_text().replace(api.tenancy, "ocid1.tenancy.other"))
         with pytest.raises(EnvironmentFault, match="can't run the local cloud"):
-            cloud.check(fresh=False)
+            cloud.check()

@@ -6,6 +6,7 @@ The tests run in the order of this file, on one cluster: each is a chapter of th
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -177,6 +178,15 @@ def test_destroy_refuses_while_alice_has_files(site: Site) -> None:
     assert code == 6, events[-3:]
     assert "of alice" in events[-1]["message"]
     assert len(containers(site.home)) == 3
+    # A machine with an empty folder: no state, no hosts, no inventory.
+    folder, aside = site.folder / ".gpucluster", site.folder / "aside"
+    folder.rename(aside)
+    code, events = site.run("destroy")
+    assert code == 6, events[-3:]
+    assert "of alice" in events[-1]["message"]
+    assert len(containers(site.home)) == 3
+    shutil.rmtree(folder)
+    aside.rename(folder)
 
 
 def test_destroy_leaves_nothing_behind(site: Site) -> None:

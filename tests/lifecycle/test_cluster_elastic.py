@@ -106,7 +106,7 @@ class Site:
     def teardown(self) -> ElasticTeardown:
         saved = SavedState(self.paths)
         controller = ControllerConnection(
-            self.spec, self.paths, saved.hosts, lambda: pytest.fail("no bastion"), self.events.append
+            self.spec, self.paths, lambda **_: saved.hosts(), lambda: pytest.fail("no bastion"), self.events.append
         )
         return ElasticTeardown(self.spec, lambda: self.elastic, controller)  # type: ignore[arg-type, return-value]
 

@@ -13,10 +13,11 @@ import oci
 import pytest
 
 from gpucluster.cluster import Cluster
-from gpucluster.errors import CloudError, ToolError
+from gpucluster.errors import CloudError, TerraformError, ToolError
 from gpucluster.spec import load
 from tests.localcloud.api_harness import Api, running
 from tests.spec.spec_texts import LOCAL
+from tests.workspace.known_hosts import save_controller
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +39,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         launch("compute-2", "demo", role="compute", pool="compute")
         launch("demo-cpu-e1", "demo", role="compute", pool="cpu", node="demo-cpu-e1")
         launch("other-controller", "other", role="controller")
+        launch("alone-1", "alone", role="compute", pool="compute")
         ended = launch("old-controller", "demo", role="controller")
         api.compute.terminate_instance(ended.id)
         yield api
@@ -88,6 +90,22 @@ def test_the_state_goes_before_the_tags_and_the_cache_before_both(
     assert Cluster(cluster.spec).ssh_argv()[-1] == "demo-controller"
 
 
+def test_a_cluster_that_was_built_again_elsewhere_is_found_when_ssh_reaches_nobody(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_controller(tmp_path, "old-controller")
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    # A double of ssh: only the new controller answers.
+    ssh.write_text("""#!/bin/sh
+case "$*" in *demo-controller*) echo '{"result": {"groups": []}}';; *) exit 255;; esac
+""")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", str(ssh.parent), prepend=":")
+    assert cluster.groups.list() == ()
+    assert cluster.ssh_argv()[-1] == "demo-controller"
+
+
 def test_a_state_that_cannot_be_read_hides_no_cluster(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreadable(_: Cluster) -> Any:
         raise ToolError("the state can't be read")
@@ -98,6 +116,31 @@ def test_a_state_that_cannot_be_read_hides_no_cluster(cluster: Cluster, monkeypa
     shutil.rmtree(cluster.paths.root)
     with pytest.raises(ToolError, match="the state can't be read"):
         Cluster(load(cluster.spec.file)).ssh_argv()
+
+
+@pytest.mark.parametrize("content", ["", "no state\n", "[]"])
+def test_a_damaged_state_is_not_an_empty_cluster(cluster: Cluster, content: str) -> None:
+    cluster.paths.create()
+    cluster.paths.terraform_state.write_text(content)
+    for act in (cluster.plan, cluster.destroy, cluster.outputs):
+        with pytest.raises(TerraformError, match="is damaged") as caught:
+            act()
+        assert "gpucluster state recover" in caught.value.hint
+    assert cluster.paths.terraform_state.read_text() == content
+    assert cluster.ssh_argv()[-1] == "demo-controller"
+
+
+def test_a_damaged_state_of_nothing_is_set_aside(cluster: Cluster) -> None:
+    cluster.spec.file.write_text(LOCAL.replace("name: demo", "name: never"))
+    cluster.paths.create()
+    cluster.paths.terraform_state.write_text("")
+    assert Cluster(load(cluster.spec.file)).plan(preflight=False).changes
+    assert [file.read_text() for file in cluster.paths.root.glob("terraform.tfstate.damaged-*")] == [""]
+
+
+def test_without_its_state_a_cluster_has_no_inventory(cluster: Cluster) -> None:
+    with pytest.raises(ToolError, match="the state of this cluster is lost"):
+        cluster.inventory()
 
 
 def test_where_nothing_is_no_local_cloud_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,3 +180,15 @@ def test_the_key_of_an_earlier_version_is_adopted(cluster: Cluster, api: Api) ->
     finally:
         for file in (new, new.with_suffix(".pub")):
             file.unlink(missing_ok=True)
+
+
+def test_the_nodes_of_a_cluster_without_a_controller_are_reached_directly(
+    cluster: Cluster, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cluster._locator.nodes_alone() == ()  # it has a controller
+    (tmp_path / "cluster.yml").write_text(LOCAL.replace("name: demo", "name: alone"))
+    alone = Cluster(load(tmp_path / "cluster.yml"))
+    assert alone._locator.locate() == ()
+    (node,) = alone._locator.nodes_alone()
+    assert (node.name, node.address.startswith("10.77.")) == ("alone-1", True)
+    assert "ProxyCommand" not in (alone.paths.ssh / "config").read_text()

@@ -21,16 +21,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from gpucluster.cloud.file_systems import FileSystem
-from gpucluster.cloud.leaked_resources import LeakedResource
+from gpucluster.cloud.tagged_resources import TaggedResource
 from gpucluster.errors import DataGuardError
 from gpucluster.events import Event, ignore
+from gpucluster.lifecycle.adoption import Adoption
 from gpucluster.lifecycle.data_guard import DataGuard, Found
 from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.oci.tags import UsersFiles
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
 from gpucluster.terraform.plan import Change, Plan
-from gpucluster.terraform.state import StateContents
+from gpucluster.terraform.state import StateContents, StateEntry
 from gpucluster.workspace.saved_state import SavedState
 from tests.spec.spec_texts import LOCAL
 
@@ -164,7 +165,7 @@ class TerraformDouble:
         self._world = world
 
     def contents(self) -> StateContents:
-        return StateContents({}, frozenset(self._world.state.values()))
+        return StateContents({}, tuple(StateEntry(*entry) for entry in self._world.state.items()))
 
     def addresses(self) -> tuple[str, ...]:
         return tuple(self._world.state)
@@ -190,25 +191,26 @@ class TerraformDouble:
         self._world.state.clear()
 
 
-class LeakedDouble:
-    """Stands for `LeakedResources`: what exists by its tag."""
+class TaggedDouble:
+    """Stands for `TaggedResources`: what exists by its tag."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def find(self) -> tuple[LeakedResource, ...]:
+    def find(self) -> tuple[TaggedResource, ...]:
         self._world.call()
         self._world.shares += self._world.late
-        shares = [LeakedResource("file_system", share.id, "home") for share in self._world.present]
-        return (*(LeakedResource(name, name, name) for name in sorted(self._world.others)), *shares)
+        shares = [TaggedResource("file_system", share.id, "home") for share in self._world.present]
+        return (*(TaggedResource(name, name, name) for name in sorted(self._world.others)), *shares)
 
-    def remove(self, resources: Sequence[LeakedResource]) -> None:
+    def remove(self, resources: Sequence[TaggedResource], *, leave_used: bool = False) -> tuple[TaggedResource, ...]:
         for resource in resources:
             self._world.call()
             for share in self._world.present:
                 if share.id == resource.id:
                     self._world.delete(share)
             self._world.remove(resource.id)
+        return ()
 
 
 def destroy(world: World, *, delete_data: bool, events: list[Event] | None = None) -> None:
@@ -236,7 +238,8 @@ def destroy(world: World, *, delete_data: bool, events: list[Event] | None = Non
         none,
         terraform=lambda: cast(Any, TerraformDouble(world)),
         elastic=lambda: none,
-        leaked=lambda: cast(Any, LeakedDouble(world)),
+        adoption=Adoption("demo", lambda: cast(Any, TaggedDouble(world)), ignore),
+        tagged=lambda: cast(Any, TaggedDouble(world)),
         ssh_client=lambda: none,
         bastion=lambda: none,
         on_event=events.append if events is not None else ignore,

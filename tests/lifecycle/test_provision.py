@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gpucluster.cloud.client import Access
 from gpucluster.errors import DataGuardError, EnvironmentFault
 from gpucluster.events import ignore
+from gpucluster.handover.adoption import Findings
+from gpucluster.lifecycle.adoption import Survey
 from gpucluster.lifecycle.provision import Consent, Provisioning
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
@@ -30,25 +34,48 @@ def _provisioning(paths: ClusterPaths, cloud: Any) -> Provisioning:
     unused: Any = None
     spec = loads(LOCAL, "cluster.yml")
     empty: Any = SimpleNamespace(state_is_damaged=False, addresses=tuple)
+    nothing = Findings({})
+    adoption: Any = SimpleNamespace(
+        survey=lambda _terraform: Survey(nothing, {}),
+        nodes_to_remove=lambda _survey: [],
+        remove=lambda _survey: 0,
+        adopting=lambda *_: contextlib.nullcontext(),
+    )
+    resizing: Any = SimpleNamespace(drain=lambda *_: None)
     return Provisioning(
-        spec, cloud, SavedState(paths), lambda env=None: empty, unused, unused, unused, unused, unused, unused, ignore
+        spec,
+        cloud,
+        SavedState(paths),
+        lambda env=None: empty,
+        unused,
+        unused,
+        unused,
+        resizing,
+        unused,
+        adoption,
+        unused,
+        ignore,
     )
 
 
-@pytest.mark.parametrize(("keep_variables", "fresh"), [(True, False), (False, True)], ids=["destroy", "apply"])
+@pytest.mark.parametrize(("keep_variables", "asked"), [(True, False), (False, True)], ids=["destroy", "apply"])
 def test_the_addresses_of_a_cluster_that_was_never_built_matter_only_to_those_who_build_it(
-    paths: ClusterPaths, keep_variables: bool, fresh: bool
+    paths: ClusterPaths, keep_variables: bool, asked: bool
 ) -> None:
-    asked = []
+    called = []
 
-    def check(*, fresh: bool) -> None:
-        asked.append(fresh)
+    def access() -> Access:
         raise EnvironmentFault("enough")
 
-    provisioning = _provisioning(paths, SimpleNamespace(check=check))
+    cloud = SimpleNamespace(
+        check=lambda: None,
+        start=lambda **_: None,
+        check_network=lambda: called.append("network"),
+        access=access,
+    )
     with pytest.raises(EnvironmentFault):
-        provisioning.prepare(Run("destroy", paths, ignore), keep_variables=keep_variables)
-    assert asked == [fresh]
+        _provisioning(paths, cloud).prepare(Run("destroy", paths, ignore), keep_variables=keep_variables)
+    assert bool(called) is asked
 
 
 def test_a_plan_that_loses_the_homes_is_refused_and_says_what_to_do(paths: ClusterPaths) -> None:

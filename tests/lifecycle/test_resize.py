@@ -30,6 +30,7 @@ from gpucluster.lifecycle.resize import (
     replacements,
     scaling,
 )
+from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.spec import ClusterSpec, loads
 from gpucluster.terraform.plan import Change, Plan
@@ -285,6 +286,7 @@ def asked_of_slurm(slurm: str) -> list[str]:
         lambda: cast(ElasticInstances, SimpleNamespace(instances=lambda: ())),
         cast(ControllerConnection, SimpleNamespace(ssh_argv=silent, hosts=lambda: ("controller",))),
         cast(Hosts, None),
+        cast(ConfigurationRecord, None),
         ignore,
     )
     plan = Plan((Change(instance("compute", 2), "delete"),), Path("plan.tfplan"))

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import oci
 import pytest
 
 from gpucluster import process
@@ -123,6 +124,61 @@ def test_power_actions(api: Api, subnet: Any) -> None:
     api.wait(api.compute.get_instance, instance.id, "RUNNING")
     assert record_of(api, instance)["pid"] != first
     assert len(marked(api)) == 1
+
+
+def _update(api: Api, instance: Any, **changes: Any) -> Any:
+    api.compute.update_instance(instance.id, oci.core.models.UpdateInstanceDetails(**changes))
+    return api.wait(api.compute.get_instance, instance.id, "RUNNING")
+
+
+def _boot_volume(api: Api, instance: Any) -> Any:
+    listed = api.compute.list_boot_volume_attachments(api.domain, api.tenancy, instance_id=instance.id).data
+    (attached,) = [each for each in listed if each.lifecycle_state == "ATTACHED"]
+    return api.block.get_boot_volume(attached.boot_volume_id).data
+
+
+def test_another_image_replaces_the_boot_volume_under_the_same_ocid(api: Api, subnet: Any) -> None:
+    instance = api.launch(subnet, "swapped")
+    before, volume = record_of(api, instance), _boot_volume(api, instance)
+    image = api.named_image("Oracle-Linux-8.10-2025.02.28-0")
+    source = oci.core.models.UpdateInstanceSourceViaImageDetails(image_id=image.id)
+    after = _update(api, instance, source_details=source)
+    assert (after.id, after.image_id, after.source_details.image_id) == (instance.id, image.id, image.id)
+    assert record_of(api, instance)["ip"] == before["ip"]
+    assert record_of(api, instance)["pid"] != before["pid"]
+    new = _boot_volume(api, instance)
+    assert (new.id != volume.id, new.image_id, new.size_in_gbs) == (True, image.id, volume.size_in_gbs)
+    assert api.block.get_boot_volume(volume.id).data.lifecycle_state == "TERMINATED"
+    # The same image again is no change.
+    assert _update(api, instance, source_details=source).lifecycle_state == "RUNNING"
+    assert _boot_volume(api, instance).id == new.id
+
+
+def test_a_replacement_that_a_crash_interrupted_is_finished_at_the_next_start(api: Api, subnet: Any) -> None:
+    configure(api.home, "sleep", "600", stop_argv=["sleep", "3"])
+    instance = api.launch(subnet, "cut")
+    before = record_of(api, instance)["pid"]
+    image = api.named_image("Oracle-Linux-8.10-2025.02.28-0")
+    source = oci.core.models.UpdateInstanceSourceViaImageDetails(image_id=image.id)
+    details = oci.core.models.UpdateInstanceDetails(source_details=source)
+    assert api.compute.update_instance(instance.id, details).data.lifecycle_state == "STARTING"
+    api.kill()
+    api.start()
+    after = api.wait(api.compute.get_instance, instance.id, "RUNNING")
+    assert after.image_id == image.id
+    assert record_of(api, instance)["pid"] != before
+
+
+def test_other_cores_or_memory_reboot_an_instance_and_it_keeps_its_disk(api: Api, subnet: Any) -> None:
+    instance = api.launch(subnet, "resized")
+    pid, volume = record_of(api, instance)["pid"], _boot_volume(api, instance)
+    shape = oci.core.models.UpdateInstanceShapeConfigDetails
+    assert _update(api, instance, shape_config=shape(ocpus=2, memory_in_gbs=8)).shape_config.ocpus == 2
+    assert record_of(api, instance)["pid"] != pid
+    assert _boot_volume(api, instance).id == volume.id
+    pid = record_of(api, instance)["pid"]
+    _update(api, instance, display_name="renamed", shape_config=shape(ocpus=2, memory_in_gbs=8))
+    assert record_of(api, instance)["pid"] == pid
 
 
 def test_processes_outlive_the_server_and_are_known_again(api: Api, subnet: Any) -> None:

@@ -42,7 +42,11 @@ def controller(tmp_path: Path, programs: Path) -> ControllerConnection:
     save_controller(tmp_path, "demo-controller")
     paths = ClusterPaths(tmp_path / ".gpucluster")
     return ControllerConnection(
-        loads(LOCAL, "cluster.yml"), paths, SavedState(paths).hosts, lambda: pytest.fail("no bastion"), ignore
+        loads(LOCAL, "cluster.yml"),
+        paths,
+        lambda **_: SavedState(paths).hosts(),
+        lambda: pytest.fail("no bastion"),
+        ignore,
     )
 
 

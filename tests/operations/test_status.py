@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from gpucluster.cloud.leaked_resources import LeakedResource
+from gpucluster.cloud.tagged_resources import TaggedResource
 from gpucluster.errors import CloudError, ToolError
-from gpucluster.operations.status import Findings, Sources, status, unmanaged
+from gpucluster.operations.status import Findings, Sources, status
 from gpucluster.spec import loads
-from gpucluster.terraform.state import StateContents
+from gpucluster.terraform.state import StateContents, StateEntry
 from gpucluster.workspace.run_log import Runs
 from gpucluster.workspace.saved_state import SavedHost
 from tests.spec.spec_texts import LOCAL
 
 NODE = {"node": "compute-1", "state": "idle", "partition": "compute"}
-VCN = LeakedResource("vcn", "v", "demo", "AVAILABLE")
-CONTROLLER = LeakedResource("instance", "c", "demo-controller", "RUNNING")
-NETWORK = LeakedResource("cluster_network", "cn", "demo-compute", "RUNNING", "compute")
-MEMBER = LeakedResource("instance", "m", "compute-1", "RUNNING", "compute")
+VCN = TaggedResource("vcn", "v", "demo", "AVAILABLE")
+CONTROLLER = TaggedResource("instance", "c", "demo-controller", "RUNNING")
+NETWORK = TaggedResource("cluster_network", "cn", "demo-compute", "RUNNING", {"pool": "compute"})
+MEMBER = TaggedResource("instance", "m", "compute-1", "RUNNING", {"pool": "compute"}, launched_by_others=True)
 BUILT = (VCN, CONTROLLER, NETWORK, MEMBER)
 OUTPUTS = {"cluster": {"controller": {"id": "c", "name": "demo-controller"}, "pools": {"compute": {"instances": []}}}}
-STATE = StateContents(OUTPUTS, frozenset({"v", "c", "cn"}))
-EMPTY = StateContents({}, frozenset())
+STATE = StateContents(OUTPUTS, tuple(StateEntry(f"oci.{ocid}", ocid) for ocid in ("v", "c", "cn")))
+EMPTY = StateContents({})
 HOSTS = (SavedHost("demo-controller", "10.0.0.2", "c"), SavedHost("compute-1", "10.0.1.2", "m"))
 COMPLETE = {"complete": True, "time": "2026-01-01T12:00:00+00:00", "hosts": {"demo-controller": "c", "compute-1": "m"}}
 NO_RUNS = Runs(None, None, None)
@@ -148,7 +148,7 @@ def test_an_error_that_nobody_expected_is_no_traceback() -> None:
 
 
 @pytest.mark.parametrize("resource", [VCN, CONTROLLER, NETWORK], ids=lambda resource: resource.kind)
-def test_what_the_cloud_bills_is_never_absent(resource: LeakedResource) -> None:
+def test_what_the_cloud_bills_is_never_absent(resource: TaggedResource) -> None:
     """Neither a state, nor a host, nor a run is known: as after Ctrl-C, in a new folder, on another machine."""
     found = _found(resources=(resource,), contents=EMPTY, hosts=(), record=None, controller_answers=False)
     assert found.state == "partial"
@@ -174,7 +174,7 @@ def test_a_state_without_resources_in_the_cloud_is_not_absent() -> None:
 
 
 def test_hosts_that_only_the_cloud_knows_are_shown_and_elastic_nodes_are_left_to_slurm() -> None:
-    elastic = LeakedResource("instance", "e", "compute-e1", "RUNNING", "compute", elastic=True)
+    elastic = TaggedResource("instance", "e", "compute-e1", "RUNNING", {"pool": "compute", "node": "compute-e1"})
     found = _found(resources=(*BUILT, elastic), hosts=HOSTS[:1])
     assert [row["name"] for row in found.host_rows] == ["demo-controller", "compute-1"]
     assert found.host_rows[1] == {"name": "compute-1", "address": "", "instance": "RUNNING"}
@@ -209,7 +209,7 @@ def test_a_run_that_is_working_makes_the_cluster_partial_and_leaves_nothing_pend
 @pytest.mark.parametrize(
     ("record", "text"),
     [
-        ({"complete": False, "time": "T"}, "the configuration of the hosts is not complete: it began T"),
+        ({"complete": False, "machine": "M", "time": "T"}, "the hosts are not configured completely: M began it T"),
         ({**COMPLETE, "hosts": {"demo-controller": "c", "compute-1": "older"}}, "not configured yet: compute-1"),
     ],
     ids=["incomplete", "a host that was exchanged"],
@@ -223,11 +223,14 @@ def test_hosts_that_an_earlier_version_configured_have_no_record_and_nothing_is_
 
 
 def test_an_instance_of_the_state_that_is_gone_is_pending() -> None:
-    left: Sequence[LeakedResource] = [each for each in BUILT if each is not CONTROLLER]
+    left: Sequence[TaggedResource] = [each for each in BUILT if each is not CONTROLLER]
     assert _found(resources=left).pending == ("in Terraform's state, but not in the cloud: demo-controller",)
 
 
 def test_members_of_a_cluster_network_and_elastic_nodes_are_not_terraforms() -> None:
-    elastic = LeakedResource("instance", "e", "cpu-e1", "RUNNING", "cpu", elastic=True)
-    forgotten = LeakedResource("instance", "f", "cpu-1", "RUNNING", "cpu")
-    assert unmanaged([*BUILT, elastic, forgotten], STATE.ids) == (forgotten,)
+    tags = {"pool": "cpu", "node": "cpu-e1"}
+    elastic = TaggedResource("instance", "e", "cpu-e1", "RUNNING", tags, launched_by_others=True)
+    forgotten = TaggedResource("instance", "f", "cpu-1", "RUNNING", {"pool": "cpu"})
+    assert _found(resources=[*BUILT, elastic]).pending == ()
+    left = "in the cloud, but not in Terraform's state: instance cpu-1"
+    assert _found(resources=[*BUILT, elastic, forgotten]).pending[0] == left

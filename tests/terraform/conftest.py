@@ -59,6 +59,16 @@ class LocalCloud:
     region: str
     client: RestClient
 
+    @classmethod
+    def at(cls, home: Path) -> LocalCloud:
+        """The server that runs in this folder."""
+        config = configparser.ConfigParser()
+        config.read(home / "credentials" / "config")
+        values = config["DEFAULT"]
+        credentials = ApiCredentials(values["tenancy"], values["user"], values["fingerprint"], Path(values["key_file"]))
+        endpoint = json.loads((home / "endpoint.json").read_text())["endpoint"]
+        return cls(home, endpoint, credentials, values["region"], RestClient(endpoint, credentials))
+
     @property
     def environment(self) -> dict[str, str]:
         """What Terraform needs to reach it."""
@@ -238,12 +248,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
                 break
             assert server.poll() is None, (home / "test.log").read_text()
             time.sleep(0.1)
-        config = configparser.ConfigParser()
-        config.read(home / "credentials" / "config")
-        values = config["DEFAULT"]
-        credentials = ApiCredentials(values["tenancy"], values["user"], values["fingerprint"], Path(values["key_file"]))
-        endpoint = json.loads((home / "endpoint.json").read_text())["endpoint"]
-        yield LocalCloud(home, endpoint, credentials, values["region"], RestClient(endpoint, credentials))
+        yield LocalCloud.at(home)
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(timeout=30)

@@ -134,7 +134,7 @@ def test_a_state_over_http_is_read_by_another_machine_that_never_ran_init(machin
 
 
 def test_the_contents_of_a_state_are_read_at_once_from_a_file_and_over_http(machine: Machine, tmp_path: Path) -> None:
-    assert machine.terraform().contents() == StateContents({}, frozenset())
+    assert machine.terraform().contents() == StateContents({})
     machine.apply()
     local = machine.terraform().contents()
     assert (local.outputs["cluster"]["name"], len(local.ids)) == ("demo", len(ADDRESSES))
@@ -304,6 +304,18 @@ def test_a_working_copy_that_is_gone_loses_nothing(machine: Machine) -> None:
         shutil.rmtree(machine.paths.terraform)
         assert machine.apply() == 0, "the state was found where it lay, and moved"
         assert machine.apply("http", _http(double)) == 0
+
+
+def test_a_damaged_note_of_where_the_state_is_heals(machine: Machine) -> None:
+    with serving() as double:
+        machine.apply("http", _http(double))
+        note = machine.paths.root / "backend.json"
+        good = note.read_text()
+        for content in ("", "{}", "[]", '{"backend": "http", "config": {}}', "\x00"):
+            note.write_text(content)
+            assert machine.terraform("http", _http(double)).addresses() == ADDRESSES
+        assert machine.apply("http", _http(double)) == 0
+        assert note.read_text() == good
 
 
 def test_a_move_that_was_killed_after_the_copy_is_done_again(machine: Machine) -> None:

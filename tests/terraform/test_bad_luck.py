@@ -11,101 +11,27 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import oci
 import pytest
 
 from gpucluster import process
-from gpucluster.cloud.client import Access
-from gpucluster.cloud.leaked_resources import LeakedResources
 from gpucluster.errors import TerraformError
-from gpucluster.events import Event, ignore
-from gpucluster.paths import ClusterPaths
-from gpucluster.terraform.plan import Plan
-from gpucluster.terraform.runner import Terraform
+from gpucluster.events import Event
 from gpucluster.waiting import wait_until
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.run_log import read_runs
-from tests.terraform.conftest import LocalCloud, Workspace, cluster_variables
+from tests.terraform.conftest import LocalCloud
+from tests.terraform.site_harness import CPU, Site
 
 pytestmark = pytest.mark.slow
 
 REQUEST_ID = re.compile(r"opc-request-id (\S+/)?[0-9A-F]{32}\b")
-CPU = {
-    "kind": "instances",
-    "shape": "VM.Standard.E5.Flex",
-    "ocpus": 1,
-    "memory_gb": 8,
-    "count": 1,
-    "max_count": 1,
-    "rdma": False,
-    "rdma_plugins": [],
-}
 ELASTIC = {"kind": "compute_cluster", "count": 0, "max_count": 2}
-
-
-class Site:
-    """A cluster of the product's own Terraform."""
-
-    def __init__(self, cloud: LocalCloud, environment: Mapping[str, str], folder: Path, name: str) -> None:
-        folder.mkdir(parents=True)
-        self.cloud = cloud
-        self.name = name
-        self.paths = ClusterPaths.of(folder / "cluster.yml")
-        self.paths.create()
-        self.environment = {**environment, **cloud.environment, **runs.environment(self.paths)}
-        self.events: list[Event] = []
-        self.workspace = Workspace(folder, {}, cluster_variables(cloud, name))
-
-    def terraform(self, environment: Mapping[str, str] | None = None) -> Terraform:
-        program = Path(shutil.which("terraform") or "")
-        made = Terraform(self.paths, program, {**self.environment, **(environment or {})}, self.events.append)
-        made.prepare()
-        return made
-
-    def plan(self, *, destroy: bool = False) -> tuple[Terraform, Plan]:
-        terraform = self.terraform()
-        if not (self.paths.terraform / "cluster" / ".terraform").exists():
-            terraform.init()
-        terraform.set_variables(self.workspace.variables)
-        return terraform, terraform.plan(destroy=destroy)
-
-    def apply(self) -> int:
-        """Returns the number of changes."""
-        terraform, plan = self.plan()
-        terraform.apply(plan)
-        return len(plan.changes)
-
-    def destroy(self) -> None:
-        terraform, plan = self.plan(destroy=True)
-        terraform.apply(plan)
-
-    def converges(self) -> None:
-        """The next apply goes on from here, and then there is nothing to do."""
-        self.cloud.faults()
-        assert self.apply() > 0
-        _, plan = self.plan()
-        assert plan.changes == ()
-
-    def orphans(self) -> LeakedResources:
-        config = oci.config.from_file(str(self.cloud.home / "credentials" / "config"))
-        return LeakedResources(Access(config, self.cloud.endpoint, self.cloud.credentials.tenancy), self.name, ignore)
-
-    def ids(self, collection: str) -> list[str]:
-        return [str(one["id"]) for one in self.cloud.standing(collection, self.name)]
-
-    def nodes(self, pool: str) -> list[str]:
-        """OCIDs of the instances of a pool."""
-        standing = self.cloud.standing("/20160918/instances", self.name)
-        return [str(one["id"]) for one in standing if one["freeformTags"].get("pool") == pool]
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +46,7 @@ def site(
     finally:
         cloud.faults()
         made.destroy()
-    assert made.orphans().find() == ()
+    assert made.tagged().find() == ()
 
 
 @contextmanager
@@ -272,68 +198,21 @@ def test_a_proxy_is_not_asked_for_the_local_cloud(site: Site, monkeypatch: pytes
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     _, plan = site.plan()
     assert not plan.destroy
-    assert site.orphans().find()
+    assert site.tagged().find()
 
 
 # Killed
 
-# What a run of gpucluster does: it holds the cluster, and ends what a killed one left running.
-RUN = """
-    import json, sys
-    from pathlib import Path
-    from gpucluster.errors import GpuClusterError
-    from gpucluster.workspace import run as runs
-    from gpucluster.paths import ClusterPaths
-    from gpucluster.terraform.runner import Terraform
-    asked = json.loads(sys.argv[1])
-    paths = ClusterPaths(Path(asked["root"]))
-    def show(event):
-        print(event.name, event.status, event.message, flush=True)
-    try:
-        with runs.run("apply", paths, show):
-            terraform = Terraform(paths, Path(asked["program"]), {**asked["env"], **runs.environment(paths)}, show)
-            terraform.prepare()
-            terraform.init()
-            terraform.set_variables(asked["variables"])
-            terraform.apply(terraform.plan())
-    except GpuClusterError as error:
-        print(type(error).__name__, error)
-        sys.exit(error.exit_code)
-"""
-
-
-def _run(site: Site) -> subprocess.Popen[str]:
-    asked = {
-        "root": str(site.paths.root),
-        "program": shutil.which("terraform"),
-        "env": dict(site.environment),
-        "variables": site.workspace.variables,
-    }
-    argv = [sys.executable, "-c", textwrap.dedent(RUN), json.dumps(asked)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def _terraform_of(site: Site) -> int:
-    """The pid of the running terraform itself, not of its provider."""
-    for pid in process.pids_with_variable("GPUCLUSTER_CLUSTER", str(site.paths.root)):
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if Path(os.fsdecode(words[0])).name == "terraform" and b"apply" in words:
-            return pid
-    raise AssertionError("terraform does not run")
-
 
 def _killed(site: Site, victim: str, point: str, number: signal.Signals = signal.SIGKILL) -> tuple[int, str]:
     """Run, and send a signal when the output has come to a point; returns the status and what is said from there."""
-    with _run(site) as run:
+    with site.begin() as run:
         assert run.stdout is not None
         said = []
         for line in run.stdout:
             said.append(line)
             if point in line:
-                os.kill(_terraform_of(site) if victim == "terraform" else run.pid, number)
+                os.kill(site.terraform_pid() if victim == "terraform" else run.pid, number)
                 break
         else:
             raise AssertionError("".join(said))
@@ -376,7 +255,7 @@ def test_terraform_and_then_gpucluster_are_killed_half_way(
     last = read_runs(site.paths).last
     assert last is not None
     assert last["status"] == "interrupted"
-    with _run(site) as done:
+    with site.begin() as done:
         assert done.stdout is not None
         said = done.stdout.read()
     assert done.returncode == 0, said
@@ -384,7 +263,7 @@ def test_terraform_and_then_gpucluster_are_killed_half_way(
     assert plan.changes == ()
     assert _standing(site) == _in_state(site) == dict(zip(_standing(site), (1, 2, 1, 1), strict=True))
     site.destroy()
-    left = site.orphans()
+    left = site.tagged()
     left.remove(left.find())
     assert left.find() == ()
 
@@ -498,4 +377,4 @@ def test_a_mount_target_of_others_holds_the_subnet(site: Site) -> None:
     site.cloud.client.call("DELETE", f"/20171215/mountTargets/{target}")
     site.destroy()
     assert site.terraform().addresses() == ()
-    assert site.orphans().find() == ()
+    assert site.tagged().find() == ()

@@ -12,9 +12,10 @@ import pytest
 from gpucluster.cloud.baked_images import BakedImages
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.file_systems import FileSystems
-from gpucluster.cloud.leaked_resources import LeakedResources
+from gpucluster.cloud.tagged_resources import TaggedResources
 from gpucluster.errors import DataGuardError
 from gpucluster.events import Event
+from gpucluster.lifecycle.adoption import Adoption
 from gpucluster.lifecycle.data_guard import DataGuard, Found
 from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.oci.tags import FILES, UsersFiles
@@ -74,6 +75,9 @@ class Machine:
             self.sources = tuple(sources)
             return next(looks)
 
+        def tagged() -> TaggedResources:
+            return TaggedResources(access, NAME, self.events.append)
+
         elastic = ElasticInstances(access, NAME, self.events.append)
         Teardown(
             self._cluster.spec,
@@ -85,7 +89,8 @@ class Machine:
             cast(Any, SimpleNamespace(retire_all=retire_all)),
             terraform=lambda: cast(Terraform, self.terraform),
             elastic=lambda: elastic,
-            leaked=lambda: LeakedResources(access, NAME, self.events.append),
+            adoption=Adoption(NAME, tagged, self.events.append),
+            tagged=tagged,
             ssh_client=lambda: nothing,
             bastion=lambda: nothing,
             on_event=self.events.append,

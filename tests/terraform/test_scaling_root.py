@@ -22,6 +22,7 @@ from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.hosts import Hosts
 from gpucluster.lifecycle.resize import PoolScaling, Resizing
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
+from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
@@ -104,6 +105,7 @@ class Cluster:
             lambda: elastic,
             cast(ControllerConnection, silent),
             cast(Hosts, SimpleNamespace(forget=self._forget)),
+            cast(ConfigurationRecord, SimpleNamespace(reopen=lambda: self.forgotten.append((["record"], [])))),
             self.events.append,
         )
 
@@ -171,7 +173,9 @@ def cluster(
 
 
 def actions(changes: tuple[Change, ...]) -> list[tuple[str, str]]:
-    return sorted((change.address, change.action) for change in changes)
+    """What is done in the cloud: what is in the state only is left out."""
+    listed = [(change.address, change.action) for change in changes]
+    return sorted(change for change in listed if "terraform_data" not in change[0])
 
 
 def test_pools_of_each_kind_are_resized_by_name_and_nothing_is_recreated(cluster: Cluster, cloud: LocalCloud) -> None:
@@ -240,6 +244,9 @@ def test_what_would_recreate_nodes_is_refused_before_anything_is_touched(cluster
     assert [str(one) for one in found] == [
         f"node cpu-1: availability_domain {AVAILABILITY_DOMAINS[0]} would become {AVAILABILITY_DOMAINS[1]}"
     ]
+    (exchanged,) = [change for change in plan.changes if change.address == node("cpu", 1)]
+    assert exchanged.forced_by == ("availability_domain",)
+    assert exchanged.values["availability_domain"] == AVAILABILITY_DOMAINS[:2]
     with pytest.raises(ReplacementError):
         cluster.resizing().drain_and_detach(cluster.terraform, plan)
     # Not even the node that may go has gone.
@@ -251,6 +258,34 @@ def test_what_would_recreate_nodes_is_refused_before_anything_is_touched(cluster
     assert set(after) == {"compute-1", "cpu-1"}
     assert after["compute-1"] == before["compute-1"]
     assert after["cpu-1"] != before["cpu-1"]
+
+
+def test_another_image_is_a_replacement_and_other_memory_a_reboot(cluster: Cluster) -> None:
+    before = cluster.begin(cpu=f"{CPU}, count: 2")
+    image = "image: {operating_system: Oracle Linux, version: '8'}"
+    plan = cluster.plan(cpu=f"{CPU}, count: 2, {image}")
+    # For Terraform it is an update, which nothing would have guarded.
+    instances = [each for each in actions(plan.changes) if "oci_core_instance." in each[0]]
+    assert instances == [(node("cpu", number), "update") for number in (1, 2)]
+    with pytest.raises(ReplacementError, match="node cpu-1: another image would replace its boot volume"):
+        cluster.resizing().drain_and_detach(cluster.terraform, plan)
+
+    larger = CPU.replace("memory_gb: 16", "memory_gb: 32")
+    plan = cluster.plan(cpu=f"{larger}, count: 2")
+    preview = cluster.resizing().scaling(cluster.terraform, plan)
+    assert preview.pools == {"cpu": PoolScaling(rebooted=("cpu-1", "cpu-2"))}
+    # Jobs on them are asked for before.
+    with pytest.raises(ToolError, match="Slurm on the controller gives no answer"):
+        cluster.resizing(silent_controller=True).drain_and_detach(cluster.terraform, plan)
+    cluster.apply(plan)
+    ids = sorted(before.values())
+    assert [(sorted(rebooted), replaced) for rebooted, replaced in cluster.forgotten[-2:]] == [(ids, []), (ids, [])]
+
+    cluster.apply(cluster.plan(cpu=f"{larger}, count: 2, {image}"), replace_nodes=True)
+    assert cluster.forgotten[-3] == (["record"], [])
+    assert [(rebooted, sorted(replaced)) for rebooted, replaced in cluster.forgotten[-2:]] == [([], ids), ([], ids)]
+    assert cluster.members() == before
+    assert cluster.terraform.plan().changes == ()
 
 
 def test_a_pool_may_change_its_kind_when_all_its_nodes_go(cluster: Cluster) -> None:

@@ -41,3 +41,13 @@ def test_hosts_that_booted_are_written_with_their_instance(paths: ClusterPaths) 
     }
     (paths.root / "hosts.json").write_text("{ half a fi")
     assert saved.hosts() == ()
+
+
+def test_a_host_that_boots_again_is_not_one_that_has_booted(paths: ClusterPaths) -> None:
+    saved = SavedState(paths)
+    saved.forget_booted({"ocid1.a"})  # without any host
+    saved.save_hosts(
+        [Host("a", "10.0.0.1", "u", "ocid1.a"), Host("b", "10.0.0.2", "u", "ocid1.b")], {"ocid1.a", "ocid1.b"}
+    )
+    saved.forget_booted({"ocid1.a", "ocid1.x"})
+    assert saved.hosts() == (SavedHost("a", "10.0.0.1", None), SavedHost("b", "10.0.0.2", "ocid1.b"))

@@ -33,15 +33,20 @@ class CloudProvider(Protocol):
 
     hardware_emulated: bool
 
-    def check(self, *, fresh: bool) -> None:
-        """Check, before anything is created, that this machine can run the cloud and the cluster.
-
-        Args:
-            fresh: nothing of this cluster exists yet.
+    def check(self) -> None:
+        """Check that this machine can run the cloud.
 
         Raises:
-            EnvironmentFault: this machine can't run the cloud.
-            InputError: the cluster does not fit on it.
+            EnvironmentFault: it can't.
+        """
+
+    def check_network(self) -> None:
+        """Check, before a network is created, that its addresses are free where the cloud runs. The network that the
+        cluster has already does not count. The cloud is started.
+
+        Raises:
+            InputError: they are in use.
+            CloudError: the cloud refused.
         """
 
     def start(self, *, to_build: bool) -> None:

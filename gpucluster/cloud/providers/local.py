@@ -14,11 +14,12 @@ from urllib.parse import urlsplit
 
 from gpucluster import process
 from gpucluster.artifacts import wheels
-from gpucluster.cloud.client import Access
+from gpucluster.cloud.client import Access, all_pages, refusals
 from gpucluster.cloud.providers.interface import CONTROLLER_CREDENTIALS, ControllerAccess
 from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Sink
+from gpucluster.oci import tags
 from gpucluster.paths import ClusterPaths, local_cloud_home, write_private
 from gpucluster.spec import LOCAL_IMAGE, PROVIDERS, ClusterSpec, Image, finding, overlapping_routes
 from gpucluster.ssh import adopt_key, ensure_key, public_key
@@ -56,9 +57,8 @@ class LocalCloudProvider:
         self._provider = provider
         self.home = local_cloud_home()
 
-    def check(self, *, fresh: bool) -> None:
-        """This machine must be able to run containers, and the cluster's addresses must be free on it. Nothing of that
-        is asked if another machine runs the local cloud."""
+    def check(self) -> None:
+        """This machine must be able to run containers, unless another machine runs the local cloud."""
         from gpucluster.localcloud import control
         from gpucluster.localcloud.podman.command import probe
 
@@ -69,15 +69,18 @@ class LocalCloudProvider:
             raise EnvironmentFault(
                 "this machine can't run the local cloud:\n" + "\n".join(f"  - {problem}" for problem in problems)
             )
-        if fresh:
-            self._check_addresses()
 
-    def _check_addresses(self) -> None:
+    def check_network(self) -> None:
+        """The addresses must be free on this machine. Those of a network that exists already are the cluster's own."""
+        from gpucluster.localcloud import control
         from gpucluster.localcloud.engine.containers import network_ranges
 
+        if control.elsewhere(self.home) or self._spec.network.vcn_id or self._has_network():
+            return
         in_use = [*_host_routes(), *network_ranges()]
         clashes = overlapping_routes(self._spec.network.vcn_cidr, in_use)
         if clashes:
+            self.stop_if_empty()
             raise InputError(
                 "the VCN's addresses are in use on this machine",
                 findings=[
@@ -89,6 +92,13 @@ class LocalCloudProvider:
                     )
                 ],
             )
+
+    def _has_network(self) -> bool:
+        """Whether the cluster has a VCN, by its tag."""
+        access = self.access()
+        with refusals("listing the networks"):
+            listed = all_pages(access.client("core", "VirtualNetworkClient").list_vcns, access.compartment_id)
+        return any(tags.of_cluster(vcn.freeform_tags, self._spec.name) for vcn in listed)
 
     def start(self, *, to_build: bool) -> None:
         """Start the API server if it does not run. Build the base image if instances will be launched."""

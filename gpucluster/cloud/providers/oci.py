@@ -23,8 +23,11 @@ class OciCloudProvider:
         file = Path(os.environ.get("OCI_CONFIG_FILE", "~/.oci/config")).expanduser()
         self._profile = OciProfile.read(file, spec.cloud.profile)
 
-    def check(self, *, fresh: bool) -> None:
+    def check(self) -> None:
         """Nothing on this machine can prevent it."""
+
+    def check_network(self) -> None:
+        """Networks of OCI are separate from each other."""
 
     def start(self, *, to_build: bool) -> None:
         """It always runs."""

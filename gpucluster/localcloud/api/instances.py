@@ -7,6 +7,7 @@ from functools import partial
 
 from gpucluster.localcloud.api.kinds import TAGS
 from gpucluster.localcloud.compute import lifecycle
+from gpucluster.localcloud.compute.launch_images import choose_image
 from gpucluster.localcloud.compute.launching import register
 from gpucluster.localcloud.compute.shape_config import shape_config
 from gpucluster.localcloud.state.cloud import CloudState, created
@@ -94,6 +95,7 @@ def _get(cloud: CloudState, call: Call) -> Reply:
 
 def _update(cloud: CloudState, call: Call) -> Reply:
     body = call.body()
+    reboots, replaces, work_request = False, False, ""
     with cloud.store.transaction():
         instance = cloud.live("instance", call.path["instanceId"])
         check_etag(call, instance)
@@ -104,11 +106,34 @@ def _update(cloud: CloudState, call: Call) -> Reply:
                 merged = {**instance.body.get(name, {}), **body[name]} if name in _MERGED else body[name]
                 instance.body[name] = merged
         if "shape" in body or "shapeConfig" in body:
+            before = (instance.body["shape"], instance.body["shapeConfig"])
             shape = str(body.get("shape", instance.body["shape"]))
             instance.body["shape"] = shape
             instance.body["shapeConfig"] = shape_config(shape, body.get("shapeConfig") or instance.body["shapeConfig"])
+            # A running instance is rebooted (docs: UpdateInstanceDetails.shape, shapeConfig).
+            reboots = instance.state == LifecycleState.RUNNING and before != (shape, instance.body["shapeConfig"])
         cloud.store.save(instance)
-    return show(instance)
+        source: Json = body.get("sourceDetails") or {}
+        replaces = source.get("imageId") not in (None, instance.body["imageId"])
+        if replaces:
+            work_request = _change_image(cloud, instance, source)
+        elif reboots:
+            instance, work_request = lifecycle.begin_action(cloud, instance, "SOFTRESET", "UpdateInstance")
+    if replaces:
+        lifecycle.start_replacement(cloud, instance.id)
+    elif reboots:
+        cloud.submit(f"reboot {instance.id}", lambda: lifecycle.run_action(cloud, instance.id, work_request))
+    shown = cloud.get("instance", instance.id)
+    return show(shown, {"opc-work-request-id": work_request} if work_request else None)
+
+
+def _change_image(cloud: CloudState, instance: Resource, source: Json) -> str:
+    """Begin the replacement of the boot volume. Returns the work request."""
+    if instance.state != LifecycleState.RUNNING:
+        raise incorrect_state(f"Instance {instance.id} is {instance.state}; its boot volume can't be replaced now")
+    image = choose_image(cloud, {**instance.body, "sourceDetails": source})
+    preserve = bool(source.get("isPreserveBootVolumeEnabled", False))
+    return lifecycle.change_boot_volume(cloud, instance, image, preserve=preserve)
 
 
 def _check_metadata(instance: Resource, wanted: Json) -> None:
@@ -144,10 +169,7 @@ def _action(cloud: CloudState, call: Call) -> Reply:
             return show(instance)
         if instance.state != required_state:
             raise incorrect_state(f"Instance {instance.id} is {instance.state}; {action} needs {required_state}")
-        instance.hidden["action"] = action
-        cloud.store.save(instance)
-        work_request = cloud.begin_work("InstanceAction", "instance", instance)
-        instance = cloud.set_state("instance", instance.id, transition)
+        instance, work_request = lifecycle.begin_action(cloud, instance, action, "InstanceAction")
     cloud.submit(f"{action} {instance.id}", lambda: lifecycle.run_action(cloud, instance.id, work_request))
     return show(instance, {"opc-work-request-id": work_request})
 

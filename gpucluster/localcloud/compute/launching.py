@@ -65,7 +65,7 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
     _check_admission(cloud, details, body)
     instance = cloud.new("instance", body)
     hidden = _network_rows(cloud, instance, subnet, vnic_details, details.get("hostnameLabel"))
-    hidden |= _boot_rows(cloud, instance, details, image)
+    hidden |= boot_rows(cloud, instance, details, image)
     hidden |= {
         "name": f"gpucluster-{slug(instance.body['displayName'])}-{short(instance.id)}",
         "image": image.id,
@@ -254,7 +254,8 @@ def _vpus(source: Json) -> int:
     return vpus
 
 
-def _boot_rows(cloud: CloudState, instance: Resource, details: Json, image: Resource) -> dict[str, Any]:
+def boot_rows(cloud: CloudState, instance: Resource, details: Json, image: Resource) -> dict[str, Any]:
+    """Write the rows of a boot volume and its attachment. Returns what the instance keeps of them."""
     source: Json = instance.body["sourceDetails"]
     size = _boot_gb(source)
     common = {

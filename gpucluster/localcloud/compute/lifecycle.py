@@ -13,12 +13,14 @@ from dataclasses import dataclass
 
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.compute.custom_images import remove_unused
+from gpucluster.localcloud.compute.image_catalogue import BASE_USER
+from gpucluster.localcloud.compute.launching import boot_rows
 from gpucluster.localcloud.engine.protocol import Engine, LaunchRequest, RunState
 from gpucluster.localcloud.state.cloud import CloudState, launch_facts, log
 from gpucluster.localcloud.state.faults import Effect
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAction
 from gpucluster.localcloud.state.names import network_name
-from gpucluster.localcloud.state.store import Resource
+from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import ApiError
 
 # action -> the required state, the state during the action, what the engine does (docs: InstanceAction)
@@ -192,6 +194,74 @@ def run_action(cloud: CloudState, ocid: str, work_request: str) -> None:
             log.error("%s of %s failed: %s", action, ocid, error)
         else:
             cloud.end_work(work_request)
+        sync_state(cloud, ocid)
+
+
+def begin_action(cloud: CloudState, instance: Resource, action: str, operation: str) -> tuple[Resource, str]:
+    """Note a power action and its work request in the row, in the caller's transaction."""
+    instance.hidden["action"] = action
+    cloud.store.save(instance)
+    work_request = cloud.begin_work(operation, "instance", instance)
+    return cloud.set_state("instance", instance.id, ACTIONS[action][1]), work_request
+
+
+def change_boot_volume(cloud: CloudState, instance: Resource, image: Resource, *, preserve: bool) -> str:
+    """Give an instance a boot volume made from another image, in the caller's transaction. Returns the work request.
+
+    `start_replacement` boots it. The instance keeps its OCID, its addresses and its metadata; what was on the disk is
+    gone (docs: Replacing a Boot Volume).
+
+    Args:
+        preserve: keep the old volume's row.
+    """
+    for part in _PARTS:
+        if part.kind.startswith("bootvolume"):
+            kept = part.kind == "bootvolume" and preserve
+            state = part.running if kept else part.gone
+            cloud.set_state(part.kind, instance.hidden[part.member], state, gone=not kept)
+    source: Json = {**instance.body["sourceDetails"], "imageId": image.id}
+    instance.body |= {"imageId": image.id, "image": image.id, "sourceDetails": source}
+    instance.hidden |= boot_rows(cloud, instance, {}, image)
+    instance.hidden |= {
+        "image": image.id,
+        "engine_image": image.hidden["engine_image"],
+        "login_user": image.hidden.get("login_user", BASE_USER),
+        "replacing": True,
+    }
+    cloud.store.save(instance)
+    work_request = cloud.begin_work("UpdateInstance", "instance", instance)
+    instance.hidden["replacement_work_request"] = work_request
+    cloud.store.save(instance)
+    cloud.set_state("instance", instance.id, LifecycleState.STARTING)
+    return work_request
+
+
+def start_replacement(cloud: CloudState, ocid: str) -> None:
+    """Boot an instance from its new boot volume, in the background."""
+    cloud.submit(f"boot volume of {ocid}", lambda: _replace(cloud, ocid))
+
+
+def _replace(cloud: CloudState, ocid: str) -> None:
+    with cloud.locked(ocid):
+        instance = cloud.get("instance", ocid)
+        if not instance.hidden.get("replacing") or instance.state == LifecycleState.TERMINATING:
+            return
+        work_request = instance.hidden.get("replacement_work_request", "")
+        try:
+            cloud.engine.terminate(instance.hidden["name"])
+            cloud.engine.launch(_request(cloud, instance))
+        except GpuClusterError as error:
+            log.error("the boot volume of %s can't be replaced: %s", ocid, error)
+            cloud.end_work(work_request, errors=(("InternalError", str(error)),))
+        with cloud.store.transaction():
+            fresh = cloud.get("instance", ocid)
+            for name in ("replacing", "replacement_work_request"):
+                fresh.hidden.pop(name, None)
+            cloud.store.save(fresh)
+            for part in _PARTS:
+                if part.kind.startswith("bootvolume"):
+                    cloud.set_state(part.kind, fresh.hidden[part.member], part.running)
+        cloud.end_work(work_request)
         sync_state(cloud, ocid)
 
 

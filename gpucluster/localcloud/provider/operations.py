@@ -6,11 +6,9 @@ import hashlib
 import json
 import os
 import re
-import threading
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -40,13 +38,12 @@ class ResourceOperator:
     """Carries out Terraform's operations, and waits until they are complete."""
 
     client: RestClient
-    _used_tokens: Counter[str] = field(default_factory=Counter)
-    _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def create(self, kind: ManagedResource, planned: Mapping[str, Any]) -> Json:
         """Create and wait until the resource is ready. Raises TaintedCreate if it exists but did not become ready."""
         body = to_wire(kind.schema, planned)
-        reply = self._create_once(kind, body)
+        # As the real provider: a call is repeated with its token, but another run has another one.
+        reply = self.client.call("POST", kind.path, body=body, retry_token=os.urandom(32).hex())
         ocid = reply.body["id"]
         try:
             self._wait(kind, ocid, kind.ready, _limit(kind, planned, "create"), reply)
@@ -56,27 +53,6 @@ class ResourceOperator:
                 describe(error, kind.service, kind.operations["create"]), from_wire(kind.schema, reply.body, planned)
             ) from error
         return from_wire(kind.schema, fresh, planned)
-
-    def _create_once(self, kind: ManagedResource, body: Json) -> RestReply:
-        """Create. After an interrupted run the same request has the same retry token, and so finds what it created."""
-        token = self._token(kind, body) if kind.adopt else os.urandom(32).hex()
-        try:
-            reply = self.client.call("POST", kind.path, body=body, retry_token=token)
-        except ServiceError as error:
-            if error.code != "InvalidatedRetryToken":
-                raise
-        else:
-            if reply.body.get("lifecycleState") not in _ENDED:
-                return reply
-        # The resource that was created with this token has been deleted since.
-        return self.client.call("POST", kind.path, body=body, retry_token=os.urandom(32).hex())
-
-    def _token(self, kind: ManagedResource, body: Json) -> str:
-        request = json.dumps([os.getcwd(), kind.type_name, body], sort_keys=True)
-        with self._guard:
-            self._used_tokens[request] += 1
-            turn = self._used_tokens[request]
-        return hashlib.sha256(f"{turn}{request}".encode()).hexdigest()
 
     def read(self, kind: ManagedResource, state: Mapping[str, Any], *, everything: bool = False) -> Json | None:
         """The current state; None if the resource is gone."""

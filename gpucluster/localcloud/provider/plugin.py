@@ -126,6 +126,24 @@ def with_unknowns(block: Block, proposed: Mapping[str, Any]) -> Json:
     return planned
 
 
+def with_kept_blocks(block: Block, before: Mapping[str, Any], proposed: Mapping[str, Any]) -> Json:
+    """The plan of an update: a block that the configuration does not have keeps what the cloud has set.
+
+    Terraform does that with attributes that are computed. It does not know that a block is; the real provider does, and
+    declares those as computed that are no lists of the user's.
+    """
+    kept: Json = dict(proposed)
+    for name, nested in block.blocks.items():
+        old, new = before.get(name), proposed.get(name)
+        if nested.nesting != "list" or nested.max_items != 1 or not (isinstance(old, list) and isinstance(new, list)):
+            continue
+        if old and not new:
+            kept[name] = old
+        elif old and new and isinstance(new[0], dict):
+            kept[name] = [with_kept_blocks(nested, old[0], new[0])]
+    return kept
+
+
 def differences(block: Block, before: Mapping[str, Any], after: Mapping[str, Any], at: Path_ = ()) -> Iterator[Path_]:
     """Paths of all attributes, keys of maps and sets of blocks that differ."""
     for name, attribute in block.attributes.items():
@@ -323,13 +341,14 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
             return pb.PlanResourceChange.Response(
                 planned_state=_encode(with_unknowns(kind.schema, proposed)), legacy_type_system=True
             )
+        proposed = with_kept_blocks(kind.schema, before, proposed)
         replacing = [
             _attribute_path(kind.schema, path)
             for path in differences(kind.schema, before, proposed)
             if kind.forces_replacement(_dotted(path))
         ]
         return pb.PlanResourceChange.Response(
-            planned_state=request.proposed_new_state, requires_replace=replacing, legacy_type_system=True
+            planned_state=_encode(proposed), requires_replace=replacing, legacy_type_system=True
         )
 
     @_answered(pb.ApplyResourceChange.Response)
@@ -462,6 +481,10 @@ def serve() -> int:
         server.stop(grace=1.0).wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    if os.getppid() != parent:
+        # Terraform was killed. The threads that still wait for an answer would keep the process, and with it the next
+        # run, which waits for it.
+        os._exit(0)
     return 0
 
 

@@ -96,7 +96,6 @@ class ManagedResource:
     replace: tuple[str, ...]
     operations: Mapping[str, str]
     update_waits: bool
-    adopt: bool
     composite_key: CompositeKey | None = None
 
     def forces_replacement(self, path: str) -> bool:
@@ -167,7 +166,6 @@ def catalogue() -> ProviderCatalogue:
             replace=tuple(entry.get("replace", ())),
             operations={verb: _operation(verb, entry) for verb in _VERBS},
             update_waits=entry.get("update_waits", True),
-            adopt=entry.get("adopt", True),
             composite_key=_composite_key(entry),
         )
         for name, entry in calls["resources"].items()

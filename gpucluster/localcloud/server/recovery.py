@@ -124,6 +124,8 @@ def _recover_instance(cloud: CloudState, instance: Resource, found: RunState) ->
             cloud.submit(f"settle {instance.id}", partial(_stop_running, cloud, instance.id, found))
         case LifecycleState.CREATING_IMAGE:
             pass  # the job of its image, which also continues, resets the state
+        case _ if instance.hidden.get("replacing"):
+            lifecycle.start_replacement(cloud, instance.id)
         case _:
             if instance.hidden.get("dead"):
                 return

@@ -44,7 +44,7 @@ class Watch:
                 # Rows first: a container that is launched meanwhile is in the states.
                 rows = self._cloud.store.find("instance")
                 states = self._cloud.engine.states()
-            except GpuClusterError as error:
+            except (GpuClusterError, ValueError) as error:  # a listing that was cut short is no JSON
                 log.error("the containers can't be listed: %s", error)
                 return
             finally:

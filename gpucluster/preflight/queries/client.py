@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gpucluster.cloud.client import Access, refusals
+from gpucluster.cloud.client import Access, SharedClients, refusals
 from gpucluster.errors import CloudError
 from gpucluster.preflight.facts import NOT_FOUND, Unknown
 
@@ -24,16 +23,11 @@ class QueryClient:
 
     def __init__(self, access: Access) -> None:
         self.access = access
-        self._clients: dict[tuple[str, str], Any] = {}
-        self._lock = threading.Lock()
+        self._clients = SharedClients(access, timeout=TIMEOUT)
 
     def client(self, service: str, name: str) -> Any:
         """An SDK client with a short timeout and without the SDK's own retries, made once."""
-        with self._lock:
-            if (service, name) not in self._clients:
-                signer = next((one.base_client.signer for one in self._clients.values()), None)
-                self._clients[service, name] = self.access.client(service, name, timeout=TIMEOUT, signer=signer)
-            return self._clients[service, name]
+        return self._clients.get(service, name)
 
     def query(self, check: str, what: str, allow: str, call: Callable[[], T]) -> T | Unknown:
         """The result of `call`, or the reason why there is none.

@@ -74,7 +74,15 @@ resource "oci_core_instance" "this" {
   }
 
   lifecycle {
-    # Keys and user data are read at the first boot only, and a change would replace the instance.
-    ignore_changes = [metadata]
+    # Keys and user data are read at the first boot only, and a change would replace the instance. No API returns the compute
+    # cluster of an instance: after an import it is missing in the state, which would replace the instance, too.
+    ignore_changes       = [metadata, compute_cluster_id]
+    replace_triggered_by = [terraform_data.compute_cluster]
   }
+}
+
+# Another compute cluster makes another instance; to create this resource replaces none. It can't have a count: Terraform
+# refuses a trigger that has no instance.
+resource "terraform_data" "compute_cluster" {
+  input = var.compute_cluster_id
 }

@@ -1,0 +1,43 @@
+"""The commands for Terraform's state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpucluster.cli.base import PROVIDER, Context, cluster_of, command, command_group
+from gpucluster.text import count
+
+if TYPE_CHECKING:
+    from gpucluster.lifecycle.adoption import Recovered
+
+
+@command_group("state")
+def state() -> None:
+    """Repair Terraform's state after it was lost."""
+
+
+@command("recover", parent=state)
+@PROVIDER
+def state_recover(context: Context, provider: str) -> None:
+    """Adopt the cluster by its tags into a lost state.
+
+    Terraform imports everything that the cloud has of this cluster. Nothing is created, changed or replaced.
+    """
+    with cluster_of(context, provider) as (cluster, reporter):
+        recovered = cluster.recover()
+        reporter.result(recovered.to_dict(), _text(recovered))
+
+
+def _text(recovered: Recovered) -> str:
+    """What was adopted, and the next command."""
+    if not recovered.adopted:
+        lines = ["nothing to adopt: the state knows everything that the cloud has of this cluster"]
+    else:
+        lines = [f"adopted {count(len(recovered.adopted), 'resource')}:"]
+        lines += [f"  {each['address']}  {each['id']}" for each in recovered.adopted]
+    if recovered.created:
+        lines += ["created, because the others need it:", *(f"  {address}" for address in recovered.created)]
+    if recovered.left:
+        lines.append("with the cluster's tag, and not adopted:")
+        lines += [f"  {each['kind'].replace('_', ' ')} {each['name']}  {each['id']}" for each in recovered.left]
+    return "\n".join([*lines, "Next: gpucluster plan, then gpucluster apply"])
