@@ -82,6 +82,8 @@ def start() -> str:
     It must be called before the process has read the user database: older C libraries do not read a changed
     nsswitch.conf again.
     """
+    if os.getppid() == Loaded.server:
+        return str(CLIENT)  # facts are gathered again in the same run
     archive = str(getattr(basic.__loader__, "archive", ""))
     # A debugger has unpacked the archive.
     if os.geteuid() != 0 or not archive:
@@ -129,6 +131,9 @@ class Loaded(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     Args:
         archive: the zip archive from which they were loaded.
     """
+
+    # In a server and in its forks, the server's process id.
+    server = 0
 
     def __init__(self, archive: str) -> None:
         self._archive = archive
@@ -208,6 +213,7 @@ def _detach(keep: int) -> None:
 
 def _serve(listener: socket.socket, loaded: Loaded) -> NoReturn:
     """Fork for each connection, until none came for a while, or a later run has started another server."""
+    Loaded.server = os.getpid()
     _name("gpucluster-fork")
     # The kernel collects the children that have ended.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.ansible.loading import ANSIBLE
+from tests.ansible.loading import ANSIBLE, read
 from tests.containers import base_image
 
+_GROUP_VARS = {key for file in (ANSIBLE / "group_vars" / "all").glob("*.yml") for key in read(file)}
 # The first process: it reaps orphans, and exits when its parent is gone.
 _INIT = """
 import os, signal
@@ -97,7 +98,9 @@ class Host:
         name: str = "compute-1",
     ) -> Played:
         """Run tasks on the host, which is `compute-1` of pool `compute` or the controller, as named."""
-        playbook = [{"hosts": name, "tasks": list(tasks)}]
+        # Those of group_vars are stronger than an inventory's.
+        stronger = {key: value for key, value in variables.items() if key in _GROUP_VARS}
+        playbook = [{"hosts": name, "vars": stronger, "tasks": list(tasks)}]
         connection = {
             "ansible_connection": "ssh",
             "ansible_user": "root",

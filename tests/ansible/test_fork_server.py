@@ -188,3 +188,12 @@ def test_without_rights_or_a_place_for_files_tasks_have_the_plain_interpreter(ho
     (host.folder / "run").write_text("not a folder")
     assert host.interpreter() == sys.executable
     assert host.processes() == []
+
+
+def test_a_task_that_asks_for_a_server_gets_the_one_that_runs_it(host: Host) -> None:
+    host.start()
+    before = host.processes()
+    again = "from ansible.module_utils import gpucluster_fork_server as server\nprint(server.start())\n"
+    done = host.run(TASK.format(archive=str(archive(host.folder / "one.zip"))) + again)
+    assert done.stdout.splitlines() == ["first one one", str(host.client)], done.stderr
+    assert host.processes() == before
