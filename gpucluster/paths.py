@@ -173,7 +173,9 @@ def write_private(path: Path, text: str) -> None:
         EnvironmentFault: the disk is full or the folder can't be written; an existing file is unchanged.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in reversed([path.parent, *path.parent.parents]):
+            if not folder.exists():  # `.gpucluster` itself may have been deleted during a run
+                folder.mkdir(exist_ok=True, mode=0o700)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "w") as stream:

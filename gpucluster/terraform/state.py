@@ -207,7 +207,7 @@ class TerraformState:
             LockedError: another run holds the state.
             TerraformError: Terraform refused.
         """
-        self._read("state", "rm", *self._lock.arguments, operands=addresses)
+        self._read("state", "rm", *self._lock.arguments, operands=addresses, writes=True)
 
     def write_backend(self, root: Path) -> None:
         """Write the backend into a root module, so that the state can be written there."""
@@ -317,8 +317,12 @@ class TerraformState:
     def _write_location(self, left: Mapping[str, int]) -> None:
         write_private(self._location_file, StateLocation(self._desired, self._desired.secret_address(), left).text())
 
-    def _read(self, *arguments: str, operands: Sequence[str] = (), expected: str = "") -> str:
-        """Run terraform on the state. The operands come after all options."""
+    def _read(self, *arguments: str, operands: Sequence[str] = (), expected: str = "", writes: bool = False) -> str:
+        """Run terraform on the state. The operands come after all options.
+
+        Args:
+            writes: the command changes the state, which this run may have locked.
+        """
         location = self._location()
         backend = location.backend if location else self._desired
         if not self._exists(backend):
@@ -328,7 +332,7 @@ class TerraformState:
             # In a folder without configuration: an init would require the provider of the resources in the state.
             options = (*arguments, f"-state={backend.config['path']}", *operands)
             return self._run(self._paths.root, options, expected=expected)
-        self._open(backend)
+        self._open(self._lock.writable(backend) if writes else backend)
         return self._run(self.folder, (*arguments, *operands), expected=expected)
 
     def _require_sound(self) -> None:

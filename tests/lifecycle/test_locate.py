@@ -13,8 +13,9 @@ import oci
 import pytest
 
 from gpucluster.cluster import Cluster
-from gpucluster.errors import CloudError, TerraformError, ToolError
+from gpucluster.errors import CloudError, InputError, TerraformError, ToolError
 from gpucluster.spec import load
+from gpucluster.terraform.runner import Terraform
 from tests.localcloud.api_harness import Api, running
 from tests.spec.spec_texts import LOCAL
 from tests.workspace.known_hosts import save_controller
@@ -116,6 +117,17 @@ def test_a_state_that_cannot_be_read_hides_no_cluster(cluster: Cluster, monkeypa
     shutil.rmtree(cluster.paths.root)
     with pytest.raises(ToolError, match="the state can't be read"):
         Cluster(load(cluster.spec.file)).ssh_argv()
+
+
+@pytest.mark.parametrize("output", ["identity", "cluster"], ids=["now", "an earlier version"])
+def test_another_compartment_is_refused_by_the_state_on_a_machine_that_knows_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    outputs = {output: {"contract_version": 1, "compartment_id": "ocid1.compartment.oc1..elsewhere"}}
+    monkeypatch.setattr(Terraform, "outputs", lambda _: outputs)
+    with pytest.raises(InputError, match=r"was built in another compartment: ocid1\.compartment\.oc1\.\.elsewhere"):
+        cluster.plan(preflight=False)
+    assert not (cluster.paths.root / "compartment").exists()
 
 
 @pytest.mark.parametrize("content", ["", "no state\n", "[]"])

@@ -89,6 +89,9 @@ def test_folders_and_files_are_private(paths: ClusterPaths) -> None:
     assert paths.root.stat().st_mode & 0o777 == 0o700
     write_private(paths.root / "x", "secret")
     assert (paths.root / "x").stat().st_mode & 0o777 == 0o600
+    shutil.rmtree(paths.root)  # during a run
+    write_private(paths.ssh / "config", "secret")
+    assert [folder.stat().st_mode & 0o777 for folder in (paths.root, paths.ssh)] == [0o700, 0o700]
 
 
 def test_a_write_that_fails_leaves_the_old_file(paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch) -> None:

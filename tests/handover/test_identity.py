@@ -1,0 +1,21 @@
+"""What a cluster is, as its state says."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpucluster.errors import TerraformError
+from gpucluster.handover import Identity
+
+
+def test_the_identity_is_read_and_an_earlier_state_has_the_compartment() -> None:
+    assert Identity.parse({}) == Identity()
+    assert Identity.parse({"cluster": {"compartment_id": "c"}}) == Identity("c")
+    identity = {"contract_version": 1, "name": "demo", "compartment_id": "d", "login_keys": {"bob": "ssh-ed25519 A b"}}
+    known = Identity.parse({"cluster": {"compartment_id": "c"}, "identity": identity})
+    assert known == Identity("d", {"bob": "ssh-ed25519 A b"})
+
+
+def test_a_later_version_is_refused() -> None:
+    with pytest.raises(TerraformError, match="has version 2"):
+        Identity.parse({"identity": {"contract_version": 2}})
