@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpucluster.cli.base import PROVIDER, Context, cli, cluster_of, command
+from gpucluster.cli.base import PROVIDER, Context, cluster_of, command, command_group
 from gpucluster.text import count
 
 if TYPE_CHECKING:
     from gpucluster.lifecycle.adoption import Recovered
 
 
-@cli.group("state")
+@command_group("state")
 def state() -> None:
     """Repair Terraform's state after it was lost."""
 

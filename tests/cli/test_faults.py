@@ -38,9 +38,9 @@ ROWS: dict[str, tuple[tuple[str, ...], Callable[[Path], None], tuple[str, ...]]]
         ("can't make the folder: File exists", "Move it away: mv "),
     ),
     "a folder in place of a file": (
-        ("inventory",),
-        lambda folder: (folder / ".gpucluster" / "ansible" / "inventory.yml").mkdir(parents=True),
-        ("a file can't be read or written: Is a directory", "inventory.yml"),
+        ("plan",),
+        lambda folder: (folder / ".gpucluster" / "lock.json").mkdir(parents=True),
+        ("can't open the lock: Is a directory", "lock.json"),
     ),
     "a file in place of the local cloud": (
         ("preflight",),

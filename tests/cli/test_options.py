@@ -144,5 +144,5 @@ def test_the_help_of_a_command_explains_its_own_options_and_names_the_common_one
         said = CliRunner().invoke(cli, [*words, "--help"]).stdout
         assert "--file, --output, --verbose, --debug, --non-interactive" in said
         assert "Default: cluster.yml" not in said
-    assert "Do not ask for confirmation." in CliRunner().invoke(cli, ["destroy", "-h"]).stdout
+    assert "Do not ask for confirmation." in CliRunner().invoke(cli, ["destroy", "--help"]).stdout
     assert "Default: cluster.yml" in CliRunner().invoke(cli, ["--help"]).stdout

@@ -39,6 +39,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         launch("compute-2", "demo", role="compute", pool="compute")
         launch("demo-cpu-e1", "demo", role="compute", pool="cpu", node="demo-cpu-e1")
         launch("other-controller", "other", role="controller")
+        launch("alone-1", "alone", role="compute", pool="compute")
         ended = launch("old-controller", "demo", role="controller")
         api.compute.terminate_instance(ended.id)
         yield api
@@ -89,7 +90,7 @@ def test_the_state_goes_before_the_tags_and_the_cache_before_both(
     assert Cluster(cluster.spec).ssh_argv()[-1] == "demo-controller"
 
 
-def test_a_cluster_that_was_built_anew_elsewhere_is_found_when_ssh_reaches_nobody(
+def test_a_cluster_that_was_built_again_elsewhere_is_found_when_ssh_reaches_nobody(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_controller(tmp_path, "old-controller")
@@ -179,3 +180,15 @@ def test_the_key_of_an_earlier_version_is_adopted(cluster: Cluster, api: Api) ->
     finally:
         for file in (new, new.with_suffix(".pub")):
             file.unlink(missing_ok=True)
+
+
+def test_the_nodes_of_a_cluster_without_a_controller_are_reached_directly(
+    cluster: Cluster, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cluster._locator.nodes_alone() == ()  # it has a controller
+    (tmp_path / "cluster.yml").write_text(LOCAL.replace("name: demo", "name: alone"))
+    alone = Cluster(load(tmp_path / "cluster.yml"))
+    assert alone._locator.locate() == ()
+    (node,) = alone._locator.nodes_alone()
+    assert (node.name, node.address.startswith("10.77.")) == ("alone-1", True)
+    assert "ProxyCommand" not in (alone.paths.ssh / "config").read_text()
