@@ -231,8 +231,9 @@ class Cluster:
             changes = self._provisioning.apply(terraform, run, consent)
             deployment = self._hosts.reach(run)
             configured = self._configuration.apply(deployment, run)
-            self._resizing.resume_changed()
-            checks = self._configuration.verify(deployment, run)
+            resumed = self._resizing.resume_changed()
+            # Nodes that were resumed are in another state than when their facts were collected.
+            checks = self._configuration.verify(deployment, run, None if resumed else configured)
             result = self._result(run, deployment, changes=changes, configured=configured, checks=checks)
         return result
 

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """A container step on every node, for verify.yml. Returns facts; gpucluster/configuration/verify.py evaluates them."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """A folder with exactly these files, identified by their checksums."""
 
 from __future__ import annotations

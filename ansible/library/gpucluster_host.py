@@ -1,18 +1,22 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """The facts of a host that the roles need before they change it, in one cheap task."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
 import resource
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils import gpucluster_fork_server
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpucluster_gpus import survey
 
 DOCUMENTATION = """
 module: gpucluster_host
@@ -28,6 +32,10 @@ options:
   key:
     description: Path of a public key to read, relative to that home directory.
     type: str
+    required: true
+  agent:
+    description: Path of the program gpucluster-agent, for its checksum.
+    type: path
     required: true
   packages:
     description: For each system (such as C(Debian-13)) lists of packages by purpose.
@@ -46,6 +54,7 @@ EXAMPLES = """
   gpucluster_host:
     user: debian
     key: .ssh/gpucluster.pub
+    agent: /usr/local/bin/gpucluster-agent
     packages: {Debian-13: {every_host: [munge], compute: [slurmd]}}
     purposes: [every_host, compute]
 """
@@ -57,6 +66,7 @@ ansible_facts:
   type: dict
 """
 
+PROGRAM_MODE = 0o755
 CAP_SYS_TIME, CAP_SYS_RESOURCE = 25, 24
 DISTRIBUTIONS = {"debian": "Debian", "ubuntu": "Ubuntu", "ol": "OracleLinux"}
 TIME_SERVICES = ("chrony", "chronyd", "ntpsec", "systemd-timesyncd")
@@ -166,6 +176,17 @@ def slurm_version() -> str:
     return output[-1] if output else ""
 
 
+def program_checksum(path: Path) -> str:
+    """The SHA-256 of a program, empty if it is not one that all may run and only root may change."""
+    try:
+        state = path.lstat()
+        if not stat.S_ISREG(state.st_mode) or stat.S_IMODE(state.st_mode) != PROGRAM_MODE or state.st_uid != 0:
+            return ""
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
 def container_demand(plugstack: str) -> str:
     """The line of plugstack.conf that requires the container plugin, empty if there is none."""
     lines = (line.strip() for line in plugstack.splitlines())
@@ -225,6 +246,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
             "nofile": hard_limit(resource.RLIMIT_NOFILE),
             "memlock": hard_limit(resource.RLIMIT_MEMLOCK),
         },
+        "nvidia_gpus": len(survey(Path("/"), platform.release(), {}).gpus),
         "time_service": next((name for name in TIME_SERVICES if has_unit(name)), ""),
         "firewalls": [name for name in FIREWALLS if has_unit(name) and starts_at_boot(name)],
         # Only classes whose modules are loaded.
@@ -246,25 +268,31 @@ def facts(user: str, key: str) -> dict[str, Any]:
 
 def main() -> None:
     """Entry point."""
+    os.umask(0o022)  # independent of the umask of the host's root
     module = AnsibleModule(
         argument_spec={
             "user": {"type": "str", "required": True},
             "key": {"type": "str", "required": True, "no_log": False},
+            "agent": {"type": "path", "required": True},
             "packages": {"type": "dict", "required": True},
             "purposes": {"type": "list", "elements": "str", "required": True},
         },
         supports_check_mode=True,
     )
+    # First, and not in check mode: it writes a program.
+    python = gpucluster_fork_server.REAL if module.check_mode else gpucluster_fork_server.start()
     user = module.params["user"]
     found = facts(user, module.params["key"])
     lists = module.params["packages"].get(found["system"])
     if lists is None:
         module.fail_json(
             msg=f"{found['system']} is not supported; choose an image of {', '.join(module.params['packages'])}, "
-            "or add this system to vars/packages.yml and vars/os"
+            "or add this system to group_vars/all/packages.yml and vars/os"
         )
     for_time = ["time"] if found["can_set_time"] and not found["time_service"] else []
     wanted = [name for kind in (*module.params["purposes"], *for_time) for name in lists[kind]]
+    found["python"] = python
+    found["agent"] = program_checksum(Path(module.params["agent"]))
     found["missing_packages"] = missing_packages(wanted)
     found["fuse"] = mounts_images(wanted, found["missing_packages"])
     # expanduser does not change the ~ of an unknown user.

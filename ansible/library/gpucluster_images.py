@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Container images that a host pulls in advance."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """ssh key pairs that are created once, and then only read."""
 
 from __future__ import annotations

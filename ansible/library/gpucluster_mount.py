@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """A network file system in fstab, mounted, and verified to be the requested one."""
 
 from __future__ import annotations

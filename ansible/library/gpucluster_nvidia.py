@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """NVIDIA's driver and its services, on hosts that have a GPU."""
 
 from __future__ import annotations

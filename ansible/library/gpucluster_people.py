@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Local accounts of users: for clusters without an LDAP directory."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """The facts of a host for verify.yml; gpucluster/configuration/verify.py evaluates them."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ options:
   home_path: {description: Mount point of the home directories; not set if nothing is shared., type: path}
   token_file: {description: A file that the controller has written to the share., type: path}
   token: {description: Its content., type: str}
-  users: {description: Names of users to look up., type: list, elements: str, default: []}
+  users: {description: "Names of users to look up, when they can be resolved.", type: list, elements: str, default: []}
   mesh:
     description: Log in to another host by ssh, as a user; for clusters without Slurm.
     type: dict
@@ -58,6 +58,8 @@ BLOCK_DEVICES = Path("/sys/class/block")
 # NFS may show an old listing of a directory for a moment.
 TOKEN_SECONDS = 10.0
 SSH_SECONDS = 10
+# SSSD caches for a while that a new user did not exist a moment ago, or that the server did not answer.
+USERS_SECONDS = 40.0
 
 
 def unescape(field: str) -> str:
@@ -142,6 +144,13 @@ def ids(name: str) -> str:
     return f"{entry.pw_uid}:{entry.pw_gid}"
 
 
+def await_users(names: list[str]) -> None:
+    """Wait until the users can be resolved; not for ever."""
+    until = time.monotonic() + USERS_SECONDS
+    while not all(map(ids, names)) and time.monotonic() < until:
+        time.sleep(0.5)
+
+
 def groups(name: str) -> list[str]:
     """The names of the user's groups."""
     try:
@@ -180,6 +189,7 @@ def main() -> None:
     params = module.params
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     data = node_data(read(NODE_DATA))
+    await_users(params["users"])
     facts = {
         "hostname": platform.node(),
         **(share(mounts, params) if params["home_path"] else {}),

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """The plugin that starts containers for Slurm's steps: copied from another host, or built for the Slurm of this one."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """The distribution's packages of one role: installed, or removed."""
 
 from __future__ import annotations

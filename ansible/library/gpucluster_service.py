@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Accounts, files and units of a service in one task."""
 
 from __future__ import annotations

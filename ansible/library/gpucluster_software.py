@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Release files that the controller serves: downloaded, checked, and installed or unpacked."""
 
 from __future__ import annotations

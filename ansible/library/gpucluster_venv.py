@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """A Python environment from a set of wheels, without an index, without pip, and without files of an earlier set."""
 
 from __future__ import annotations

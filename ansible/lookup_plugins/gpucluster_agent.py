@@ -1,8 +1,9 @@
-"""The agent as one file, in base64: built from the gpucluster that runs Ansible."""
+"""The agent as one file, in base64, or its checksum: built from the gpucluster that runs Ansible."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -10,10 +11,11 @@ from ansible.plugins.lookup import LookupBase
 
 DOCUMENTATION = """
 name: gpucluster_agent
-short_description: The program gpucluster-agent for hosts, in base64
+short_description: The program gpucluster-agent for hosts, in base64, or its SHA-256
 description:
   - A zipapp of the Python package C(gpucluster.agent). The operator's machine and the controller have the package
     beside their Ansible. The same version gives the same bytes on both.
+  - With the term C(sha256) the result is the checksum of the file, in hexadecimal digits.
 options: {}
 author: gpucluster
 """
@@ -28,7 +30,7 @@ EXAMPLES = """
 """
 
 RETURN = """
-_raw: {description: The file in base64., type: list, elements: str}
+_raw: {description: The file in base64, or its checksum., type: list, elements: str}
 """
 
 
@@ -44,4 +46,5 @@ class LookupModule(LookupBase):  # type: ignore[misc]
                 f"the Python that runs Ansible has no package gpucluster ({error}); run `gpucluster apply`, or install "
                 "gpucluster beside ansible-core"
             ) from error
-        return [base64.b64encode(agent_archive.build()).decode()]
+        archive = agent_archive.build()
+        return [hashlib.sha256(archive).hexdigest() if "sha256" in terms else base64.b64encode(archive).decode()]

@@ -273,14 +273,15 @@ class Files:
                 state = real.stat()
                 os.chown(new, state.st_uid, state.st_gid)
                 new.chmod(state.st_mode & widest(item))
-                self._attributes(new, item)
+                self._attributes(new, item, new=True)
             else:
-                self._attributes(new, {**item, "mode": item["mode"] or item["new_mode"] or "0644"})
+                self._attributes(new, {**item, "mode": item["mode"] or item["new_mode"] or "0644"}, new=True)
             move(new, real, content)
         finally:
             new.unlink(missing_ok=True)
 
-    def _attributes(self, path: Path, item: dict[str, Any]) -> bool:
+    def _attributes(self, path: Path, item: dict[str, Any], *, new: bool = False) -> bool:
+        """Set owner and mode. A file that has just been written gets them in check mode, too: it is a trial's."""
         state = path.stat()
         uid, gid, mode = state.st_uid, state.st_gid, state.st_mode & 0o7777
         try:
@@ -293,7 +294,7 @@ class Files:
         mode = int(item["mode"], 8) if item["mode"] else mode & widest(item)
         if (uid, gid, mode) == (state.st_uid, state.st_gid, state.st_mode & 0o7777):
             return False
-        if not self.module.check_mode:
+        if new or not self.module.check_mode:
             os.chown(path, uid, gid)
             path.chmod(mode)
         return True

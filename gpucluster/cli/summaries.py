@@ -56,7 +56,7 @@ def next_steps(cluster: Cluster, result: Result) -> str:
     return "\n".join(lines)
 
 
-_ACTIONS = {"create": "+", "update": "~", "delete": "-", "replace": "±"}
+_ACTIONS = {"create": "+", "update": "~", "delete": "-", "replace": "±", "import": "="}
 # The number of characters that are shown of one value.
 _VALUE_WIDTH = 70
 
@@ -90,6 +90,8 @@ def _change_lines(change: Change) -> list[str]:
     because = f"  ({change.reason.replace('_', ' ')})" if change.reason else ""
     lines = [f"  {_ACTIONS.get(change.action, change.action)} {human_name(change.address)}: {change.action}{because}"]
     lines.append(f"      {change.address}")
+    if change.adopts:
+        lines.append(f"      adopts {change.adopts}, which exists and is in no state")
     if change.action not in ("update", "replace"):
         return lines
     for name, (before, after) in change.values.items():

@@ -47,7 +47,7 @@ class PlaybookResult:
 
     Args:
         facts: by host, the facts named gpucluster_* that tasks have set.
-        roles: the wall clock seconds of each role.
+        roles: the wall clock seconds of each role; for tasks outside of roles, of their playbook.
     """
 
     hosts: Mapping[str, HostResult]
@@ -80,7 +80,7 @@ class _Listener:
         data = event.get("event_data") or {}
         name = event.get("event", "")
         if name in ("playbook_on_task_start", "playbook_on_handler_task_start"):
-            self._enter(str(data.get("role") or self.playbook.removesuffix(".yml")))
+            self._enter(str(data.get("role") or self._file_of(data)))
         elif name == "playbook_on_stats":
             self._enter("")
             self.stats = data
@@ -93,6 +93,10 @@ class _Listener:
         if self._role:
             self.roles[self._role] = self.roles.get(self._role, 0.0) + now - self._since
         self._role, self._since = role, now
+
+    def _file_of(self, data: Mapping[str, Any]) -> str:
+        """The playbook that has the task: one may import others."""
+        return Path(str(data.get("task_path") or self.playbook).partition(":")[0]).stem
 
     def _task(self, name: str, data: Mapping[str, Any]) -> None:
         host, task = str(data.get("host", "")), str(data.get("task", ""))

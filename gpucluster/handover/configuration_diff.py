@@ -18,7 +18,7 @@ NOT_KNOWN = "how the hosts are configured is not known: apply configures all of 
 # Paths on the machine that runs apply, and the lists of hosts.
 _LEFT_OUT = frozenset(
     {
-        "ansible_python_interpreter", "gpucluster_hosts", "software_files", "software_directory", "autoscaler_wheels",
+        "gpucluster_hosts", "software_files", "software_directory", "autoscaler_wheels",
         "autoscaler_credentials",
     }
 )  # fmt: skip

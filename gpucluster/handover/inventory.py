@@ -148,7 +148,6 @@ def _variables(
 ) -> dict[str, Any]:
     home = spec.storage.home
     return {
-        "ansible_python_interpreter": "/usr/bin/python3",
         "gpucluster_name": spec.name,
         "gpucluster_hosts": addresses,
         "timezone": spec.software.timezone,

@@ -80,7 +80,9 @@ class Configuration:
         )
 
     def apply(self, deployment: Deployment, run: Run) -> PlaybookResult:
-        """Configure each host for its role in the cluster. From now on users may reach the share.
+        """Configure each host for its role in the cluster, and collect what `verify` checks.
+
+        From now on users may reach the share.
 
         Raises:
             AnsibleError: a task failed or a host can't be reached.
@@ -95,7 +97,7 @@ class Configuration:
             }
             # An apply that is interrupted from now on must not look like a complete one.
             self._record.write({**this, "complete": False, "time": _now()})
-            done = self._ansible().run("site.yml", file, run_id=run.id)
+            done = self._ansible().run("apply.yml", file, run_id=run.id)
             self._record.write({**this, "complete": True, "time": _now()})
             return done
 
@@ -142,14 +144,17 @@ class Configuration:
         """The users for whom `apply` would generate a key pair on this machine."""
         return self._login_keys.missing()
 
-    def verify(self, deployment: Deployment, run: Run) -> tuple[Check, ...]:
-        """Collect facts from the hosts and check them.
+    def verify(self, deployment: Deployment, run: Run, collected: PlaybookResult | None = None) -> tuple[Check, ...]:
+        """Check the facts of the hosts.
+
+        Args:
+            collected: the playbook that has collected them; None: they are collected now.
 
         Raises:
             VerifyError: a check failed or could not run.
         """
         with run.phase("verify"):
-            checks = evaluate(self._expectation(deployment), self._facts(run))
+            checks = evaluate(self._expectation(deployment), _facts(collected or self.collect("verify.yml", run)))
             for check in checks:
                 self._on_event(Event(EventKind.CHECK, check.name, check.status, check.message))
             if not passed(checks):
@@ -168,12 +173,6 @@ class Configuration:
         """
         self._bastion().renew()
         return self._ansible().run(playbook, self._paths.ansible / "inventory.yml", run_id=run.id)
-
-    def _facts(self, run: Run) -> dict[str, dict[str, Any]]:
-        """What verify.yml collected, by host; a host without facts is left out."""
-        collected = self.collect("verify.yml", run)
-        facts = {host: dict(values.get("gpucluster_facts") or {}) for host, values in collected.facts.items()}
-        return {host: fact for host, fact in facts.items() if fact}
 
     def _autoscaling(self, outputs: handover.Outputs) -> handover.Autoscaling | None:
         if not self._spec.elastic_pools:
@@ -207,6 +206,12 @@ class Configuration:
             rdma_addressed=[host for host, machine in machines.items() if machine.rdma],
             hardware_emulated=self._cloud.hardware_emulated,
         )
+
+
+def _facts(collected: PlaybookResult) -> dict[str, dict[str, Any]]:
+    """What verify.yml collected, by host; a host without facts is left out."""
+    facts = {host: dict(values.get("gpucluster_facts") or {}) for host, values in collected.facts.items()}
+    return {host: fact for host, fact in facts.items() if fact}
 
 
 def _baked(outputs: handover.Outputs) -> frozenset[str]:

@@ -366,10 +366,15 @@ class Resizing:
         finally:
             self._hosts.forget(rebooted=rebooted, replaced=replaced)
 
-    def resume_changed(self) -> None:
-        """Resume the nodes that this run has drained to replace or reboot them. They are configured again by now."""
+    def resume_changed(self) -> bool:
+        """Resume the nodes that this run has drained to replace or reboot them. They are configured again by now.
+
+        Returns:
+            Whether there were any.
+        """
         if self._changed:
             self._draining.resume(sorted(self._changed))
+        return bool(self._changed)
 
     @staticmethod
     def _outputs(terraform: Terraform) -> handover.Outputs | None:

@@ -74,7 +74,7 @@ class ControllerConnection:
         return tuple(self._locate())
 
     def relocate(self) -> bool:
-        """Find the hosts again, after ssh reached nobody: another machine may have built the cluster anew. True if it
+        """Find the hosts again, after ssh reached nobody: another machine may have built the cluster again. True if it
         did. An error of the search is none of the caller's, who knows that nobody was reached.
         """
         before = set(self.hosts())

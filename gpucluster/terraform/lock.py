@@ -15,6 +15,7 @@ import base64
 import json
 import os
 import socket
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -39,7 +40,6 @@ _POLL = 0.01
 _RETRY = 1.0
 _START = 120.0
 _END = 60.0
-_FIFO = "held"
 _HOLDER_TIMEOUT = 10.0
 
 # What to raise for the text of Terraform's errors.
@@ -123,22 +123,28 @@ def _console(
     program: Path, folder: Path, env: Mapping[str, str], deadline: float, failure: Failure
 ) -> process.InputProgram:
     """A console that holds the lock. It opens a FIFO when it evaluates its first line, and by then it has the lock."""
-    fifo = folder / _FIFO
-    with suppress(FileExistsError):
+    # Not every file system that holds a cluster's folder has FIFOs.
+    with tempfile.TemporaryDirectory(prefix="gpucluster-lock-") as place:
+        fifo = Path(place) / "held"
         os.mkfifo(fifo, 0o600)
-    while True:
-        console = process.InputProgram([str(program), "console"], env=env, cwd=folder)
-        try:
-            console.send(f'file("{_FIFO}")\n')
-            done = _refusal(console, fifo)
-        except BaseException:
-            console.close(_END)
-            raise
-        if done is None:
-            return console
-        if _lock_in(done.stderr) is None or time.monotonic() > deadline:
-            raise failure(done.stderr)
-        time.sleep(_RETRY)
+        while True:
+            console = process.InputProgram([str(program), "console"], env=env, cwd=folder)
+            try:
+                console.send(f"file({_quoted(str(fifo))})\n")
+                done = _refusal(console, fifo)
+            except BaseException:
+                console.close(_END)
+                raise
+            if done is None:
+                return console
+            if _lock_in(done.stderr) is None or time.monotonic() > deadline:
+                raise failure(done.stderr)
+            time.sleep(_RETRY)
+
+
+def _quoted(text: str) -> str:
+    """A string of Terraform's language."""
+    return json.dumps(text, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")
 
 
 def _refusal(console: process.InputProgram, fifo: Path) -> process.Completed | None:

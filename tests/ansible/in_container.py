@@ -53,6 +53,7 @@ class Host:
         self._ssh = folder / "ssh"
         self.connect()
         (folder / "vars").symlink_to(ANSIBLE / "vars")
+        (folder / "group_vars").symlink_to(ANSIBLE / "group_vars")
 
     def connect(self, network: str = "") -> None:
         """Write what Ansible takes for ssh; with `--net` its programs have the container's own network."""
@@ -96,13 +97,12 @@ class Host:
         name: str = "compute-1",
     ) -> Played:
         """Run tasks on the host, which is `compute-1` of pool `compute` or the controller, as named."""
-        playbook = [{"hosts": name, "vars_files": ["vars/packages.yml", "vars/cluster.yml"], "tasks": list(tasks)}]
+        playbook = [{"hosts": name, "tasks": list(tasks)}]
         connection = {
             "ansible_connection": "ssh",
             "ansible_user": "root",
             "ansible_ssh_executable": str(self._ssh),
             "ansible_ssh_transfer_method": "piped",
-            "ansible_python_interpreter": "/usr/bin/python3",
         }
         hosts = {"controller": "demo-controller", "compute": "compute-1", "pool_compute": "compute-1"}
         groups: dict[str, Any] = {group: {"hosts": {name: {}}} for group, name in hosts.items()}

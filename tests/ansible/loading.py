@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from ansible import module_utils
 from gpucluster.paths import ansible_dir
 
 ANSIBLE = ansible_dir()
@@ -29,9 +30,20 @@ def load(path: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
-    with _no_bytecode():
+    with _no_bytecode(), _our_module_utils():
         spec.loader.exec_module(module)
     return module
+
+
+@contextmanager
+def _our_module_utils() -> Iterator[None]:
+    """Put our module_utils beside Ansible's own, as Ansible does."""
+    before = module_utils.__path__
+    module_utils.__path__ = [*before, str(ANSIBLE / "module_utils")]
+    try:
+        yield
+    finally:
+        module_utils.__path__ = before
 
 
 @contextmanager

@@ -109,7 +109,7 @@ def variables(
     files = (
         f"roles/{role}/defaults/main.yml",
         f"vars/os/{system}.yml",
-        "vars/cluster.yml",
+        "group_vars/all/cluster.yml",
         f"roles/{role}/vars/main.yml",
     )
     for file in files:

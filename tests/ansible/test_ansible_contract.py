@@ -44,7 +44,7 @@ def test_every_variable_of_the_inventory_is_described_once() -> None:
     shared = read("vars/inventory_options.yml")["inventory_options"]
     described = [*shared, *(name for role in ROLES for name in options(role))]
     assert [name for name in set(described) if described.count(name) > 1] == []
-    assert set(INVENTORY) - {"ansible_python_interpreter"} <= set(described)
+    assert set(INVENTORY) <= set(described)
     with_default = {name for role in ROLES for name, option in options(role).items() if "default" in option}
     assert set(described) - with_default <= set(INVENTORY)
     assert [name for name, option in shared.items() if not {"description", "type"} <= set(option)] == []
@@ -63,9 +63,32 @@ def test_the_readme_lists_the_roles() -> None:
     assert file.read_text() == expected, "the table is old: UPDATE_GOLDEN=1 writes it again"
 
 
-def test_roles_of_the_site_exist() -> None:
-    named = {entry["role"] for play in read("site.yml") for entry in play.get("roles", [])}
+def named_in_loops(task: dict[str, Any]) -> set[str]:
+    """The roles that a task includes one after the other."""
+    words = str(task["loop"]).replace("select('in'", "")
+    return set(re.findall(r"'([a-z_]+)'", words)) if task.get("ansible.builtin.include_role") else set()
+
+
+def test_roles_that_are_named_exist_and_say_when_they_have_work() -> None:
+    loops = [named_in_loops(task) for _file, task in ALL_TASKS if "loop" in task]
+    named = set().union(*loops)
+    assert named >= {"ldap", "slurm", "docker"}
     assert named <= set(ROLES)
+    assert named <= set(read("group_vars/all/cluster.yml")["role_has_work"]) <= set(ROLES)
+
+
+def test_no_play_has_files_of_variables() -> None:
+    # Ansible parses them again for each task of each host; group_vars/all is read once.
+    assert [play["name"] for name in PLAYBOOKS for play in read(name) if "vars_files" in play] == []
+
+
+def test_no_role_validates_arguments_that_validate_yml_has_checked() -> None:
+    # It costs each host two processes for each role. An entry point other than main has no specification.
+    for file, task in ALL_TASKS:
+        assert "roles" not in task, f"{file.name}: use import_role or include_role"
+        for call in (task.get(f"ansible.builtin.{verb}_role") for verb in ("import", "include")):
+            if call and "tasks_from" not in call:
+                assert call["rolespec_validate"] is False, f"{file.relative_to(ANSIBLE)}: {task['name']}"
 
 
 def test_task_files_that_are_named_exist() -> None:
@@ -73,7 +96,7 @@ def test_task_files_that_are_named_exist() -> None:
         (file, f"roles/{call['name']}/tasks/{re.sub('{{.*}}', '*', call.get('tasks_from', 'main'))}.yml")
         for file, task in ALL_TASKS
         for call in (task.get(f"ansible.builtin.{verb}_role") for verb in ("import", "include"))
-        if call
+        if call and "{{" not in call["name"]
     ]
     assert named
     assert [f"{file.relative_to(ANSIBLE)}: {target}" for file, target in named if not any(ANSIBLE.glob(target))] == []
@@ -129,20 +152,20 @@ def test_every_system_has_a_python_for_the_autoscaler() -> None:
 
 
 def test_every_system_has_packages_and_facts() -> None:
-    assert sorted(read("vars/packages.yml")["packages"]) == SYSTEMS
+    assert sorted(read("group_vars/all/packages.yml")["packages"]) == SYSTEMS
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_facts_of_systems_have_one_form(system: str) -> None:
     assert shape_of(read(f"vars/os/{system}.yml")) == shape_of(read("vars/os/Debian-13.yml"))
     purposes = {*read("roles/base/vars/main.yml")["base_purposes"], "time"}
-    assert set(read("vars/packages.yml")["packages"][system]) == purposes
+    assert set(read("group_vars/all/packages.yml")["packages"][system]) == purposes
     manager = read(f"vars/os/{system}.yml")["os_package_manager"]
     assert (ANSIBLE / "roles" / "base" / "tasks" / f"install_{manager}.yml").is_file()
 
 
 def test_the_local_cloud_s_image_has_all_packages() -> None:
-    lists = read("vars/packages.yml")["packages"]["Debian-13"]
+    lists = read("group_vars/all/packages.yml")["packages"]["Debian-13"]
     text = (Path(__file__).parents[2] / "gpucluster" / "localcloud" / "image" / "packages.txt").read_text()
     image = {line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")}
     # apt must have nothing to do there, or every apply of the local cloud needs the network.
@@ -150,6 +173,12 @@ def test_the_local_cloud_s_image_has_all_packages() -> None:
 
 
 MODULES = sorted(path.stem for path in (ANSIBLE / "library").glob("*.py"))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_takes_the_interpreter_that_ansible_is_told(module: str) -> None:
+    # Another name than "python" would be another variable than ansible_python_interpreter.
+    assert (ANSIBLE / "library" / f"{module}.py").read_text().startswith("#!/usr/bin/python\n")
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -520,6 +520,6 @@ def test_the_double_says_what_it_is() -> None:
 
 
 def test_the_packages_that_enroot_asks_for_are_on_the_list() -> None:
-    lists = yaml.safe_load((ANSIBLE / "vars" / "packages.yml").read_text())["packages"]
+    lists = yaml.safe_load((ANSIBLE / "group_vars" / "all" / "packages.yml").read_text())["packages"]
     needed = {"curl", "jq", "parallel", "squashfs-tools", "zstd", "squashfuse", "fuse-overlayfs"}
     assert all(needed <= set(system["enroot"]) for system in lists.values())

@@ -232,12 +232,17 @@ def test_what_was_there_before_comes_back(tmp_path: Path) -> None:
     assert os.readlink(link) == "before"
 
 
-def test_a_new_file_can_be_written_beside_the_old_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_new_file_can_be_written_beside_the_old_one(tmp_path: Path, check_mode: bool) -> None:
     old, copy = tmp_path / "old", tmp_path / "copy"
     for file in (old, copy):
         file.write_text("kept\n")
         file.chmod(0o600)
     item = {name: option.get("default") for name, option in gpucluster_files.FILE_SPEC.items()}
-    gpucluster_files.Files(FakeModule()).stage(item | {"path": str(old), "block": "added"}, copy)
+    work = gpucluster_files.Files(FakeModule(check_mode=check_mode))
+    work.stage(item | {"path": str(old), "block": "added"}, copy)
+    # sudo refuses a file with another mode.
+    work.stage(item | {"path": str(tmp_path / "none"), "content": "x", "mode": "0440"}, tmp_path / "fresh")
+    assert mode(tmp_path / "fresh") == 0o440
     assert (copy.read_text(), mode(copy)) == ("kept\n" + BLOCK.format("added"), 0o600)
     assert old.read_text() == "kept\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,31 @@ def test_the_token_is_awaited_and_compared(tmp_path: Path, monkeypatch: pytest.M
     file.write_text("one\n")
     assert gpucluster_probe.sees(file, "one") is True
     assert gpucluster_probe.sees(file, "two") is False
+
+
+def test_the_agent_is_known_by_its_checksum_only_if_it_can_be_trusted(tmp_path: Path) -> None:
+    program = tmp_path / "agent"
+    assert gpucluster_host.program_checksum(program) == ""
+    program.write_text("agent")
+    program.chmod(0o755)
+    expected = hashlib.sha256(b"agent").hexdigest() if os.geteuid() == 0 else ""
+    assert gpucluster_host.program_checksum(program) == expected
+    program.chmod(0o777)
+    assert gpucluster_host.program_checksum(program) == ""
+
+
+def test_the_probe_waits_for_users_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["", "", "1001:1000"])
+    asked: list[str] = []
+
+    def ids(name: str) -> str:
+        asked.append(name)
+        return next(answers)
+
+    monkeypatch.setattr(gpucluster_probe, "ids", ids)
+    monkeypatch.setattr(gpucluster_probe.time, "sleep", lambda _seconds: None)
+    gpucluster_probe.await_users(["alice"])
+    assert asked == ["alice"] * 3
+    monkeypatch.setattr(gpucluster_probe, "ids", lambda _name: "")
+    monkeypatch.setattr(gpucluster_probe, "USERS_SECONDS", 0)
+    gpucluster_probe.await_users(["nobody"])

@@ -196,7 +196,7 @@ def plugstack(
 
 def test_slurm_demands_the_plugin_of_every_host() -> None:
     required, include = plugstack()
-    assert required.split()[:2] == ["required", read("vars/cluster.yml")["container_plugin"]]
+    assert required.split()[:2] == ["required", read("group_vars/all/cluster.yml")["container_plugin"]]
     assert "container_scope=job" in required.split()
     assert include == "include /etc/slurm/plugstack.conf.d/*.conf"
     assert "container_scope=global" in plugstack(pyxis_container_scope="global")[0].split()
@@ -312,7 +312,7 @@ def test_the_prolog_reaches_nodes_with_the_configuration() -> None:
     assert "/" not in name
     assert {f"Prolog={name}", "PrologFlags=Alloc"} <= set(text.splitlines())
     assert "Prolog" not in render("slurm", "slurm.conf", variables(role="slurm"))
-    program = read("vars/cluster.yml")["container_prolog"]
+    program = read("group_vars/all/cluster.yml")["container_prolog"]
     assert f"[ ! -x {program} ] || exec {program}" in render("slurm", "prolog.sh", variables(WANTED, role="slurm"))
 
 

@@ -6,14 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ansible import module_utils
-from tests.ansible.loading import ANSIBLE, FakeModule, ModuleFailed, load
+from tests.ansible.loading import FakeModule, ModuleFailed, load
 
-with pytest.MonkeyPatch.context() as patch:
-    # Ansible puts our module_utils beside its own.
-    patch.setattr(module_utils, "__path__", [*module_utils.__path__, str(ANSIBLE / "module_utils")])
-    packages = load("library/gpucluster_role_packages.py")
-    nvidia = load("library/gpucluster_nvidia.py")
+packages = load("library/gpucluster_role_packages.py")
+nvidia = load("library/gpucluster_nvidia.py")
 mesh = load("library/gpucluster_mesh_keys.py")
 
 

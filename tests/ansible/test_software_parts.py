@@ -16,18 +16,14 @@ from typing import Any
 
 import pytest
 
-from ansible import module_utils
 from gpucluster.agent import release_server as server_program
-from tests.ansible.loading import ANSIBLE, FakeModule, ModuleFailed, load
+from tests.ansible.loading import FakeModule, ModuleFailed, load
 from tests.mirror import Mirror
 
 archives = load("module_utils/gpucluster_archives.py")
 releases = load("module_utils/gpucluster_releases.py")
 package_files = load("module_utils/gpucluster_package_files.py")
-with pytest.MonkeyPatch.context() as patch:
-    # Ansible puts our module_utils there.
-    patch.setattr(module_utils, "__path__", [*module_utils.__path__, str(ANSIBLE / "module_utils")])
-    software = load("library/gpucluster_software.py")
+software = load("library/gpucluster_software.py")
 
 
 def entry(name: str, **facts: Any) -> tarfile.TarInfo:

@@ -45,19 +45,25 @@ def software(mirror: Mirror, *names: str) -> dict[str, Any]:
         "gpucluster_hosts": [{"name": "compute-1", "address": "127.0.0.1"}],
         "software_files": files,
         "software_directory": str(mirror.folder) if files else None,
-        **read("vars/software.yml"),
+        **read("group_vars/all/software.yml"),
     }
 
 
 FACTS = {
-    "gpucluster_host": {"user": "root", "key": "x", "packages": read("vars/packages.yml")["packages"], "purposes": []}
+    "gpucluster_host": {
+        "user": "root",
+        "key": "x",
+        "agent": "/usr/local/bin/gpucluster-agent",
+        "packages": read("group_vars/all/packages.yml")["packages"],
+        "purposes": [],
+    }
 }
-AGENT = {"gpucluster_service": {"files": "{{ agent_files }}"}}
+AGENT = {"gpucluster_service": {"files": ["{{ agent_file }}"]}}
 ROLE = [FACTS, {"ansible.builtin.include_role": {"name": "software"}}]
 
 
 def ask(host: Booted, *paths: str) -> list[str]:
-    port = read("vars/software.yml")["software_port"]
+    port = read("group_vars/all/software.yml")["software_port"]
     return host.sh(f"python3 /root/ask.py http://127.0.0.1:{port} {' '.join(paths)}").splitlines()
 
 

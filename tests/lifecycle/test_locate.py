@@ -91,7 +91,7 @@ def test_the_state_goes_before_the_tags_and_the_cache_before_both(
     assert Cluster(cluster.spec).ssh_argv()[-1] == "demo-controller"
 
 
-def test_a_cluster_that_was_built_anew_elsewhere_is_found_when_ssh_reaches_nobody(
+def test_a_cluster_that_was_built_again_elsewhere_is_found_when_ssh_reaches_nobody(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_controller(tmp_path, "old-controller")

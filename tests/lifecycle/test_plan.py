@@ -30,6 +30,8 @@ OUTPUTS = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "out
 STAYING = {"demo-controller": "ocid1.c", "compute-1": "ocid1.a"}
 SETTINGS = {"format": 1, "gpucluster": "0.1", "content": "abc", "settings": {"timezone": "UTC"}, "hosts": STAYING}
 NOBODY = UserPreview((), (), ())
+ADOPTED = Change("module.network.oci_core_vcn.this[0]", "import", adopts="ocid1.vcn.x")
+SURPLUS = Change("cluster network demo-gpu (ocid1.clusternetwork.x)", "delete", "duplicate")
 CONTROLLER = Change("module.controller.oci_core_instance.this", "update", values={"shape_config.ocpus": (4, 8)})
 HOME = Change("module.home[0].oci_file_storage_file_system.this", "replace", "cannot_update", ("availability_domain",))
 
@@ -98,6 +100,9 @@ def test_a_cluster_that_is_as_the_file_says_has_no_changes(tmp_path: Path) -> No
     ("answers", "says"),
     [
         ({"changes": (CONTROLLER,)}, "shape_config.ocpus: 4 -> 8"),
+        ({"changes": (ADOPTED,)}, "= the VCN: import"),
+        ({"changes": (ADOPTED,)}, "adopts ocid1.vcn.x, which exists and is in no state"),
+        ({"changes": (SURPLUS,)}, "- cluster network demo-gpu (ocid1.clusternetwork.x): delete  (duplicate)"),
         ({"changes_outputs": True}, "outputs in Terraform's state"),
         ({"hosts": Scaling({"compute": PoolScaling(("compute-3",), ("compute-1",))}, staying={})}, "compute-3 to add"),
         ({"hosts": Scaling({}, "rebooted", staying=STAYING)}, "the controller: rebooted"),

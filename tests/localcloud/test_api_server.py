@@ -402,10 +402,3 @@ def test_the_api_answers_at_the_gateway_of_each_vcn(api: Api) -> None:
         time.sleep(0.05)
     else:
         pytest.fail("the gateway still answers")
-
-
-def test_a_server_that_ends_without_a_log_points_to_the_disk(tmp_path: Path) -> None:
-    assert "df -h" in control._start_failure(tmp_path, "it ended at once").hint
-    (tmp_path / "log").mkdir()
-    (tmp_path / "log" / "server.log").write_text("why\n")
-    assert control._start_failure(tmp_path, "it ended at once").hint.endswith("log:\n  why")

@@ -1,0 +1,154 @@
+"""What apply records of the configuration, and when. Ansible, the cloud and the controller are doubles."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpucluster import handover
+from gpucluster.artifacts.releases import ReleaseSet
+from gpucluster.cloud.providers import ControllerAccess
+from gpucluster.configuration.runner import PlaybookResult
+from gpucluster.errors import AnsibleError, ToolError
+from gpucluster.events import ignore
+from gpucluster.handover.configuration_diff import differences
+from gpucluster.lifecycle.configure import Configuration
+from gpucluster.lifecycle.hosts import Deployment
+from gpucluster.paths import ClusterPaths
+from gpucluster.spec import load
+from gpucluster.ssh import public_key
+from gpucluster.workspace.login_keys import LoginKeys
+from gpucluster.workspace.run import Run
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@dataclass
+class Steps:
+    """What was done, in order: a double of Ansible, of the record, and of what `Configuration` needs of the cloud."""
+
+    ends: Callable[[], PlaybookResult] = lambda: PlaybookResult({}, {}, {})
+    done: list[Any] = field(default_factory=list)
+    hardware_emulated: bool = False
+
+    def run(self, playbook: str, _inventory: Path, *, run_id: str) -> PlaybookResult:
+        self.done.append(playbook)
+        return self.ends()
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        self.done.append(record)
+
+    def controller_access(self, _controller: str | None) -> ControllerAccess:
+        return ControllerAccess({"method": "instance_principal"}, Path("/elsewhere"))
+
+    def release_files(self) -> ReleaseSet:
+        return ReleaseSet(Path("/elsewhere"), ())
+
+    def wheels(self) -> Path:
+        return Path("/elsewhere")
+
+    def versions(self) -> dict[str, str]:
+        return {"enroot": "4"}
+
+
+def _configuration(
+    folder: Path, steps: Any, in_state: Mapping[str, str] | None = None, case: str = "oci_three_kinds"
+) -> Configuration:
+    shutil.copytree(GOLDEN / case, folder, dirs_exist_ok=True)
+    spec = load(folder / "cluster.yml")
+    paths = ClusterPaths.of(spec.file)
+    paths.create()
+    keys = LoginKeys(spec, paths, lambda: in_state or {})
+    nothing: Any = SimpleNamespace(note=lambda *_: None)
+    return Configuration(
+        spec, paths, steps, keys, steps, version="0.1", record=steps, ansible=lambda: steps,
+        bastion=lambda: pytest.fail("no bastion"), file_systems=lambda: nothing, on_event=ignore,
+    )  # fmt: skip
+
+
+def _deployment(configuration: Configuration) -> Deployment:
+    outputs = handover.Outputs.parse(json.loads((configuration._spec.file.parent / "outputs.json").read_text()))
+    return Deployment.of(configuration._spec, outputs, lambda *_: ())
+
+
+def _run(configuration: Configuration) -> Run:
+    return Run("apply", configuration._paths, ignore)
+
+
+def test_the_record_is_incomplete_while_ansible_runs_and_complete_when_all_of_it_has_succeeded(tmp_path: Path) -> None:
+    steps = Steps()
+    configuration = _configuration(tmp_path, steps)
+    deployment = _deployment(configuration)
+    configuration.apply(deployment, _run(configuration))
+    begun, playbook, ended = steps.done
+    assert (begun["complete"], playbook, ended["complete"]) == (False, "site.yml", True)
+    assert ended["hosts"] == {host.name: host.instance_id for host in deployment.hosts}
+    # The next plan, and that of another machine, find no difference.
+    now = configuration.settings(deployment.outputs, ended["hosts"])
+    assert differences(json.loads(json.dumps(ended)), now) == ()
+    assert "/elsewhere" not in json.dumps(ended)
+
+
+@pytest.mark.parametrize("error", [AnsibleError("a task failed"), KeyboardInterrupt()])
+def test_an_apply_that_is_interrupted_in_ansible_leaves_no_complete_record(
+    tmp_path: Path, error: BaseException
+) -> None:
+    def ends() -> PlaybookResult:
+        raise error
+
+    steps = Steps(ends)
+    configuration = _configuration(tmp_path, steps)
+    with pytest.raises(type(error)):
+        configuration.apply(_deployment(configuration), _run(configuration))
+    assert [step if isinstance(step, str) else step["complete"] for step in steps.done] == [False, "site.yml"]
+
+
+def test_ansible_does_not_begin_where_the_record_can_not_be_written(tmp_path: Path) -> None:
+    class NoDisk(Steps):
+        def write(self, record: Mapping[str, Any]) -> None:
+            raise ToolError("no space left")
+
+    steps = NoDisk()
+    configuration = _configuration(tmp_path, steps)
+    with pytest.raises(ToolError):
+        configuration.apply(_deployment(configuration), _run(configuration))
+    assert steps.done == []
+
+
+def test_a_pool_that_has_no_resources_yet_is_compared_as_well(tmp_path: Path) -> None:
+    configuration = _configuration(tmp_path, Steps())
+    outputs = _deployment(configuration).outputs
+    before = {**configuration.settings(outputs, {}), "complete": True}
+    fewer = handover.Outputs(**{**vars(outputs), "pools": {}})
+    assert configuration.settings(fewer, {})["settings"]["slurm_pools"] == before["settings"]["slurm_pools"]
+    found = [each.what for each in differences(before, configuration.settings(fewer, {}))]
+    assert "pools.h100-elastic.instance_configuration_id" in found
+
+
+def test_a_plan_generates_no_key_pair(tmp_path: Path) -> None:
+    configuration = _configuration(tmp_path, Steps(), case="local_demo")
+    generated = [person.name for person in configuration._spec.users.people if person.generate_key]
+    assert generated
+    assert configuration.new_key_pairs() == tuple(generated)
+    configuration.settings(_deployment(configuration).outputs, {})
+    assert all("ssh_keys" not in person for person in configuration.people() if person["name"] in generated)
+    assert not list((tmp_path / ".gpucluster" / "ssh").iterdir())
+    elsewhere = _configuration(tmp_path, Steps(), dict.fromkeys(generated, "ssh-ed25519 AAAA there"), case="local_demo")
+    assert elsewhere.new_key_pairs() == ()
+    assert "ssh-ed25519 AAAA there" in elsewhere.people()[0]["ssh_keys"]
+
+
+def test_a_key_pair_of_this_machine_is_known(tmp_path: Path) -> None:
+    configuration = _configuration(tmp_path, Steps(), case="local_demo")
+    keys = configuration._login_keys
+    name = configuration.new_key_pairs()[0]
+    assert keys.public_keys()[name][-1] == public_key(keys.private_key(name))
+    assert name not in configuration.new_key_pairs()
+    assert keys.existing_public_keys() == keys.public_keys()
