@@ -75,8 +75,9 @@ class HostLocator:
         return self._saved.hosts()
 
     def nodes_alone(self) -> tuple[SavedHost, ...]:
-        """The nodes of a cluster without a controller, found by their tags; empty if it has one. ssh connects to them
-        directly afterwards: that works where this machine reaches their network.
+        """The nodes of a cluster whose controller does not run, found by their tags; empty if it runs. ssh connects to
+        them directly afterwards, which works where this machine reaches their network; the next `locate` finds the
+        hosts again.
 
         Raises:
             CloudError: the cloud refused.
@@ -92,7 +93,9 @@ class HostLocator:
             if pool in self._spec.pools
             for node in nodes
         ]
-        self._ssh_client().write(hosts)
+        if hosts:
+            self._saved.forget_hosts()
+            self._ssh_client().write(hosts)
         return tuple(SavedHost(host.name, host.address, None) for host in hosts)
 
     def deployment(self) -> Deployment | None:

@@ -139,7 +139,7 @@ class Teardown:
             _require_released(left_systems, released)
             tagged.remove(left_systems)
             self._forget()
-        removed = {*addresses, *(each.id for each in left)}
+        removed = {*addresses, *(each.id for each in left if each.id not in in_state)}
         if not removed:
             text = f"nothing of the cluster {self._spec.name} was found, and so nothing was removed"
             info(self._on_event, "cluster", text)

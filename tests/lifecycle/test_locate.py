@@ -15,6 +15,7 @@ import pytest
 from gpucluster.cluster import Cluster
 from gpucluster.errors import CloudError, InputError, TerraformError, ToolError
 from gpucluster.spec import load
+from gpucluster.ssh import Host
 from gpucluster.terraform.runner import Terraform
 from tests.localcloud.api_harness import Api, running
 from tests.spec.spec_texts import LOCAL
@@ -204,3 +205,16 @@ def test_the_nodes_of_a_cluster_without_a_controller_are_reached_directly(
     (node,) = alone._locator.nodes_alone()
     assert (node.name, node.address.startswith("10.77.")) == ("alone-1", True)
     assert "ProxyCommand" not in (alone.paths.ssh / "config").read_text()
+
+
+def test_to_reach_the_nodes_alone_does_not_hide_the_controller_from_the_next_command(
+    cluster: Cluster, api: Api, tmp_path: Path
+) -> None:
+    (tmp_path / "cluster.yml").write_text(LOCAL.replace("name: demo", "name: alone"))
+    alone = Cluster(load(tmp_path / "cluster.yml"))
+    stopped = Host("alone-controller", "10.77.0.9", "debian", "ocid1.instance.test..stopped")
+    alone._saved.save_hosts([stopped], set())
+    alone._ssh_client().write([stopped])
+    assert alone._locator.locate() == alone._saved.hosts() != ()
+    assert alone._locator.nodes_alone() != ()
+    assert alone._saved.hosts() == ()
