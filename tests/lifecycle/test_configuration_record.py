@@ -28,6 +28,7 @@ from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+PLAYBOOK = "apply.yml"
 
 
 @dataclass
@@ -88,7 +89,7 @@ def test_the_record_is_incomplete_while_ansible_runs_and_complete_when_all_of_it
     deployment = _deployment(configuration)
     configuration.apply(deployment, _run(configuration))
     begun, playbook, ended = steps.done
-    assert (begun["complete"], playbook, ended["complete"]) == (False, "site.yml", True)
+    assert (begun["complete"], playbook, ended["complete"]) == (False, PLAYBOOK, True)
     assert ended["hosts"] == {host.name: host.instance_id for host in deployment.hosts}
     # The next plan, and that of another machine, find no difference.
     now = configuration.settings(deployment.outputs, ended["hosts"])
@@ -107,7 +108,7 @@ def test_an_apply_that_is_interrupted_in_ansible_leaves_no_complete_record(
     configuration = _configuration(tmp_path, steps)
     with pytest.raises(type(error)):
         configuration.apply(_deployment(configuration), _run(configuration))
-    assert [step if isinstance(step, str) else step["complete"] for step in steps.done] == [False, "site.yml"]
+    assert [step if isinstance(step, str) else step["complete"] for step in steps.done] == [False, PLAYBOOK]
 
 
 def test_ansible_does_not_begin_where_the_record_can_not_be_written(tmp_path: Path) -> None:
