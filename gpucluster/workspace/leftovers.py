@@ -41,7 +41,8 @@ def end(paths: ClusterPaths, on_event: Sink, *, timeout: float = TIMEOUT) -> Non
     Raises:
         ToolError: something does not end.
     """
-    found = process.pids_with_variable(VARIABLE, str(paths.root))
+    marked = process.pids_with_variable(VARIABLE, str(paths.root))
+    found = tuple(pid for pid in marked if not _is_connection(pid))
     if not found:
         return
     plugins = frozenset(pid for pid in found if _has_variable(pid, _PLUGIN_VARIABLE))
@@ -116,6 +117,15 @@ def _holds_lock(pid: int) -> bool:
     except OSError:
         return False
     return words[1:2] == [b"console"]
+
+
+def _is_connection(pid: int) -> bool:
+    """Whether a process is an open connection of ssh that Ansible shared (ControlPersist). It does nothing by itself, and
+    outlives each run by a minute."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ssh: ")
+    except OSError:
+        return False
 
 
 def _has_variable(pid: int, variable: str) -> bool:

@@ -104,3 +104,18 @@ def test_the_console_that_holds_the_lock_is_not_told(paths: ClusterPaths) -> Non
     assert (folder / "console.ended").exists()
     program.wait()
     console.wait()
+
+
+def test_a_connection_that_ansible_shared_is_no_leftover(paths: ClusterPaths) -> None:
+    # The name that ssh gives itself when it keeps a connection for others.
+    shared = subprocess.Popen(
+        ["ssh: /tmp/sockets/abc [mux]", "60"],
+        executable="/usr/bin/sleep",
+        env={**os.environ, leftovers.VARIABLE: str(paths.root)},
+    )
+    events: list[Event] = []
+    leftovers.end(paths, events.append)
+    assert events == []
+    assert shared.poll() is None
+    shared.kill()
+    shared.wait()
