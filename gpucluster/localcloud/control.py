@@ -23,7 +23,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from gpucluster import process
+from gpucluster import __version__, process
 from gpucluster.errors import DataGuardError, EnvironmentFault, LockedError
 from gpucluster.events import Event, EventKind, Sink, ignore
 from gpucluster.localcloud.state.names import HEALTH, LOOK
@@ -103,6 +103,10 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
     make_private(home)
     with _start_lock(home):
         record = _record(home)
+        if record is not None and _is_other_version(record):
+            report(Event(EventKind.RESOURCE, "local cloud", "replacing", "its API server is of another version"))
+            _end(home, record)
+            record = None
         if record is not None:
             # endpoint.json, which other programs read, may be missing or damaged.
             write_private(home / "endpoint.json", json.dumps(asdict(_await_answer(home, record.pid))) + "\n")
@@ -138,12 +142,23 @@ def stop(home: Path) -> None:
         record = _record(home)
         if record is None:
             return
-        os.kill(record.pid, signal.SIGTERM)
-        if not _ended_within(record, _STOP_DEADLINE):
-            # The server records every step before it does it, so it may be killed at any point.
-            os.kill(record.pid, signal.SIGKILL)
-            _ended_within(record, _STOP_DEADLINE)
-        (home / "endpoint.json").unlink(missing_ok=True)
+        _end(home, record)
+
+
+def _end(home: Path, record: _ServerRecord) -> None:
+    os.kill(record.pid, signal.SIGTERM)
+    if not _ended_within(record, _STOP_DEADLINE):
+        # The server records every step before it does it, so it may be killed at any point.
+        os.kill(record.pid, signal.SIGKILL)
+        _ended_within(record, _STOP_DEADLINE)
+    (home / "endpoint.json").unlink(missing_ok=True)
+
+
+def _is_other_version(record: _ServerRecord) -> bool:
+    """Whether the server was started by another version of gpucluster: it lacks what this one asks for. Its instances
+    continue to run while it is replaced."""
+    health = _health(record.endpoint)
+    return bool(health) and health.get("version") != __version__
 
 
 def stop_if_empty(home: Path) -> bool:

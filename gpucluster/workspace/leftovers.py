@@ -120,8 +120,8 @@ def _holds_lock(pid: int) -> bool:
 
 
 def _is_connection(pid: int) -> bool:
-    """Whether a process is an open connection of ssh that Ansible shared (ControlPersist). It does nothing by itself, and
-    outlives each run by a minute."""
+    """Whether a process is an open connection of ssh that Ansible shared (ControlPersist). It does nothing by itself,
+    and outlives each run by a minute."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ssh: ")
     except OSError:

@@ -233,6 +233,14 @@ def test_a_lost_or_stale_endpoint_file_is_healed(api: Api, content: str | None) 
     assert json.loads((api.home / "endpoint.json").read_text()) == json.loads(before)
 
 
+def test_a_server_of_another_version_is_replaced(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "__version__", "99.0")
+    again = control.start(api.home, engine="null")
+    assert again.running
+    assert again.pid != api.status.pid
+    assert again.endpoint == api.endpoint
+
+
 def test_stop_never_ends_a_stranger(api: Api) -> None:
     control.stop(api.home)
     stranger = subprocess.Popen(["sleep", "60"])

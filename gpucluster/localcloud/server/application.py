@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from gpucluster import __version__
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.api import (
     app_catalog,
@@ -119,11 +120,14 @@ class Application:
                 request_id,
             )
 
+    def _health(self) -> dict[str, str]:
+        return {"status": "ok", "tenancy": self._cloud.identity.tenancy, "version": __version__}
+
     async def _answer(self, request: Request) -> _Outcome:
         if request.url.path == HEALTH:
             if request.url.query == LOOK:
                 await to_thread.run_sync(self._watch.look, limiter=self._threads)
-            return _Outcome(Reply({"status": "ok", "tenancy": self._cloud.identity.tenancy}), "Health")
+            return _Outcome(Reply(self._health()), "Health")
         operation = "-"
         try:
             body = await _read(request)
