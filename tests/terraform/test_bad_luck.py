@@ -243,7 +243,9 @@ def test_terraform_and_then_gpucluster_are_killed_half_way(
     cloud: LocalCloud, terraform_environment: Mapping[str, str], tmp_path: Path
 ) -> None:
     site = Site(cloud, terraform_environment, tmp_path / "site", "killed")
+    cloud.faults({"operation": "GetSubnet", "delay": 60})  # so that it comes no further before it is killed
     _, said = _killed(site, "terraform", "oci_core_subnet")
+    cloud.faults()
     assert "TerraformError" in said
     assert "signal 9" in said
     assert "gpucluster apply" in said
