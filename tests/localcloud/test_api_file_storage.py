@@ -106,6 +106,19 @@ def test_a_file_system_is_exported_in_one_vcn_at_a_time(api: Api, subnet: Any) -
     assert (api.home / "exports" / second.vcn_id[-12:] / system.id[-12:] / "data").read_text() == "moved along"
 
 
+def test_a_network_may_be_deleted_before_the_file_system_that_it_exported(api: Api) -> None:
+    subnet = api.subnet(api.vcn("10.98.0.0/16", "short"), "10.98.0.0/24")
+    target, system = mount_target(api, subnet), file_system(api)
+    export(api, target, system)
+    api.files.delete_mount_target(target.id)
+    api.network.delete_subnet(subnet.id)
+    api.network.delete_vcn(subnet.vcn_id)
+    exported = api.home / "exports" / subnet.vcn_id[-12:]
+    assert exported.exists()
+    api.files.delete_file_system(system.id)
+    assert not exported.exists()
+
+
 def test_what_file_storage_refuses(api: Api, subnet: Any) -> None:
     with refused(400, "InvalidParameter"):
         details = models.CreateFileSystemDetails(compartment_id=api.tenancy, availability_domain="elsewhere")

@@ -85,6 +85,9 @@ def _remove_file_system(cloud: CloudState, file_system: Resource) -> None:
     path = data_dir(cloud, file_system)
     if path.exists():
         shutil.rmtree(path)
+    vcn = cloud.store.get("vcn", file_system.hidden.get("vcn") or "")
+    if vcn is not None and vcn.gone_at:
+        cloud.drop_exports_dir(vcn.id)
     # The snapshots are deleted with it (docs: Deleting a File System).
     for snapshot in cloud.store.find("snapshot", fileSystemId=file_system.id):
         cloud.set_state("snapshot", snapshot.id, LifecycleState.DELETED, gone=True)
