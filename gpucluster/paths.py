@@ -31,6 +31,12 @@ def _data_dir(name: str) -> Path:
     )
 
 
+def import_root() -> Path:
+    """The folder from which Python imports this package. A program that gets none of the caller's PYTHONPATH needs it,
+    if the package is not installed for its Python."""
+    return Path(__file__).resolve().parent.parent
+
+
 def terraform_dir() -> Path:
     """The folder with the root `cluster/` and its `modules/`."""
     return _data_dir("terraform")

@@ -20,7 +20,7 @@ from gpucluster import process, signals
 from gpucluster.environment import Program
 from gpucluster.errors import AnsibleError, EnvironmentFault
 from gpucluster.events import Event, EventKind, LogLevel, Sink
-from gpucluster.paths import ClusterPaths, ansible_dir, write_private
+from gpucluster.paths import ClusterPaths, ansible_dir, import_root, write_private
 
 FORKS = 20
 # Messages of Ansible that only say that a program failed.
@@ -252,6 +252,8 @@ class Ansible:
         return {
             **inherited,
             "ANSIBLE_CONFIG": str(ansible_dir() / "ansible.cfg"),
+            # For our lookup plugin.
+            "PYTHONPATH": str(import_root()),
             "ANSIBLE_SSH_ARGS": f'-F "{self._ssh_config}"',
             "ANSIBLE_LOCAL_TEMP": str(self._paths.ansible / "tmp"),
             "ANSIBLE_HOME": str(self._paths.ansible / "home"),

@@ -27,7 +27,7 @@ from gpucluster import __version__, process
 from gpucluster.errors import DataGuardError, EnvironmentFault, LockedError
 from gpucluster.events import Event, EventKind, Sink, ignore
 from gpucluster.localcloud.state.names import HEALTH, LOOK
-from gpucluster.paths import make_private, write_private
+from gpucluster.paths import import_root, make_private, write_private
 from gpucluster.waiting import wait_until
 
 _START_DEADLINE = 90.0  # seconds; a recovery may remove many containers first
@@ -282,8 +282,7 @@ def _spawn(home: Path, engine: str) -> None:
     if log.exists() and log.stat().st_size > _LOG_LIMIT:
         log.replace(log.with_suffix(".log.1"))
     # The daemon's working directory is /, so PYTHONPATH must have a checkout that is not installed.
-    package_parent = str(Path(process.__file__).resolve().parent.parent)
-    search = os.pathsep.join(part for part in (package_parent, os.environ.get("PYTHONPATH", "")) if part)
+    search = os.pathsep.join(part for part in (str(import_root()), os.environ.get("PYTHONPATH", "")) if part)
     pid = process.spawn_daemon(_server_argv(home, engine), log=log, env={**os.environ, "PYTHONPATH": search})
     _await_answer(home, pid)
 

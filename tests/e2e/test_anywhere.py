@@ -134,7 +134,7 @@ class Machine:
 
     def good(self, *words: str) -> dict[str, Any]:
         code, events = self.run(*words)
-        assert code == 0, events[-1]
+        assert code == 0, json.dumps(events[-1])
         data: dict[str, Any] = events[-1]["data"]
         return data
 

@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from gpucluster.paths import import_root
+
 # The release that schema.json was taken from; the Terraform root requires "oracle/oci" from 6.0.
 VERSION = "8.28.0"
 _SOURCE = "oracle/oci"
@@ -36,10 +38,10 @@ def install(plugin_dir: Path, provider_address: str) -> None:
     version_dir = plugin_dir / provider_address / VERSION
     package = version_dir / f"{platform.system().lower()}_{_MACHINES.get(platform.machine(), platform.machine())}"
     package.mkdir(parents=True, exist_ok=True)
-    root = Path(__file__).resolve().parents[3]
     launcher = (
         "#!/bin/sh\n"
-        f"PYTHONPATH={shlex.quote(str(root))} exec {shlex.quote(sys.executable)} -P -m gpucluster.localcloud.provider\n"
+        f"PYTHONPATH={shlex.quote(str(import_root()))} "
+        f"exec {shlex.quote(sys.executable)} -P -m gpucluster.localcloud.provider\n"
     )
     _write_program(plugin_dir / _LAUNCHER, launcher)
     _write_program(package / f"terraform-provider-oci_v{VERSION}", _PROGRAM)
