@@ -12,10 +12,11 @@ import sys
 
 import click
 
-from gpucluster import __version__, signals
+from gpucluster import __version__
 from gpucluster.cli import autoscaling, backup, clusters, groups, history, images, local, software, state, users
 from gpucluster.cli.base import DEFAULT_FILES, cli, wants_json
 from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED, GpuClusterError
+from gpucluster.process import signals
 
 __all__ = [
     "DEFAULT_FILES",

@@ -16,11 +16,12 @@ from typing import Any
 
 import yaml
 
-from gpucluster import process, signals
+from gpucluster import process
 from gpucluster.environment import Program
 from gpucluster.errors import AnsibleError, EnvironmentFault
 from gpucluster.events import Event, EventKind, LogLevel, Sink
 from gpucluster.paths import ClusterPaths, ansible_dir, import_root, write_private
+from gpucluster.process import signals
 
 FORKS = 20
 # Messages of Ansible that only say that a program failed.

@@ -23,9 +23,10 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from gpucluster import __version__, process
+from gpucluster import process
 from gpucluster.errors import DataGuardError, EnvironmentFault, LockedError
 from gpucluster.events import Event, EventKind, Sink, ignore
+from gpucluster.localcloud.state import source
 from gpucluster.localcloud.state.names import HEALTH, LOOK
 from gpucluster.paths import import_root, make_private, write_private
 from gpucluster.waiting import wait_until
@@ -155,10 +156,10 @@ def _end(home: Path, record: _ServerRecord) -> None:
 
 
 def _is_other_version(record: _ServerRecord) -> bool:
-    """Whether the server was started by another version of gpucluster: it lacks what this one asks for. Its instances
-    continue to run while it is replaced."""
+    """Whether the server was started by another version of gpucluster: it may lack what this one asks for. Its
+    instances continue to run while it is replaced."""
     health = _health(record.endpoint)
-    return bool(health) and health.get("version") != __version__
+    return bool(health) and health.get("code") != source.digest()
 
 
 def stop_if_empty(home: Path) -> bool:

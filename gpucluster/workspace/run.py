@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpucluster import signals
 from gpucluster.errors import GpuClusterError, Interrupted
 from gpucluster.events import Event, EventKind, PhaseStatus, Sink
 from gpucluster.paths import ClusterPaths
+from gpucluster.process import signals
 from gpucluster.workspace import leftovers
 from gpucluster.workspace.run_log import RunLog, RunStatus, lock
 

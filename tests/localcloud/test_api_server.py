@@ -24,6 +24,7 @@ from oci.core import models
 from gpucluster import process
 from gpucluster.errors import DataGuardError, EnvironmentFault
 from gpucluster.localcloud import control
+from gpucluster.localcloud.state import source
 from gpucluster.localcloud.state.tenancy import fingerprint
 from tests.localcloud.api_harness import Api, refused, running
 
@@ -234,7 +235,7 @@ def test_a_lost_or_stale_endpoint_file_is_healed(api: Api, content: str | None) 
 
 
 def test_a_server_of_another_version_is_replaced(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "__version__", "99.0")
+    monkeypatch.setattr(source, "digest", lambda: "of other files")
     again = control.start(api.home, engine="null")
     assert again.running
     assert again.pid != api.status.pid

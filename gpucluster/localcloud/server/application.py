@@ -16,7 +16,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gpucluster import __version__
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.api import (
     app_catalog,
@@ -37,6 +36,7 @@ from gpucluster.localcloud.api import (
 from gpucluster.localcloud.auth.authorization import authorize
 from gpucluster.localcloud.auth.signing import SignatureRefused, verify
 from gpucluster.localcloud.server.watch import Watch
+from gpucluster.localcloud.state import source
 from gpucluster.localcloud.state.cloud import CloudState, launch_facts, log
 from gpucluster.localcloud.state.faults import Effect, Facts
 from gpucluster.localcloud.state.names import HEALTH, LOOK
@@ -79,6 +79,7 @@ class Application:
 
     def __init__(self, cloud: CloudState) -> None:
         self._cloud = cloud
+        self._code = source.digest()  # now: the files may be replaced while it runs
         self._threads = CapacityLimiter(_THREADS)
         self._watch = Watch(cloud)
         self._routes = [(re.compile(_PARAM.sub(r"(?P<\1>[^/]+)", route.path)), route) for route in all_routes(cloud)]
@@ -121,7 +122,7 @@ class Application:
             )
 
     def _health(self) -> dict[str, str]:
-        return {"status": "ok", "tenancy": self._cloud.identity.tenancy, "version": __version__}
+        return {"status": "ok", "tenancy": self._cloud.identity.tenancy, "code": self._code}
 
     async def _answer(self, request: Request) -> _Outcome:
         if request.url.path == HEALTH:

@@ -1,0 +1,99 @@
+"""How a program that was run has ended, what of it is logged, and which environment programs get."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpucluster import environment
+from gpucluster.errors import EnvironmentFault, ProcessError
+
+_TAIL = 2000
+#: Of the programs that we start, whatever the caller's is: the local cloud and its images need files that others can
+#: read. What is private is made so explicitly.
+UMASK = 0o022
+# By program: its packages on Debian and on Red Hat.
+_PACKAGES = {
+    "ssh": ("openssh-client", "openssh-clients"),
+    "ssh-keygen": ("openssh-client", "openssh-clients"),
+    "ip": ("iproute2", "iproute"),
+}
+_CREDENTIALS = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+#: Shown by `--debug`. It must not contain an environment or an input, which may hold secrets.
+logger = logging.getLogger("gpucluster.process")
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A program that has ended. `stdout` and `stderr` are decoded as UTF-8; invalid bytes are replaced."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def without_colour(text: str) -> str:
+    """The text without the escape sequences for colours of a terminal."""
+    return _COLOURS.sub("", text)
+
+
+def shown(text: str) -> str:
+    """The text for the log: without colour, and without the password in a URL that a user may have configured."""
+    return _CREDENTIALS.sub(r"\1:***@", without_colour(text))
+
+
+def not_started(argv: Sequence[str], error: OSError) -> EnvironmentFault:
+    """Why a program could not be started."""
+    if isinstance(error, FileNotFoundError) and error.filename in (argv[0], None):
+        return EnvironmentFault(f"the program {argv[0]} was not found", hint=_install(Path(argv[0]).name))
+    return EnvironmentFault(
+        f"the program {argv[0]} can't be started: {error.strerror}",
+        where=str(error.filename or argv[0]),
+        hint=f"Try it by hand: {argv[0]}",
+    )
+
+
+def _install(program: str) -> str:
+    if program not in _PACKAGES:
+        return "Install it, or put it on PATH"
+    debian, redhat = _PACKAGES[program]
+    return f"Install it: apt install {debian}, or dnf install {redhat}"
+
+
+def environment_of(argv: Sequence[str], env: Mapping[str, str] | None) -> dict[str, str] | None:
+    """The environment of a program: ssh gets ours without what would change connections, others as they are given."""
+    if env is None and argv[0] in ("ssh", "ssh-keygen"):
+        return environment_for(environment.Program.SSH)
+    return None if env is None else dict(env)
+
+
+def environment_for(program: environment.Program) -> dict[str, str]:
+    """Our environment without what would break or redirect a program; see `gpucluster.environment`."""
+    home = os.path.expanduser("~")
+    return environment.child(os.environ, program, home=home if home.startswith("/") else "/")
+
+
+def raise_unless_ok(done: Completed) -> None:
+    """Raise ProcessError for a status other than zero."""
+    if done.returncode != 0:
+        output = (done.stderr.strip() or done.stdout.strip())[-_TAIL:]
+        raise ProcessError(
+            f"{done.argv[0]} ended with status {done.returncode}: {output or 'it printed nothing'}",
+            where=" ".join(done.argv[:3]),
+            returncode=done.returncode,
+            stdout=done.stdout,
+            stderr=done.stderr,
+        )
+
+
+def log_end(done: Completed) -> None:
+    """The status and what the program wrote for people; its standard output is data, and may be a whole backup."""
+    for line in done.stderr.splitlines():
+        logger.debug("%s: %s", done.argv[0], shown(line))
+    logger.debug("%s ended with status %d", done.argv[0], done.returncode)

@@ -1,0 +1,215 @@
+"""Run a program to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from gpucluster.errors import ProcessError
+from gpucluster.process.completed import (
+    UMASK,
+    Completed,
+    environment_of,
+    log_end,
+    logger,
+    not_started,
+    raise_unless_ok,
+    shown,
+)
+
+_STOP_POLL = 0.2  # seconds between two looks whether a program shall be stopped
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    input: bytes | str | None = None,  # the name of this argument in the standard library
+    timeout: float | None = None,
+    check: bool = True,
+    stop: threading.Event | None = None,
+) -> Completed:
+    """Run a program to its end and return its output.
+
+    Args:
+        env: the whole environment of the program; None passes ours on.
+        timeout: seconds after which the program is killed.
+        check: raise ProcessError on a status other than zero.
+        stop: kills the program when it is set, for a program that a thread waits for.
+
+    Raises:
+        EnvironmentFault: the program is not installed, or can't be started.
+        ProcessError: it was killed, or it failed and `check` is set.
+    """
+    data = input.encode() if isinstance(input, str) else input
+    logger.debug("run: %s", shown(shlex.join(argv)))
+    try:
+        child = subprocess.Popen(
+            list(argv),
+            env=environment_of(argv, env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            umask=UMASK,
+        )
+    except OSError as error:
+        raise not_started(argv, error) from error
+    with child:
+        try:
+            out, err = _communicate(child, data, timeout, stop)
+        except BaseException:
+            child.kill()
+            raise
+    result = Completed(tuple(argv), child.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+    log_end(result)
+    if check:
+        raise_unless_ok(result)
+    return result
+
+
+def _communicate(
+    child: subprocess.Popen[bytes], data: bytes | None, timeout: float | None, stop: threading.Event | None
+) -> tuple[bytes, bytes]:
+    words = child.args
+    assert isinstance(words, list)
+    until = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = None if until is None else max(until - time.monotonic(), 0.0)
+        try:
+            return child.communicate(data, left if stop is None else min(_STOP_POLL, left or _STOP_POLL))
+        except subprocess.TimeoutExpired as error:
+            reason = f"did not end within {timeout:g} s" if until is not None and time.monotonic() >= until else ""
+            if stop is not None and stop.is_set():
+                reason = "was stopped"
+            if reason:
+                raise ProcessError(f"{words[0]} {reason}", where=" ".join(words[:3]), returncode=124) from error
+
+
+def transfer(argv: Sequence[str], *, source: IO[bytes] | None = None, target: IO[bytes] | None = None) -> Completed:
+    """Run a program that reads from a file or writes into one, of any size. Never raises on its status.
+
+    Args:
+        source: its standard input, from the file's present position; None gives it an empty one.
+        target: the file for its standard output; None puts it into the result.
+    """
+    logger.debug("run: %s", shown(shlex.join(argv)))
+    try:
+        done = subprocess.run(
+            list(argv),
+            env=environment_of(argv, None),
+            stdin=subprocess.DEVNULL if source is None else source,
+            stdout=subprocess.PIPE if target is None else target,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    except OSError as error:
+        raise not_started(argv, error) from error
+    out = (done.stdout or b"").decode(errors="replace")
+    result = Completed(tuple(argv), done.returncode, out, done.stderr.decode(errors="replace"))
+    log_end(result)
+    return result
+
+
+def stream(
+    argv: Sequence[str],
+    *,
+    on_line: Callable[[str], None],
+    on_error_line: Callable[[str], None] = lambda _: None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    input: str | None = None,
+) -> Completed:
+    """Run a program and pass on each line of its standard output as it arrives. Never raises on its status.
+
+    The program gets a session of its own, so that only we receive Ctrl-C from the terminal. We pass on one SIGINT and
+    wait until it has ended.
+
+    Args:
+        on_error_line: called with each line of its standard error, by another thread.
+        input: its standard input, a few kilobytes at most.
+    """
+    logger.debug("run: %s", shown(shlex.join(argv)))
+    try:
+        child = subprocess.Popen(
+            list(argv),
+            env=environment_of(argv, env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            umask=UMASK,
+        )
+    except OSError as error:
+        raise not_started(argv, error) from error
+    assert child.stdout is not None
+    assert child.stderr is not None
+    errors: list[str] = []
+    reader = threading.Thread(target=_read_lines, args=(child.stderr, errors, on_error_line), daemon=True)
+    reader.start()
+    out: list[str] = []
+    try:
+        if child.stdin is not None and input is not None:
+            _write_input(child.stdin, input)
+        _pump(child, out, on_line)
+    finally:
+        if child.poll() is None:
+            child.send_signal(signal.SIGINT)
+            child.wait()
+        reader.join(timeout=5)
+        child.stdout.close()
+        child.stderr.close()
+    result = Completed(tuple(argv), child.returncode, "".join(out), "".join(errors))
+    log_end(result)
+    return result
+
+
+def _read_lines(source: Iterable[bytes], lines: list[str], on_line: Callable[[str], None]) -> None:
+    for raw in source:
+        lines.append(raw.decode(errors="replace"))
+        on_line(lines[-1].rstrip("\n"))
+
+
+def _write_input(sink: IO[bytes], text: str) -> None:
+    # A program may end before it has read its input. Its status says why.
+    with contextlib.suppress(BrokenPipeError), sink:
+        sink.write(text.encode())
+
+
+def _pump(child: subprocess.Popen[bytes], out: list[str], on_line: Callable[[str], None]) -> None:
+    """Read lines until the end. The first interruption is passed on, and raised when the program has ended."""
+    assert child.stdout is not None
+    interrupted: BaseException | None = None
+    while True:
+        try:
+            raw = child.stdout.readline()
+            if not raw:
+                child.wait()
+                break
+            line = raw.decode(errors="replace")
+            out.append(line)
+            on_line(line.rstrip("\n"))
+        except KeyboardInterrupt as stop:
+            if interrupted is None:
+                interrupted = stop
+                child.send_signal(signal.SIGINT)
+    if interrupted is not None:
+        raise interrupted
+
+
+def call(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
+    """Run a program on our own terminal (such as ssh) and return its exit status."""
+    logger.debug("run: %s", shown(shlex.join(argv)))
+    try:
+        return subprocess.run(list(argv), env=None if env is None else dict(env), check=False).returncode
+    except OSError as error:
+        raise not_started(argv, error) from error
