@@ -16,6 +16,7 @@ from typing import Any
 
 from gpucluster.cloud.tagged_resources import TaggedResource
 from gpucluster.errors import ToolError
+from gpucluster.oci import tags
 
 _MADE_AGAIN = "to create it again changes nothing"
 #: Types of terraform/ that are not imported, and why that loses nothing.
@@ -177,6 +178,31 @@ def untracked(found: Iterable[TaggedResource], known: Collection[str]) -> tuple[
         known: the OCIDs in Terraform's state.
     """
     return tuple(each for each in found if each.id not in known and not each.launched_by_others)
+
+
+def require_one_cluster(found: Iterable[TaggedResource], known: Collection[str], cluster: str) -> None:
+    """Refuse a second controller beside the one in the state. An interrupted run leaves none: the two have one host
+    name, which OCI gives only once in a network. So it is that of another cluster with this name, and nothing of that
+    may be taken for a duplicate.
+
+    Args:
+        known: the OCIDs in Terraform's state.
+
+    Raises:
+        ToolError: with the OCIDs of both.
+    """
+    controllers = [
+        each.id for each in found if each.kind == "instance" and not each.ending and tags.controller(each.tags, cluster)
+    ]
+    ours = [ocid for ocid in controllers if ocid in known]
+    others = [ocid for ocid in controllers if ocid not in known]
+    if ours and others:
+        raise ToolError(
+            f"the compartment has two clusters with the name {cluster}: the state knows the controller "
+            f"{', '.join(ours)}, and not {', '.join(others)}",
+            hint="Use another compartment for one of them. If nobody needs the second one, remove it with its own "
+            "cluster.yml and state, or terminate its instances in the console",
+        )
 
 
 def compare(

@@ -72,7 +72,8 @@ class Adoption:
         """Compare. Reads only.
 
         Raises:
-            ToolError: the state is lost or not that of the cluster, or two resources could be the same.
+            ToolError: the state is lost or not that of the cluster, two resources could be the same, or another
+                cluster has this name.
             CloudError: the cloud refused.
         """
         survey = self._compare(terraform)
@@ -96,6 +97,7 @@ class Adoption:
         found = tagged.find()
         entries = terraform.contents().entries
         state = {entry.address: entry.id for entry in entries if not entry.deposed}
+        adoption.require_one_cluster(found, {entry.id for entry in entries}, self._cluster)
         variables = terraform.variables
         wanted = adoption.desired(variables)
         findings = adoption.compare(wanted, found, state, [entry.id for entry in entries if entry.deposed])
@@ -150,11 +152,14 @@ class Adoption:
         stay, and so does what is still used.
 
         Raises:
+            ToolError: another cluster has this name.
             CloudError: the cloud refused.
         """
         tagged = self._tagged()
-        found = adoption.untracked(tagged.find(), terraform.contents().ids)
-        tagged.remove([each for each in found if each.kind != "file_system"], leave_used=True)
+        found, known = tagged.find(), terraform.contents().ids
+        adoption.require_one_cluster(found, known, self._cluster)
+        untracked = adoption.untracked(found, known)
+        tagged.remove([each for each in untracked if each.kind != "file_system"], leave_used=True)
 
     def recover(self, terraform: Terraform, set_images: Callable[[dict[str, str]], None]) -> Recovered:
         """Put everything that the cloud has into the state, and change nothing else.

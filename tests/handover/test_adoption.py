@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 from gpucluster.cloud.tagged_resources import KINDS, TaggedResource
 from gpucluster.errors import ToolError
-from gpucluster.handover.adoption import ADOPTED, NOT_ADOPTED, Desired, compare, desired, existing_images, untracked
+from gpucluster.handover.adoption import (
+    ADOPTED,
+    NOT_ADOPTED,
+    Desired,
+    compare,
+    desired,
+    existing_images,
+    require_one_cluster,
+    untracked,
+)
 from gpucluster.paths import terraform_dir
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden").glob("*/tfvars.json"))
@@ -199,3 +208,17 @@ def test_the_images_of_existing_hosts() -> None:
     ]
     assert existing_images(found, ["gpu", "cpu"], "demo") == {"controller": "a", "pool/gpu": "b"}
     assert FILES in STATE
+
+
+def test_another_cluster_of_this_name_is_no_duplicate() -> None:
+    def controller(ocid: str, **others: str) -> TaggedResource:
+        tags = {"gpucluster": "demo", "role": "controller", **others}
+        return TaggedResource("instance", ocid, "demo-controller", "RUNNING", tags)
+
+    ours, theirs = controller("a"), controller("b")
+    with pytest.raises(ToolError, match="the state knows the controller a, and not b"):
+        require_one_cluster([ours, theirs], {"a"}, "demo")
+    require_one_cluster([ours, replace(theirs, state="TERMINATED")], {"a"}, "demo")
+    require_one_cluster([ours, controller("b", gpucluster="other")], {"a"}, "demo")
+    # Without one of them in the state, `compare` decides what is adopted.
+    require_one_cluster([ours, theirs], set(), "demo")
