@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import gpucluster
 from gpucluster import process
 from gpucluster.lifecycle.data_guard import Found, ShareLook
 from gpucluster.paths import ClusterPaths
@@ -19,7 +20,7 @@ from gpucluster.process import Completed
 from gpucluster.ssh import SshClient
 from gpucluster.workspace.saved_state import SavedHost
 
-ROOTFS = Path(process.__file__).parent / "localcloud" / "image" / "image_files" / "rootfs"
+ROOTFS = Path(gpucluster.__file__).parent / "localcloud" / "image" / "image_files" / "rootfs"
 # A host's /run and /usr/sbin, for one command: an overlay needs upper folders that are no overlay themselves.
 HOST = """
 set -e
