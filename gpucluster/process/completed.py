@@ -1,13 +1,16 @@
-"""How a program that was run has ended, what of it is logged, and which environment programs get."""
+"""How a program is started and how it has ended, what of it is logged, and which environment programs get."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import shlex
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpucluster import environment
 from gpucluster.errors import EnvironmentFault, ProcessError
@@ -46,6 +49,22 @@ def without_colour(text: str) -> str:
 def shown(text: str) -> str:
     """The text for the log: without colour, and without the password in a URL that a user may have configured."""
     return _CREDENTIALS.sub(r"\1:***@", without_colour(text))
+
+
+def start(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a program, and log its command line.
+
+    Args:
+        options: of `subprocess.Popen`.
+
+    Raises:
+        EnvironmentFault: it is not installed, or can't be started.
+    """
+    logger.debug("run: %s", shown(shlex.join(argv)))
+    try:
+        return subprocess.Popen(list(argv), **options)
+    except OSError as error:
+        raise not_started(argv, error) from error
 
 
 def not_started(argv: Sequence[str], error: OSError) -> EnvironmentFault:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from gpucluster.process import signals
-from gpucluster.process.completed import UMASK, Completed, log_end, logger, not_started, shown
+from gpucluster.process.completed import UMASK, Completed, log_end, logger, start
 from gpucluster.process.processes import interrupt_once
 
 _READ = 0.05  # seconds between two looks at the output of a program that writes into a file
@@ -48,22 +47,18 @@ def follow(
     Raises:
         KeyboardInterrupt: there was a stop signal. The program has ended.
     """
-    logger.debug("run: %s", shown(shlex.join(argv)))
     with signals.counted() as stops:
-        try:
-            child = subprocess.Popen(
-                list(argv),
-                env=dict(env),
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                start_new_session=True,
-                umask=0o077,
-                pass_fds=inherited,
-            )
-        except OSError as error:
-            raise not_started(argv, error) from error
+        child = start(
+            argv,
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+            umask=0o077,
+            pass_fds=inherited,
+        )
         reader = _Reader(output, on_line)
         try:
             _until_the_end(child, reader, stops, on_stop, told)
@@ -139,21 +134,17 @@ class InputProgram:
 
     def __init__(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> None:
         self._argv = tuple(argv)
-        logger.debug("run: %s", shown(shlex.join(argv)))
         # A pipe that nobody reads would stop the program when it is full.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is read as long as the program runs
-        try:
-            self._child = subprocess.Popen(
-                list(argv),
-                env=dict(env),
-                cwd=cwd,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise not_started(argv, error) from error
+        self._child = start(
+            argv,
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            start_new_session=True,
+        )
 
     @property
     def input_descriptor(self) -> int:
@@ -194,10 +185,9 @@ def spawn_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | Non
     """Start a program that runs on after we have ended. Its output is appended to `log` (0600). Returns its pid."""
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    logger.debug("start: %s, its output is in %s", shown(shlex.join(argv)), log)
     try:
-        child = subprocess.Popen(
-            list(argv),
+        child = start(
+            argv,
             env=None if env is None else dict(env),
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
@@ -206,8 +196,7 @@ def spawn_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | Non
             umask=UMASK,
             cwd="/",
         )
-    except OSError as error:
-        raise not_started(argv, error) from error
+        logger.debug("its output is in %s", log)
     finally:
         os.close(descriptor)
     # We do not wait for the child. With a returncode, Popen does not warn when it is garbage collected.

@@ -22,6 +22,7 @@ from gpucluster.process.completed import (
     not_started,
     raise_unless_ok,
     shown,
+    start,
 )
 
 _STOP_POLL = 0.2  # seconds between two looks whether a program shall be stopped
@@ -50,19 +51,15 @@ def run(
         ProcessError: it was killed, or it failed and `check` is set.
     """
     data = input.encode() if isinstance(input, str) else input
-    logger.debug("run: %s", shown(shlex.join(argv)))
-    try:
-        child = subprocess.Popen(
-            list(argv),
-            env=environment_of(argv, env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            umask=UMASK,
-        )
-    except OSError as error:
-        raise not_started(argv, error) from error
+    child = start(
+        argv,
+        env=environment_of(argv, env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        umask=UMASK,
+    )
     with child:
         try:
             out, err = _communicate(child, data, timeout, stop)
@@ -137,20 +134,16 @@ def stream(
         on_error_line: called with each line of its standard error, by another thread.
         input: its standard input, a few kilobytes at most.
     """
-    logger.debug("run: %s", shown(shlex.join(argv)))
-    try:
-        child = subprocess.Popen(
-            list(argv),
-            env=environment_of(argv, env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            umask=UMASK,
-        )
-    except OSError as error:
-        raise not_started(argv, error) from error
+    child = start(
+        argv,
+        env=environment_of(argv, env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        umask=UMASK,
+    )
     assert child.stdout is not None
     assert child.stderr is not None
     errors: list[str] = []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
+from typing import Any
 
 import oci
 import pytest
@@ -79,20 +81,28 @@ def test_only_what_carries_the_tag_goes_and_all_of_it(api: Api) -> None:
     assert api.network.get_vcn(others.id).data.lifecycle_state == "AVAILABLE"
 
 
-def test_what_the_file_names_is_never_touched_whatever_its_tags(api: Api) -> None:
-    core, storage = oci.core.models, oci.file_storage.models
-    common = {"compartment_id": api.tenancy, "freeform_tags": TAG}
+def _resources(api: Api, keep: AbstractSet[str] = frozenset()) -> TaggedResources:
+    config = oci.config.from_file(str(api.home / "credentials" / "config"))
+    return TaggedResources(Access(config, api.endpoint, api.tenancy), "demo", ignore, keep=keep)
+
+
+def _network(api: Api, common: dict[str, Any]) -> tuple[Any, Any]:
+    """A VCN and a subnet in it."""
+    core = oci.core.models
     vcn = api.network.create_vcn(core.CreateVcnDetails(cidr_blocks=["10.66.0.0/16"], **common)).data
-    subnet = api.network.create_subnet(
-        core.CreateSubnetDetails(vcn_id=vcn.id, cidr_block="10.66.0.0/24", **common)
-    ).data
+    subnet = core.CreateSubnetDetails(vcn_id=vcn.id, cidr_block="10.66.0.0/24", **common)
+    return vcn, api.network.create_subnet(subnet).data
+
+
+def test_what_the_file_names_is_never_touched_whatever_its_tags(api: Api) -> None:
+    storage = oci.file_storage.models
+    common = {"compartment_id": api.tenancy, "freeform_tags": TAG}
+    vcn, subnet = _network(api, common)
     files = {"availability_domain": api.domain, **common}
     kept = api.files.create_file_system(storage.CreateFileSystemDetails(**files)).data
     target = api.files.create_mount_target(storage.CreateMountTargetDetails(subnet_id=subnet.id, **files)).data
 
-    config = oci.config.from_file(str(api.home / "credentials" / "config"))
-    access = Access(config, api.endpoint, api.tenancy)
-    orphans = TaggedResources(access, "demo", ignore, keep={vcn.id, subnet.id, kept.id})
+    orphans = _resources(api, keep={vcn.id, subnet.id, kept.id})
     found = orphans.find()
     assert [orphan.id for orphan in found] == [target.id]
     orphans.remove(found)
@@ -101,21 +111,13 @@ def test_what_the_file_names_is_never_touched_whatever_its_tags(api: Api) -> Non
     assert api.files.get_file_system(kept.id).data.lifecycle_state == "ACTIVE"
 
 
-def _resources(api: Api) -> TaggedResources:
-    config = oci.config.from_file(str(api.home / "credentials" / "config"))
-    return TaggedResources(Access(config, api.endpoint, api.tenancy), "demo", ignore)
-
-
 def test_exports_belong_to_their_mount_target_and_members_to_their_network(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpucluster.cloud.tagged_resources._IN_USE", 1.0)
     core, storage = oci.core.models, oci.file_storage.models
     common = {"compartment_id": api.tenancy, "freeform_tags": {**TAG, "pool": "gpu"}}
-    vcn = api.network.create_vcn(core.CreateVcnDetails(cidr_blocks=["10.66.0.0/16"], **common)).data
-    subnet = api.network.create_subnet(
-        core.CreateSubnetDetails(vcn_id=vcn.id, cidr_block="10.66.0.0/24", **common)
-    ).data
+    _vcn, subnet = _network(api, common)
     files = {"availability_domain": api.domain, **common}
     file_system = api.files.create_file_system(storage.CreateFileSystemDetails(**files)).data
     target = api.files.create_mount_target(storage.CreateMountTargetDetails(subnet_id=subnet.id, **files)).data
@@ -171,10 +173,7 @@ def test_what_is_gone_or_ends_by_itself_is_only_waited_for(api: Api) -> None:
     """A listing lags behind: a resource in it may be terminating, or not be there at all any more."""
     core = oci.core.models
     common = {"compartment_id": api.tenancy, "freeform_tags": TAG}
-    vcn = api.network.create_vcn(core.CreateVcnDetails(cidr_blocks=["10.66.0.0/16"], **common)).data
-    subnet = api.network.create_subnet(
-        core.CreateSubnetDetails(vcn_id=vcn.id, cidr_block="10.66.0.0/24", **common)
-    ).data
+    _vcn, subnet = _network(api, common)
     image = api.compute.list_images(api.tenancy).data[0]
     instance = api.compute.launch_instance(
         core.LaunchInstanceDetails(
