@@ -66,7 +66,7 @@ def spec(folder: Path, settings: str = SETTINGS) -> ClusterSpec:
 def lock(of: ClusterSpec, *, upgrade: bool = False) -> dict[str, tuple[str | None, str | None]]:
     """What has changed: the checksums before and after, by file."""
     _files, changes = releases.lock(of, hardware_emulated=True, upgrade=upgrade, on_event=ignore)
-    return {each.file: (each.before and each.before.sha256, each.after and each.after.sha256) for each in changes}
+    return {each.file: (getattr(each.before, "sha256", None), getattr(each.after, "sha256", None)) for each in changes}
 
 
 def ensured(of: ClusterSpec) -> dict[str, str]:
