@@ -8,6 +8,7 @@ from typing import Any
 from gpucluster import shapes
 from gpucluster.handover.names import permanent_names
 from gpucluster.oci import tags
+from gpucluster.oci.image_names import version_filter
 from gpucluster.spec import ClusterSpec, Image, Network, Platform, Pool
 
 RDMA_PLUGINS = ("Compute HPC RDMA Authentication", "Compute HPC RDMA Auto-Configuration")
@@ -53,7 +54,7 @@ def tfvars(
             "memory_gb": controller.memory_gb,
             "boot_volume_gb": controller.boot_volume_gb,
             "boot_volume_vpus_per_gb": controller.boot_volume_vpus_per_gb,
-            "image": _image(controller.image),
+            "image": _image(controller.image, controller.shape),
             "user_data": data.get("controller"),
         },
         "home": {
@@ -74,7 +75,7 @@ def tfvars(
     }
 
 
-def _image(image: Image) -> dict[str, str | bool | None]:
+def _image(image: Image, shape: str) -> dict[str, Any]:
     return {
         "ocid": image.ocid,
         "name": image.name,
@@ -82,8 +83,17 @@ def _image(image: Image) -> dict[str, str | bool | None]:
         "version": image.version,
         "listing": image.listing,
         "listing_version": image.listing_version,
+        "listing_filter": _listing_filter(image, shape),
         "make_compatible": image.make_compatible,
     }
+
+
+def _listing_filter(image: Image, shape: str) -> dict[str, Any] | None:
+    """Which versions of the listing fit the machine; None for other images."""
+    if image.listing is None:
+        return None
+    found = version_filter(image.listing_version, amd=shapes.get(shape).has_amd_gpus)
+    return {"name": found.name, "matching": list(found.matching), "excluding": list(found.excluding)}
 
 
 def _network(network: Network, cluster: str) -> dict[str, Any]:
@@ -119,7 +129,7 @@ def _pool_variables(name: str, pool: Pool, baked_image_id: str | None, user_data
         "node_names": list(permanent_names(name, pool)),
         "boot_volume_gb": pool.boot_volume_gb,
         "boot_volume_vpus_per_gb": pool.boot_volume_vpus_per_gb,
-        "image": _image(pool.image),
+        "image": _image(pool.image, pool.shape),
         "user_data": user_data,
         "platform": _platform(pool.shape, pool.platform),
         "capacity_reservation_id": pool.capacity_reservation_id,

@@ -190,7 +190,7 @@ def test_a_shape_is_added_to_a_custom_image_and_taken_away(
     tmp_path: Path,
     custom_image: Callable[[str], str],
 ) -> None:
-    image = custom_image("Oracle-Linux-8.10-2025.02.28-0")
+    image = custom_image("Oracle-Linux-8.10-2025.08.31-0")
     path = f"/20160918/images/{image}/shapes"
 
     def fits() -> bool:
