@@ -20,6 +20,7 @@ from typing import Any
 
 import oci
 import pytest
+import yaml
 
 from gpucluster import preflight
 from gpucluster.cloud.client import Access, fingerprint
@@ -28,9 +29,9 @@ from gpucluster.errors import PreflightError
 from gpucluster.events import Event, ignore
 from gpucluster.localcloud.state.store import ResourceStore
 from gpucluster.paths import ClusterPaths
-from gpucluster.preflight import Finding
+from gpucluster.preflight import Finding, collect, evaluate
 from gpucluster.preflight.queries import client
-from gpucluster.spec import ClusterSpec, loads
+from gpucluster.spec import ClusterSpec, loads, template
 from tests.localcloud.api_harness import GPU_SHAPE, Api, running
 from tests.localcloud.relay import Answer, relaying
 
@@ -310,6 +311,24 @@ def test_a_build_that_is_no_longer_listed_is_refused_and_kept_where_it_runs(api:
     spec = _spec(tmp_path, wanted)
     outputs = {"cluster": {"pools": {"gpu": {"image_id": old.id}}}}
     assert _errors(preflight.examine(spec, _cloud(spec), outputs).findings) == []
+
+
+INVENTORIES = Path(__file__).parents[2] / "inventories"
+
+
+@pytest.mark.parametrize("file", [*sorted(INVENTORIES.glob("*/cluster.yml")), "init"], ids=lambda file: str(file)[-30:])
+def test_the_images_of_our_own_files_exist_and_have_what_their_machines_need(file: Path | str, api: Api) -> None:
+    data = yaml.safe_load(template("demo", "oci") if isinstance(file, str) else file.read_text())
+    if isinstance(file, str):
+        # The same machines in the local cloud: a file of `init` for OCI names a compartment and keys that are not here.
+        del data["ssh"]
+        data |= {"cloud": {"provider": "local"}, "users": {"people": [{"name": "alice", "generate_key": True}]}}
+    spec = loads(yaml.safe_dump(data))
+    said = [one for one in evaluate(spec, collect(spec, _cloud(spec))) if one.check == "image"]
+    assert [one for one in said if one.level != "note"] == []
+    assert len([one for one in said if "is a stand-in here" in one.reason]) == (
+        0 if spec.controller.image.operating_system == "Debian" else 2
+    )
 
 
 # --- a failing cloud -----
