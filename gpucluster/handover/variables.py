@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from gpucluster import shapes
@@ -76,6 +77,7 @@ def tfvars(
 
 
 def _image(image: Image, shape: str) -> dict[str, Any]:
+    versions = version_filter(image.listing_version, amd=shapes.get(shape).has_amd_gpus)
     return {
         "ocid": image.ocid,
         "name": image.name,
@@ -83,17 +85,10 @@ def _image(image: Image, shape: str) -> dict[str, Any]:
         "version": image.version,
         "listing": image.listing,
         "listing_version": image.listing_version,
-        "listing_filter": _listing_filter(image, shape),
+        # Without meaning for an image that comes from no listing.
+        "listing_filter": asdict(versions),
         "make_compatible": image.make_compatible,
     }
-
-
-def _listing_filter(image: Image, shape: str) -> dict[str, Any] | None:
-    """Which versions of the listing fit the machine; None for other images."""
-    if image.listing is None:
-        return None
-    found = version_filter(image.listing_version, amd=shapes.get(shape).has_amd_gpus)
-    return {"name": found.name, "matching": list(found.matching), "excluding": list(found.excluding)}
 
 
 def _network(network: Network, cluster: str) -> dict[str, Any]:

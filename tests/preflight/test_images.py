@@ -163,7 +163,7 @@ def test_the_controller_has_a_system_of_the_matrix(system: systems.System, tmp_p
 
 
 def test_emulated_hardware_needs_no_driver_and_a_stand_in_says_what_oci_would_refuse(tmp_path: Path) -> None:
-    """The local cloud's own image is what it is; whoever tries a file for OCI there is warned."""
+    """The local cloud's own image lacks nothing there; of a file for OCI it warns."""
     local = loads(spec_texts.LOCAL, str(tmp_path / "cluster.yml"))
     debian = named("Debian-13-local", system="Debian", version="13")
 

@@ -146,7 +146,7 @@ def _contents(spec: ClusterSpec, machine: MachineGroup, fact: FoundImage) -> Ite
     emulated = spec.cloud.traits.hardware_emulated
     if pool is None or (emulated and not fact.stand_in):
         return
-    # A machine with emulated hardware needs no driver; whoever tries a file there that is meant for OCI wants to know.
+    # Emulated hardware needs no driver. A file with OCI's images is tried there before it is used in OCI.
     level: Level = "warning" if emulated else "error"
     known = parts.says_contents or not (fact.custom or fact.listing)
     name = f"{machine.place}: the image {_name(fact) or fact.id}"
