@@ -148,7 +148,7 @@ def test_all_of_them_are_made_read_changed_and_destroyed(cloud: LocalCloud, sour
         "subnet": "10.92.0.0/25",
         "in_vcn": True,
         "system": "Oracle Linux",
-        "versions": 2,
+        "versions": 3,
         "bastion": "ACTIVE",
         "allowed": ["127.0.0.0/8"],
     }
