@@ -10,6 +10,7 @@ import oci
 import pytest
 from oci.core import models
 
+from gpucluster.oci import tags
 from tests.localcloud.api_harness import GPU_SHAPE, SHAPE, Api, refused, running
 
 GPU_LISTING = "Oracle Linux - GPU Cluster Networking Image"
@@ -65,10 +66,35 @@ def test_images_are_listed_by_operating_system_and_shape(api: Api) -> None:
     assert names(listed(api.tenancy, **oracle, shape=SHAPE).data) == [PLAIN]
     assert names(listed(api.tenancy, **oracle, shape=GPU_SHAPE).data) == [GPU]
     assert listed(api.tenancy, **oracle, shape="BM.GPU.MI300X.8").data == []
-    assert names(listed(api.tenancy, shape="BM.GPU.GB200.4").data) == ["Debian-13-local"]
+    assert names(listed(api.tenancy, shape="BM.GPU.GB200.4").data) == ["Debian-13-local", "Debian-12-local"]
     ubuntu = listed(api.tenancy, operating_system="Canonical Ubuntu", sort_by="DISPLAYNAME").data
     assert [image.operating_system_version for image in ubuntu] == ["22.04", "24.04"]
     assert all(image.compartment_id is None for image in ubuntu)
+
+
+def test_an_image_says_what_it_contains(api: Api) -> None:
+    debian = {image.operating_system_version: image for image in api.compute.list_images(api.tenancy).data
+              if image.operating_system == "Debian"}  # fmt: skip
+    assert {version: image.freeform_tags for version, image in debian.items()} == {
+        version: {tags.CONTAINS: f"Debian {version}"} for version in ("12", "13")
+    }
+    oracle = api.named_image(PLAIN).freeform_tags
+    assert oracle[tags.CONTAINS] == "Debian 12"
+    assert {"firewalld", "hostinfo"} <= set(oracle[tags.TRAPS].split())
+
+
+def test_a_stand_in_is_refused_with_words_where_the_operator_wants_none(api: Api, subnet: Any) -> None:
+    file = api.home / "images" / "settings.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('{"stand_ins": false}')
+    try:
+        with refused(400, "InvalidParameter") as said:
+            api.launch(subnet, "oracle", source_details=source(api.named_image(PLAIN).id))
+        api.launch(subnet, "debian")
+    finally:
+        file.unlink()
+    assert "its name is that of Oracle Linux 8, and it contains Debian 12" in said[0]
+    assert "can't make one that dnf installs" in said[0]
 
 
 def test_an_image_says_which_shapes_it_runs_on(api: Api) -> None:
