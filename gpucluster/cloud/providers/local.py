@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from gpucluster import process
 from gpucluster.artifacts import wheels
 from gpucluster.cloud.client import Access, all_pages, refusals
-from gpucluster.cloud.providers.interface import CONTROLLER_CREDENTIALS, ControllerAccess
+from gpucluster.cloud.providers.interface import ControllerAccess
 from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Sink
@@ -195,20 +195,12 @@ class LocalCloudProvider:
         write_private(config, installation.cli_config(plugins))
         return {**env, "TF_CLI_CONFIG_FILE": str(config), "GPUCLUSTER_LOCAL_ENDPOINT": self._endpoint}
 
-    def controller_access(self, controller_id: str | None) -> ControllerAccess:
-        """With a key of the instance's own, at the address that this machine has in the cluster's network."""
-        from gpucluster.localcloud.auth.credentials import instance_credentials
-
-        tenancy = self.tenancy_id
-        credentials = instance_credentials(self.home, tenancy, controller_id) if controller_id else None
+    def controller_access(self) -> ControllerAccess:
+        """As an instance principal like on OCI, at the address that this machine has in the cluster's network."""
         gateway = next(IPv4Network(self._spec.network.vcn_cidr).hosts())
-        authentication = {
-            "method": "api_key",
-            "config_file": f"{CONTROLLER_CREDENTIALS}/config",
-            "profile": "DEFAULT",
-            "endpoint": f"http://{gateway}:{urlsplit(self._endpoint).port}",
-        }
-        return ControllerAccess(authentication, credentials)
+        return ControllerAccess(
+            {"method": "instance_principal", "endpoint": f"http://{gateway}:{urlsplit(self._endpoint).port}"}
+        )
 
     def python_of(self, image: Image) -> str | None:
         """That of the system which the image really contains."""
