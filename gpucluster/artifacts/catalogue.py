@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from importlib import resources
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
@@ -31,6 +32,8 @@ class ChecksumOrigin(StrEnum):
     CONFIGURED = "software.checksums"
     #: catalogue.toml.
     PINNED = "pinned"
+    #: The lock file beside cluster.yml.
+    LOCKED = "software.lock"
     UNKNOWN = "unknown"
 
 
@@ -63,6 +66,7 @@ class _Release(BaseModel):
 
     version: str
     url: str = Field(pattern="^https://")
+    checksums: str | None = Field(default=None, pattern="^https://")
     files: tuple[_File, ...] = Field(min_length=1)
     others: _Others | None = None
 
@@ -83,6 +87,7 @@ class Artifact:
         url: where its project publishes it.
         sha256: in lower case; None if it is not known.
         checksum: where `sha256` comes from.
+        checksums_url: the list of checksums that its project publishes; None if it has none.
     """
 
     component: str
@@ -93,6 +98,7 @@ class Artifact:
     url: str
     sha256: str | None
     checksum: ChecksumOrigin
+    checksums_url: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -118,6 +124,7 @@ def needed(
     versions: Mapping[str, str],
     checksums: Mapping[str, str],
     slurm_release: str | None = None,
+    locked: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Artifact, ...]:
     """The files that these runtimes need, and Slurm's source, in the order of catalogue.toml.
 
@@ -127,6 +134,7 @@ def needed(
         versions: by component; they replace the pinned ones.
         checksums: by file name; they replace the pinned ones.
         slurm_release: the release of Slurm that is built from its source; None for that of the distribution.
+        locked: the checksums of the lock file, by file name; for files that have no other.
 
     Raises:
         InputError: a version of a component that is not in the catalogue, or a version of Slurm of another release.
@@ -150,16 +158,19 @@ def needed(
         artifact
         for name, release in catalogue.items()
         if name in names
-        for artifact in _artifacts(name, release, versions.get(name, release.version), checksums)
+        for artifact in _artifacts(name, release, versions.get(name, release.version), checksums, locked)
         if artifact.architecture in suitable
     )
 
 
-def needed_by(spec: ClusterSpec, *, hardware_emulated: bool) -> tuple[Artifact, ...]:
+def needed_by(
+    spec: ClusterSpec, *, hardware_emulated: bool, locked: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Artifact, ...]:
     """The files that the hosts of a cluster need.
 
     Args:
         hardware_emulated: hosts do not have the GPUs of their shapes (the local cloud).
+        locked: the checksums of the lock file, by file name.
     """
     pools = [shapes.get(pool.shape) for pool in spec.pools.values()]
     hosts = [shapes.get(spec.controller.shape), *pools]
@@ -170,6 +181,7 @@ def needed_by(spec: ClusterSpec, *, hardware_emulated: bool) -> tuple[Artifact, 
         versions=spec.software.versions,
         checksums=spec.software.checksums,
         slurm_release=spec.slurm.built_release,
+        locked=locked,
     )
 
 
@@ -188,24 +200,33 @@ def _releases() -> Mapping[str, _Release]:
     return {name: _Release.model_validate(table) for name, table in tomllib.loads(text).items()}
 
 
-def _artifacts(component: str, release: _Release, version: str, checksums: Mapping[str, str]) -> Iterator[Artifact]:
+def _artifacts(
+    component: str, release: _Release, version: str, checksums: Mapping[str, str], locked: Mapping[str, str]
+) -> Iterator[Artifact]:
+    quoted = quote(version, safe="")
     pinned_version, release = release.version, release.of(version)
     for file in release.files:
         name = file.name.format(version=version)
-        given, pinned = checksums.get(name), file.sha256 if version == pinned_version else None
+        sha256, origin = _checksum(
+            checksums.get(name), file.sha256 if version == pinned_version else None, locked.get(name)
+        )
         yield Artifact(
             component=component,
             version=version,
             file=name,
             format=file.format,
             architecture=file.architecture,
-            url=release.url.format(version=quote(version, safe=""), name=quote(name, safe="+")),
-            sha256=(given or pinned or "").lower() or None,
-            checksum=_origin(given, pinned),
+            url=release.url.format(version=quoted, name=quote(name, safe="+")),
+            sha256=sha256,
+            checksum=origin,
+            checksums_url=release.checksums and release.checksums.format(version=quoted),
         )
 
 
-def _origin(given: str | None, pinned: str | None) -> ChecksumOrigin:
+def _checksum(given: str | None, pinned: str | None, locked: str | None) -> tuple[str | None, ChecksumOrigin]:
+    """The checksum that counts, and where it is from."""
     if given:
-        return ChecksumOrigin.CONFIGURED
-    return ChecksumOrigin.PINNED if pinned else ChecksumOrigin.UNKNOWN
+        return given.lower(), ChecksumOrigin.CONFIGURED
+    if pinned:
+        return pinned, ChecksumOrigin.PINNED
+    return (locked, ChecksumOrigin.LOCKED) if locked else (None, ChecksumOrigin.UNKNOWN)

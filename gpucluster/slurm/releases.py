@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 #: The value of `slurm.release` for the packages of each host's own distribution.
 DISTRIBUTION: Literal["distribution"] = "distribution"
-#: The releases that gpucluster can build, oldest first: since 23.11 SchedMD's tarball has a recipe for Debian's packages.
+#: The releases that gpucluster can build, oldest first: since 23.11 the tarball has a recipe for Debian.
 Buildable = Literal["23.11", "24.11", "25.05", "25.11", "26.05"]
 BUILDABLE: tuple[str, ...] = get_args(Buildable)
 #: The default on OCI: the newest release. It still has cgroup v1, which nodes with Oracle Linux 8 need.
@@ -125,13 +125,13 @@ def refusals(controller: str, nodes: Mapping[str, str]) -> Iterator[str]:
         why = (
             "a node must not be newer than the controller"
             if release_of(version) > own
-            else f"slurmctld {own} understands {', '.join(RELEASES[own].takes) if own in RELEASES else 'no such old one'}"
+            else f"slurmctld {own} understands {', '.join(RELEASES[own].takes) if own in RELEASES else 'no older one'}"
         )
         yield f"the controller has Slurm {controller}, {', '.join(names)} {version}: {why}"
 
 
 def steps(current: str, target: str) -> tuple[str, ...] | None:
-    """The releases through which a cluster of release `current` becomes one of `target`, in order; the last is `target`.
+    """The releases through which a cluster of release `current` becomes one of `target`; the last is `target`.
 
     Empty if it is of that release already. None if there is no way: Slurm does not go back to an earlier release, or
     `current` is too old.

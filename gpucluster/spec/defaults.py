@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gpucluster import systems
 from gpucluster.slurm import releases
 from gpucluster.spec.sections.cloud import PROVIDERS, ProviderTraits
 from gpucluster.spec.sections.fields import WORD_PATTERN
@@ -17,9 +18,6 @@ CONTROLLER_MEMORY_GB = 32
 
 #: Login user of an image, by the name of its operating system in OCI's list of images.
 LOGIN_USERS = {"Oracle Linux": "opc", "Canonical Ubuntu": "ubuntu", "Debian": "debian"}
-
-# The first word of the files in ansible/vars/os, by the name in OCI's list of images.
-_DISTRIBUTIONS = {"Canonical Ubuntu": "Ubuntu", "Oracle Linux": "OracleLinux", "Debian": "Debian"}
 
 
 def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +43,7 @@ def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
             _agree_on_default(slurm, pools)
             if provider is not None and not slurm.get("release"):
                 slurm["release"] = releases.default_release(
-                    [system for system in systems(spec, provider).values() if system],
+                    [system for system in systems_of(spec, provider).values() if system],
                     prefers_distribution=provider.hardware_emulated,
                 )
     if isinstance(slurm, dict) and slurm.get("enabled") is False:
@@ -56,8 +54,8 @@ def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
     return spec
 
 
-def systems(spec: Mapping[str, Any], provider: ProviderTraits) -> dict[str, str]:
-    """The system of each host by its place in the file, as the roles name it (`Ubuntu-24`); empty if it is not known."""
+def systems_of(spec: Mapping[str, Any], provider: ProviderTraits) -> dict[str, str]:
+    """The system of each host by its place in the file, as the roles name it (`Ubuntu-24`); empty if not known."""
     pools = spec.get("pools")
     places = {"controller": spec.get("controller")}
     places |= {f"pools.{name}": pool for name, pool in pools.items()} if isinstance(pools, dict) else {}
@@ -68,15 +66,12 @@ def _system(machine: Any, provider: ProviderTraits) -> str:
     image = machine.get("image") if isinstance(machine, dict) else None
     if not isinstance(image, dict):
         return ""
-    if (
-        provider.default_image is not None
-        and image.get("operating_system") != provider.default_image["operating_system"]
-    ):
+    default = provider.default_image
+    if default is not None and image.get("operating_system") != default["operating_system"]:
         # The local cloud's images of other systems are stand-ins: they boot its default image.
-        image = provider.default_image
-    distribution = _DISTRIBUTIONS.get(str(image.get("operating_system")))
-    version = image.get("version")
-    return f"{distribution}-{version.partition('.')[0]}" if distribution and isinstance(version, str) else ""
+        image = default
+    system = systems.find(str(image.get("operating_system")), str(image.get("version")))
+    return system.vars_file if system else ""
 
 
 def traits_of(cloud: Any) -> ProviderTraits | None:

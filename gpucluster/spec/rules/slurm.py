@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from gpucluster.slurm import releases
-from gpucluster.spec.defaults import systems
+from gpucluster.spec.defaults import systems_of
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
 from gpucluster.spec.reserved import OWNED_SLURM_KEYS
@@ -44,7 +44,7 @@ def check(context: RuleContext) -> None:
 def _check_release(context: RuleContext, slurm: dict[str, Any]) -> None:
     if slurm.get("enabled") is not True or slurm.get("release") != releases.DISTRIBUTION or context.provider is None:
         return
-    refused = releases.too_different(systems(context.data, context.provider))
+    refused = releases.too_different(systems_of(context.data, context.provider))
     if refused:
         context.error(("slurm", "release"), refused, f'Write a release for all hosts: release: "{releases.NEWEST}"')
 
