@@ -86,6 +86,7 @@ CLASSES = Path("/sys/class")
 NFS_HOMES = Path("/sys/fs/selinux/booleans/use_nfs_home_dirs")
 # One marker file for each container runtime that a role has installed.
 RUNTIMES = Path("/etc/gpucluster/runtimes")
+SLURM_PACKAGES = Path("/etc/gpucluster/slurm-packages")
 PLUGSTACK = Path("/etc/slurm/plugstack.conf")
 # Programs that mount an image, and their packages.
 MOUNTERS = {"squashfuse": "squashfuse", "fusermount3": "fuse3"}
@@ -236,6 +237,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
     return {
         "hostname": platform.node(),
         "system": system(read("/etc/os-release")),
+        "machine": platform.machine(),
         "kernel": platform.release(),
         "container": container,
         "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20,
@@ -253,6 +255,8 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "rdma_classes": sorted(path.parent.name for path in CLASSES.glob("infiniband_*/abi_version")),
         "ssh_host_keys": host_keys(),
         "slurm_version": slurm_version(),
+        # The checksum of the archive whose packages of Slurm are installed; empty for those of the distribution.
+        "slurm_packages": read(SLURM_PACKAGES),
         "autoscaler": has_unit("gpucluster-autoscaler"),
         # Runtimes that the roles installed; those of an image are not in it.
         "runtimes": sorted(path.name for path in RUNTIMES.iterdir()) if RUNTIMES.is_dir() else [],
