@@ -28,7 +28,7 @@ options:
     type: list
     elements: dict
     required: true
-  keep: {description: "Pattern of names of other files that stay, such as those that were built on the host.", type: str}
+  keep: {description: "Pattern of names of other files that stay: those that the host has built.", type: str}
   source: {description: The folder on the operator's machine; only for the action plugin., type: path}
   archive:
     description: A tar archive on the host with the missing files; it is removed. Without it the module only checks, and
@@ -64,9 +64,7 @@ def main() -> None:
     folder = Path(module.params["path"])
     try:
         params = module.params
-        module.exit_json(
-            **keep(folder, params["files"], params["archive"], params["keep"], check=module.check_mode)
-        )
+        module.exit_json(**keep(folder, params["files"], params["archive"], params["keep"], check=module.check_mode))
     except (UnsafeArchive, tarfile.TarError, EOFError) as error:
         module.fail_json(msg=f"the archive for {folder} is broken: {error}; run apply again")
     except OSError as error:

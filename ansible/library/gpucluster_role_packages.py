@@ -40,6 +40,7 @@ RETURN = """
 packages: {description: Packages that were installed or removed., returned: always, type: list}
 """
 
+
 def install(manage: Packages, names: list[str], hint: str) -> None:
     """Install packages, or fail with the hint."""
     if hint and manage.format == "rpm":

@@ -19,8 +19,8 @@ DOCUMENTATION = """
 module: gpucluster_slurm_aside
 short_description: A copy of the accounting, of Slurm's state and of its configuration
 description:
-  - Daemons of a later release convert the database and the saved state, and no earlier one can read them any more. The copy
-    is the only way back. It is taken while slurmctld and slurmdbd are stopped; only root can read it.
+  - Daemons of a later release convert the database and the saved state, and no earlier one can read them any more. The
+    copy is the only way back. It is taken while slurmctld and slurmdbd are stopped; only root can read it.
   - An incomplete copy has a name that ends in C(.part), and the next one replaces it.
 options:
   folder: {description: Where copies are kept., type: path, required: true}

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import signal
 import subprocess
 import tarfile
@@ -24,9 +23,9 @@ DOCUMENTATION = """
 module: gpucluster_slurm_build
 short_description: Slurm's packages, built from the source of a release
 description:
-  - The source has recipes for the packages of Debian and of Oracle Linux; they are used as they are. The packages of one
-    build are stored in one archive, with a record of it. Its name has the key of the build, a hash of everything that it
-    depends on - the source, the system, the architecture and this module's recipe - so a build is never repeated.
+  - The source has recipes for the packages of Debian and of Oracle Linux; they are used as they are. The packages of
+    one build are stored in one archive, with a record of it. Its name has the key of the build, a hash of everything
+    that it depends on - source, system, architecture and this module's recipe - so a build is never repeated.
   - Packages that only the build needs are removed afterwards.
   - Without C(archive) nothing is built; C(must_build) says whether it is needed.
 options:
@@ -38,12 +37,20 @@ options:
   archive: {description: The source on this host., type: path}
   take:
     description:
-      - An archive that another host has built. C(command) prints it, C(entry) has its checksum, C(host) and C(key) are those
-        that the other host returned.
+      - An archive that another host has built. C(command) prints it, C(entry) has its checksum, C(host) and C(key) are
+        those that the other host returned.
     type: dict
   system: {description: "Name of the system, such as C(Debian-13).", type: str, required: true}
-  repositories: {description: Repositories to enable for the packages that a build needs (dnf)., type: list, elements: str}
-  packages: {description: Packages that a build needs and the recipe does not name., type: list, elements: str, default: []}
+  repositories:
+    description: Repositories to enable for the packages that a build needs (dnf).
+    type: list
+    elements: str
+    default: []
+  packages:
+    description: Packages that a build needs and the recipe does not name.
+    type: list
+    elements: str
+    default: []
   options: {description: Options of the recipe for rpm., type: list, elements: str, default: []}
   profile:
     description: Words of DEB_BUILD_OPTIONS in addition to those of the module. C(noopt) saves time in tests.
@@ -65,7 +72,7 @@ EXAMPLES = """
 """
 
 RETURN = """
-builds: {description: "Entries of the kept archives of this source, by system and architecture.", returned: always, type: dict}
+builds: {description: "Entries of this source's archives, by system and architecture.", returned: always, type: dict}
 path: {description: The archive of this host., returned: if it is kept, type: str}
 key: {description: Hash of everything that the archive of this host depends on., returned: always, type: str}
 host: {description: "The key of this host in C(builds), such as C(Debian-13-x86_64).", returned: always, type: str}
@@ -146,7 +153,7 @@ class Build:
                     self.build(Path(archive))
             builds = self.builds()
         return {
-            "changed": bool(must_build and archive or taken),
+            "changed": bool((must_build and archive) or taken),
             "builds": builds,
             "host": self.host,
             "key": self.key,
@@ -157,6 +164,7 @@ class Build:
     def take(self, taken: dict[str, Any]) -> None:
         """Copy the archive of another host."""
         entry = taken["entry"]
+        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         part = self.folder / f".{Path(entry['file']).name}.part"
         with part.open("wb") as out:
             done = subprocess.run(taken["command"], stdout=out, stderr=subprocess.PIPE, timeout=600, check=False)
@@ -167,7 +175,13 @@ class Build:
             self.fail(f"{entry['file']} could not be copied from the node that has built it: {why}")
         part.chmod(0o644)
         part.replace(self.folder / entry["file"])
-        self.note({**{key: taken[key] for key in ("host", "key", "entry")}, "file": entry["file"], "source": self.source["sha256"]})
+        self.note(
+            {
+                **{key: taken[key] for key in ("host", "key", "entry")},
+                "file": entry["file"],
+                "source": self.source["sha256"],
+            }
+        )
         self.forget_old()
 
     # --- building -----
@@ -177,19 +191,26 @@ class Build:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.write_text("", encoding="utf-8")
         with tempfile.TemporaryDirectory(prefix="gpucluster-slurm-", dir="/var/tmp") as scratch:
-            # The program keeps the times of files: by them `make` knows that generated files are up to date.
-            self.call(["tar", "--extract", "--no-same-owner", f"--file={archive}"], Path(scratch))
-            top = next(Path(scratch).iterdir())
+            top = self.extract(archive, Path(scratch))
             before = self.all_packages()
             made = self.deb(top) if self.manage.format == "deb" else self.rpm(top)
             self.remove(sorted(self.all_packages() - before))
             self.store(made)
         self.forget_old()
 
+    def extract(self, archive: Path, folder: Path) -> Path:
+        """Its one folder. The times of files are kept: by them `make` knows that generated files are up to date."""
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(folder)  # noqa: S202 - its checksum was compared
+            return next(folder.iterdir())
+        except (OSError, StopIteration, tarfile.TarError, EOFError) as error:
+            self.fail(f"{archive} could not be unpacked: {error}; put the correct file into the mirror")
+
     def deb(self, top: Path) -> list[Path]:
         """With the recipe in debian/."""
         if not (top / "debian" / "control").is_file():
-            self.fail(f"the source of Slurm {self.source['version']} has no recipe for packages of Debian: choose 23.11 or later")
+            self.fail(f"Slurm {self.source['version']} has no recipe for Debian's packages: choose 23.11 or later")
         self.call([*APT, "update"], top)
         self.call([*APT, "--no-install-recommends", "install", *self.module.params["packages"]], top)
         self.call([*APT, "--no-install-recommends", "build-dep", f"{top}/"], top)
@@ -204,7 +225,7 @@ class Build:
         renamed = top.rename(top.with_name(f"slurm-{version}"))
         tarball = renamed.with_name(f"slurm-{version}.tar.bz2")
         self.call(["tar", "--create", "--bzip2", f"--file={tarball}", renamed.name], renamed.parent)
-        enabled = [f"--enablerepo={name}" for name in self.module.params["repositories"] or []]
+        enabled = [f"--enablerepo={name}" for name in self.module.params["repositories"]]
         options = [word for name in self.module.params["options"] for word in ("--with", name)]
         self.call([*DNF, *enabled, "install", *self.module.params["packages"]], renamed)
         self.call([*DNF, *enabled, "builddep", *self.defines(options), str(renamed / "slurm.spec")], renamed)
@@ -285,7 +306,9 @@ class Build:
             "architecture": platform.machine(),
         }
         part.replace(self.folder / self.name)
-        self.note({"file": self.name, "source": self.source["sha256"], "host": self.host, "key": self.key, "entry": entry_of})
+        self.note(
+            {"file": self.name, "source": self.source["sha256"], "host": self.host, "key": self.key, "entry": entry_of}
+        )
 
     def note(self, record: dict[str, Any]) -> None:
         """Write the record of an archive."""
@@ -314,7 +337,7 @@ def main() -> None:
             "archive": {"type": "path"},
             "take": {"type": "dict", "no_log": False},
             "system": {"type": "str", "required": True},
-            "repositories": {"type": "list", "elements": "str"},
+            "repositories": {"type": "list", "elements": "str", "default": []},
             "packages": {"type": "list", "elements": "str", "default": []},
             "options": {"type": "list", "elements": "str", "default": []},
             "profile": {"type": "list", "elements": "str", "default": []},

@@ -11,8 +11,8 @@ DOCUMENTATION = """
 name: gpucluster_slurm_refusals
 short_description: Why hosts with these versions of Slurm can't work together
 description:
-  - By the table of releases in the Python package gpucluster, which the operator's machine and the controller have beside
-    their Ansible.
+  - By the table of releases in the Python package gpucluster, which the operator's machine and the controller have
+    beside their Ansible.
 options:
   _terms: {description: "The version on the controller, and a dictionary of the nodes' versions.", required: true}
 author: gpucluster
