@@ -133,7 +133,6 @@ class ClusterHarness:
     Args:
         times: over `TIMES`. `limits`: of the policy. `slurm_harness`: more arguments of SlurmHarness.
         daemon: start the daemon at once.
-        nice_nodes: nodes get only the processor time that the controller's parts leave. In reality they have their own.
     """
 
     def __init__(
@@ -146,9 +145,7 @@ class ClusterHarness:
         boot_seconds: float = BOOT_SECONDS,
         subnet: str = "10.77.0.0/22",
         daemon: bool = True,
-        nice_nodes: bool = False,
     ) -> None:
-        self._nice = ("nice", "-n", "15") if nice_nodes else ()
         self.pools = {pool.name: pool for pool in pools}
         self.times = {**TIMES, **(times or {})}
         self._limits = dict(limits or {})
@@ -205,7 +202,7 @@ class ClusterHarness:
         self.home.mkdir()
         slurmd = ("slurmd", "-D", "-b", "-N", "{hostname}", "--instance-id", "{ocid}")
         engine = {
-            "argv": [*self._nice, *self.slurm_harness.command_prefix, *slurmd],
+            "argv": [*self.slurm_harness.command_prefix, *slurmd],
             "boot_seconds": self._boot_seconds,
             "stop_argv": [*self.slurm_harness.command_prefix, "sh", "-c", _SWITCH_OFF, "off", "{hostname}"],
         }
