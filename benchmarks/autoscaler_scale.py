@@ -1,9 +1,9 @@
 """A thousand nodes that really register: one job for all of them, and a thousand jobs for one node each.
 
 Real are slurmctld, a slurmd for each node, the SDK, the local cloud's server and the daemon; a host is a process that
-boots in a second (`tests.autoscaler.cluster_harness`). So what is measured is everything but the boot. The nodes themselves
-take 45 to 50 s of processor time of this machine, which a controller does not have to share with its nodes: on two
-processors, that alone is 25 s until all jobs run. Compare the processor time of the daemon first.
+boots in a second (`tests.autoscaler.cluster_harness`). So what is measured is everything but the boot. The nodes
+take 45 to 50 s of processor time of this machine, which no real controller shares with its nodes: with two processors
+that alone is 25 s until all jobs run. The processor time of the daemon depends less on what else runs.
 """
 
 from __future__ import annotations
