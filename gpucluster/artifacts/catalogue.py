@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from importlib import resources
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
@@ -30,6 +31,8 @@ class ChecksumOrigin(StrEnum):
     CONFIGURED = "software.checksums"
     #: catalogue.toml.
     PINNED = "pinned"
+    #: The lock file beside cluster.yml.
+    LOCKED = "software.lock"
     UNKNOWN = "unknown"
 
 
@@ -52,6 +55,7 @@ class _Release(BaseModel):
 
     version: str
     url: str = Field(pattern="^https://")
+    checksums: str | None = Field(default=None, pattern="^https://")
     files: tuple[_File, ...] = Field(min_length=1)
 
 
@@ -64,6 +68,7 @@ class Artifact:
         url: where its project publishes it.
         sha256: in lower case; None if it is not known.
         checksum: where `sha256` comes from.
+        checksums_url: the list of checksums that its project publishes; None if it has none.
     """
 
     component: str
@@ -74,6 +79,7 @@ class Artifact:
     url: str
     sha256: str | None
     checksum: ChecksumOrigin
+    checksums_url: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,6 +104,7 @@ def needed(
     gpus_present: bool,
     versions: Mapping[str, str],
     checksums: Mapping[str, str],
+    locked: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Artifact, ...]:
     """The files that these runtimes need, in the order of catalogue.toml.
 
@@ -106,6 +113,7 @@ def needed(
         gpus_present: whether a host has an NVIDIA GPU.
         versions: by component; they replace the pinned ones.
         checksums: by file name; they replace the pinned ones.
+        locked: the checksums of the lock file, by file name; for files that have no other.
 
     Raises:
         InputError: a version of a component that is not in the catalogue.
@@ -122,16 +130,19 @@ def needed(
         artifact
         for name, release in catalogue.items()
         if name in names
-        for artifact in _artifacts(name, release, versions.get(name, release.version), checksums)
+        for artifact in _artifacts(name, release, versions.get(name, release.version), checksums, locked)
         if artifact.architecture in suitable
     )
 
 
-def needed_by(spec: ClusterSpec, *, hardware_emulated: bool) -> tuple[Artifact, ...]:
+def needed_by(
+    spec: ClusterSpec, *, hardware_emulated: bool, locked: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Artifact, ...]:
     """The files that the hosts of a cluster need.
 
     Args:
         hardware_emulated: hosts do not have the GPUs of their shapes (the local cloud).
+        locked: the checksums of the lock file, by file name.
     """
     pools = [shapes.get(pool.shape) for pool in spec.pools.values()]
     hosts = [shapes.get(spec.controller.shape), *pools]
@@ -141,6 +152,7 @@ def needed_by(spec: ClusterSpec, *, hardware_emulated: bool) -> tuple[Artifact, 
         gpus_present=not hardware_emulated and any(shape.has_nvidia_gpus for shape in pools),
         versions=spec.software.versions,
         checksums=spec.software.checksums,
+        locked=locked,
     )
 
 
@@ -159,23 +171,32 @@ def _releases() -> Mapping[str, _Release]:
     return {name: _Release.model_validate(table) for name, table in tomllib.loads(text).items()}
 
 
-def _artifacts(component: str, release: _Release, version: str, checksums: Mapping[str, str]) -> Iterator[Artifact]:
+def _artifacts(
+    component: str, release: _Release, version: str, checksums: Mapping[str, str], locked: Mapping[str, str]
+) -> Iterator[Artifact]:
+    quoted = quote(version, safe="")
     for file in release.files:
         name = file.name.format(version=version)
-        given, pinned = checksums.get(name), file.sha256 if version == release.version else None
+        sha256, origin = _checksum(
+            checksums.get(name), file.sha256 if version == release.version else None, locked.get(name)
+        )
         yield Artifact(
             component=component,
             version=version,
             file=name,
             format=file.format,
             architecture=file.architecture,
-            url=release.url.format(version=quote(version, safe=""), name=quote(name, safe="+")),
-            sha256=(given or pinned or "").lower() or None,
-            checksum=_origin(given, pinned),
+            url=release.url.format(version=quoted, name=quote(name, safe="+")),
+            sha256=sha256,
+            checksum=origin,
+            checksums_url=release.checksums and release.checksums.format(version=quoted),
         )
 
 
-def _origin(given: str | None, pinned: str | None) -> ChecksumOrigin:
+def _checksum(given: str | None, pinned: str | None, locked: str | None) -> tuple[str | None, ChecksumOrigin]:
+    """The checksum that counts, and where it is from."""
     if given:
-        return ChecksumOrigin.CONFIGURED
-    return ChecksumOrigin.PINNED if pinned else ChecksumOrigin.UNKNOWN
+        return given.lower(), ChecksumOrigin.CONFIGURED
+    if pinned:
+        return pinned, ChecksumOrigin.PINNED
+    return (locked, ChecksumOrigin.LOCKED) if locked else (None, ChecksumOrigin.UNKNOWN)

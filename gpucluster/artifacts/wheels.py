@@ -39,9 +39,7 @@ _IMPORTED = frozenset({"ansible-core", "clustershell", "oci", "prometheus-client
 _PYTHONS: Mapping[tuple[str, str], str] = {
     ("Debian", "12"): "3.11",
     ("Debian", "13"): "3.13",
-    ("Canonical Ubuntu", "22.04"): "3.11",
     ("Canonical Ubuntu", "24.04"): "3.12",
-    ("Oracle Linux", "8"): "3.11",
     ("Oracle Linux", "9"): "3.11",
 }
 # Every system above has glibc 2.28 or newer.

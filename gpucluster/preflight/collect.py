@@ -57,7 +57,7 @@ class _Collector:
         self._workers = workers
         self._outputs = outputs
         self._client = QueryClient(access)
-        self._queries = CloudQueries(self._client, spec.name)
+        self._queries = CloudQueries(self._client, spec.name, _kept_images(outputs))
         self._until = time.monotonic() + _FIRST_TIMEOUT + _TOTAL_TIMEOUT
 
     def facts(self) -> Facts:
@@ -67,7 +67,7 @@ class _Collector:
         key = local.key_file(self._access.config)
         call, regions, home = (None, None, "") if key.problem else self._first_call()
         facts = Facts(
-            key_file=key, first_call=call, regions=regions, home_region=home, systems=local.systems(),
+            key_file=key, first_call=call, regions=regions, home_region=home,
             mount_target=_mount_target(self._outputs),
         )  # fmt: skip
         if call is not None and call.authenticated:
@@ -223,6 +223,14 @@ def _stand_ins(images: Mapping[str, FoundImage | Unknown]) -> dict[str, FoundIma
         else image
         for name, image in images.items()
     }
+
+
+def _kept_images(outputs: Mapping[str, Any]) -> frozenset[str]:
+    """The OCIDs of the images that Terraform has selected for the pools of this cluster, and keeps."""
+    cluster = outputs.get("cluster")
+    pools = cluster.get("pools") if isinstance(cluster, Mapping) else None
+    found = pools.values() if isinstance(pools, Mapping) else ()
+    return frozenset(str(pool["image_id"]) for pool in found if isinstance(pool, Mapping) and pool.get("image_id"))
 
 
 def _mount_target(outputs: Mapping[str, Any]) -> str:

@@ -66,7 +66,7 @@ def _publish(cloud: CloudState, offer: ImageOffer, name: str, engine_image: str,
     hidden = {
         "engine_image": engine_image,
         "platform": True,
-        "shapes": offer.compatible_shapes(),
+        "shapes": offer.compatible_shapes(str(hidden.get("version", ""))),
         "login_user": offer.login_user,
         **hidden,
     }
