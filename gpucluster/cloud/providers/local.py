@@ -12,8 +12,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gpucluster import process
-from gpucluster.artifacts import wheels
+from gpucluster import host_python, process
 from gpucluster.cloud.client import Access, all_pages, refusals
 from gpucluster.cloud.providers.interface import CONTROLLER_CREDENTIALS, ControllerAccess
 from gpucluster.cloud.providers.profile import OciProfile
@@ -204,7 +203,8 @@ class LocalCloudProvider:
 
     def python_of(self, image: Image) -> str | None:
         """That of the base image: every image of the local cloud is made of it."""
-        return wheels.python_of(LOCAL_IMAGE["operating_system"], LOCAL_IMAGE["version"])
+        found = host_python.of_image(LOCAL_IMAGE["operating_system"], LOCAL_IMAGE["version"])
+        return found.of_autoscaler if found else None
 
 
 def _host_routes() -> tuple[str, ...]:
