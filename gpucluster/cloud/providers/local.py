@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gpucluster import process
-from gpucluster.artifacts import wheels
+from gpucluster import host_python, process
 from gpucluster.cloud.client import Access, all_pages, refusals
 from gpucluster.cloud.providers.interface import ControllerAccess
 from gpucluster.cloud.providers.profile import OciProfile
@@ -206,7 +205,8 @@ class LocalCloudProvider:
         """That of the system which the image really contains."""
         contents = self._contents(image)
         system = (contents.suite.operating_system, contents.suite.version) if contents else LOCAL_IMAGE.values()
-        return wheels.python_of(*system)
+        found = host_python.of_image(*system)
+        return found.of_autoscaler if found else None
 
     def _contents(self, image: Image) -> Contents | None:
         """What an image really contains; None if it is given by its OCID."""
