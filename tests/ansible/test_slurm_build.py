@@ -68,10 +68,9 @@ def test_a_release_is_built_once_and_replaces_the_distribution_s() -> None:
         again = _play(node, _task(entry, archive=f"/root/{tarball.name}"))
         assert (again["changed"], again["must_build"]) == (False, False)
         built = again["builds"][again["host"]]
-        names = [
-            name for names in read("group_vars/all/slurm.yml")["slurm_package_names"]["deb"].values() for name in names
-        ]
-        accounts = read("group_vars/all/slurm.yml")["slurm_system_accounts"]
+        known = read("group_vars/all/slurm.yml")
+        names = [name for listed in known["slurm_package_names"]["deb"].values() for name in listed]
+        accounts = known["slurm_system_accounts"]
         preferences = (Path("ansible/roles/slurm_packages/templates/preferences.j2").read_text()).splitlines()[1:]
         node.run("userdel", "slurm")
         install = [
