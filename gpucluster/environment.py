@@ -112,11 +112,11 @@ def child(caller: Mapping[str, str], program: Program, *, home: str) -> dict[str
         kept["HOME"] = home
     kept |= {"LC_ALL": "C.UTF-8", "SHELL": "/bin/sh"}
     if any(caller.get(name) or caller.get(name.upper()) for name in _PROXIES):
-        kept |= {name: _direct(caller, name) for name in ("no_proxy", "NO_PROXY")}
+        kept |= {name: direct(caller, name) for name in ("no_proxy", "NO_PROXY")}
     return kept
 
 
-def _direct(caller: Mapping[str, str], name: str) -> str:
+def direct(caller: Mapping[str, str], name: str) -> str:
     """The hosts that are reached without the proxy: the caller's, and this machine itself."""
     given = caller.get(name) or caller.get(name.swapcase()) or ""
     if given.strip() == "*":

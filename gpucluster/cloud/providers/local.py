@@ -40,6 +40,12 @@ _PROVIDER_CLIENTS = (
 _NO_DOMAIN = "invalid"
 
 
+def real_provider_env(endpoint: str) -> dict[str, str]:
+    """Variables that point the real provider at the local cloud, and at nothing else."""
+    overrides = ";".join(f"{client}={endpoint}" for client in _PROVIDER_CLIENTS)
+    return {"CLIENT_HOST_OVERRIDES": overrides, "OCI_DEFAULT_REALM": _NO_DOMAIN}
+
+
 class LocalCloudProvider:
     """The local cloud of this machine.
 
@@ -179,8 +185,7 @@ class LocalCloudProvider:
         env = self._profile.terraform_env(self._profile.region)
         self._drop_other_provider_lock(self._provider)
         if self._provider == "registry":
-            overrides = ";".join(f"{client}={self._endpoint}" for client in _PROVIDER_CLIENTS)
-            return {**env, "CLIENT_HOST_OVERRIDES": overrides, "OCI_DEFAULT_REALM": _NO_DOMAIN}
+            return {**env, **real_provider_env(self._endpoint)}
         plugins = self.home / "providers"
         installation.install(plugins, provider_address)
         config = self._paths.root / "terraform.rc"
