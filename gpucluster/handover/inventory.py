@@ -174,6 +174,7 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_enabled": spec.slurm.enabled,
         "slurm_cluster_name": spec.slurm.cluster_name or spec.name,
         "slurm_accounting": spec.slurm.accounting,
+        "slurm_release": spec.slurm.release,
         "slurm_extra_config": dict(spec.slurm.extra_config),
         "slurm_default_partition": default,
         "slurm_pools": [

@@ -8,6 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from gpucluster.localcloud.image.contents import Contents
+
 LABEL_HOME = "gpucluster.home"
 LABEL_OCID = "gpucluster.ocid"
 
@@ -82,8 +84,8 @@ class Engine(Protocol):
     def problems(self) -> list[str]:
         """Why this host can't run instances, each problem with its fix; empty if it can."""
 
-    def platform_image(self) -> str:
-        """The engine's name for the base image."""
+    def platform_image(self, contents: Contents) -> str:
+        """The engine's name for the base image with these contents."""
 
     def create_network(self, name: str, cidr: str, labels: Mapping[str, str]) -> None:
         """Create a network. Accepts an existing one of that name."""
