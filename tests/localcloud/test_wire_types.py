@@ -107,4 +107,4 @@ def test_the_requests_of_oci_cli(api: Api, rest: RestClient) -> None:
     }).body  # fmt: skip
     assert reservation["instanceReservationConfigs"][0]["reservedCount"] == 2
     with pytest.raises(ServiceError, match="size must be a number"):
-        rest.call("PUT", "/20160918/instancePools/x", body={"size": "many"})
+        rest.call("POST", "/20160918/instancePools", body={"size": "many"})
