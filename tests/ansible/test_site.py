@@ -161,7 +161,7 @@ def test_a_package_that_no_repository_has_fails_with_its_name(host: Host) -> Non
     script = "mkdir -p /srv/empty /root/lists; touch /srv/empty/Packages; mv /etc/apt/sources.list.d/* /root/lists"
     host.run("sh", "-c", f"{script}; echo 'deb [trusted=yes] file:/srv/empty ./' > /etc/apt/sources.list")
     facts = {"missing_packages": ["openldap-servers"], "system": "Ubuntu-24"}
-    tasks = [
+    tasks: list[dict[str, Any]] = [
         {"set_fact": {"ansible_facts": {"gpucluster_host": facts}}},
         {"include_role": {"name": "base", "tasks_from": "install_apt"}},
     ]

@@ -77,6 +77,17 @@ def test_file_names_count_from_the_file(tmp_path: Path) -> None:
     assert spec.ssh.private_key_path == tmp_path / "operator"
 
 
+def test_operators_keys_may_be_text_beside_a_file_or_instead_of_one(tmp_path: Path) -> None:
+    first, second = (
+        public_key(comment="operator"),
+        public_key("ssh-rsa", b"\1\0\1", b"\0" + b"\xff" * 256, comment="two"),
+    )
+    both = oci(tmp_path, OCI.replace("operator.pub", f"operator.pub\n  public_keys: ['{second} ', {first}]"))
+    assert both.ssh.authorized_keys == (first, second)
+    alone = oci(tmp_path, OCI.replace("public_key_file: operator.pub", f"public_keys: [{second}]"))
+    assert (alone.ssh.authorized_keys, alone.ssh.private_key_path) == ((second,), None)
+
+
 def test_home_directory_and_absolute_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, folder = tmp_path / "home", tmp_path / "folder"
     (home / ".ssh").mkdir(parents=True)

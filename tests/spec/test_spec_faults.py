@@ -235,6 +235,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "no such key file": (f"ssh_public_keys:\n        - {KEY}", "ssh_public_key_files: [§nowhere.pub]", "users.people[0].ssh_public_key_files[0]", "there is no file"),
     "home of nobody": (f"ssh_public_keys:\n        - {KEY}", "ssh_public_key_files: [§~nobody-at-all/x.pub]", "users.people[0].ssh_public_key_files[0]", "no user with the home directory"),
     "device as key file": (f"ssh_public_keys:\n        - {KEY}", "ssh_public_key_files: [§/dev/zero]", "users.people[0].ssh_public_key_files[0]", "is not a file"),
+    "operator's key": ("software:", "ssh: {public_keys: [§hello]}\nsoftware:", "ssh.public_keys[0]", "the key is not a public key"),
     "private key alone": ("software:", "ssh: {private_key_file: §x}\nsoftware:", "ssh.private_key_file", "a private key without a public one"),
     # --- elastic pools
     "elastic without accounting": ("accounting: true", "accounting: §false", "slurm.accounting", "the elastic pool cpu needs it"),
