@@ -85,6 +85,7 @@ CGROUP = Path("/sys/fs/cgroup")
 CLASSES = Path("/sys/class")
 # SELinux boolean for homes on a share; missing without SELinux.
 NFS_HOMES = Path("/sys/fs/selinux/booleans/use_nfs_home_dirs")
+SITE = Path("/etc/gpucluster/site")
 # One marker file for each container runtime that a role has installed.
 RUNTIMES = Path("/etc/gpucluster/runtimes")
 PLUGSTACK = Path("/etc/slurm/plugstack.conf")
@@ -273,6 +274,8 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "runtimes": sorted(path.name for path in RUNTIMES.iterdir()) if RUNTIMES.is_dir() else [],
         "container_demand": container_demand(read(PLUGSTACK)),
         "software": has_unit("gpucluster-software"),
+        # Whether the role base has configured certificates or a proxy of the site.
+        "site": SITE.exists(),
         "user_namespaces": user_namespaces(read("/proc/cmdline")),
         # The kernel reports the current and the pending value.
         "nfs_homes_denied": read(NFS_HOMES).startswith("0"),

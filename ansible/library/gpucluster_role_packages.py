@@ -13,7 +13,7 @@ from ansible.module_utils.gpucluster_package_files import APT, DNF, Packages, ma
 
 DOCUMENTATION = """
 module: gpucluster_role_packages
-short_description: The distribution's packages of one role
+short_description: Packages of the distribution
 description:
   - Installs missing packages with the package manager of the system; this starts no service. If nothing is missing, it
     only reads the package database.

@@ -27,6 +27,11 @@ FORKS = 20
 # Messages of Ansible that only say that a program failed.
 _GENERIC = ("non-zero return code", "module failure", "all items completed", "one or more items failed")
 _SHOWN = 1600  # characters of a reason: a rollback has the end of a daemon's journal
+# With ssh gone, what a task has started on a host may go on for a while.
+_STOPPED = (
+    "Ansible was stopped in the middle of a task: until it is repeated, hosts may be configured in part, and a "
+    "program that the task has started may still work there. Nothing is lost"
+)
 _CANCEL_POLL = 1  # seconds between two looks whether the playbook shall be stopped
 SAVED_ARTIFACTS = 10
 _log = logging.getLogger(__name__)  # `--debug` shows it
@@ -233,7 +238,7 @@ class Ansible:
             }
             runner.run()
         if stops():
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(_STOPPED)
         if runner.status != "successful":
             raise self._failed(playbook, runner, listener)
         return PlaybookResult(_hosts(listener.stats), listener.facts, listener.roles)
@@ -259,8 +264,8 @@ class Ansible:
             "ANSIBLE_LOCAL_TEMP": str(self._paths.ansible / "tmp"),
             "ANSIBLE_HOME": str(self._paths.ansible / "home"),
             "ANSIBLE_PIPELINING": "1",
-            # As ansible-runner sets it if nobody else has.
-            "ANSIBLE_HOST_KEY_CHECKING": "False",
+            # False, as ansible-runner sets it if nobody else has, would let Ansible accept any host key.
+            "ANSIBLE_HOST_KEY_CHECKING": "True",
             # ansible-playbook is in the folder of our Python, which may not be on the caller's PATH.
             "PATH": f"{Path(sys.executable).parent}:{inherited.get('PATH', os.defpath)}",
             **self._env,

@@ -27,6 +27,7 @@ def tfvars(
     iam: Mapping[str, Any] | None = None,
     existing_images: Mapping[str, str] | None = None,
     login_keys: Mapping[str, str] | None = None,
+    recorded: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, Any]:
     """The variables of the root module `terraform/cluster`.
 
@@ -38,6 +39,7 @@ def tfvars(
         iam: the dynamic group and its policies; None if none are created.
         existing_images: the images of hosts that are adopted, by `controller` and `pool/<name>`.
         login_keys: the public halves of generated login keys, by user.
+        recorded: what the state says already of the hosts: see `Identity.recorded`.
     """
     controller, home, data = spec.controller, spec.storage.home, user_data or {}
     return {
@@ -71,6 +73,7 @@ def tfvars(
         "iam": dict(iam) if iam is not None else None,
         "existing_images": dict(existing_images or {}),
         "login_keys": dict(login_keys or {}),
+        "recorded": {name: dict(values) for name, values in (recorded or {}).items()},
         "freeform_tags": {**spec.cloud.freeform_tags, tags.CLUSTER: spec.name},
         "defined_tags": dict(spec.cloud.defined_tags),
     }

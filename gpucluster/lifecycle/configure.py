@@ -165,6 +165,12 @@ class Configuration:
                 )
         return checks
 
+    @staticmethod
+    def said(deployment: Deployment, configured: PlaybookResult) -> dict[str, Mapping[str, str]]:
+        """What the controller has said of the cluster's certificates and secrets, for Terraform's state."""
+        facts = _facts(configured).get(deployment.controller.name, {})
+        return {name: dict(facts.get(name) or {}) for name in ("certificates", "secrets")}
+
     def collect(self, playbook: str, run: Run) -> PlaybookResult:
         """Run a playbook that only reads, on the hosts that were configured last.
 

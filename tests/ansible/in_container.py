@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.ansible.loading import ANSIBLE, read
-from tests.containers import base_image
+from tests.containers import base_image, provide_python
 
 _GROUP_VARS = {key for file in (ANSIBLE / "group_vars" / "all").glob("*.yml") for key in read(file)}
 # The first process: it reaps orphans, and exits when its parent is gone.
@@ -154,6 +154,7 @@ def host() -> Iterator[Host]:
             node = Host(int(pidfile.read_text()), Path(folder))
             # As systemd would write it at the boot of an instance.
             node.run("sh", "-c", "mkdir -p /run/systemd && echo podman > /run/systemd/container")
+            provide_python(node.run)
             yield node
         finally:
             with contextlib.suppress(BrokenPipeError):

@@ -147,10 +147,6 @@ def shape_of(value: Any) -> Any:
     return {key: shape_of(inner) for key, inner in value.items()} if isinstance(value, dict) else None
 
 
-def test_every_system_has_a_python_for_the_autoscaler() -> None:
-    assert all(str(read(f"vars/os/{system}.yml")["os_python"]).startswith("/usr/bin/python3") for system in SYSTEMS)
-
-
 def test_every_system_has_packages_and_facts() -> None:
     assert sorted(read("group_vars/all/packages.yml")["packages"]) == SYSTEMS
 
