@@ -21,8 +21,8 @@ def test_each_system_has_its_values_and_packages_and_no_other_has() -> None:
 
 
 def test_the_python_of_each_system_is_known_and_of_no_other() -> None:
-    assert {(system.operating_system, system.version) for system in systems.SYSTEMS} == {
-        python.image for python in host_python.PYTHONS
+    assert {python.image for python in host_python.PYTHONS} == {
+        (system.operating_system, system.version) for system in systems.SYSTEMS
     }
 
 
