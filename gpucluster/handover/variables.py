@@ -80,7 +80,8 @@ def tfvars(
 
 
 def _image(image: Image, shape: str) -> dict[str, Any]:
-    versions = version_filter(image.listing_version, amd=shapes.get(shape).has_amd_gpus)
+    hardware = shapes.get(shape)
+    versions = version_filter(image.listing_version, amd=hardware.has_amd_gpus)
     return {
         "ocid": image.ocid,
         "name": image.name,
@@ -91,6 +92,8 @@ def _image(image: Image, shape: str) -> dict[str, Any]:
         # Without meaning for an image that comes from no listing.
         "listing_filter": asdict(versions),
         "make_compatible": image.make_compatible,
+        # What of the shape decides which images OCI has for it.
+        "variant": " ".join([hardware.architecture, *([hardware.gpu_vendor] if hardware.gpus else [])]),
     }
 
 

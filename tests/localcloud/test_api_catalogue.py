@@ -11,6 +11,7 @@ import pytest
 from oci.core import models
 
 from gpucluster.localcloud.state.store import ResourceStore
+from gpucluster.oci import tags
 from tests.localcloud.api_harness import GPU_SHAPE, SHAPE, Api, refused, running
 
 GPU_LISTING = "Oracle Linux - GPU Cluster Networking Image"
@@ -71,7 +72,7 @@ def test_images_are_listed_by_operating_system_and_shape(api: Api) -> None:
     assert names(listed(api.tenancy, **oracle, shape=GPU_SHAPE).data) == [gpu + build for build in BUILDS]
     assert listed(api.tenancy, **oracle, shape="BM.GPU.MI300X.8").data == []
     arm = names(listed(api.tenancy, shape="BM.GPU.GB200.4").data)
-    assert arm == ["Debian-13-local", "Canonical-Ubuntu-24.04-aarch64-2026.06.29-0"]
+    assert arm == ["Debian-13-local", "Debian-12-local", "Canonical-Ubuntu-24.04-aarch64-2026.06.29-0"]
     ubuntu = listed(api.tenancy, operating_system="Canonical Ubuntu", sort_by="DISPLAYNAME").data
     assert {image.operating_system_version for image in ubuntu} == {"22.04", "24.04"}
     assert all(image.compartment_id is None for image in ubuntu)
@@ -85,6 +86,31 @@ def test_an_older_build_is_not_listed_and_there_by_its_ocid(api: Api, subnet: An
     assert api.compute.get_image(row.id).data.display_name == name
     instance = api.launch(subnet, "old-build", shape=GPU_SHAPE, source_details=source(row.id))
     assert instance.image_id == row.id
+
+
+def test_an_image_says_what_it_contains(api: Api) -> None:
+    debian = {image.operating_system_version: image for image in api.compute.list_images(api.tenancy).data
+              if image.operating_system == "Debian"}  # fmt: skip
+    assert {version: image.freeform_tags for version, image in debian.items()} == {
+        version: {tags.CONTAINS: f"Debian {version}"} for version in ("12", "13")
+    }
+    oracle = api.named_image(PLAIN).freeform_tags
+    assert oracle[tags.CONTAINS] == "Debian 12"
+    assert {"firewalld", "hostinfo"} <= set(oracle[tags.TRAPS].split())
+
+
+def test_a_stand_in_is_refused_with_words_where_the_operator_wants_none(api: Api, subnet: Any) -> None:
+    file = api.home / "images" / "settings.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('{"stand_ins": false}')
+    try:
+        with refused(400, "InvalidParameter") as said:
+            api.launch(subnet, "oracle", source_details=source(api.named_image(PLAIN).id))
+        api.launch(subnet, "debian")
+    finally:
+        file.unlink()
+    assert "its name is that of Oracle Linux 8, and it contains Debian 12" in said[0]
+    assert "can't make one that dnf installs" in said[0]
 
 
 def test_an_image_says_which_shapes_it_runs_on(api: Api) -> None:

@@ -139,6 +139,18 @@ def test_warnings_and_notes_are_announced(api: Api, tmp_path: Path) -> None:
     assert {event.name for event in events} == {"preflight"}
 
 
+def test_an_image_that_is_not_what_its_name_says_is_noted(tmp_path: Path) -> None:
+    images = {
+        "{operating_system: Debian, version: '12'}": "",
+        "{operating_system: Oracle Linux, version: '9'}": "contains Debian 12",
+        "{listing: Oracle Linux - GPU Cluster Networking Image, login_user: opc}": "contains Debian 12",
+    }
+    for image, said in images.items():
+        found = _findings(tmp_path, ("count: 2", f"image: {image}, count: 2"))
+        notes = [one.reason for one in found if one.check == "image" and "stand-in" in one.reason]
+        assert [said in note for note in notes] == ([True] if said else []), image
+
+
 # --- credentials -----
 
 

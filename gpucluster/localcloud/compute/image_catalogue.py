@@ -79,6 +79,17 @@ def listings() -> Mapping[str, ImageOffer]:
     return {offer.listing_id: offer for offer in (_image_offer(entry) for entry in _file()["listing"])}
 
 
+def find(operating_system: str | None, version: str | None, name: str | None, listing: str | None) -> ImageOffer | None:
+    """The image that a cluster.yml means by its keys `image`; None if there is none, or it is given by OCID."""
+    if listing:
+        return next((offer for ocid, offer in listings().items() if listing in (ocid, offer.name)), None)
+    for offer in reversed(platform()):
+        wanted = ((operating_system, offer.operating_system), (version, offer.version), (name, offer.name))
+        if (name or operating_system) and all(asked in (None, has) for asked, has in wanted):
+            return offer
+    return None
+
+
 def _file() -> dict[str, Any]:
     return tomllib.loads((files("gpucluster.localcloud.compute") / "image_catalogue.toml").read_text())
 

@@ -156,6 +156,17 @@ class CloudQueries:
             what = f"the image {image.ocid}"
         return self._client.query("image", what, allow, read)
 
+    def stand_in(self, ocid: str) -> str | Unknown:
+        """What an image of the local cloud contains, if that is not what its name says; else empty."""
+
+        def read() -> str:
+            image = self._compute.get_image(ocid).data
+            contains = str((image.freeform_tags or {}).get(tags.CONTAINS, ""))
+            # "Canonical Ubuntu 24.04" contains "Ubuntu 24.04".
+            return "" if f"{image.operating_system} {image.operating_system_version}".endswith(contains) else contains
+
+        return self._client.query("image", f"the image {ocid}", f"read instance-images {self._here}", read)
+
     def _image_by_id(self, ocid: str, shape: str) -> FoundImage:
         image = self._compute.get_image(ocid).data
         entries = self._client.query(
