@@ -22,6 +22,10 @@ IDLE_TIMEOUT = 15
 HURRY = "  times: {gang_retry_window: 8, retry_pause: 2, cool_down: 20, backoff: 10}"
 CLUSTER_YML = (
     worked_example("seed-002-ondemand", "10.94")
+    # One system, whose own Slurm is in the image: what needs one release for all is in test_slurm_upgrade.py.
+    .replace("listing: Oracle Linux - GPU Cluster Networking Image", "operating_system: Canonical Ubuntu")
+    .replace('listing_version: "*-GPU-570-OPEN-*"', 'version: "24.04"')
+    .replace("login_user: opc", "login_user: ubuntu")
     .replace("idle_timeout: 600", f"idle_timeout: {IDLE_TIMEOUT}")
     .replace("\nautoscaler:\n", f"\nautoscaler:\n{HURRY}\n")
     + f"software: {{mirror: mirror, versions: {{pyxis: {pyxis.VERSION}}}}}\n"
