@@ -7,8 +7,9 @@ compares the two. What is not in it is refused by preflight, which names the nea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 #: `controller` is also the login host and the directory server.
@@ -16,6 +17,10 @@ Role = Literal["controller", "node"]
 #: `platform`: by operating system and version. `listing`: of the marketplace. `custom`: imported or made by its owner,
 #: such as Oracle's HPC images for Ubuntu; by OCID or by name.
 ImageKind = Literal["platform", "listing", "custom"]
+#: The kinds for people.
+KINDS: Mapping[ImageKind, str] = MappingProxyType(
+    {"platform": "platform image", "listing": "listing of the marketplace", "custom": "custom image"}
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ SYSTEMS = (
 
 # Distributions that are built like one of the table.
 _RELATED = re.compile(r"Oracle|Red ?Hat|RHEL|CentOS|Rocky|Alma", re.IGNORECASE)
+_UBUNTU = re.compile(r"Ubuntu", re.IGNORECASE)
+_DEBIAN_LIKE = re.compile(r"Ubuntu|Debian", re.IGNORECASE)
 
 
 def find(operating_system: str, version: str) -> System | None:
@@ -85,8 +92,8 @@ def find(operating_system: str, version: str) -> System | None:
 
 
 def is_distribution(operating_system: str) -> bool:
-    """Whether the name is one of the matrix; the owner of a custom image may have entered anything."""
-    return operating_system in _DISTRIBUTIONS
+    """Whether the name is of a distribution: the owner of a custom image may have entered anything."""
+    return bool(_RELATED.search(operating_system) or _DEBIAN_LIKE.search(operating_system))
 
 
 def in_role(role: Role) -> Iterator[System]:
@@ -97,7 +104,7 @@ def in_role(role: Role) -> Iterator[System]:
 def nearest(operating_system: str, version: str, role: Role) -> System:
     """The nearest supported system: of the same or a related distribution, and of the nearest version."""
     family = "Oracle Linux" if _RELATED.search(operating_system) else operating_system
-    family = "Canonical Ubuntu" if "ubuntu" in family.lower() else family
+    family = "Canonical Ubuntu" if _UBUNTU.search(family) else family
     same = [system for system in in_role(role) if system.operating_system == family]
     if not same:
         return next(in_role(role))
@@ -111,16 +118,12 @@ def _number(version: str) -> float:
 
 def table() -> str:
     """The matrix as a table in Markdown."""
+
+    def images(kinds: tuple[ImageKind, ...]) -> str:
+        return ", ".join(KINDS[kind] for kind in kinds)
+
     lines = ["| operating system | controller, login host | nodes |", "|---|---|---|"]
     for system in SYSTEMS:
-        controller = _WORDS.join(_KINDS[kind] for kind in system.controller) or f"no: {system.refused}"
-        lines.append(f"| {system.title} | {controller} | {_WORDS.join(_KINDS[kind] for kind in system.node)} |")
+        controller = images(system.controller) or f"no: {system.refused}"
+        lines.append(f"| {system.title} | {controller} | {images(system.node)} |")
     return "\n".join(lines) + "\n"
-
-
-_WORDS = ", "
-_KINDS: dict[ImageKind, str] = {
-    "platform": "platform image",
-    "listing": "listing of the marketplace",
-    "custom": "custom image",
-}

@@ -79,12 +79,16 @@ NAMESPACE_SYSCTLS = {
     "user.max_mnt_namespaces": (2, 65536),
     "kernel.unprivileged_userns_clone": (1, 1),
 }
+ROUTE_UP = 1  # RTF_UP of linux/route.h
 CGROUP = Path("/sys/fs/cgroup")
 CLASSES = Path("/sys/class")
 # SELinux boolean for homes on a share; missing without SELinux.
 NFS_HOMES = Path("/sys/fs/selinux/booleans/use_nfs_home_dirs")
+SITE = Path("/etc/gpucluster/site")
 # One marker file for each container runtime that a role has installed.
 RUNTIMES = Path("/etc/gpucluster/runtimes")
+SLURM_PACKAGES = Path("/etc/gpucluster/slurm-packages")
+SLURM_CONF = Path("/etc/slurm/slurm.conf")
 PLUGSTACK = Path("/etc/slurm/plugstack.conf")
 # Programs that mount an image, and their packages.
 MOUNTERS = {"squashfuse": "squashfuse", "fusermount3": "fuse3"}
@@ -98,6 +102,19 @@ def read(path: str | Path) -> str:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def default_interface(routes: str) -> str:
+    """The network interface of the default route, from the text of /proc/net/route; empty without one.
+
+    Its name depends on the image: eth0 on Oracle's HPC images, ens3 or enp0s6 on others.
+    """
+    found = []
+    for line in routes.splitlines()[1:]:
+        name, destination, _gateway, flags, _references, _use, metric, mask, *_ = line.split()
+        if destination == mask == "00000000" and int(flags, 16) & ROUTE_UP:
+            found.append((int(metric), name))
+    return min(found)[1] if found else ""
 
 
 def system(os_release: str) -> str:
@@ -231,6 +248,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
         # platform.node() answers with the name of when this process, or the one that it was forked from, first asked.
         "hostname": os.uname().nodename,
         "system": system(read("/etc/os-release")),
+        "machine": platform.machine(),
         "kernel": platform.release(),
         "container": container,
         "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20,
@@ -245,13 +263,20 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "time_service": next((name for name in TIME_SERVICES if has_unit(name)), ""),
         # Only classes whose modules are loaded.
         "rdma_classes": sorted(path.parent.name for path in CLASSES.glob("infiniband_*/abi_version")),
+        "default_interface": default_interface(read("/proc/net/route")),
         "ssh_host_keys": host_keys(),
         "slurm_version": slurm_version(),
+        # The controller of a cluster; an image may have the packages already.
+        "slurm_configured": SLURM_CONF.exists(),
+        # The checksum of the archive whose packages of Slurm are installed; empty for those of the distribution.
+        "slurm_packages": read(SLURM_PACKAGES),
         "autoscaler": has_unit("gpucluster-autoscaler"),
         # Runtimes that the roles installed; those of an image are not in it.
         "runtimes": sorted(path.name for path in RUNTIMES.iterdir()) if RUNTIMES.is_dir() else [],
         "container_demand": container_demand(read(PLUGSTACK)),
         "software": has_unit("gpucluster-software"),
+        # Whether the role base has configured certificates or a proxy of the site.
+        "site": SITE.exists(),
         "user_namespaces": user_namespaces(read("/proc/cmdline")),
         # The kernel reports the current and the pending value.
         "nfs_homes_denied": read(NFS_HOMES).startswith("0"),

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gpucluster import shapes
 from gpucluster.errors import InputError
+from gpucluster.slurm.releases import release_of
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import did_you_mean
 
@@ -37,6 +38,7 @@ class ChecksumOrigin(StrEnum):
 
 
 TOOLKIT = "nvidia-container-toolkit"
+SLURM = "slurm"
 # By container runtime. Nodes with GPUs need the toolkit as well.
 _COMPONENTS: Mapping[str, tuple[str, ...]] = {"enroot": ("enroot", "pyxis"), "containerd": ("nerdctl",), "docker": ()}
 
@@ -50,6 +52,15 @@ class _File(BaseModel):
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
 
 
+class _Others(BaseModel):
+    """Where the one file of a version is that is not the pinned one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str = Field(pattern="^https://")
+    name: str
+
+
 class _Release(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,6 +68,14 @@ class _Release(BaseModel):
     url: str = Field(pattern="^https://")
     checksums: str | None = Field(default=None, pattern="^https://")
     files: tuple[_File, ...] = Field(min_length=1)
+    others: _Others | None = None
+
+    def of(self, version: str) -> _Release:
+        """The files of a version."""
+        if version == self.version or self.others is None:
+            return self
+        file = self.files[0].model_copy(update={"name": self.others.name, "sha256": None})
+        return self.model_copy(update={"url": self.others.url, "files": (file,)})
 
 
 @dataclass(frozen=True)
@@ -104,26 +123,35 @@ def needed(
     gpus_present: bool,
     versions: Mapping[str, str],
     checksums: Mapping[str, str],
+    slurm_release: str | None = None,
     locked: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Artifact, ...]:
-    """The files that these runtimes need, in the order of catalogue.toml.
+    """The files that these runtimes need, and Slurm's source, in the order of catalogue.toml.
 
     Args:
         architectures: of the hosts: x86_64, aarch64.
         gpus_present: whether a host has an NVIDIA GPU.
         versions: by component; they replace the pinned ones.
         checksums: by file name; they replace the pinned ones.
+        slurm_release: the release of Slurm that is built from its source; None for that of the distribution.
         locked: the checksums of the lock file, by file name; for files that have no other.
 
     Raises:
-        InputError: a version of a component that is not in the catalogue.
+        InputError: a version of a component that is not in the catalogue, or a version of Slurm of another release.
     """
     catalogue = _releases()
+    slurm = f"{SLURM}-{slurm_release}"
+    catalogue = {(SLURM if name == slurm else name): release for name, release in catalogue.items()}
+    known = [*(name for name in catalogue if not name.startswith(f"{SLURM}-")), *([] if slurm_release else [SLURM])]
     for name in versions:
-        if name not in catalogue:
-            hint = did_you_mean(name, catalogue, most=1) or f"There are {', '.join(catalogue)}"
+        if name not in known:
+            hint = did_you_mean(name, known, most=1) or f"There are {', '.join(known)}"
             raise InputError(f"software.versions names {name}, and there is no such release", hint=hint)
+    if slurm_release and release_of(versions.get(SLURM, slurm_release)) != slurm_release:
+        what = f"software.versions names Slurm {versions[SLURM]}, and slurm.release is {slurm_release}"
+        raise InputError(what, hint=f"Write a version of {slurm_release}, or another slurm.release")
     names = {component for runtime in runtimes for component in _COMPONENTS[runtime]}
+    names |= {SLURM} if slurm_release else set()
     names |= {TOOLKIT} if runtimes and gpus_present else set()
     suitable = {*architectures, "any"}
     return tuple(
@@ -152,6 +180,7 @@ def needed_by(
         gpus_present=not hardware_emulated and any(shape.has_nvidia_gpus for shape in pools),
         versions=spec.software.versions,
         checksums=spec.software.checksums,
+        slurm_release=spec.slurm.built_release,
         locked=locked,
     )
 
@@ -175,10 +204,11 @@ def _artifacts(
     component: str, release: _Release, version: str, checksums: Mapping[str, str], locked: Mapping[str, str]
 ) -> Iterator[Artifact]:
     quoted = quote(version, safe="")
+    pinned_version, release = release.version, release.of(version)
     for file in release.files:
         name = file.name.format(version=version)
         sha256, origin = _checksum(
-            checksums.get(name), file.sha256 if version == release.version else None, locked.get(name)
+            checksums.get(name), file.sha256 if version == pinned_version else None, locked.get(name)
         )
         yield Artifact(
             component=component,

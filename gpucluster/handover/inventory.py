@@ -20,6 +20,9 @@ from gpucluster.ssh import GATEWAY, Host
 _SLURM_POWER = {"resume_timeout": 1800, "suspend_timeout": 120}
 _SLURM_POWER_EMULATED = {"resume_timeout": 300, "suspend_timeout": 20}
 
+# Of OCI's metadata service; a proxy would answer for its own host.
+_METADATA_ADDRESS = "169.254.169.254"
+
 Members = Mapping[str, Sequence[Member]]
 
 
@@ -153,6 +156,8 @@ def _variables(
         "gpucluster_hosts": addresses,
         "timezone": spec.software.timezone,
         "base_trusted_networks": cluster_networks(spec),
+        "base_trusted_certificates": list(spec.software.trusted_certificates),
+        "base_proxy": _proxy(spec, outputs, addresses),
         "private_subnet_cidr": spec.network.private_subnet_cidr,
         "private_subnet_domain_name": outputs.private_subnet_domain_name,
         # All three are null without a home share; then there is no directory (LDAP) either.
@@ -168,12 +173,30 @@ def _variables(
     }
 
 
+def _proxy(spec: ClusterSpec, outputs: Outputs, addresses: list[dict[str, str]]) -> dict[str, Any] | None:
+    """The proxy, and what is reached without it.
+
+    Hosts are listed each, because not every program reads networks. They are apart, because their list changes with the
+    number of nodes, and Docker restarts when its proxy changes.
+    """
+    if spec.software.proxy is None:
+        return None
+    domain = outputs.private_subnet_domain_name
+    direct = ["localhost", "127.0.0.1", _METADATA_ADDRESS, spec.network.vcn_cidr, *([f".{domain}"] if domain else [])]
+    return {
+        "url": spec.software.proxy,
+        "direct": list(dict.fromkeys([*direct, *spec.software.no_proxy])),
+        "hosts": [value for host in addresses for value in host.values()],
+    }
+
+
 def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: bool) -> dict[str, Any]:
     default = spec.slurm.default_partition
     return {
         "slurm_enabled": spec.slurm.enabled,
         "slurm_cluster_name": spec.slurm.cluster_name or spec.name,
         "slurm_accounting": spec.slurm.accounting,
+        "slurm_release": spec.slurm.release,
         "slurm_extra_config": dict(spec.slurm.extra_config),
         "slurm_default_partition": default,
         "slurm_pools": [
@@ -250,10 +273,9 @@ def _container_variables(spec: ClusterSpec, software: ReleaseSet) -> dict[str, A
 
 def _autoscaler_variables(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling | None) -> dict[str, Any]:
     if autoscaling is None:
-        return {"autoscaler_policy": None, "autoscaler_wheels": None, "autoscaler_credentials": None}
-    credentials, wheels = autoscaling.access.credentials, autoscaling.wheels
+        return {"autoscaler_policy": None, "autoscaler_wheels": None}
+    wheels = autoscaling.wheels
     return {
         "autoscaler_policy": autoscaler_policy(spec, outputs, autoscaling),
         "autoscaler_wheels": str(wheels) if wheels else None,
-        "autoscaler_credentials": str(credentials) if credentials else None,
     }

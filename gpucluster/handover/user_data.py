@@ -16,15 +16,16 @@ from typing import Any
 
 import yaml
 
-from gpucluster import shapes
+from gpucluster import host_python, shapes
 from gpucluster.errors import InputError
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.paths import ansible_dir
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import count
 
-#: OCI allows 32,000 bytes of metadata per instance, including user data in base64 (docs: LaunchInstanceDetails).
-MAX_BYTES = 22 * 1024
+#: OCI allows 32,000 bytes of metadata per instance, including user data in base64 (docs: LaunchInstanceDetails). This
+#: leaves 1,600 for ssh keys.
+MAX_BYTES = 22_800
 #: The local drives of a node. The boot volume does not match, because it is attached over the network.
 NVME_PATTERN = "/dev/nvme*n1"
 
@@ -141,24 +142,24 @@ def user_data(settings: BootSettings) -> str:
 def _files(settings: BootSettings) -> list[dict[str, str]]:
     files = [
         _file(_DATA, _data(settings)),
-        _file(f"{_PROGRAMS}first-boot", _script("first-boot.sh"), "0755"),
-        _file(_EVERY_BOOT, _script("boot.sh"), "0755"),
+        _file(f"{_PROGRAMS}first-boot", _script(_text("first-boot.sh")), "0755"),
+        _file(f"{_PROGRAMS}python", _script(host_python.script()), "0755"),
+        _file(_EVERY_BOOT, _script(_text("boot.sh")), "0755"),
     ]
     if settings.networks:
-        # The role base keeps the same files, so they have their comments.
         files.append(_file(_FIREWALL_DATA, firewall_data(settings.networks)))
-        files.append(_file(f"{_PROGRAMS}firewall", _of_role_base("gpucluster-firewall"), "0755"))
+        files.append(_file(f"{_PROGRAMS}firewall", _as_role_base(_of_role_base("gpucluster-firewall")), "0755"))
         files.append(_file(f"{_UNITS}firewall.service", _of_role_base("gpucluster-firewall.service")))
     for name, setting in (("local-disk", settings.local_disk), ("rdma-addresses", settings.rdma)):
         if setting is not None:
-            files.append(_file(f"{_PROGRAMS}{name}", _script(f"{name}.sh"), "0755"))
+            files.append(_file(f"{_PROGRAMS}{name}", _script(_text(f"{name}.sh")), "0755"))
             files.append(_file(f"{_UNITS}{name}.service", _text(f"{name}.service")))
     return files
 
 
 def _data(settings: BootSettings) -> str:
     """The data of the scripts, as shell assignments."""
-    values: dict[str, object] = {}
+    values: dict[str, object] = {"python": " ".join(host_python.arguments())}
     if settings.local_disk is not None:
         values |= {f"local_disk_{name}": value for name, value in vars(settings.local_disk).items()}
     if settings.rdma is not None:
@@ -179,18 +180,23 @@ def _file(path: str, content: str, permissions: str = "0644") -> dict[str, str]:
     return {"path": path, "permissions": permissions, "content": content}
 
 
-def _script(name: str) -> str:
+def _script(text: str) -> str:
     """A script without comments and with an indentation of one space per level, because user data is limited.
 
     Compression would save more, but gives other bytes with other versions of zlib.
     """
-    first, *lines = _text(name).splitlines()
+    first, *lines = text.splitlines()
     lines = [
         _LEVELS.sub(lambda indent: " " * (len(indent[0]) // _INDENT), line)
         for line in lines
         if not _COMMENT.match(line)
     ]
     return "\n".join([first, "# Written by cloud-init; its comments are in gpucluster's source", *lines, ""])
+
+
+def _as_role_base(script: str) -> str:
+    """A script without comments and with less indentation, by the two filters with which the role base writes it."""
+    return re.sub(r"\n *#[^\n]*", "", script).replace("    ", " ")
 
 
 def _of_role_base(name: str) -> str:

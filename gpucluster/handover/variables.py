@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from gpucluster import shapes
 from gpucluster.handover.names import permanent_names
 from gpucluster.oci import tags
+from gpucluster.oci.image_names import version_filter
 from gpucluster.spec import ClusterSpec, Image, Network, Platform, Pool
 
 RDMA_PLUGINS = ("Compute HPC RDMA Authentication", "Compute HPC RDMA Auto-Configuration")
@@ -25,6 +27,7 @@ def tfvars(
     iam: Mapping[str, Any] | None = None,
     existing_images: Mapping[str, str] | None = None,
     login_keys: Mapping[str, str] | None = None,
+    recorded: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, Any]:
     """The variables of the root module `terraform/cluster`.
 
@@ -36,6 +39,7 @@ def tfvars(
         iam: the dynamic group and its policies; None if none are created.
         existing_images: the images of hosts that are adopted, by `controller` and `pool/<name>`.
         login_keys: the public halves of generated login keys, by user.
+        recorded: what the state says already of the hosts: see `Identity.recorded`.
     """
     controller, home, data = spec.controller, spec.storage.home, user_data or {}
     return {
@@ -53,7 +57,7 @@ def tfvars(
             "memory_gb": controller.memory_gb,
             "boot_volume_gb": controller.boot_volume_gb,
             "boot_volume_vpus_per_gb": controller.boot_volume_vpus_per_gb,
-            "image": _image(controller.image),
+            "image": _image(controller.image, controller.shape),
             "user_data": data.get("controller"),
         },
         "home": {
@@ -69,12 +73,15 @@ def tfvars(
         "iam": dict(iam) if iam is not None else None,
         "existing_images": dict(existing_images or {}),
         "login_keys": dict(login_keys or {}),
+        "recorded": {name: dict(values) for name, values in (recorded or {}).items()},
         "freeform_tags": {**spec.cloud.freeform_tags, tags.CLUSTER: spec.name},
         "defined_tags": dict(spec.cloud.defined_tags),
     }
 
 
-def _image(image: Image) -> dict[str, str | bool | None]:
+def _image(image: Image, shape: str) -> dict[str, Any]:
+    hardware = shapes.get(shape)
+    versions = version_filter(image.listing_version, amd=hardware.has_amd_gpus)
     return {
         "ocid": image.ocid,
         "name": image.name,
@@ -82,7 +89,11 @@ def _image(image: Image) -> dict[str, str | bool | None]:
         "version": image.version,
         "listing": image.listing,
         "listing_version": image.listing_version,
+        # Without meaning for an image that comes from no listing.
+        "listing_filter": asdict(versions),
         "make_compatible": image.make_compatible,
+        # What of the shape decides which images OCI has for it.
+        "variant": " ".join([hardware.architecture, *([hardware.gpu_vendor] if hardware.gpus else [])]),
     }
 
 
@@ -119,7 +130,7 @@ def _pool_variables(name: str, pool: Pool, baked_image_id: str | None, user_data
         "node_names": list(permanent_names(name, pool)),
         "boot_volume_gb": pool.boot_volume_gb,
         "boot_volume_vpus_per_gb": pool.boot_volume_vpus_per_gb,
-        "image": _image(pool.image),
+        "image": _image(pool.image, pool.shape),
         "user_data": user_data,
         "platform": _platform(pool.shape, pool.platform),
         "capacity_reservation_id": pool.capacity_reservation_id,

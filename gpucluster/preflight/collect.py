@@ -58,7 +58,7 @@ class _Collector:
         self._workers = workers
         self._outputs = outputs
         self._client = QueryClient(access)
-        self._queries = CloudQueries(self._client, spec.name)
+        self._queries = CloudQueries(self._client, spec.name, _kept_images(outputs))
         self._until = time.monotonic() + _FIRST_TIMEOUT + _TOTAL_TIMEOUT
 
     def facts(self) -> Facts:
@@ -68,7 +68,7 @@ class _Collector:
         key = local.key_file(self._access.config)
         call, regions, home = (None, None, "") if key.problem else self._first_call()
         facts = Facts(
-            key_file=key, first_call=call, regions=regions, home_region=home, systems=local.systems(),
+            key_file=key, first_call=call, regions=regions, home_region=home,
             mount_target=_mount_target(self._outputs),
         )  # fmt: skip
         if call is not None and call.authenticated:
@@ -225,6 +225,14 @@ def _skew(date: str, began: float, ended: float) -> float | None:
     except (TypeError, ValueError):
         return None
     return (began + ended) / 2 - theirs
+
+
+def _kept_images(outputs: Mapping[str, Any]) -> frozenset[str]:
+    """The OCIDs of the images that Terraform has selected for the pools of this cluster, and keeps."""
+    cluster = outputs.get("cluster")
+    pools = cluster.get("pools") if isinstance(cluster, Mapping) else None
+    found = pools.values() if isinstance(pools, Mapping) else ()
+    return frozenset(str(pool["image_id"]) for pool in found if isinstance(pool, Mapping) and pool.get("image_id"))
 
 
 def _mount_target(outputs: Mapping[str, Any]) -> str:

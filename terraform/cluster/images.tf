@@ -1,5 +1,5 @@
 # An image is selected once, when its spec is new, and kept: an image that is published later replaces no node.
-# Only another spec (or another OCID) selects again.
+# Only another spec (or another OCID) selects again, and a shape of another kind: OCI has other images for it.
 
 locals {
   _images = merge(
@@ -18,10 +18,17 @@ locals {
     )
   }
 
-  # A baked image of this cluster has the same operating system, so it is left out.
+  # The list has the custom images of the compartment as well, with the operating systems that their owners entered. By
+  # operating system and version only Oracle's own are meant, which are in no compartment; by name also a custom image, but
+  # none that was baked for elastic nodes.
   _offered_images = {
     for user, found in data.oci_core_images.matching : user => [
-      for image in found.images : image.id if lookup(coalesce(image.freeform_tags, {}), "role", "") != "image"
+      for image in found.images : image.id
+      if(
+        local._images[user].spec.name == null
+        ? try(length(image.compartment_id), 0) == 0
+        : lookup(coalesce(image.freeform_tags, {}), "role", "") != "image"
+      )
     ]
   }
 
@@ -54,6 +61,12 @@ resource "oci_core_shape_management" "this" {
   shape_name     = each.value[0].shape
 }
 
+resource "terraform_data" "image_variant" {
+  for_each = local._images
+
+  input = each.value.spec.variant
+}
+
 resource "terraform_data" "image" {
   for_each = local._images
 
@@ -68,6 +81,8 @@ resource "terraform_data" "image" {
 
   lifecycle {
     ignore_changes = [input]
+    # Only by a change: that the variant is new, after an upgrade, selects nothing.
+    replace_triggered_by = [terraform_data.image_variant[each.key]]
 
     postcondition {
       condition     = self.output != null

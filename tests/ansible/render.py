@@ -85,6 +85,7 @@ def host_facts(*, cgroups: bool = False, slurm: str = "24.11.5") -> dict[str, An
         "can_raise_limits": True,
         "can_set_time": True,
         "hard_limits": {"nofile": 4096, "memlock": None},
+        "default_interface": "ens3",
         "ssh_host_keys": ["ssh-ed25519 AAAAhost"],
         "slurm_version": slurm,
         "runtimes": [],
@@ -110,6 +111,7 @@ def variables(
         f"roles/{role}/defaults/main.yml",
         f"vars/os/{system}.yml",
         "group_vars/all/cluster.yml",
+        "group_vars/all/slurm.yml",
         f"roles/{role}/vars/main.yml",
     )
     for file in files:

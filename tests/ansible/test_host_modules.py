@@ -9,8 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
-from tests.ansible.loading import load
+from gpucluster.agent import ca
+from tests.ansible.loading import ANSIBLE, load
 
 gpucluster_host = load("library/gpucluster_host.py")
 gpucluster_mount = load("library/gpucluster_mount.py")
@@ -64,6 +66,27 @@ def test_cgroups_of_version_1_do_not_belong_to_a_container(
     assert gpucluster_host.cgroup(in_container)["usable"] is usable
 
 
+ROUTES = """\
+Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
+rdma0	0000E00A	00000000	0001	0	0	0	0000F0FF	0	0	0
+"""
+DEFAULT = "{}	00000000	0101000A	0003	0	0	{}	00000000	0	0	0\n"
+
+
+@pytest.mark.parametrize(
+    ("routes", "name"),
+    [
+        (ROUTES + DEFAULT.format("ens3", 100), "ens3"),
+        (ROUTES + DEFAULT.format("docker0", 200) + DEFAULT.format("enp0s6", 100), "enp0s6"),
+        (ROUTES + DEFAULT.format("eth0", 0).replace("0003", "0202"), ""),
+        (ROUTES, ""),
+        ("", ""),
+    ],
+)
+def test_the_interface_of_the_default_route(routes: str, name: str) -> None:
+    assert gpucluster_host.default_interface(routes) == name
+
+
 @pytest.mark.parametrize(("switch", "denied"), [("0 0", True), ("1 1", False), ("", False)])
 def test_homes_on_a_share_are_denied_where_selinux_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switch: str, denied: bool
@@ -100,6 +123,17 @@ def test_a_mount_point_has_one_line_in_fstab() -> None:
     assert gpucluster_mount.with_entry(first, "/mnt/home", entry) == first
     moved = entry.replace("10.0.1.9", "10.0.1.10")
     assert gpucluster_mount.with_entry(first + entry + "\n", "/mnt/home", moved).count("/mnt/home nfs") == 1
+
+
+def test_the_generation_of_a_secret_is_read_where_the_roles_have_it_and_does_not_tell_it() -> None:
+    slurm, ldap = (
+        yaml.safe_load((ANSIBLE / "roles" / role / "vars" / "main.yml").read_text()) for role in ("slurm", "ldap")
+    )
+    told = {name: str(file) for name, file in gpucluster_probe.SECRETS.items()}
+    assert told == {"munge": slurm["slurm_munge_secret"], "directory": ldap["ldap_password_file"]}
+    assert str(gpucluster_probe.CERTIFICATES["directory"]) == str(ca.FOLDER / "ca.pem")
+    first, second = (gpucluster_probe.generation(secret) for secret in (b"\xffone", b"\xfftwo"))
+    assert (len(first), len(second), first == second) == (12, 12, False)
 
 
 NODE_DATA = "firewalld=off\nlocal_disk_mount_path=/mnt/localdisk\nlocal_disk_devices='/dev/nvme*n1'\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import ipaddress
+import re
 import shlex
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucluster import shapes
+from gpucluster import host_python, shapes
 from gpucluster.errors import InputError
 from gpucluster.handover.user_data import (
     MAX_BYTES,
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.slow
 FILES = Path(str(resources.files("gpucluster").joinpath("handover", "user_data_files")))
 ROLE_BASE = ansible_dir() / "roles" / "base"
 FIREWALL = ROLE_BASE / "files" / "gpucluster-firewall"
-SCRIPTS = [*sorted(FILES.glob("*.sh")), FIREWALL]
+SCRIPTS = [*sorted(FILES.glob("*.sh")), *sorted((FILES.parents[1]).glob("*.sh")), FIREWALL]
 INTERFACES = shapes.get("BM.GPU4.8").rdma_interfaces
 FULL = BootSettings(
     "Asia/Tokyo",
@@ -74,6 +75,7 @@ def test_the_whole_document() -> None:
         "/usr/local/sbin/gpucluster-firewall",
         "/etc/systemd/system/gpucluster-firewall.service",
         "/usr/local/sbin/gpucluster-first-boot",
+        "/usr/local/sbin/gpucluster-python",
         "/usr/local/sbin/gpucluster-local-disk",
         "/usr/local/sbin/gpucluster-rdma-addresses",
         "/etc/systemd/system/gpucluster-local-disk.service",
@@ -100,7 +102,9 @@ def test_a_machine_gets_only_what_it_needs() -> None:
     plain = files(BootSettings("UTC"))
     assert [path for path in plain if "local-disk" in path or "rdma" in path] == []
     assert [path for path in plain if "firewall" in path] == []
-    assert plain["/etc/gpucluster/node.conf"]["content"] == ""
+    assert set(shlex.split(plain["/etc/gpucluster/node.conf"]["content"])) == {
+        f"python={' '.join(host_python.arguments())}"
+    }
 
 
 def test_the_data_are_words_of_the_shell() -> None:
@@ -250,6 +254,7 @@ def test_the_role_keeps_the_files_of_the_firewall_as_user_data_writes_them() -> 
     kept = {file["path"]: file for file in task["vars"]["base_firewall_files"]}
     assert set(kept) == {path for path in written if "firewall" in path}
     environment = jinja2.Environment(keep_trailing_newline=True)
+    environment.filters["regex_replace"] = lambda text, regexp, new: re.sub(regexp, new, text)
     environment.globals["lookup"] = lambda _kind, name, rstrip: (ROLE_BASE / "files" / name).read_text()
     for path, file in kept.items():
         text = environment.from_string(file["content"]).render(base_trusted_networks=networks)

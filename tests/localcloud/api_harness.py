@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.localcloud import control
-from gpucluster.localcloud.engine import containers
+from gpucluster.localcloud.engine import containers, link_local
 from gpucluster.localcloud.engine.process_engine import ProcessEngine
 from gpucluster.localcloud.engine.protocol import LABEL_HOME
 from gpucluster.localcloud.image.base_image import ensure_image
@@ -238,6 +238,7 @@ def running(home: Path, engine: str = "null", contents: Contents = DEBIAN_13) ->
                 containers.terminate(container.name, home=home)
             for network in containers.networks(label):
                 containers.remove_network(network)
+            link_local.set_paths(home, {})
 
 
 @contextmanager

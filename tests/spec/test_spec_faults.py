@@ -204,6 +204,12 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "no mirror": ("timezone: UTC", "timezone: UTC\n  mirror: §nowhere", "software.mirror", 'there is no directory "nowhere". Create and fill it: gpucluster software fetch'),
     "mirror without a host": ("timezone: UTC", "timezone: UTC\n  mirror: §https://", "software.mirror", "is not a URL"),
     "mirror with a password": ("timezone: UTC", "timezone: UTC\n  mirror: §https://a:b@mirror.example/x", "software.mirror", "must not contain a password"),
+    "proxy that is no URL": ("timezone: UTC", "timezone: UTC\n  proxy: §proxy:3128", "software.proxy", "is not the URL of a proxy"),
+    "proxy with a path": ("timezone: UTC", "timezone: UTC\n  proxy: §http://proxy.example/x", "software.proxy", "is not the URL of a proxy"),
+    "proxy with a password": ("timezone: UTC", "timezone: UTC\n  proxy: §http://a:b@proxy.example:3128", "software.proxy", "must not contain a password"),
+    "exceptions without a proxy": ("timezone: UTC", "timezone: UTC\n  no_proxy: §[.example]", "software.no_proxy", "has no effect without proxy"),
+    "an exception of two words": ("timezone: UTC", 'timezone: UTC\n  proxy: http://p.example:1\n  no_proxy: [§"a b"]', "software.no_proxy[0]", "must be a host, a domain or a network"),
+    "no certificate": ("timezone: UTC", "timezone: UTC\n  trusted_ca_files: [§nowhere.pem]", "software.trusted_ca_files[0]", 'there is no file "nowhere.pem"'),
     "short checksum": ("timezone: UTC", "timezone: UTC\n  checksums: {a.deb: §abc}", "software.checksums.a.deb", "must be a SHA-256"),
     "file in a folder": ("timezone: UTC", f"timezone: UTC\n  checksums: {{§../a: {'0' * 64}}}", "software.checksums.../a", "is not the name of a file"),
     "version in words": ("timezone: UTC", "timezone: UTC\n  versions: {enroot: §newest}", "software.versions.enroot", "must be a version"),
@@ -229,6 +235,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "no such key file": (f"ssh_public_keys:\n        - {KEY}", "ssh_public_key_files: [§nowhere.pub]", "users.people[0].ssh_public_key_files[0]", "there is no file"),
     "home of nobody": (f"ssh_public_keys:\n        - {KEY}", "ssh_public_key_files: [§~nobody-at-all/x.pub]", "users.people[0].ssh_public_key_files[0]", "no user with the home directory"),
     "device as key file": (f"ssh_public_keys:\n        - {KEY}", "ssh_public_key_files: [§/dev/zero]", "users.people[0].ssh_public_key_files[0]", "is not a file"),
+    "operator's key": ("software:", "ssh: {public_keys: [§hello]}\nsoftware:", "ssh.public_keys[0]", "the key is not a public key"),
     "private key alone": ("software:", "ssh: {private_key_file: §x}\nsoftware:", "ssh.private_key_file", "a private key without a public one"),
     # --- elastic pools
     "elastic without accounting": ("accounting: true", "accounting: §false", "slurm.accounting", "the elastic pool cpu needs it"),
@@ -258,6 +265,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "truth for Slurm": ("{SchedulerParameters: bf_interval=30}", "{Foo: §true}", "slurm.extra_config.Foo", 'Write it in quotes, such as "YES"'),
     "two lines for Slurm": ("{SchedulerParameters: bf_interval=30}", '{Foo: §"a\\nNodeName=x"}', "slurm.extra_config.Foo", "is not a valid value in slurm.conf"),
     "list for Slurm": ("{SchedulerParameters: bf_interval=30}", "{Foo: §[a]}", "slurm.extra_config.Foo", "text or a whole number"),
+    "unknown release of Slurm": ("accounting: true", 'release: §"26.06"', "slurm.release", "26.05"),
     "unknown default": ("accounting: true", "default_partition: §comput", "slurm.default_partition", "there is no partition \"comput\". Did you mean compute"),
     "two opinions on the default": ("    count: 2", "    count: 2\n    default: true", "", ""),
     "name for Slurm": ("accounting: true", "cluster_name: §Demo", "slurm.cluster_name", "lower-case"),
@@ -448,6 +456,8 @@ def test_a_pipe_is_not_read(tmp_path: Path) -> None:
 
 # id: (what stands in OCI, what instead, path, words)
 OCI_ROWS = {
+    "distributions that differ": ("    image: {ocid: ocid1.image.oc1.iad.example, login_user: ubuntu}\n", '    image: {operating_system: Debian, version: "12"}\nslurm: {release: §distribution}\n', "slurm.release", "controller Ubuntu-24 with Slurm 23.11, pools.h100 Debian-12 with Slurm 22.05"),
+    "distribution that is too old": ('version: "24.04"}\npools:', 'version: "22.04"}\nslurm: {release: §distribution}\npools:', "slurm.release", "Ubuntu-22 has Slurm 21.08, and the oldest that can be configured is 22.05"),
     "no region": ("  region: us-ashburn-1\n", "", "cloud.region", "is missing: provider oci needs it. Add `region: us-ashburn-1`"),
     "no compartment": ("  compartment_id: ocid1.compartment.oc1..exampleuniqueid\n", "", "cloud.compartment_id", "is missing"),
     "null compartment": ("ocid1.compartment.oc1..exampleuniqueid", "§null", "cloud.compartment_id", "is missing"),

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gpucluster import process
-from gpucluster.artifacts import wheels
+from gpucluster import host_python, process
 from gpucluster.cloud.client import Access, all_pages, refusals
-from gpucluster.cloud.providers.interface import CONTROLLER_CREDENTIALS, ControllerAccess
+from gpucluster.cloud.providers.interface import ControllerAccess
 from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Sink
@@ -42,6 +41,17 @@ _PROVIDER_CLIENTS = (
 # of our region in this domain. No such host can exist (RFC 2606), so nothing about a local cluster is ever sent to
 # Oracle.
 _NO_DOMAIN = "invalid"
+
+
+def real_provider_env(endpoint: str) -> dict[str, str]:
+    """Variables that point the real provider at the local cloud, and at nothing else."""
+    overrides = ";".join(f"{client}={endpoint}" for client in _PROVIDER_CLIENTS)
+    return {"CLIENT_HOST_OVERRIDES": overrides, "OCI_DEFAULT_REALM": _NO_DOMAIN}
+
+
+def bundled_provider_env(terraform_rc: Path, endpoint: str) -> dict[str, str]:
+    """Variables with which Terraform takes the local cloud's own provider, and that finds the local cloud."""
+    return {"TF_CLI_CONFIG_FILE": str(terraform_rc), "GPUCLUSTER_LOCAL_ENDPOINT": endpoint}
 
 
 class LocalCloudProvider:
@@ -158,8 +168,8 @@ class LocalCloudProvider:
 
     def ssh_key(self) -> Path | None:
         """The operator's key if cluster.yml names one, else a key pair of the cluster's own, which is
-        beside the local cloud's credentials: who has these has the key."""
-        if self._spec.ssh.public_key_file:
+        beside the local cloud's credentials: who has these has the key. None leaves the choice to ssh and its agent."""
+        if self._spec.ssh.authorized_keys:
             return self._spec.ssh.private_key_path
         key = self.home / "credentials" / "operators" / f"{self._spec.name}_ed25519"
         # Clusters of earlier versions have it in their own folder, which may be deleted at any time.
@@ -167,9 +177,9 @@ class LocalCloudProvider:
         return ensure_key(key, f"gpucluster-{self._spec.name}")
 
     def authorized_keys(self) -> tuple[str, ...]:
-        """The public half of `ssh_key`."""
-        if self._spec.ssh.public_key:
-            return (self._spec.ssh.public_key,)
+        """The keys of `ssh.public_key_file` and `ssh.public_keys`, else the public half of `ssh_key`."""
+        if self._spec.ssh.authorized_keys:
+            return self._spec.ssh.authorized_keys
         key = self.ssh_key()
         return (public_key(key),) if key else ()
 
@@ -187,34 +197,26 @@ class LocalCloudProvider:
         env = self._profile.terraform_env(self._profile.region)
         self._drop_other_provider_lock(self._provider)
         if self._provider == "registry":
-            overrides = ";".join(f"{client}={self._endpoint}" for client in _PROVIDER_CLIENTS)
-            return {**env, "CLIENT_HOST_OVERRIDES": overrides, "OCI_DEFAULT_REALM": _NO_DOMAIN}
+            return {**env, **real_provider_env(self._endpoint)}
         plugins = self.home / "providers"
         installation.install(plugins, provider_address)
         config = self._paths.root / "terraform.rc"
         write_private(config, installation.cli_config(plugins))
-        return {**env, "TF_CLI_CONFIG_FILE": str(config), "GPUCLUSTER_LOCAL_ENDPOINT": self._endpoint}
+        return {**env, **bundled_provider_env(config, self._endpoint)}
 
-    def controller_access(self, controller_id: str | None) -> ControllerAccess:
-        """With a key of the instance's own, at the address that this machine has in the cluster's network."""
-        from gpucluster.localcloud.auth.credentials import instance_credentials
-
-        tenancy = self.tenancy_id
-        credentials = instance_credentials(self.home, tenancy, controller_id) if controller_id else None
+    def controller_access(self) -> ControllerAccess:
+        """As an instance principal like on OCI, at the address that this machine has in the cluster's network."""
         gateway = next(IPv4Network(self._spec.network.vcn_cidr).hosts())
-        authentication = {
-            "method": "api_key",
-            "config_file": f"{CONTROLLER_CREDENTIALS}/config",
-            "profile": "DEFAULT",
-            "endpoint": f"http://{gateway}:{urlsplit(self._endpoint).port}",
-        }
-        return ControllerAccess(authentication, credentials)
+        return ControllerAccess(
+            {"method": "instance_principal", "endpoint": f"http://{gateway}:{urlsplit(self._endpoint).port}"}
+        )
 
     def python_of(self, image: Image) -> str | None:
         """That of the system which the image really contains."""
         contents = self._contents(image)
         system = (contents.suite.operating_system, contents.suite.version) if contents else LOCAL_IMAGE.values()
-        return wheels.python_of(*system)
+        found = host_python.of_image(*system)
+        return found.of_autoscaler if found else None
 
     def _contents(self, image: Image) -> Contents | None:
         """What an image really contains; None if it is given by its OCID."""

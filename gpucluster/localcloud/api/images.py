@@ -43,10 +43,8 @@ def _list(cloud: CloudState, call: Call) -> Reply:
     shape = call.query.get("shape")
     visible = [
         row
-        for row in cloud.store.find("image")
-        if row.body["compartmentId"] in (None, compartment)
-        and not row.hidden.get("listing")
-        and (not shape or shape in image_catalogue.shapes_of(row))
+        for row in image_catalogue.listed(cloud.store.find("image"))
+        if row.body["compartmentId"] in (None, compartment) and (not shape or shape in image_catalogue.shapes_of(row))
     ]
     return page(filtered(visible, call, _FILTERS), call)
 

@@ -73,7 +73,7 @@ def _publish(cloud: CloudState, offer: ImageOffer, name: str, contents: Contents
     hidden = {
         "engine_image": cloud.engine.platform_image(contents),
         "platform": True,
-        "shapes": offer.compatible_shapes(),
+        "shapes": offer.compatible_shapes(str(hidden.get("version", ""))),
         "login_user": offer.login_user,
         **hidden,
     }

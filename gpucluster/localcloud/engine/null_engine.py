@@ -52,6 +52,9 @@ class NullEngine:
         """The recorded ones."""
         return sorted(path.name for path in _records(self.root / "networks"))
 
+    def serve_metadata(self, listeners: Mapping[str, tuple[str, int]]) -> None:
+        """Nothing: no instance can ask."""
+
     def launch(self, request: LaunchRequest) -> None:
         """Record it as running."""
         _write(

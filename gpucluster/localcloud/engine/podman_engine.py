@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpucluster.localcloud.engine import containers
+from gpucluster.localcloud.engine import containers, link_local
 from gpucluster.localcloud.engine.protocol import LABEL_HOME, LABEL_OCID, EngineInstance, LaunchRequest, RunState
 from gpucluster.localcloud.image import base_image
 from gpucluster.localcloud.image.contents import Contents, all_contents, folder_of
@@ -48,6 +48,16 @@ class PodmanEngine:
     def networks(self) -> list[str]:
         """The networks with the label of this home."""
         return containers.networks(self._label)
+
+    def serve_metadata(self, listeners: Mapping[str, tuple[str, int]]) -> None:
+        """Make rules of the packet filter for the bridges of these networks."""
+        link_local.set_paths(
+            self.home,
+            {
+                name: link_local.MetadataPath(containers.bridge(name), address, port)
+                for name, (address, port) in listeners.items()
+            },
+        )
 
     def launch(self, request: LaunchRequest) -> None:
         """Start a container that boots systemd."""

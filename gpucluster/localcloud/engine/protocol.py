@@ -96,6 +96,10 @@ class Engine(Protocol):
     def networks(self) -> list[str]:
         """Names of the networks of this home."""
 
+    def serve_metadata(self, listeners: Mapping[str, tuple[str, int]]) -> None:
+        """Send what the instances of each network ask 169.254.169.254 to the address and port of this host where its
+        metadata service listens; in place of the earlier listeners of this home."""
+
     def launch(self, request: LaunchRequest) -> None:
         """Create and boot an instance. Replaces a leftover of the same name."""
 
