@@ -146,7 +146,7 @@ def test_wrong_settings_are_an_error(tmp_path: Path, text: str) -> None:
 
 def test_every_trap_is_used_and_names_its_sources(tmp_path: Path) -> None:
     catalogue = traps.catalogue()
-    assert {name for contents in all_contents(tmp_path) for name in contents.traps} <= set(catalogue)
+    assert {name for contents in all_contents(tmp_path) for name in contents.traps} == set(catalogue)
     for trap in catalogue.values():
         assert trap.what
         assert trap.sources
