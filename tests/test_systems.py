@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from gpucluster import systems
-from gpucluster.artifacts.wheels import python_of
+from gpucluster import host_python, systems
 from gpucluster.paths import ansible_dir
 from gpucluster.spec import PROVIDERS
 from gpucluster.spec.defaults import LOGIN_USERS
@@ -21,10 +20,10 @@ def test_each_system_has_its_values_and_packages_and_no_other_has() -> None:
     assert set(packages) == named
 
 
-def test_the_autoscaler_s_python_is_known_for_every_controller_and_for_no_other_system() -> None:
-    for system in systems.SYSTEMS:
-        known = python_of(system.operating_system, system.version)
-        assert (known is not None) is bool(system.controller), system.title
+def test_the_python_of_each_system_is_known_and_of_no_other() -> None:
+    assert {python.image for python in host_python.PYTHONS} == {
+        (system.operating_system, system.version) for system in systems.SYSTEMS
+    }
 
 
 def test_a_refused_role_has_a_reason_and_every_system_a_login_user() -> None:

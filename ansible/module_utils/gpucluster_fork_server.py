@@ -31,7 +31,8 @@ from typing import Any, NoReturn
 
 from ansible.module_utils import basic
 
-REAL = "/usr/bin/python3"
+# The interpreter that runs this: the host's link, by which it stays the same after an upgrade of Python.
+REAL = sys.executable
 DIRECTORY = Path("/run/gpucluster-python")
 SOCKET = DIRECTORY / "socket"
 # Not below /run, which some systems mount with noexec.

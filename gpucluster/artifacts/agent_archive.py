@@ -11,8 +11,9 @@ import io
 import zipfile
 
 from gpucluster.agent import version
+from gpucluster.agent.interpreter import PYTHON
 
-INTERPRETER = "/usr/bin/python3 -I"
+INTERPRETER = f"{PYTHON} -I"
 _TIME = (2020, 1, 1, 0, 0, 0)
 _MODE = 0o100644
 _MAIN = """\

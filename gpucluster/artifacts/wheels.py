@@ -34,15 +34,7 @@ from gpucluster.paths import ansible_dir, cache_dir
 
 # Of the packages that gpucluster requires, those that the autoscaler and join.yml import.
 _IMPORTED = frozenset({"ansible-core", "clustershell", "oci", "prometheus-client", "pyyaml"})  # canonical names
-# The Python of a controller by its operating system: the system's own if it is new enough, else the newest in the
-# system's repositories.
-_PYTHONS: Mapping[tuple[str, str], str] = {
-    ("Debian", "12"): "3.11",
-    ("Debian", "13"): "3.13",
-    ("Canonical Ubuntu", "24.04"): "3.12",
-    ("Oracle Linux", "9"): "3.11",
-}
-# Every system above has glibc 2.28 or newer.
+# Every supported system has glibc 2.28 or newer.
 _MANYLINUX = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014")
 INDEX = "wheels.json"
 _VERSION = 1
@@ -67,12 +59,6 @@ class Target:
 
     python: str
     architecture: str
-
-
-def python_of(operating_system: str | None, version: str | None) -> str | None:
-    """The Python of an image, by its operating system and version in OCI's catalogue; None if it is not known."""
-    system, release = operating_system or "", version or ""
-    return _PYTHONS.get((system, release)) or _PYTHONS.get((system, release.partition(".")[0]))
 
 
 def requirements(python: str) -> tuple[str, ...]:

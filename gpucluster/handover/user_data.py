@@ -15,13 +15,14 @@ from typing import Any
 
 import yaml
 
-from gpucluster import shapes
+from gpucluster import host_python, shapes
 from gpucluster.errors import InputError
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import count
 
-#: OCI allows 32,000 bytes of metadata per instance, including user data in base64 (docs: LaunchInstanceDetails).
-MAX_BYTES = 16 * 1024
+#: OCI allows 32,000 bytes of metadata per instance, including user data in base64 (docs: LaunchInstanceDetails). This
+#: leaves 4,600 for ssh keys.
+MAX_BYTES = 20 * 1024
 #: The local drives of a node. The boot volume does not match, because it is attached over the network.
 NVME_PATTERN = "/dev/nvme*n1"
 
@@ -132,19 +133,23 @@ def user_data(settings: BootSettings) -> str:
 def _files(settings: BootSettings) -> list[dict[str, str]]:
     files = [
         _file(_DATA, _data(settings)),
-        _file(f"{_PROGRAMS}first-boot", _script("first-boot.sh"), "0755"),
-        _file(_EVERY_BOOT, _script("boot.sh"), "0755"),
+        _file(f"{_PROGRAMS}first-boot", _script(_text("first-boot.sh")), "0755"),
+        _file(f"{_PROGRAMS}python", _script(host_python.script()), "0755"),
+        _file(_EVERY_BOOT, _script(_text("boot.sh")), "0755"),
     ]
     for name, setting in (("local-disk", settings.local_disk), ("rdma-addresses", settings.rdma)):
         if setting is not None:
-            files.append(_file(f"{_PROGRAMS}{name}", _script(f"{name}.sh"), "0755"))
+            files.append(_file(f"{_PROGRAMS}{name}", _script(_text(f"{name}.sh")), "0755"))
             files.append(_file(f"{_UNITS}{name}.service", _text(f"{name}.service")))
     return files
 
 
 def _data(settings: BootSettings) -> str:
     """The data of the scripts, as shell assignments."""
-    values: dict[str, object] = {"firewalld": "on" if settings.firewalld else "off"}
+    values: dict[str, object] = {
+        "firewalld": "on" if settings.firewalld else "off",
+        "python": " ".join(host_python.arguments()),
+    }
     if settings.local_disk is not None:
         values |= {f"local_disk_{name}": value for name, value in vars(settings.local_disk).items()}
     if settings.rdma is not None:
@@ -160,12 +165,12 @@ def _file(path: str, content: str, permissions: str = "0644") -> dict[str, str]:
     return {"path": path, "permissions": permissions, "content": content}
 
 
-def _script(name: str) -> str:
+def _script(text: str) -> str:
     """A script without comments and with an indentation of one space per level, because user data is limited.
 
     Compression would save more, but gives other bytes with other versions of zlib.
     """
-    first, *lines = _text(name).splitlines()
+    first, *lines = text.splitlines()
     lines = [
         _LEVELS.sub(lambda indent: " " * (len(indent[0]) // _INDENT), line)
         for line in lines

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Protocol
 
 from gpucluster import process
+from gpucluster.agent.interpreter import PYTHON_IN_SHELL
 from gpucluster.artifacts import agent_archive
 from gpucluster.cloud.file_systems import FileSystem, FileSystems
 from gpucluster.errors import DataGuardError, GpuClusterError
@@ -28,7 +29,7 @@ from gpucluster.workspace.saved_state import SavedHost
 #: What to do about a file system that would be deleted.
 DELETE_DATA_HINT = "Copy what is needed, then pass --delete-data to delete the file system with all files in it"
 # The agent comes on standard input: on a host that was never configured, none is installed.
-_RUN_AGENT = 'file=$(mktemp) && trap "rm -f $file" EXIT && cat >"$file" && sudo -n python3 -I "$file"'
+_RUN_AGENT = f'file=$(mktemp) && trap "rm -f $file" EXIT && cat >"$file" && sudo -n {PYTHON_IN_SHELL} -I "$file"'
 # Seconds for one look: a share may have very many files, and a host that was never configured installs an NFS client.
 _TIMEOUT = 1200.0
 _WORKERS = 16

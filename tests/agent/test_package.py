@@ -15,6 +15,7 @@ import pytest
 import gpucluster
 from gpucluster.agent import __main__ as entry
 from gpucluster.agent import version
+from gpucluster.agent.interpreter import PYTHON
 from gpucluster.artifacts import agent_archive
 from tests.agent.zipapp import install
 
@@ -48,7 +49,7 @@ def test_the_agent_imports_the_standard_library_and_itself_alone() -> None:
 def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
     first = agent_archive.build()
     assert first == agent_archive.build()
-    assert first.startswith(b"#!/usr/bin/python3 -I\n")
+    assert first.startswith(f"#!{PYTHON} -I\n".encode())
     with zipfile.ZipFile(install(tmp_path)) as archive:
         names = archive.namelist()
         assert names == sorted(names)

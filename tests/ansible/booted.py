@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.ansible.in_container import Host
-from tests.containers import base_image
+from tests.containers import base_image, provide_python
 
 _BOOT_SECONDS = 40.0
 #: Builds the root file system of a container: programs of the booted host with their libraries. For `sh`, as root.
@@ -86,6 +86,7 @@ def booted(*options: str) -> Iterator[Booted]:
             while node.sh("systemctl is-system-running", check=False).split()[:1] not in (["running"], ["degraded"]):
                 assert time.monotonic() < until, node.sh("systemctl list-jobs", check=False)
                 time.sleep(0.2)
+            provide_python(node.run)
             yield node
         finally:
             subprocess.run(["podman", "rm", "--force", "--time=0", name], capture_output=True, check=False)

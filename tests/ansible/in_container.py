@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.ansible.loading import ANSIBLE, read
-from tests.containers import base_image
+from tests.containers import base_image, provide_python
 
 _GROUP_VARS = {key for file in (ANSIBLE / "group_vars" / "all").glob("*.yml") for key in read(file)}
 # The first process: it reaps orphans, and exits when its parent is gone.
@@ -96,6 +96,7 @@ class Host:
         *options: str,
         check: bool = True,
         name: str = "compute-1",
+        seconds: float = 180,
     ) -> Played:
         """Run tasks on the host, which is `compute-1` of pool `compute` or the controller, as named."""
         # Those of group_vars are stronger than an inventory's.
@@ -119,7 +120,7 @@ class Host:
             env={**os.environ, "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=seconds,
             check=False,
         )
         said = done.stdout + done.stderr
@@ -154,6 +155,7 @@ def host() -> Iterator[Host]:
             node = Host(int(pidfile.read_text()), Path(folder))
             # As systemd would write it at the boot of an instance.
             node.run("sh", "-c", "mkdir -p /run/systemd && echo podman > /run/systemd/container")
+            provide_python(node.run)
             yield node
         finally:
             with contextlib.suppress(BrokenPipeError):

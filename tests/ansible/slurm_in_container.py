@@ -141,6 +141,10 @@ def install_hooks(text: str) -> None:
     SPOOL.mkdir(parents=True)
     shutil.chown(SPOOL, "slurm", "slurm")
     HOOKS.mkdir(parents=True)
+    # The interpreter of the hooks, as user data provides it.
+    interpreter = Path(text.partition("\n")[0].removeprefix("#!").split()[0])
+    interpreter.parent.mkdir(parents=True, exist_ok=True)
+    interpreter.symlink_to("/usr/bin/python3")
     for name in ("resume", "suspend", "resume-fail"):
         (HOOKS / name).write_text(text)
         (HOOKS / name).chmod(0o755)

@@ -215,21 +215,3 @@ def test_a_full_disk_is_no_traceback(packages: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "rename", full)
     with pytest.raises(EnvironmentFault, match="No space left"):
         _ensure(packages)
-
-
-@pytest.mark.parametrize(
-    ("system", "version", "python"),
-    [
-        ("Debian", "13", "3.13"),
-        ("Debian", "12", "3.11"),
-        ("Canonical Ubuntu", "24.04", "3.12"),
-        ("Canonical Ubuntu", "24.04 Minimal", None),
-        ("Oracle Linux", "9", "3.11"),
-        ("Oracle Linux", "9.5", "3.11"),
-        ("Oracle Linux", "8.10", None),
-        ("Windows", "2022", None),
-        (None, None, None),
-    ],
-)
-def test_the_python_of_an_image(system: str | None, version: str | None, python: str | None) -> None:
-    assert wheels.python_of(system, version) == python

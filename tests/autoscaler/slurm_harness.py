@@ -34,7 +34,7 @@ import pytest
 from gpucluster import process
 from gpucluster.autoscaler import policy
 from gpucluster.autoscaler.daemon import hooks
-from tests.containers import base_image
+from tests.containers import base_image, provide_python
 
 HOOKS = Path("/opt/gpucluster/bin")
 _HOOK_KINDS = ("resume", "suspend", "resume-fail")
@@ -314,6 +314,7 @@ class SlurmHarness:
         self.pid = int(pidfile.read_text())
 
     def _configure(self) -> None:
+        provide_python(self.run)
         self._install_hooks()
         script = f"""
             set -e

@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from gpucluster import process
+from gpucluster.agent.interpreter import PYTHON
 from gpucluster.errors import CloudError
 from gpucluster.handover.user_data import BootSettings, LocalDiskSettings, RdmaAddressing, user_data
 from gpucluster.localcloud.engine import containers
@@ -183,6 +184,7 @@ def test_the_first_boot_ends_without_an_error(good: Good) -> None:
     assert node.sh("date +%Z; readlink /etc/localtime") == "JST\n/usr/share/zoneinfo/Asia/Tokyo"
     assert node.sh("cloud-init schema --config-file /var/lib/cloud/instance/user-data.txt").startswith("Valid schema")
     assert node.sh("systemctl is-enabled firewalld 2>&1", status=None).endswith("not-found")
+    assert node.sh(f"readlink {PYTHON}; {PYTHON} -V").startswith("/usr/bin/python3.13\nPython 3.13.")
     assert node.sh("systemctl --failed --no-legend") == ""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpucluster.agent import programs
 from gpucluster.agent.errors import Failed
+from gpucluster.agent.interpreter import PYTHON_IN_SHELL
 from gpucluster.agent.users.config import Hosts
 
 _CONNECT_SECONDS = 5
@@ -104,9 +105,9 @@ def _there(host: str, login: Login, key: Path | None, words: Sequence[str]) -> M
         # The host key is found by the host's name, whatever address is used.
         f"-oHostKeyAlias={host}",
     ]
-    # ssh passes these words to a shell: they are a number and a checked name.
+    # ssh passes these words to a shell: the program's arguments are a number and a checked name.
     where = ["-l", login.user, "--", login.address]
-    argv = ["ssh", *options, *identity, *where, "sudo", "-n", "python3", "-I", "-", *words]
+    argv = ["ssh", *options, *identity, *where, "sudo", "-n", PYTHON_IN_SHELL, "-I", "-", *words]
     return _run(argv)
 
 

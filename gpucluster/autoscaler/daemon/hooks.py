@@ -1,4 +1,4 @@
-#!/usr/bin/python3 -IS
+#!/usr/local/lib/gpucluster/python -IS
 """Slurm's hooks: write a record of what Slurm wants, and return. Installed as `resume`, `suspend`, `resume-fail`.
 
 One file that needs only Python's standard library, because Slurm starts it with an empty environment. It waits for
@@ -6,10 +6,10 @@ nothing, so it takes well below 0.2 s whether the daemon runs or not: it wakes t
 lost record costs little (the daemon asks Slurm itself), so there is one try. On a full disk the exit status is 1, with
 a message on standard error and in the system's log.
 
-It runs with the Python of every supported system, which is 3.6 on Oracle Linux 8. This is why types are in quotes.
-
 A file `hooks.json` beside the installed hook may give other paths: {"spool": "...", "poke": "..."}.
 """
+
+from __future__ import annotations
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ _SYSLOG = "/dev/log"
 _WARNING = 3 << 3 | 4  # facility daemon, severity warning
 
 
-def resume_file(path: "str | None") -> object:
+def resume_file(path: str | None) -> object:
     """What Slurm reports about the jobs of a resume; None if that is not JSON.
 
     The file is in slurmctld's memory, and gone when slurmctld is.
@@ -78,7 +78,7 @@ def send(address: str, message: bytes) -> None:
         sender.sendto(message, address)
 
 
-def paths(beside: str) -> "tuple[str, str]":
+def paths(beside: str) -> tuple[str, str]:
     """The spool and the daemon's socket."""
     chosen: object = None
     with contextlib.suppress(OSError, ValueError), open(os.path.join(beside, "hooks.json"), "rb") as file:
@@ -97,7 +97,7 @@ def report_error(words: str) -> int:
     return 1
 
 
-def main(arguments: "list[str]") -> int:
+def main(arguments: list[str]) -> int:
     """Handle one call of Slurm.
 
     Args:

@@ -83,4 +83,4 @@ class CloudProvider(Protocol):
         """How the controller of a cluster with elastic pools reaches the API."""
 
     def python_of(self, image: Image) -> str | None:
-        """The version of Python in instances of an image, such as "3.12"; None if it is not known."""
+        """The Python of the autoscaler in instances of an image, such as "3.12"; None if it is not known."""

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gpucluster import process
-from gpucluster.artifacts import wheels
+from gpucluster import host_python, process
 from gpucluster.cloud.client import Access, all_pages, refusals
 from gpucluster.cloud.providers.interface import ControllerAccess
 from gpucluster.cloud.providers.profile import OciProfile
@@ -169,8 +168,8 @@ class LocalCloudProvider:
 
     def ssh_key(self) -> Path | None:
         """The operator's key if cluster.yml names one, else a key pair of the cluster's own, which is
-        beside the local cloud's credentials: who has these has the key."""
-        if self._spec.ssh.public_key_file:
+        beside the local cloud's credentials: who has these has the key. None leaves the choice to ssh and its agent."""
+        if self._spec.ssh.authorized_keys:
             return self._spec.ssh.private_key_path
         key = self.home / "credentials" / "operators" / f"{self._spec.name}_ed25519"
         # Clusters of earlier versions have it in their own folder, which may be deleted at any time.
@@ -178,9 +177,9 @@ class LocalCloudProvider:
         return ensure_key(key, f"gpucluster-{self._spec.name}")
 
     def authorized_keys(self) -> tuple[str, ...]:
-        """The public half of `ssh_key`."""
-        if self._spec.ssh.public_key:
-            return (self._spec.ssh.public_key,)
+        """The keys of `ssh.public_key_file` and `ssh.public_keys`, else the public half of `ssh_key`."""
+        if self._spec.ssh.authorized_keys:
+            return self._spec.ssh.authorized_keys
         key = self.ssh_key()
         return (public_key(key),) if key else ()
 
@@ -216,7 +215,8 @@ class LocalCloudProvider:
         """That of the system which the image really contains."""
         contents = self._contents(image)
         system = (contents.suite.operating_system, contents.suite.version) if contents else LOCAL_IMAGE.values()
-        return wheels.python_of(*system)
+        found = host_python.of_image(*system)
+        return found.of_autoscaler if found else None
 
     def _contents(self, image: Image) -> Contents | None:
         """What an image really contains; None if it is given by its OCID."""

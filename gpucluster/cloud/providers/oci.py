@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpucluster.artifacts import wheels
+from gpucluster import host_python
 from gpucluster.cloud.client import Access
 from gpucluster.cloud.providers.interface import ControllerAccess
 from gpucluster.cloud.providers.profile import OciProfile
@@ -61,8 +61,8 @@ class OciCloudProvider:
         return self._spec.ssh.private_key_path
 
     def authorized_keys(self) -> tuple[str, ...]:
-        """The key of `ssh.public_key_file`."""
-        return (self._spec.ssh.public_key,) if self._spec.ssh.public_key else ()
+        """The keys of `ssh.public_key_file` and `ssh.public_keys`."""
+        return self._spec.ssh.authorized_keys
 
     def terraform_env(self, provider_address: str) -> Mapping[str, str]:
         """The profile's credentials. Terraform gets the provider from where it is configured to."""
@@ -74,4 +74,5 @@ class OciCloudProvider:
 
     def python_of(self, image: Image) -> str | None:
         """That of the image's operating system."""
-        return wheels.python_of(image.operating_system, image.version)
+        found = host_python.of_image(image.operating_system, image.version)
+        return found.of_autoscaler if found else None

@@ -1,0 +1,12 @@
+"""The Python of a host: one path on every system, whatever its own `python3` is.
+
+User data makes the link at the first boot, and Ansible's first task where it is missing (`gpucluster.host_python`).
+"""
+
+from __future__ import annotations
+
+#: The interpreter of every program that runs on a host, and of Ansible's modules.
+PYTHON = "/usr/local/lib/gpucluster/python"
+#: The same for a shell on a host that may have no link yet: one that was never configured, or that an earlier release
+#: configured. There the system's own Python was new enough.
+PYTHON_IN_SHELL = f'"$(command -v {PYTHON} || echo python3)"'
