@@ -47,6 +47,7 @@ from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT
+from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
 from gpucluster.paths import ClusterPaths, cache_dir
 from gpucluster.spec import ClusterSpec
@@ -74,6 +75,7 @@ class Cluster:
     def __init__(self, spec: ClusterSpec, *, on_event: Sink = ignore, provider: str = "bundled") -> None:
         report = one_at_a_time(on_event)
         self.spec = spec
+        self._provider = provider
         self.paths = ClusterPaths.of(spec.file)
         self._on_event = report
         self._cloud = open_cloud(spec, self.paths, report, provider)
@@ -248,6 +250,44 @@ class Cluster:
             deployment = self._hosts.reach(run)
             checks = self._configuration.verify(deployment, run)
             result = self._result(run, deployment, checks=checks)
+        return result
+
+    def at_release(self, release: str | None) -> Cluster:
+        """The same cluster with another release of Slurm than its file says; None: that of the file."""
+        if release is None or release == self.spec.slurm.release:
+            return self
+        slurm = self.spec.slurm.model_copy(update={"release": release})
+        spec = self.spec.model_copy(update={"slurm": slurm})
+        return Cluster(spec, on_event=self._on_event, provider=self._provider)
+
+    def plan_slurm_upgrade(self) -> SlurmUpgrade:
+        """Which Slurm the hosts have, and the steps to the release of the spec. Reads only.
+
+        Raises:
+            InputError: there is no way to it.
+            ToolError: the controller can't be reached, or has no Slurm yet.
+        """
+        return SlurmReleases(self.spec, self._controller).plan()
+
+    def upgrade_slurm(self) -> Result:
+        """Move Slurm on all hosts to the release of the spec, in SchedMD's order; running jobs go on. Then verify.
+
+        What Slurm has stored is copied on the controller before. May be killed at any point and run again.
+
+        Raises:
+            InputError: it takes more than one step, or there is no way.
+            GpuClusterError: see `errors`; the next run continues from there.
+        """
+        with self._run("slurm upgrade") as run:
+            with run.phase("cloud"):
+                self._cloud.start(to_build=False)
+            SlurmReleases(self.spec, self._controller).check()
+            deployment = self._hosts.reach(run)
+            configured = self._configuration.apply(deployment, run, slurm_upgrade=True)
+            checks = self._configuration.verify(deployment, run, configured)
+            result = self._result(run, deployment, configured=configured, checks=checks)
+            copy = configured.facts.get(deployment.outputs.controller.name, {}).get("gpucluster_slurm_copy")
+            result = replace(result, slurm_copy=str(copy) if copy else None)
         return result
 
     def bake(self, pool: str) -> Result:

@@ -70,7 +70,6 @@ PROGRAM_MODE = 0o755
 CAP_SYS_TIME, CAP_SYS_RESOURCE = 25, 24
 DISTRIBUTIONS = {"debian": "Debian", "ubuntu": "Ubuntu", "ol": "OracleLinux"}
 TIME_SERVICES = ("chrony", "chronyd", "ntpsec", "systemd-timesyncd")
-FIREWALLS = ("firewalld", "ufw", "netfilter-persistent", "nftables")
 UNIT_DIRECTORIES = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 SYSCTLS, APPARMOR = Path("/proc/sys"), Path("/etc/apparmor.d")
 # Settings that let users create user namespaces: the minimum, and the value that is set below it. A limit of 1 is not
@@ -88,6 +87,8 @@ NFS_HOMES = Path("/sys/fs/selinux/booleans/use_nfs_home_dirs")
 SITE = Path("/etc/gpucluster/site")
 # One marker file for each container runtime that a role has installed.
 RUNTIMES = Path("/etc/gpucluster/runtimes")
+SLURM_PACKAGES = Path("/etc/gpucluster/slurm-packages")
+SLURM_CONF = Path("/etc/slurm/slurm.conf")
 PLUGSTACK = Path("/etc/slurm/plugstack.conf")
 # Programs that mount an image, and their packages.
 MOUNTERS = {"squashfuse": "squashfuse", "fusermount3": "fuse3"}
@@ -156,11 +157,6 @@ def hard_limit(kind: int) -> int | None:
 def has_unit(name: str) -> bool:
     """Whether systemd has a unit file of this service."""
     return any(Path(directory, f"{name}.service").is_file() for directory in UNIT_DIRECTORIES)
-
-
-def starts_at_boot(name: str) -> bool:
-    """Whether a target starts this service; user data disables the firewall of an image."""
-    return any(any(Path(directory).glob(f"*.wants/{name}.service")) for directory in UNIT_DIRECTORIES)
 
 
 def host_keys() -> list[str]:
@@ -249,8 +245,10 @@ def facts(user: str, key: str) -> dict[str, Any]:
     container = read("/run/systemd/container")
     rights = capabilities()
     return {
-        "hostname": platform.node(),
+        # platform.node() answers with the name of when this process, or the one that it was forked from, first asked.
+        "hostname": os.uname().nodename,
         "system": system(read("/etc/os-release")),
+        "machine": platform.machine(),
         "kernel": platform.release(),
         "container": container,
         "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20,
@@ -263,12 +261,15 @@ def facts(user: str, key: str) -> dict[str, Any]:
         },
         "nvidia_gpus": len(survey(Path("/"), platform.release(), {}).gpus),
         "time_service": next((name for name in TIME_SERVICES if has_unit(name)), ""),
-        "firewalls": [name for name in FIREWALLS if has_unit(name) and starts_at_boot(name)],
         # Only classes whose modules are loaded.
         "rdma_classes": sorted(path.parent.name for path in CLASSES.glob("infiniband_*/abi_version")),
         "default_interface": default_interface(read("/proc/net/route")),
         "ssh_host_keys": host_keys(),
         "slurm_version": slurm_version(),
+        # The controller of a cluster; an image may have the packages already.
+        "slurm_configured": SLURM_CONF.exists(),
+        # The checksum of the archive whose packages of Slurm are installed; empty for those of the distribution.
+        "slurm_packages": read(SLURM_PACKAGES),
         "autoscaler": has_unit("gpucluster-autoscaler"),
         # Runtimes that the roles installed; those of an image are not in it.
         "runtimes": sorted(path.name for path in RUNTIMES.iterdir()) if RUNTIMES.is_dir() else [],

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -193,12 +194,15 @@ class Ansible:
         self._env = dict(env)
         self._on_event = on_event
 
-    def run(self, playbook: str, inventory: Path, *, run_id: str) -> PlaybookResult:
+    def run(
+        self, playbook: str, inventory: Path, *, run_id: str, variables: Mapping[str, Any] = MappingProxyType({})
+    ) -> PlaybookResult:
         """Run one playbook to its end.
 
         Args:
             playbook: the name of its file, such as "site.yml".
             run_id: the name of ansible-runner's folder for this run begins with it.
+            variables: of this run only; they are stronger than all others, and on the command line.
 
         Raises:
             AnsibleError: a task failed or a host can't be reached; the text names each host, role and task.
@@ -223,6 +227,7 @@ class Ansible:
                 project_dir=str(ansible_dir()),
                 playbook=str(ansible_dir() / playbook),
                 inventory=str(inventory),
+                extravars=dict(variables) or None,
                 ident=f"{run_id}-{playbook.removesuffix('.yml')}",
                 # It starts from os.environ. What the playbook must not see is empty at first, and then removed.
                 envvars={**dict.fromkeys(os.environ, ""), **environment},
