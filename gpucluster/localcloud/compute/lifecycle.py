@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from gpucluster.errors import GpuClusterError
+from gpucluster.localcloud.compute.addresses import engine_network
 from gpucluster.localcloud.compute.custom_images import remove_unused
 from gpucluster.localcloud.compute.image_catalogue import BASE_USER
 from gpucluster.localcloud.compute.launching import boot_rows
@@ -19,7 +20,6 @@ from gpucluster.localcloud.engine.protocol import Engine, LaunchRequest, RunStat
 from gpucluster.localcloud.state.cloud import CloudState, launch_facts, log
 from gpucluster.localcloud.state.faults import Effect
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAction
-from gpucluster.localcloud.state.names import network_name
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import ApiError
 
@@ -115,7 +115,7 @@ def _request(cloud: CloudState, instance: Resource) -> LaunchRequest:
         name=hidden["name"],
         hostname=hidden["hostname"],
         image=hidden["engine_image"],
-        network=network_name(hidden["vcn"]),
+        network=engine_network(cloud.get("vcn", hidden["vcn"]), hidden["ip"])[0],
         ip=hidden["ip"],
         user_data=base64.b64decode(metadata["user_data"]) if metadata.get("user_data") else None,
         metadata=metadata,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from gpucluster.localcloud.state.wire import invalid
 
-#: The domain of our realm. No host can exist there (RFC 2606): a client whose endpoint can't be set sends nothing about a
-#: local cluster to Oracle.
+#: The domain of our realm. No host can exist there (RFC 2606): a client whose endpoint can't be set sends nothing about
+#: a local cluster to Oracle.
 NO_DOMAIN = "invalid"
 REGION = "local-1"
 AVAILABILITY_DOMAINS = ("local:LOCAL-1-AD-1", "local:LOCAL-1-AD-2")
