@@ -11,6 +11,17 @@ from gpucluster.localcloud.state.wire import invalid
 NO_DOMAIN = "invalid"
 REGION = "local-1"
 AVAILABILITY_DOMAINS = ("local:LOCAL-1-AD-1", "local:LOCAL-1-AD-2")
+# The hosts that the SDK derives from the region: it takes an unknown one for a region of Oracle's own domain, unless it
+# is told to ask the metadata service.
+_DOMAINS = ("oraclecloud.com", NO_DOMAIN)
+SERVICE_HOSTS = tuple(
+    f"{name}.{domain}"
+    for domain in _DOMAINS
+    for name in (
+        *(f"{service}.{REGION}" for service in ("auth", "iaas")),
+        *(f"{service}.{REGION}.oci" for service in ("bastion", "filestorage", "identity", "limits")),
+    )
+)
 # As the metadata service shows it.
 REGION_INFO = {
     "realmDomainComponent": NO_DOMAIN,
