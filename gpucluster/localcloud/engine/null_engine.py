@@ -63,6 +63,7 @@ class NullEngine:
                 "state": RunState.RUNNING,
                 "ocid": request.labels[LABEL_OCID],
                 "ip": request.ip,
+                "network": request.network,
                 "hostname": request.hostname,
             },
         )
