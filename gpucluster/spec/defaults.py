@@ -19,9 +19,6 @@ CONTROLLER_MEMORY_GB = 32
 #: Login user of an image, by the name of its operating system in OCI's list of images.
 LOGIN_USERS = {"Oracle Linux": "opc", "Canonical Ubuntu": "ubuntu", "Debian": "debian"}
 
-# How the names of Oracle's listings with drivers of GPUs and of RDMA begin, and the only system that they have.
-_LISTINGS = ("Oracle Linux - ", {"operating_system": "Oracle Linux", "version": "8"})
-
 
 def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
     """`raw` with the default values that depend on others. Values of a wrong type are left for the checks to find."""
@@ -46,7 +43,7 @@ def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
             _agree_on_default(slurm, pools)
             if provider is not None and not slurm.get("release"):
                 slurm["release"] = releases.default_release(
-                    [system for system in systems_of(spec).values() if system],
+                    [system for system in systems_of(spec, provider).values() if system],
                     prefers_distribution=provider.hardware_emulated,
                 )
     if isinstance(slurm, dict) and slurm.get("enabled") is False:
@@ -57,21 +54,23 @@ def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
     return spec
 
 
-def systems_of(spec: Mapping[str, Any]) -> dict[str, str]:
+def systems_of(spec: Mapping[str, Any], provider: ProviderTraits) -> dict[str, str]:
     """The system of each host by its place in the file, as the roles name it (`Ubuntu-24`); empty if not known."""
     pools = spec.get("pools")
     places = {"controller": spec.get("controller")}
     places |= {f"pools.{name}": pool for name, pool in pools.items()} if isinstance(pools, dict) else {}
-    return {place: _system(machine) for place, machine in places.items()}
+    return {place: _system(machine, provider) for place, machine in places.items()}
 
 
-def _system(machine: Any) -> str:
+def _system(machine: Any, provider: ProviderTraits) -> str:
     image = machine.get("image") if isinstance(machine, dict) else None
     if not isinstance(image, dict):
         return ""
-    if str(image.get("listing") or "").startswith(_LISTINGS[0]):
-        image = _LISTINGS[1]
-    system = systems.find(str(image.get("operating_system")), str(image.get("version")))
+    named = (str(image.get("operating_system")), str(image.get("version")))
+    if provider.default_image is not None and not systems.is_distribution(named[0]):
+        # A listing, or an image by name or OCID. In the local cloud the listings contain what the default image does.
+        named = (provider.default_image["operating_system"], provider.default_image["version"])
+    system = systems.find(*provider.stand_ins.get(named, named))
     return system.vars_file if system else ""
 
 
