@@ -15,14 +15,14 @@ import pytest
 
 from gpucluster import host_python
 from gpucluster.agent.interpreter import PYTHON
-from gpucluster.localcloud.image import base_image as image
+from gpucluster.localcloud.image import traps
 from tests.ansible.in_container import Host, Played, host
 from tests.ansible.loading import ANSIBLE, read
 from tests.ansible.render import INVENTORY
 from tests.ansible.test_software_module import index
 from tests.mirror import Mirror
 
-TRAP = Path(image.__file__).parent / "traps" / "old-python"
+TRAP = traps.FOLDER / "old-python"
 CLIENT = "/usr/local/lib/gpucluster/ansible-python"
 #: What an ordinary task of a role is run by.
 WHO = {"command": {"argv": ["sh", "-c", "cat /proc/$PPID/comm; tr '\\0' ' ' < /proc/$PPID/cmdline"]}}

@@ -19,6 +19,7 @@ from gpucluster.localcloud.server.application import Application
 from gpucluster.localcloud.server.forwarder import Forwarder
 from gpucluster.localcloud.server.home import announce, write_certificates
 from gpucluster.localcloud.server.instance_endpoints import InstanceEndpoints
+from gpucluster.localcloud.server.work_requests import WorkRequestProxy
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.store import ResourceStore
 from gpucluster.paths import write_private
@@ -81,6 +82,8 @@ async def serve(cloud: CloudState, authority: PrincipalAuthority, listener: sock
     await asyncio.to_thread(recovery.recover, cloud)
     await asyncio.to_thread(bastion_endpoint.reopen)
     await networks.refresh()
+    work_requests = WorkRequestProxy(cloud.home, port)
+    await work_requests.open()
     config = uvicorn.Config(
         application,
         log_config=None,
@@ -97,6 +100,7 @@ async def serve(cloud: CloudState, authority: PrincipalAuthority, listener: sock
     sweeper = asyncio.create_task(_sweep(cloud))
     await _Server(config).serve(sockets=[listener])
     sweeper.cancel()
+    work_requests.close()
     forwarder.close()
     await endpoints.close()
     bastion_endpoint.close()
