@@ -123,7 +123,14 @@ def _request(cloud: CloudState, instance: Resource) -> LaunchRequest:
         labels=cloud.labels(instance.id),
         exports_dir=cloud.exports_dir(hidden["vcn"]),
         login_user=hidden.get("login_user", ""),
+        domain=_domain(cloud, instance),
     )
+
+
+def _domain(cloud: CloudState, instance: Resource) -> str:
+    """The domain of the instance's subnet; empty where it or its VCN has no DNS label."""
+    subnet = cloud.get("subnet", cloud.get("vnic", instance.hidden["vnic"]).body["subnetId"])
+    return str(subnet.body.get("subnetDomainName") or "")
 
 
 def mark_terminating(cloud: CloudState, instance: Resource, *, preserve_boot_volume: bool = False) -> str:
