@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from gpucluster.errors import GpuClusterError
+from gpucluster.localcloud.compute.addresses import gateway_address
 from gpucluster.localcloud.compute.custom_images import remove_unused
 from gpucluster.localcloud.compute.image_catalogue import BASE_USER
 from gpucluster.localcloud.compute.launching import boot_rows
@@ -20,6 +21,7 @@ from gpucluster.localcloud.state.cloud import CloudState, launch_facts, log
 from gpucluster.localcloud.state.faults import Effect
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAction
 from gpucluster.localcloud.state.names import network_name
+from gpucluster.localcloud.state.region import SERVICE_HOSTS
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import ApiError
 
@@ -124,6 +126,8 @@ def _request(cloud: CloudState, instance: Resource) -> LaunchRequest:
         exports_dir=cloud.exports_dir(hidden["vcn"]),
         login_user=hidden.get("login_user", ""),
         domain=_domain(cloud, instance),
+        hosts={gateway_address(cloud.get("vcn", hidden["vcn"])): SERVICE_HOSTS},
+        trusted_ca=cloud.home / "credentials" / "ca.pem",
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest, RunState
+from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest, NetworkListeners, RunState
 from gpucluster.localcloud.image.contents import Contents
 
 
@@ -52,7 +52,7 @@ class NullEngine:
         """The recorded ones."""
         return sorted(path.name for path in _records(self.root / "networks"))
 
-    def serve_metadata(self, listeners: Mapping[str, tuple[str, int]]) -> None:
+    def serve_networks(self, listeners: Mapping[str, NetworkListeners]) -> None:
         """Nothing: no instance can ask."""
 
     def launch(self, request: LaunchRequest) -> None:

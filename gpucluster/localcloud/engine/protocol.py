@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -39,6 +39,8 @@ class LaunchRequest:
         login_user: the default user; empty for the image's own.
         domain: of the subnet. As with OCI's resolver, other instances find this one by its name in the domain, and
             those of the same domain by its short name. Empty: all of the network find it by its short name.
+        hosts: further names that the instance knows, by address.
+        trusted_ca: a file with the certificate of the API, which the instance sees as /run/localcloud/ca.pem.
     """
 
     name: str
@@ -53,6 +55,23 @@ class LaunchRequest:
     exports_dir: Path
     login_user: str = field(default="", kw_only=True)
     domain: str = field(default="", kw_only=True)
+    hosts: Mapping[str, Sequence[str]] = field(default_factory=dict, kw_only=True)
+    trusted_ca: Path | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class NetworkListeners:
+    """Where this host listens for the instances of a network.
+
+    Args:
+        gateway: the address of this host in the network.
+        metadata_port: of the metadata service, which instances ask at 169.254.169.254 port 80.
+        api_port: of the API with TLS, which instances ask at the gateway's port 443.
+    """
+
+    gateway: str
+    metadata_port: int
+    api_port: int
 
 
 class RunState(StrEnum):
@@ -99,9 +118,8 @@ class Engine(Protocol):
     def networks(self) -> list[str]:
         """Names of the networks of this home."""
 
-    def serve_metadata(self, listeners: Mapping[str, tuple[str, int]]) -> None:
-        """Send what the instances of each network ask 169.254.169.254 to the address and port of this host where its
-        metadata service listens; in place of the earlier listeners of this home."""
+    def serve_networks(self, listeners: Mapping[str, NetworkListeners]) -> None:
+        """Lead the instances of each network to its listeners, in place of the earlier ones of this home."""
 
     def launch(self, request: LaunchRequest) -> None:
         """Create and boot an instance. Replaces a leftover of the same name."""
