@@ -125,9 +125,16 @@ def _request(cloud: CloudState, instance: Resource) -> LaunchRequest:
         labels=cloud.labels(instance.id),
         exports_dir=cloud.exports_dir(hidden["vcn"]),
         login_user=hidden.get("login_user", ""),
+        domain=_domain(cloud, instance),
         hosts={gateway: SERVICE_HOSTS},
         trusted_ca=cloud.home / "credentials" / "ca.pem",
     )
+
+
+def _domain(cloud: CloudState, instance: Resource) -> str:
+    """The domain of the instance's subnet; empty where it or its VCN has no DNS label."""
+    subnet = cloud.get("subnet", cloud.get("vnic", instance.hidden["vnic"]).body["subnetId"])
+    return str(subnet.body.get("subnetDomainName") or "")
 
 
 def mark_terminating(cloud: CloudState, instance: Resource, *, preserve_boot_volume: bool = False) -> str:
