@@ -111,6 +111,11 @@ class Shape(_Fact):
         return self.gpus > 0 and self.gpu_vendor == "nvidia"
 
     @property
+    def has_amd_gpus(self) -> bool:
+        """Whether AMD's driver applies, and images with it."""
+        return self.gpus > 0 and self.gpu_vendor == "amd"
+
+    @property
     def memory_limit_name(self) -> str | None:
         """The second limit of a flexible shape, on memory in GB; None for a fixed shape."""
         return self.limit_name.replace("-core-", "-memory-") if self.flex else None

@@ -80,6 +80,10 @@ DIRECTORIES = ("dev", "home", "mnt", "opt", "proc", "root", "run", "sys", "tmp",
 MAX_SEPARATE = 16
 # States in sinfo of an elastic node that is powered down, or powering down.
 GONE = re.compile(r"[~%!]$|POWER", re.IGNORECASE)
+# What srun says of a node that takes no jobs.
+BUSY = "Requested nodes are busy"
+# Of a line of sinfo: the node, its state, the reason.
+COLUMNS = 3
 # Maximum characters of the errors of one node.
 MAX_REASON = 300
 
@@ -121,15 +125,25 @@ def reason(output: str, seconds: int) -> str:
     return " | ".join(useful or lines)[:MAX_REASON] or f"no response within {seconds} seconds"
 
 
-def gone(nodes: Iterable[str]) -> set[str]:
-    """Those of these nodes that Slurm has powered down, or is powering down."""
+def states(nodes: Iterable[str]) -> dict[str, dict[str, str]]:
+    """State and reason of these nodes. Slurm has a reason only for nodes that are drained or down."""
     names = ",".join(nodes)
     if not names:
-        return set()
-    argv = ["sinfo", "--noheader", "--Node", f"--nodes={names}", "--format=%N %T"]
+        return {}
+    argv = ["sinfo", "--noheader", "--Node", f"--nodes={names}", "--format=%N %T %E"]
     output = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL).stdout
-    states = (line.split(None, 1) for line in output.splitlines() if " " in line)
-    return {node for node, state in states if GONE.search(state.strip())}
+    rows = (line.split(None, 2) for line in output.splitlines() if len(line.split(None, 2)) == COLUMNS)
+    return {node: {"node": node, "state": state, "reason": reason.strip()} for node, state, reason in rows}
+
+
+def gone(rows: dict[str, dict[str, str]]) -> set[str]:
+    """Those of these nodes that Slurm has powered down, or is powering down."""
+    return {node for node, row in rows.items() if GONE.search(row["state"])}
+
+
+def closed(rows: dict[str, dict[str, str]]) -> list[dict[str, str]]:
+    """Those of these nodes that Slurm gives a reason for. `none` is its word for no reason."""
+    return [row for _node, row in sorted(rows.items()) if row["reason"] != "none"]
 
 
 class Steps:
@@ -159,10 +173,12 @@ class Steps:
             with ThreadPoolExecutor(MAX_SEPARATE) as threads:
                 separate = dict(zip(missed, threads.map(lambda node: self.run(pool, [node]), missed)))
             seen |= {node for node, (found, _words) in separate.items() if found}
-            missed = {node: words for node, (found, words) in separate.items() if not found}
-        for node in gone(missed):
-            del missed[node]
-        return {"pool": pool["name"], "seen": sorted(seen), "missed": missed}
+            # A node whose plugin is missing is drained by the first step: the second one only finds it busy.
+            missed = {node: words if BUSY in again else again for node, (found, again) in separate.items() if not found}
+        rows = states(missed)
+        for node in gone(rows):
+            del missed[node], rows[node]
+        return {"pool": pool["name"], "seen": sorted(seen), "missed": missed, "closed": closed(rows)}
 
 
 def main() -> None:

@@ -80,6 +80,7 @@ NAMESPACE_SYSCTLS = {
     "user.max_mnt_namespaces": (2, 65536),
     "kernel.unprivileged_userns_clone": (1, 1),
 }
+ROUTE_UP = 1  # RTF_UP of linux/route.h
 CGROUP = Path("/sys/fs/cgroup")
 CLASSES = Path("/sys/class")
 # SELinux boolean for homes on a share; missing without SELinux.
@@ -99,6 +100,19 @@ def read(path: str | Path) -> str:
         return Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def default_interface(routes: str) -> str:
+    """The network interface of the default route, from the text of /proc/net/route; empty without one.
+
+    Its name depends on the image: eth0 on Oracle's HPC images, ens3 or enp0s6 on others.
+    """
+    found = []
+    for line in routes.splitlines()[1:]:
+        name, destination, _gateway, flags, _references, _use, metric, mask, *_ = line.split()
+        if destination == mask == "00000000" and int(flags, 16) & ROUTE_UP:
+            found.append((int(metric), name))
+    return min(found)[1] if found else ""
 
 
 def system(os_release: str) -> str:
@@ -251,6 +265,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "firewalls": [name for name in FIREWALLS if has_unit(name) and starts_at_boot(name)],
         # Only classes whose modules are loaded.
         "rdma_classes": sorted(path.parent.name for path in CLASSES.glob("infiniband_*/abi_version")),
+        "default_interface": default_interface(read("/proc/net/route")),
         "ssh_host_keys": host_keys(),
         "slurm_version": slurm_version(),
         "autoscaler": has_unit("gpucluster-autoscaler"),

@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from importlib import resources
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gpucluster import shapes
 from gpucluster.errors import InputError
+from gpucluster.slurm.releases import release_of
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import did_you_mean
 
@@ -30,10 +32,13 @@ class ChecksumOrigin(StrEnum):
     CONFIGURED = "software.checksums"
     #: catalogue.toml.
     PINNED = "pinned"
+    #: The lock file beside cluster.yml.
+    LOCKED = "software.lock"
     UNKNOWN = "unknown"
 
 
 TOOLKIT = "nvidia-container-toolkit"
+SLURM = "slurm"
 # By container runtime. Nodes with GPUs need the toolkit as well.
 _COMPONENTS: Mapping[str, tuple[str, ...]] = {"enroot": ("enroot", "pyxis"), "containerd": ("nerdctl",), "docker": ()}
 
@@ -47,12 +52,30 @@ class _File(BaseModel):
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
 
 
+class _Others(BaseModel):
+    """Where the one file of a version is that is not the pinned one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str = Field(pattern="^https://")
+    name: str
+
+
 class _Release(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: str
     url: str = Field(pattern="^https://")
+    checksums: str | None = Field(default=None, pattern="^https://")
     files: tuple[_File, ...] = Field(min_length=1)
+    others: _Others | None = None
+
+    def of(self, version: str) -> _Release:
+        """The files of a version."""
+        if version == self.version or self.others is None:
+            return self
+        file = self.files[0].model_copy(update={"name": self.others.name, "sha256": None})
+        return self.model_copy(update={"url": self.others.url, "files": (file,)})
 
 
 @dataclass(frozen=True)
@@ -64,6 +87,7 @@ class Artifact:
         url: where its project publishes it.
         sha256: in lower case; None if it is not known.
         checksum: where `sha256` comes from.
+        checksums_url: the list of checksums that its project publishes; None if it has none.
     """
 
     component: str
@@ -74,6 +98,7 @@ class Artifact:
     url: str
     sha256: str | None
     checksum: ChecksumOrigin
+    checksums_url: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,40 +123,54 @@ def needed(
     gpus_present: bool,
     versions: Mapping[str, str],
     checksums: Mapping[str, str],
+    slurm_release: str | None = None,
+    locked: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Artifact, ...]:
-    """The files that these runtimes need, in the order of catalogue.toml.
+    """The files that these runtimes need, and Slurm's source, in the order of catalogue.toml.
 
     Args:
         architectures: of the hosts: x86_64, aarch64.
         gpus_present: whether a host has an NVIDIA GPU.
         versions: by component; they replace the pinned ones.
         checksums: by file name; they replace the pinned ones.
+        slurm_release: the release of Slurm that is built from its source; None for that of the distribution.
+        locked: the checksums of the lock file, by file name; for files that have no other.
 
     Raises:
-        InputError: a version of a component that is not in the catalogue.
+        InputError: a version of a component that is not in the catalogue, or a version of Slurm of another release.
     """
     catalogue = _releases()
+    slurm = f"{SLURM}-{slurm_release}"
+    catalogue = {(SLURM if name == slurm else name): release for name, release in catalogue.items()}
+    known = [*(name for name in catalogue if not name.startswith(f"{SLURM}-")), *([] if slurm_release else [SLURM])]
     for name in versions:
-        if name not in catalogue:
-            hint = did_you_mean(name, catalogue, most=1) or f"There are {', '.join(catalogue)}"
+        if name not in known:
+            hint = did_you_mean(name, known, most=1) or f"There are {', '.join(known)}"
             raise InputError(f"software.versions names {name}, and there is no such release", hint=hint)
+    if slurm_release and release_of(versions.get(SLURM, slurm_release)) != slurm_release:
+        what = f"software.versions names Slurm {versions[SLURM]}, and slurm.release is {slurm_release}"
+        raise InputError(what, hint=f"Write a version of {slurm_release}, or another slurm.release")
     names = {component for runtime in runtimes for component in _COMPONENTS[runtime]}
+    names |= {SLURM} if slurm_release else set()
     names |= {TOOLKIT} if runtimes and gpus_present else set()
     suitable = {*architectures, "any"}
     return tuple(
         artifact
         for name, release in catalogue.items()
         if name in names
-        for artifact in _artifacts(name, release, versions.get(name, release.version), checksums)
+        for artifact in _artifacts(name, release, versions.get(name, release.version), checksums, locked)
         if artifact.architecture in suitable
     )
 
 
-def needed_by(spec: ClusterSpec, *, hardware_emulated: bool) -> tuple[Artifact, ...]:
+def needed_by(
+    spec: ClusterSpec, *, hardware_emulated: bool, locked: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Artifact, ...]:
     """The files that the hosts of a cluster need.
 
     Args:
         hardware_emulated: hosts do not have the GPUs of their shapes (the local cloud).
+        locked: the checksums of the lock file, by file name.
     """
     pools = [shapes.get(pool.shape) for pool in spec.pools.values()]
     hosts = [shapes.get(spec.controller.shape), *pools]
@@ -141,6 +180,8 @@ def needed_by(spec: ClusterSpec, *, hardware_emulated: bool) -> tuple[Artifact, 
         gpus_present=not hardware_emulated and any(shape.has_nvidia_gpus for shape in pools),
         versions=spec.software.versions,
         checksums=spec.software.checksums,
+        slurm_release=spec.slurm.built_release,
+        locked=locked,
     )
 
 
@@ -159,23 +200,33 @@ def _releases() -> Mapping[str, _Release]:
     return {name: _Release.model_validate(table) for name, table in tomllib.loads(text).items()}
 
 
-def _artifacts(component: str, release: _Release, version: str, checksums: Mapping[str, str]) -> Iterator[Artifact]:
+def _artifacts(
+    component: str, release: _Release, version: str, checksums: Mapping[str, str], locked: Mapping[str, str]
+) -> Iterator[Artifact]:
+    quoted = quote(version, safe="")
+    pinned_version, release = release.version, release.of(version)
     for file in release.files:
         name = file.name.format(version=version)
-        given, pinned = checksums.get(name), file.sha256 if version == release.version else None
+        sha256, origin = _checksum(
+            checksums.get(name), file.sha256 if version == pinned_version else None, locked.get(name)
+        )
         yield Artifact(
             component=component,
             version=version,
             file=name,
             format=file.format,
             architecture=file.architecture,
-            url=release.url.format(version=quote(version, safe=""), name=quote(name, safe="+")),
-            sha256=(given or pinned or "").lower() or None,
-            checksum=_origin(given, pinned),
+            url=release.url.format(version=quoted, name=quote(name, safe="+")),
+            sha256=sha256,
+            checksum=origin,
+            checksums_url=release.checksums and release.checksums.format(version=quoted),
         )
 
 
-def _origin(given: str | None, pinned: str | None) -> ChecksumOrigin:
+def _checksum(given: str | None, pinned: str | None, locked: str | None) -> tuple[str | None, ChecksumOrigin]:
+    """The checksum that counts, and where it is from."""
     if given:
-        return ChecksumOrigin.CONFIGURED
-    return ChecksumOrigin.PINNED if pinned else ChecksumOrigin.UNKNOWN
+        return given.lower(), ChecksumOrigin.CONFIGURED
+    if pinned:
+        return pinned, ChecksumOrigin.PINNED
+    return (locked, ChecksumOrigin.LOCKED) if locked else (None, ChecksumOrigin.UNKNOWN)

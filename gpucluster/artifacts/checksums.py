@@ -77,7 +77,7 @@ def write_sums(file: Path, known: Mapping[str, Iterable[str]]) -> None:
 
 
 class ChecksumLists:
-    """The SHA256SUMS of a source: at its root and beside the file. Each is read once.
+    """The lists of a source: the SHA256SUMS at its root and beside a file, or others by name. Each is read once.
 
     Args:
         read: the text at a path; None if there is none.
@@ -94,19 +94,31 @@ class ChecksumLists:
         Args:
             place: its path, relative to the root of the source.
         """
-        without = []
+        without = ""
         for at in dict.fromkeys([str(PurePosixPath(place).parent), "."]):
             where = SUMS if at == "." else f"{at}/{SUMS}"
-            known = self._list(where)
-            if known is None:
-                continue
-            claimed = checksums_of([str(PurePosixPath(place).relative_to(at)), *artifact.names], known)
-            if len(claimed) > 1:
-                return ChecksumClaim(None, contradiction(self._shown(where), claimed), contradictory=True)
-            if claimed:
-                return ChecksumClaim(next(iter(claimed)))
-            without.append(self._shown(where))
-        return ChecksumClaim(None, "".join(f"; {where} was read, and does not name it" for where in without))
+            claim = self.in_list(artifact, where, [str(PurePosixPath(place).relative_to(at))])
+            if claim.sha256 or claim.contradictory:
+                return claim
+            without += claim.why
+        return ChecksumClaim(None, without)
+
+    def in_list(self, artifact: Artifact, where: str, names: Sequence[str] = ()) -> ChecksumClaim:
+        """The checksum that one list has for a file.
+
+        Args:
+            where: the place of the list.
+            names: of the file, besides its own.
+        """
+        known = self._list(where)
+        if known is None:
+            return NO_CLAIM
+        claimed = checksums_of([*names, *artifact.names], known)
+        if len(claimed) > 1:
+            return ChecksumClaim(None, contradiction(self._shown(where), claimed), contradictory=True)
+        if claimed:
+            return ChecksumClaim(next(iter(claimed)))
+        return ChecksumClaim(None, f"; {self._shown(where)} was read, and does not name it")
 
     def _list(self, where: str) -> dict[str, set[str]] | None:
         if where not in self._known:

@@ -4,10 +4,11 @@
     check(...)      # would ensure succeed? Downloads nothing
     survey(...)     # the same, file by file, for people
     fetch(...)      # fills a folder that can serve as a mirror elsewhere
+    lock(...)       # writes the lock file
 
-A file is only taken with a checksum: from software.checksums, else from catalogue.toml, else from the mirror's
-SHA256SUMS. The mirror is asked for its SHA256SUMS in each run, because it may change. If it does not answer, the
-checksums that it had last are used.
+A file is only taken with a checksum: from software.checksums, else from catalogue.toml, else from the lock file beside
+cluster.yml, else from a list of the source: the mirror's SHA256SUMS, or what the project publishes. The source is asked
+for its list in each run, because it may change. If it does not answer, the checksums that it had last are used.
 
     <cache>/software/files/         what was downloaded and checked (`store`)
     <cache>/software/set-<key>/     hard links to all files of a cluster, and software.json: for Ansible
@@ -20,16 +21,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpucluster.artifacts import catalogue, lock_file
 from gpucluster.artifacts.cache import assembling, copy_whole, delete_old, key_of, link, sha256_of
-from gpucluster.artifacts.catalogue import Artifact
+from gpucluster.artifacts.catalogue import Artifact, ChecksumOrigin
 from gpucluster.artifacts.checksums import SUMS, checksums_of, contradiction, parse_sums, write_sums
+from gpucluster.artifacts.lock_file import LockedFile
 from gpucluster.artifacts.lookup import locate, status_of
 from gpucluster.artifacts.selection import CONTRADICTION_HINT, FileState, FileStatus, select
-from gpucluster.artifacts.sources import ReleaseSource, source
+from gpucluster.artifacts.sources import ProjectPages, ReleaseSource, source
 from gpucluster.artifacts.store import ArtifactStore, readable_errors
 from gpucluster.errors import EnvironmentFault, Finding, GpuClusterError, InputError, PreflightFinding
 from gpucluster.events import Event, Sink
 from gpucluster.paths import cache_dir
+from gpucluster.spec import ClusterSpec
 
 INDEX = "software.json"
 _SETS = 5  # of different clusters and versions, that are not deleted
@@ -46,6 +50,20 @@ class ReleaseSet:
 
     directory: Path | None
     files: tuple[Mapping[str, str], ...]
+
+
+def needed_by(spec: ClusterSpec, *, hardware_emulated: bool) -> tuple[Artifact, ...]:
+    """The files that the hosts of a cluster need, with the checksums of its lock file.
+
+    Args:
+        hardware_emulated: hosts do not have the GPUs of their shapes (the local cloud).
+
+    Raises:
+        InputError: the lock file is damaged, or cluster.yml names a release that does not exist.
+    """
+    locked = lock_file.read(lock_file.path_of(spec.file))
+    sums = {name: each.sha256 for name, each in locked.items()}
+    return catalogue.needed_by(spec, hardware_emulated=hardware_emulated, locked=sums)
 
 
 def ensure(needed: Sequence[Artifact], mirror: str | None, on_event: Sink) -> ReleaseSet:
@@ -133,11 +151,7 @@ def fetch(
     """
     origin = source(None if mirror is not None and Path(mirror).resolve() == folder.resolve() else mirror)
     if trust_download and origin.forgeable:
-        raise InputError(
-            "--trust-download takes nothing that comes by plain http: an attacker in the network can change it",
-            where=origin.name,
-            hint="Run the command without the option, or set an https URL or no software.mirror in cluster.yml",
-        )
+        raise _forgeable(origin, "--trust-download", "Run the command without the option, or set")
     store = ArtifactStore(cache_dir() / "software")
     with readable_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -157,6 +171,78 @@ def fetch(
             known[status.artifact.file] = {_sum(status)}
             write_sums(folder / SUMS, known)
     return tuple(taken)
+
+
+@dataclass(frozen=True)
+class LockChange:
+    """One line of what `lock` changed; `before` or `after` is None where the lock file did not have the file, or has it
+    no more."""
+
+    file: str
+    before: LockedFile | None
+    after: LockedFile | None
+
+
+def lock(
+    spec: ClusterSpec, *, hardware_emulated: bool, upgrade: bool, on_event: Sink
+) -> tuple[tuple[FileStatus, ...], tuple[LockChange, ...]]:
+    """Write the lock file: the checksum of every needed file that neither cluster.yml nor catalogue.toml has.
+
+    A checksum that the source has in a list is taken from there. A file without one is downloaded, and its checksum is
+    recorded: from then on every run takes that file only. Files that are locked stay as they are.
+
+    Args:
+        hardware_emulated: as `needed_by`.
+        upgrade: find all checksums again, whatever the lock file has.
+
+    Returns:
+        The files that the lock file now has, and what changed in it.
+
+    Raises:
+        InputError: as `ensure`; or files would come by plain http. The lock file is unchanged.
+        EnvironmentFault: as `ensure`.
+    """
+    file = lock_file.path_of(spec.file)
+    before = lock_file.read(file)
+    kept = {} if upgrade else {name: each.sha256 for name, each in before.items()}
+    needed = catalogue.needed_by(spec, hardware_emulated=hardware_emulated, locked=kept)
+    origin, store = source(spec.software.mirror_location), ArtifactStore(cache_dir() / "software")
+    with readable_errors(store.root):
+        statuses = locate(store, origin, needed, on_event)
+        if origin.forgeable and any(status.place and status.artifact.sha256 is None for status in statuses):
+            raise _forgeable(origin, "the lock file", "Set")
+        statuses = [_trusted(store, origin, status, on_event) for status in statuses]
+        taken = [
+            status
+            for status in select(statuses, origin)
+            if status.artifact.checksum not in (ChecksumOrigin.CONFIGURED, ChecksumOrigin.PINNED)
+        ]
+        for status in taken:
+            if status.artifact.checksum is not ChecksumOrigin.LOCKED:
+                _store(store, origin, status, on_event)
+    after = {status.artifact.file: _locked(status, origin, before) for status in taken}
+    if after != before:
+        lock_file.write(file, after)
+    names = sorted({*before, *after})
+    changes = (LockChange(name, before.get(name), after.get(name)) for name in names)
+    return tuple(taken), tuple(change for change in changes if change.before != change.after)
+
+
+def _locked(status: FileStatus, origin: ReleaseSource, before: Mapping[str, LockedFile]) -> LockedFile:
+    """The entry of a file. One that is as before keeps its source."""
+    old = before.get(status.artifact.file)
+    if old is not None and old.sha256 == _sum(status):
+        return old
+    where = status.artifact.url if isinstance(origin, ProjectPages) else f"{origin.name}: {status.place}"
+    return LockedFile(_sum(status), f"{'listed' if status.checksum == SUMS else 'downloaded'} at {where}")
+
+
+def _forgeable(origin: ReleaseSource, who: str, hint: str) -> InputError:
+    return InputError(
+        f"{who} takes nothing that comes by plain http: an attacker in the network can change it",
+        where=origin.name,
+        hint=f"{hint} an https URL or no software.mirror in cluster.yml",
+    )
 
 
 def _store(store: ArtifactStore, origin: ReleaseSource, status: FileStatus, on_event: Sink) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from gpucluster.artifacts import lock_file
 from gpucluster.artifacts.catalogue import Artifact, alternatives
 from gpucluster.artifacts.checksums import NO_CLAIM, SUMS, ChecksumClaim
 from gpucluster.artifacts.sources import ReleaseSource
@@ -41,7 +42,8 @@ class FileStatus:
     Args:
         place: its path in the source; empty if the source does not have it, or was not asked.
         sha256: the checksum that the file must have; None if none is known.
-        checksum: where `sha256` comes from: software.checksums, pinned, the mirror's SHA256SUMS; or unknown.
+        checksum: where `sha256` comes from: software.checksums, pinned, software.lock, a list of the source
+            (SHA256SUMS); or unknown.
         claim: the checksum that the source has for an unchecked file.
     """
 
@@ -102,9 +104,8 @@ def _finding(status: FileStatus, origin: ReleaseSource) -> Finding:
     if status.claim.contradictory:
         return Finding(artifact.file, 0, 0, "", status.claim.why, CONTRADICTION_HINT.format(artifact.file))
     hint = (
-        f"Download {artifact.url} and compare its `sha256sum` with what its project publishes. Then add the line "
-        f"`{artifact.file}: <the checksum>` to software.checksums in cluster.yml; or put the file into a folder, run "
-        f"`sha256sum {artifact.file} >> {SUMS}` there, and set the folder as software.mirror. "
-        f"`gpucluster software fetch DIR --trust-download` makes such a folder"
+        f"`gpucluster software lock` downloads it and records its checksum in {lock_file.NAME}, which you keep in Git. "
+        f"If you know the checksum from elsewhere, add `{artifact.file}: <the checksum>` to software.checksums "
+        f"in cluster.yml, or add it to a {SUMS} in your mirror"
     )
     return Finding(artifact.file, 0, 0, "", f"no checksum is known for it{status.claim.why}", hint)

@@ -170,22 +170,18 @@ class HttpMirror:
         return f"{self._url}/{quote(place)}"
 
     def _text(self, place: str) -> str | None:
-        try:
-            with self._http.opened("GET", self._at(place)) as answer:
-                data: bytes = answer.read(_SUMS_LIMIT)
-                return data.decode(errors="replace")
-        except urllib.error.HTTPError:
-            return None
+        return _text(self._http, self._at(place))
 
 
 class ProjectPages:
-    """The projects' own pages, only by https. They have no SHA256SUMS that we know of."""
+    """The projects' own pages, only by https."""
 
     name = "the projects' own pages"
     forgeable = False
 
     def __init__(self) -> None:
         self._http = HttpClient(("https",))
+        self._sums = ChecksumLists(lambda url: _text(self._http, url), str)
 
     def places(self, artifact: Artifact) -> tuple[str, ...]:
         """The public URL."""
@@ -196,15 +192,25 @@ class ProjectPages:
         return artifact.url if self._http.has(artifact.url) else None
 
     def claim(self, artifact: Artifact, place: str) -> ChecksumClaim:
-        """None."""
-        del artifact, place
-        return NO_CLAIM
+        """By the list of its project, where catalogue.toml names one."""
+        del place
+        return NO_CLAIM if artifact.checksums_url is None else self._sums.in_list(artifact, artifact.checksums_url)
 
     @contextmanager
     def reading(self, place: str) -> Iterator[tuple[IO[bytes], int | None]]:
         """GET it."""
         with self._http.opened("GET", place) as answer:
             yield answer, content_length(answer.headers)
+
+
+def _text(client: HttpClient, url: str) -> str | None:
+    """A list of checksums; None if there is none."""
+    try:
+        with client.opened("GET", url) as answer:
+            data: bytes = answer.read(_SUMS_LIMIT)
+            return data.decode(errors="replace")
+    except urllib.error.HTTPError:
+        return None
 
 
 def _unreadable(file: Path, error: OSError) -> InputError:

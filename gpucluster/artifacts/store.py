@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from gpucluster.artifacts import lock_file
 from gpucluster.artifacts.cache import key_of
 from gpucluster.artifacts.http_client import PAUSES
 from gpucluster.artifacts.sources import ReleaseSource
@@ -30,6 +31,8 @@ from gpucluster.paths import write_private
 _MAX_BYTES = 2 * 1024**3
 _MAX_SECONDS = 1800.0
 _CHUNK = 1024 * 1024
+_DIFFERS = "The file was not stored. Find out which of the two is right before you change either"
+_RENEW = ". If the file was replaced and you trust the new one: `gpucluster software lock --upgrade`"
 _UNUSED_SECONDS = 90 * 86400.0
 
 
@@ -73,7 +76,7 @@ class ArtifactStore:
                     raise InputError(
                         f"{name} has another checksum: {actual}; {checksum_from} says {checksum}",
                         where=f"{origin.name}: {place}",
-                        hint="The file was not stored. Find out which of the two is right before you change either",
+                        hint=_DIFFERS + (_RENEW if checksum_from == lock_file.NAME else ""),
                     )
                 self._move(file, target)
 

@@ -1,7 +1,8 @@
-"""The commands for release files: what a cluster needs, and a directory that holds it."""
+"""The commands for release files: what a cluster needs, the lock file, and a directory that holds the files."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
 
 @command_group("software")
 def software() -> None:
-    """List and fetch the release files that hosts get.
+    """List, lock and fetch the release files that hosts get.
 
     Such as those of Enroot, Pyxis and nerdctl.
     """
 
 
 def _needed_files(spec: ClusterSpec) -> tuple[Artifact, ...]:
-    from gpucluster.artifacts.catalogue import needed_by
+    from gpucluster.artifacts.releases import needed_by
 
     return needed_by(spec, hardware_emulated=spec.cloud.traits.hardware_emulated)
 
@@ -48,6 +49,42 @@ def software_list(context: Context) -> None:
         mirror = spec.software.mirror_location
         result = {"command": "software list", "mirror": mirror, "files": [each.to_dict() for each in statuses]}
         reporter.result(result, text)
+
+
+@command("lock", parent=software)
+@click.option("--upgrade", is_flag=True, help="Find all checksums again, also those that the lock file has.")
+def software_lock(context: Context, upgrade: bool) -> None:
+    """Record the checksums of the release files in software.lock.
+
+    The lock file is beside the cluster file; keep both in Git. It has the files whose checksums neither the cluster
+    file nor gpucluster itself has. Every later run takes only files that are equal to these.
+    """
+    with reporting(context) as reporter:
+        from gpucluster.artifacts import lock_file
+        from gpucluster.artifacts.releases import lock
+
+        spec = context.spec()
+        hardware_emulated = spec.cloud.traits.hardware_emulated
+        locked, changes = lock(spec, hardware_emulated=hardware_emulated, upgrade=upgrade, on_event=reporter)
+        file = lock_file.path_of(spec.file)
+        lines = [f"{file.name} has {count(len(locked), 'release file')}" if locked else "no file has to be locked"]
+        for change in changes:
+            if change.after is None:
+                lines.append(f"  removed: {change.file}")
+            elif change.before is None:
+                lines.append(f"  added: {change.file}  {change.after.sha256}  ({change.after.source})")
+            else:
+                lines.append(f"  changed: {change.file}  {change.before.sha256} -> {change.after.sha256}")
+        if any(change.after and change.after.source.startswith("downloaded") for change in changes):
+            lines.append("What is marked `downloaded` was taken as it came; compare it with another source if you can")
+        if changes:
+            lines.append(f"Commit {file}")
+        files = {each.artifact.file: each.sha256 for each in locked}
+        result = {
+            "command": "software lock", "lock_file": str(file), "files": files,
+            "changes": [asdict(change) for change in changes],
+        }  # fmt: skip
+        reporter.result(result, "\n".join(lines))
 
 
 @command("fetch", parent=software)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpucluster.oci.names import elastic_prefix, number_of
-from gpucluster.slurm.states import SINFO_HEALTHY
+from gpucluster.slurm.states import SINFO_HEALTHY, SINFO_RESUMABLE
 from gpucluster.text import count
 
 
@@ -243,11 +243,23 @@ def _idle(pool: str, partition: str, nodes: Sequence[str], controller: Mapping[s
     listed = controller.get("sinfo")
     if listed is None:
         return Check(name, NOT_RUN, "sinfo gave no answer")
-    states = {row["node"]: row["state"] for row in listed if row.get("partition", "").rstrip("*") == partition}
-    failures = [
-        f"{node} is {states.get(node, 'unknown to Slurm')}" for node in nodes if states.get(node) not in SINFO_HEALTHY
-    ]
-    return _result(name, failures, f"{len(nodes)} of {len(nodes)} nodes")
+    rows = {row["node"]: row for row in listed if row.get("partition", "").rstrip("*") == partition}
+    closed = [node for node in nodes if node not in rows or rows[node]["state"] not in SINFO_HEALTHY]
+    failures = [_state_of(node, rows.get(node)) for node in closed]
+    return _result(name, [*failures, *_to_resume(closed, rows)], f"{len(nodes)} of {len(nodes)} nodes")
+
+
+def _state_of(node: str, row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return f"{node} is unknown to Slurm"
+    return f"{node} is {row['state']}" + (f" ({row['reason']})" if row.get("reason") else "")
+
+
+def _to_resume(nodes: Sequence[str], rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The command for the nodes that are drained, or that a health check or an administrator set down."""
+    waiting = [node for node in nodes if rows.get(node, {}).get("state") in SINFO_RESUMABLE]
+    command = f"gpucluster ssh -- sudo scontrol update nodename={','.join(waiting)} state=resume"
+    return [f"when the reason is gone, run: {command}"] if waiting else []
 
 
 def _job(pool: str, controller: Mapping[str, Any]) -> Check:
@@ -290,9 +302,12 @@ def _container_steps(pool: str, nodes: Sequence[str], expected: Expectation, con
             "its nodes have another architecture than the controller, whose shell would run in the container",
         )
     if missed:
+        closed = {row["node"]: row for row in steps.get("closed", ())}
         failures = [f"{node}: {error}" for node, error in missed.items()]
+        failures += [_state_of(node, row) for node, row in closed.items()]
         if set(missed) - set(elastic):
             failures.append("to install what is missing, run: gpucluster apply")
+            failures += _to_resume([node for node in missed if node not in elastic], closed)
         if replaced := ",".join(node for node in missed if node in elastic):
             failures.append(f"to replace elastic nodes, run: scontrol update nodename={replaced} state=power_down_asap")
         return Check(name, FAIL, "; ".join(failures))

@@ -16,12 +16,7 @@ FORMAT = 1
 NOT_KNOWN = "how the hosts are configured is not known: apply configures all of them"
 
 # Paths on the machine that runs apply, and the lists of hosts.
-_LEFT_OUT = frozenset(
-    {
-        "gpucluster_hosts", "software_files", "software_directory", "autoscaler_wheels",
-        "autoscaler_credentials",
-    }
-)  # fmt: skip
+_LEFT_OUT = frozenset({"gpucluster_hosts", "software_files", "software_directory", "autoscaler_wheels"})
 # What people call a variable: by the beginning of its name, the longest first.
 _SUBJECTS = {
     "users_people": "users", "users_": "users", "slurm_pools": "pools", "slurm_partitions": "partitions",

@@ -174,6 +174,7 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_enabled": spec.slurm.enabled,
         "slurm_cluster_name": spec.slurm.cluster_name or spec.name,
         "slurm_accounting": spec.slurm.accounting,
+        "slurm_release": spec.slurm.release,
         "slurm_extra_config": dict(spec.slurm.extra_config),
         "slurm_default_partition": default,
         "slurm_pools": [
@@ -250,10 +251,9 @@ def _container_variables(spec: ClusterSpec, software: ReleaseSet) -> dict[str, A
 
 def _autoscaler_variables(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling | None) -> dict[str, Any]:
     if autoscaling is None:
-        return {"autoscaler_policy": None, "autoscaler_wheels": None, "autoscaler_credentials": None}
-    credentials, wheels = autoscaling.access.credentials, autoscaling.wheels
+        return {"autoscaler_policy": None, "autoscaler_wheels": None}
+    wheels = autoscaling.wheels
     return {
         "autoscaler_policy": autoscaler_policy(spec, outputs, autoscaling),
         "autoscaler_wheels": str(wheels) if wheels else None,
-        "autoscaler_credentials": str(credentials) if credentials else None,
     }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from gpucluster import shapes
 from gpucluster.handover.names import permanent_names
 from gpucluster.oci import tags
+from gpucluster.oci.image_names import version_filter
 from gpucluster.spec import ClusterSpec, Image, Network, Platform, Pool
 
 RDMA_PLUGINS = ("Compute HPC RDMA Authentication", "Compute HPC RDMA Auto-Configuration")
@@ -53,7 +55,7 @@ def tfvars(
             "memory_gb": controller.memory_gb,
             "boot_volume_gb": controller.boot_volume_gb,
             "boot_volume_vpus_per_gb": controller.boot_volume_vpus_per_gb,
-            "image": _image(controller.image),
+            "image": _image(controller.image, controller.shape),
             "user_data": data.get("controller"),
         },
         "home": {
@@ -74,7 +76,8 @@ def tfvars(
     }
 
 
-def _image(image: Image) -> dict[str, str | bool | None]:
+def _image(image: Image, shape: str) -> dict[str, Any]:
+    versions = version_filter(image.listing_version, amd=shapes.get(shape).has_amd_gpus)
     return {
         "ocid": image.ocid,
         "name": image.name,
@@ -82,6 +85,8 @@ def _image(image: Image) -> dict[str, str | bool | None]:
         "version": image.version,
         "listing": image.listing,
         "listing_version": image.listing_version,
+        # Without meaning for an image that comes from no listing.
+        "listing_filter": asdict(versions),
         "make_compatible": image.make_compatible,
     }
 
@@ -119,7 +124,7 @@ def _pool_variables(name: str, pool: Pool, baked_image_id: str | None, user_data
         "node_names": list(permanent_names(name, pool)),
         "boot_volume_gb": pool.boot_volume_gb,
         "boot_volume_vpus_per_gb": pool.boot_volume_vpus_per_gb,
-        "image": _image(pool.image),
+        "image": _image(pool.image, pool.shape),
         "user_data": user_data,
         "platform": _platform(pool.shape, pool.platform),
         "capacity_reservation_id": pool.capacity_reservation_id,

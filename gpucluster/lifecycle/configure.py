@@ -177,12 +177,11 @@ class Configuration:
     def _autoscaling(self, outputs: handover.Outputs) -> handover.Autoscaling | None:
         if not self._spec.elastic_pools:
             return None
-        access = self._cloud.controller_access(outputs.controller.id)
-        return handover.Autoscaling(access, _baked(outputs), self._downloads.wheels())
+        return handover.Autoscaling(self._cloud.controller_access(), _baked(outputs), self._downloads.wheels())
 
     def _authentication(self, outputs: handover.Outputs) -> handover.Autoscaling:
         """Without the files for the controller, which are made for a run."""
-        return handover.Autoscaling(self._cloud.controller_access(None), _baked(outputs))
+        return handover.Autoscaling(self._cloud.controller_access(), _baked(outputs))
 
     def _expectation(self, deployment: Deployment) -> Expectation:
         spec = self._spec

@@ -67,5 +67,5 @@ class Downloads:
     @cached_property
     def _release_files(self) -> releases.ReleaseSet:
         # Only once: a mirror that does not answer would delay each caller, and warn each time.
-        needed = catalogue.needed_by(self._spec, hardware_emulated=self._cloud.hardware_emulated)
+        needed = releases.needed_by(self._spec, hardware_emulated=self._cloud.hardware_emulated)
         return releases.ensure(needed, self._spec.software.mirror_location, self._on_event)

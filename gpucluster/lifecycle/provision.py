@@ -218,7 +218,6 @@ class Provisioning:
         self._downloads.release_files()
         if self._spec.elastic_pools:
             self._downloads.wheels()
-            self._cloud.controller_access(None)
 
     def _change(self, terraform: Terraform, consent: Consent) -> int:
         plan = terraform.plan()

@@ -19,6 +19,9 @@ BUILDER = "builder"
 ROLE = "role"
 FINGERPRINT = "fingerprint"
 FILES = "gpucluster-files"
+#: On images of the local cloud: the system that an image really contains, and the traps of the real one that it has.
+CONTAINS = "gpucluster-contains"
+TRAPS = "gpucluster-traps"
 
 #: The values of ROLE of a baked image, of the controller, and of a pool's nodes and what they need.
 IMAGE = "image"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpucluster.artifacts import catalogue, releases
+from gpucluster.artifacts import releases
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import PreflightError
 from gpucluster.errors import PreflightFinding as Finding
@@ -62,7 +62,7 @@ def examine(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] 
     Raises:
         GpuClusterError: the cloud's configuration can't be read.
     """
-    needed = catalogue.needed_by(spec, hardware_emulated=cloud.hardware_emulated)
+    needed = releases.needed_by(spec, hardware_emulated=cloud.hardware_emulated)
     # A missing release file is an error, and errors come first.
     missing = releases.check(needed, spec.software.mirror_location)
     return Report((*missing, *evaluate(spec, collect(spec, cloud, outputs))))

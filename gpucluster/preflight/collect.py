@@ -18,7 +18,7 @@ from gpucluster.preflight.facts import Facts, FirstCall, FoundImage, Unknown
 from gpucluster.preflight.queries import local
 from gpucluster.preflight.queries.client import TIMEOUT, QueryClient
 from gpucluster.preflight.queries.cloud import CloudQueries
-from gpucluster.spec import LOCAL_IMAGE, ClusterSpec
+from gpucluster.spec import ClusterSpec
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -41,8 +41,9 @@ def collect(spec: ClusterSpec, cloud: CloudProvider, outputs: Mapping[str, Any] 
     access = cloud.access()
     workers = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="preflight")
     try:
-        facts = _Collector(spec, access, workers, outputs or {}).facts()
-        return replace(facts, images=_stand_ins(facts.images)) if cloud.hardware_emulated else facts
+        collector = _Collector(spec, access, workers, outputs or {})
+        facts = collector.facts()
+        return replace(facts, images=collector.stand_ins(facts.images)) if cloud.hardware_emulated else facts
     finally:
         # Queries that ran out of time end by themselves; nothing waits for them.
         workers.shutdown(wait=False, cancel_futures=True)
@@ -57,7 +58,7 @@ class _Collector:
         self._workers = workers
         self._outputs = outputs
         self._client = QueryClient(access)
-        self._queries = CloudQueries(self._client, spec.name)
+        self._queries = CloudQueries(self._client, spec.name, _kept_images(outputs))
         self._until = time.monotonic() + _FIRST_TIMEOUT + _TOTAL_TIMEOUT
 
     def facts(self) -> Facts:
@@ -67,7 +68,7 @@ class _Collector:
         key = local.key_file(self._access.config)
         call, regions, home = (None, None, "") if key.problem else self._first_call()
         facts = Facts(
-            key_file=key, first_call=call, regions=regions, home_region=home, systems=local.systems(),
+            key_file=key, first_call=call, regions=regions, home_region=home,
             mount_target=_mount_target(self._outputs),
         )  # fmt: skip
         if call is not None and call.authenticated:
@@ -134,6 +135,18 @@ class _Collector:
             subnets=self._all(subnets, "network"),
             file_system=self._end(file_system, "storage") if file_system else None,
         )
+
+    def stand_ins(self, images: Mapping[str, FoundImage | Unknown]) -> dict[str, FoundImage | Unknown]:
+        """The images of the local cloud with what they really contain, where that is not what their name says."""
+        ids = {image.id for image in images.values() if isinstance(image, FoundImage) and image.id}
+        futures = {ocid: self._begin(self._queries.stand_in, ocid) for ocid in ids}
+        found = self._all(futures, "image")
+        return {
+            name: replace(image, stand_in=found[image.id])
+            if isinstance(image, FoundImage) and isinstance(found.get(image.id), str)
+            else image
+            for name, image in images.items()
+        }
 
     def _images(self) -> dict[str, Future[Any]]:
         """Machines with the same image and shape share one query."""
@@ -214,15 +227,12 @@ def _skew(date: str, began: float, ended: float) -> float | None:
     return (began + ended) / 2 - theirs
 
 
-def _stand_ins(images: Mapping[str, FoundImage | Unknown]) -> dict[str, FoundImage | Unknown]:
-    """In the local cloud every image contains the same system, whatever its name is."""
-    real = (LOCAL_IMAGE["operating_system"], LOCAL_IMAGE["version"])
-    return {
-        name: replace(image, stand_in=" ".join(real))
-        if isinstance(image, FoundImage) and (image.system, image.version) != real
-        else image
-        for name, image in images.items()
-    }
+def _kept_images(outputs: Mapping[str, Any]) -> frozenset[str]:
+    """The OCIDs of the images that Terraform has selected for the pools of this cluster, and keeps."""
+    cluster = outputs.get("cluster")
+    pools = cluster.get("pools") if isinstance(cluster, Mapping) else None
+    found = pools.values() if isinstance(pools, Mapping) else ()
+    return frozenset(str(pool["image_id"]) for pool in found if isinstance(pool, Mapping) and pool.get("image_id"))
 
 
 def _mount_target(outputs: Mapping[str, Any]) -> str:

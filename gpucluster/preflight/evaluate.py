@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gpucluster.errors import PreflightFinding as Finding
-from gpucluster.preflight.checks import access, machines, network
+from gpucluster.preflight.checks import access, images, machines, network
 from gpucluster.preflight.facts import Facts, Unknown
 from gpucluster.spec import ClusterSpec
 
@@ -25,7 +25,7 @@ CHECKS: tuple[Check, ...] = (
     machines.single_resources,
     machines.capacity,
     machines.reservations,
-    machines.images,
+    images.images,
     machines.names,
     network.existing_vcn,
     network.existing_subnets,

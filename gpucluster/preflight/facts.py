@@ -183,9 +183,10 @@ class FoundImage:
         id: empty if there is none.
         fits: whether it is compatible with the shape; None if unknown.
         system, version: of the operating system, as the list of images has them; empty if unknown.
+        custom: somebody in the tenancy made or imported it: it is in a compartment, and platform images are in none.
         stand_in: what the image really contains, if it only represents the image that was requested.
         listing: OCID of the marketplace listing; empty if it comes from none.
-        listing_version: the chosen version of the listing; empty if the listing has no such version.
+        listing_version: the chosen version of the listing; empty if it has none that fits.
         listing_versions: the versions that the listing has.
         terms: links to the terms that apply accepts.
     """
@@ -196,6 +197,7 @@ class FoundImage:
     fits: bool | None = True
     system: str = ""
     version: str = ""
+    custom: bool = False
     stand_in: str = ""
     listing: str = ""
     listing_version: str = ""
@@ -284,7 +286,6 @@ class Facts:
         capacity: by domain and shape.
         images: by machine (`controller` or a pool).
         reservations: by pool.
-        systems: the operating systems that the roles support, as `Ubuntu-24`.
         vcns: every network of the compartment; `vcn` is the existing one that the spec names.
         created: this cluster's storage and bastion, found by their tag.
         mount_target: the address of this cluster's mount target, if it exists.
@@ -302,7 +303,6 @@ class Facts:
     capacity: Mapping[tuple[str, str], Capacity | Unknown] = field(default_factory=dict)
     images: Mapping[str, FoundImage | Unknown] = field(default_factory=dict)
     reservations: Mapping[str, Reservation | Unknown] = field(default_factory=dict)
-    systems: frozenset[str] = frozenset()
     vcns: tuple[Vcn, ...] | Unknown | None = None
     vcn: Vcn | Unknown | None = None
     subnets: Mapping[str, Subnet | Unknown] = field(default_factory=dict)

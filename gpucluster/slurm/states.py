@@ -113,6 +113,8 @@ def in_service(flags: frozenset[str]) -> bool:
 SINFO_HEALTHY = frozenset({"idle", "mixed", "allocated", "completing"})
 #: No new job starts on the node.
 SINFO_CLOSED = frozenset({"drained", "draining", "down", "error", "fail", "failed", "failing", "inval", "unknown"})
+#: The node responds, and takes jobs again when an administrator resumes it.
+SINFO_RESUMABLE = frozenset({"drained", "draining", "down"})
 #: A job runs on the node, or Slurm cleans up after one.
 SINFO_BUSY = frozenset({"allocated", "completing", "draining", "failing", "mixed"})
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gpucluster import systems
+from gpucluster.slurm import releases
 from gpucluster.spec.sections.cloud import PROVIDERS, ProviderTraits
 from gpucluster.spec.sections.fields import WORD_PATTERN
 from gpucluster.spec.sections.machines import CONTROLLER_SHAPE
@@ -39,12 +41,37 @@ def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
         spec["pools"] = pools = {name: _pool(name, pool, domain, provider) for name, pool in pools.items()}
         if isinstance(slurm, dict):
             _agree_on_default(slurm, pools)
+            if provider is not None and not slurm.get("release"):
+                slurm["release"] = releases.default_release(
+                    [system for system in systems_of(spec, provider).values() if system],
+                    prefers_distribution=provider.hardware_emulated,
+                )
     if isinstance(slurm, dict) and slurm.get("enabled") is False:
         spec["storage"] = _without_home(spec.get("storage", {}))
     if isinstance(users, dict) and isinstance(users.get("people"), tuple):
         group = users.get("group", Users.model_fields["group"].default)
         spec["users"] = {**users, "people": tuple(_person(person, group) for person in users["people"])}
     return spec
+
+
+def systems_of(spec: Mapping[str, Any], provider: ProviderTraits) -> dict[str, str]:
+    """The system of each host by its place in the file, as the roles name it (`Ubuntu-24`); empty if not known."""
+    pools = spec.get("pools")
+    places = {"controller": spec.get("controller")}
+    places |= {f"pools.{name}": pool for name, pool in pools.items()} if isinstance(pools, dict) else {}
+    return {place: _system(machine, provider) for place, machine in places.items()}
+
+
+def _system(machine: Any, provider: ProviderTraits) -> str:
+    image = machine.get("image") if isinstance(machine, dict) else None
+    if not isinstance(image, dict):
+        return ""
+    default = provider.default_image
+    if default is not None and image.get("operating_system") != default["operating_system"]:
+        # The local cloud's images of other systems are stand-ins: they boot its default image.
+        image = default
+    system = systems.find(str(image.get("operating_system")), str(image.get("version")))
+    return system.vars_file if system else ""
 
 
 def traits_of(cloud: Any) -> ProviderTraits | None:

@@ -79,8 +79,12 @@ pools:
     count: 2                      # permanent nodes
     # max_count: 8                # above count: nodes that exist only while jobs need them
     # idle_timeout: 600           # seconds without a job after which such a node is removed
-    image: {operating_system: Canonical Ubuntu, version: "24.04"}
-    # image: {listing: Oracle Linux - GPU Cluster Networking Image, login_user: opc}    # a marketplace image
+    image:                        # it needs NVIDIA's driver and the RDMA stack: docs/reference/systems.md
+      listing: Oracle Linux - GPU Cluster Networking Image    # of the marketplace; Oracle Linux 8
+      listing_version: "*-GPU-570-OPEN-*"    # the newest with this branch of the driver
+      login_user: opc
+    # Or Oracle's HPC image of Ubuntu 24.04, the system of the controller, after you imported it:
+    # image: {ocid: ocid1.image.oc1..exampleuniqueid, make_compatible: true, login_user: ubuntu}
     # platform: {numa_nodes_per_socket: NPS4, smt: false}
     # capacity_reservation_id: ocid1.capacityreservation...
     # removed_nodes: [compute-2]  # remove this node and no other; lower count as well

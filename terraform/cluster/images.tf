@@ -18,10 +18,17 @@ locals {
     )
   }
 
-  # A baked image of this cluster has the same operating system, so it is left out.
+  # The list has the custom images of the compartment as well, with the operating systems that their owners entered. By
+  # operating system and version only Oracle's own are meant, which are in no compartment; by name also a custom image, but
+  # none that was baked for elastic nodes.
   _offered_images = {
     for user, found in data.oci_core_images.matching : user => [
-      for image in found.images : image.id if lookup(coalesce(image.freeform_tags, {}), "role", "") != "image"
+      for image in found.images : image.id
+      if(
+        local._images[user].spec.name == null
+        ? try(length(image.compartment_id), 0) == 0
+        : lookup(coalesce(image.freeform_tags, {}), "role", "") != "image"
+      )
     ]
   }
 

@@ -1,10 +1,10 @@
 # Images of the marketplace: before an instance can be launched from a version of a listing, its terms must be agreed to and the
-# version subscribed to. As with other images, the version is selected once and kept.
+# version subscribed to. As with other images, the version is selected once and kept: also when the listing no longer offers it.
 
 locals {
   # One subscription serves all images with the same version of the same listing.
   _listing_keys = {
-    for user, image in local._images : user => "${image.spec.listing} ${coalesce(image.spec.listing_version, "newest")}"
+    for user, image in local._images : user => "${image.spec.listing} ${image.spec.listing_filter.name}"
     if image.spec.listing != null
   }
   _listings = {
@@ -18,11 +18,25 @@ locals {
       : try(data.oci_core_app_catalog_listings.named[specs[0].listing].app_catalog_listings[0].listing_id, null)
     )
   }
+
+  # One listing has the images of several vendors: only some of its versions fit a machine.
+  _fitting_versions = {
+    for key, found in data.oci_core_app_catalog_listing_resource_versions.offered : key => [
+      for version in found.app_catalog_listing_resource_versions : version
+      if alltrue([
+        for pattern in local._listings[key][0].listing_filter.matching :
+        can(regex(pattern, version.listing_resource_version))
+        ]) && !anytrue([
+        for pattern in local._listings[key][0].listing_filter.excluding :
+        can(regex(pattern, version.listing_resource_version))
+      ])
+    ]
+  }
   _newest_versions = {
-    for key, found in data.oci_core_app_catalog_listing_resource_versions.offered : key => try(
+    for key, fitting in local._fitting_versions : key => try(
       [
-        for version in found.app_catalog_listing_resource_versions : version.listing_resource_version
-        if version.time_published == reverse(sort(found.app_catalog_listing_resource_versions[*].time_published))[0]
+        for version in fitting : version.listing_resource_version
+        if version.time_published == reverse(sort(fitting[*].time_published))[0]
       ][0],
       null,
     )
@@ -51,17 +65,6 @@ data "oci_core_app_catalog_listing_resource_versions" "offered" {
   for_each = local._listings
 
   listing_id = local._listing_ids[each.key]
-
-  lifecycle {
-    postcondition {
-      condition = (
-        each.value[0].listing_version == null
-        ? length(self.app_catalog_listing_resource_versions) > 0
-        : contains(self.app_catalog_listing_resource_versions[*].listing_resource_version, coalesce(each.value[0].listing_version, "-"))
-      )
-      error_message = "The listing ${each.value[0].listing} has no version ${coalesce(each.value[0].listing_version, "at all")}. It has: ${join(", ", self.app_catalog_listing_resource_versions[*].listing_resource_version)}."
-    }
-  }
 }
 
 resource "terraform_data" "listing_version" {
@@ -69,11 +72,16 @@ resource "terraform_data" "listing_version" {
 
   input = {
     listing_id = local._listing_ids[each.key]
-    version    = each.value[0].listing_version != null ? each.value[0].listing_version : local._newest_versions[each.key]
+    version    = local._newest_versions[each.key]
   }
 
   lifecycle {
     ignore_changes = [input]
+
+    postcondition {
+      condition     = self.input.version != null
+      error_message = "The listing ${each.value[0].listing} has no version ${each.value[0].listing_filter.name} for this shape. It has: ${join(", ", data.oci_core_app_catalog_listing_resource_versions.offered[each.key].app_catalog_listing_resource_versions[*].listing_resource_version)}."
+    }
   }
 }
 

@@ -27,7 +27,7 @@ variable "compartment_id" {
 }
 
 variable "controller" {
-  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB and its performance in VPUs per GB, image, and user_data for cloud-init at the first boot, as plain text. The image is given by ocid, by listing of the marketplace (its display name or OCID, and listing_version, else the newest), by operating_system and version (the newest, or that of the display name name), or by name alone. make_compatible adds the shape to the compatible shapes of a custom image, given by ocid."
+  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB and its performance in VPUs per GB, image, and user_data for cloud-init at the first boot, as plain text. The image is given by ocid, by listing of the marketplace (its display name or OCID; listing_version is what cluster.yml says of its version, and listing_filter the regular expressions that select it: of the versions that match all of matching and none of excluding, the newest), by operating_system and version (the newest, or that of the display name name), or by name alone. make_compatible adds the shape to the compatible shapes of a custom image, given by ocid."
   type = object({
     shape                   = string
     ocpus                   = optional(number)
@@ -41,7 +41,12 @@ variable "controller" {
       version          = optional(string)
       listing          = optional(string)
       listing_version  = optional(string)
-      make_compatible  = optional(bool, false)
+      listing_filter = optional(object({
+        name      = string
+        matching  = list(string)
+        excluding = list(string)
+      }), { name = "newest", matching = [], excluding = [] })
+      make_compatible = optional(bool, false)
     })
     user_data = optional(string)
   })
@@ -71,7 +76,7 @@ variable "controller" {
     # Attributes that may be combined.
     condition = contains(
       ["ocid", "listing", "listing,listing_version", "operating_system,version", "name,operating_system,version", "name", "name,operating_system"],
-      join(",", [for key, value in var.controller.image : key if key != "make_compatible" && value != null])
+      join(",", [for key, value in var.controller.image : key if !contains(["make_compatible", "listing_filter"], key) && value != null])
     )
     error_message = "controller: image must have either ocid, or listing (and listing_version), or operating_system and version (and name), or name (and operating_system)."
   }
@@ -306,7 +311,12 @@ variable "pools" {
       version          = optional(string)
       listing          = optional(string)
       listing_version  = optional(string)
-      make_compatible  = optional(bool, false)
+      listing_filter = optional(object({
+        name      = string
+        matching  = list(string)
+        excluding = list(string)
+      }), { name = "newest", matching = [], excluding = [] })
+      make_compatible = optional(bool, false)
     })
     rdma         = bool
     rdma_plugins = list(string)
@@ -406,7 +416,7 @@ variable "pools" {
     condition = alltrue([
       for name, pool in var.pools : contains(
         ["ocid", "listing", "listing,listing_version", "operating_system,version", "name,operating_system,version", "name", "name,operating_system"],
-        join(",", [for key, value in pool.image : key if key != "make_compatible" && value != null])
+        join(",", [for key, value in pool.image : key if !contains(["make_compatible", "listing_filter"], key) && value != null])
       )
     ])
     error_message = "pools: image must have either ocid, or listing (and listing_version), or operating_system and version (and name), or name (and operating_system)."

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from gpucluster.errors import GpuClusterError
-from gpucluster.localcloud.image import debian_mirror
+from gpucluster.localcloud.image import package_mirror
+from gpucluster.localcloud.image.suites import SUITES
 from gpucluster.paths import ansible_dir, cache_dir, local_cloud_home
 
 HERE = Path(__file__).resolve()
@@ -61,7 +62,7 @@ def _unpack_interpreter(root: Path) -> None:
     if shutil.which("mmdebstrap") is None:
         pytest.skip("mmdebstrap is not installed")
     try:
-        mirror = debian_mirror.find(local_cloud_home() / "images" / "debian.sources")
+        mirror = package_mirror.find(SUITES[SUITE], local_cloud_home() / "images")
     except GpuClusterError as error:
         pytest.skip(str(error))
     options = [f"--aptopt={option}" for option in mirror.apt_options]

@@ -85,6 +85,7 @@ def host_facts(*, cgroups: bool = False, slurm: str = "24.11.5") -> dict[str, An
         "can_raise_limits": True,
         "can_set_time": True,
         "hard_limits": {"nofile": 4096, "memlock": None},
+        "default_interface": "ens3",
         "ssh_host_keys": ["ssh-ed25519 AAAAhost"],
         "slurm_version": slurm,
         "runtimes": [],

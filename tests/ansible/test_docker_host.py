@@ -18,10 +18,12 @@ import pytest
 
 from tests.ansible.booted import ROOTFS, Booted, booted
 from tests.ansible.in_container import Played
+from tests.ansible.loading import load
 from tests.ansible.render import INVENTORY
 
 pytestmark = pytest.mark.containers
 
+gpucluster_host = load("library/gpucluster_host.py")
 STORAGE = "/var/lib/gpucluster/containers"
 MESH = "/etc/gpucluster/mesh"
 TASKS: list[dict[str, Any]] = [
@@ -141,7 +143,9 @@ def test_the_mesh_is_for_containers_alone_and_ssh_goes_through_it(docker: Booted
     listed = docker.sh(f"stat -c '%n %U %a' {MESH}/* {MESH}").split("\n")
     assert f"{MESH} root 700" in listed
     assert f"{MESH}/id_ed25519 root 600" in listed
-    assert docker.read("/etc/gpucluster/nccl.env") == "NCCL_IB_GID_INDEX=3\n"
+    interface = gpucluster_host.default_interface(docker.read("/proc/net/route"))
+    sockets = f"NCCL_SOCKET_IFNAME=={interface}\n" if interface else ""
+    assert docker.read("/etc/gpucluster/nccl.env") == f"NCCL_IB_GID_INDEX=3\n{sockets}"
     assert docker.sh(f"cat {MESH}/id_ed25519", user="alice", check=False).count("Permission denied") == 1
     # As a container has it: /root/.ssh is this directory, read-only, and the server is the image's own.
     script = (

@@ -120,6 +120,7 @@ def test_the_settings_of_a_shape_are_in_nccl_conf(shape: str) -> None:
     wanted = shapes.get(shape).nccl_environment
     assert ("/etc/nccl.conf" in found) is bool(wanted)
     if wanted:
+        wanted = {**wanted, "NCCL_SOCKET_IFNAME": "=ens3"}
         text = str(found["/etc/nccl.conf"]["content"])
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
         assert dict(line.split("=", 1) for line in lines) == wanted
@@ -127,6 +128,15 @@ def test_the_settings_of_a_shape_are_in_nccl_conf(shape: str) -> None:
     # AMD's library reads another file.
     assert ("/etc/rccl.conf" in found) is ("MI3" in shape)
     assert ("/etc/rccl.conf" in str(found["/etc/enroot/mounts.d/50-gpucluster.fstab"]["content"])) is ("MI3" in shape)
+
+
+def test_nccl_s_sockets_use_the_interface_that_the_node_has() -> None:
+    """`eth0` exists on Oracle's HPC images only; on a plain one NCCL would find no interface of that name."""
+    given = known("BM.GPU.H100.8")
+    assert "NCCL_SOCKET_IFNAME==ens3" in str(files(given)["/etc/nccl.conf"]["content"]).splitlines()
+    given["ansible_facts"]["gpucluster_host"]["default_interface"] = ""
+    assert "SOCKET_IFNAME" not in str(files(given)["/etc/nccl.conf"]["content"])
+    assert not [name for name, shape in shapes.catalogue().items() if "NCCL_SOCKET_IFNAME" in shape.nccl]
 
 
 def test_nccl_knows_the_devices_of_the_network_by_their_exact_names() -> None:

@@ -62,6 +62,27 @@ def test_cgroups_of_version_1_do_not_belong_to_a_container(
     assert gpucluster_host.cgroup(in_container)["usable"] is usable
 
 
+ROUTES = """\
+Iface	Destination	Gateway 	Flags	RefCnt	Use	Metric	Mask		MTU	Window	IRTT
+rdma0	0000E00A	00000000	0001	0	0	0	0000F0FF	0	0	0
+"""
+DEFAULT = "{}	00000000	0101000A	0003	0	0	{}	00000000	0	0	0\n"
+
+
+@pytest.mark.parametrize(
+    ("routes", "name"),
+    [
+        (ROUTES + DEFAULT.format("ens3", 100), "ens3"),
+        (ROUTES + DEFAULT.format("docker0", 200) + DEFAULT.format("enp0s6", 100), "enp0s6"),
+        (ROUTES + DEFAULT.format("eth0", 0).replace("0003", "0202"), ""),
+        (ROUTES, ""),
+        ("", ""),
+    ],
+)
+def test_the_interface_of_the_default_route(routes: str, name: str) -> None:
+    assert gpucluster_host.default_interface(routes) == name
+
+
 @pytest.mark.parametrize(("switch", "denied"), [("0 0", True), ("1 1", False), ("", False)])
 def test_homes_on_a_share_are_denied_where_selinux_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switch: str, denied: bool

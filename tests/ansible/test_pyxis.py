@@ -9,6 +9,7 @@ import sys
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -283,8 +284,9 @@ def test_elastic_nodes_that_are_up_are_named() -> None:
 
 def test_verify_tries_what_is_free_elastic_nodes_too() -> None:
     lines = [
-        "compute-1 idle compute",
-        "compute-2 allocated compute",
+        "compute-1 idle compute none",
+        "compute-2 allocated compute none",
+        "compute-3 drained compute Epilog error",
         *(f"compute-e{number} {state} compute" for number, state in enumerate(("idle", "idle~", "mixed"), 1)),
         "second-e1 idle compute",
         "elastic-e1 idle% elastic",
@@ -298,12 +300,54 @@ def test_verify_tries_what_is_free_elastic_nodes_too() -> None:
     ]
 
 
+def test_the_facts_of_nodes_have_the_reason_that_slurm_gives() -> None:
+    lines = ["compute-1 idle compute none", "compute-2 drained compute Epilog error", "compute-3 down* compute"]
+    known = variables(ELASTIC, role="slurm") | {
+        "verify_sinfo": {"rc": 0, "stdout_lines": lines},
+        "verify_srun": {"results": []},
+        "verify_container_steps": {},
+        "verify_sacct": {"rc": 0, "stdout_lines": [], "stderr": ""},
+        "verify_autoscaler": {"stdout": "{}"},
+    }
+    found = yaml.safe_load(render_file(ANSIBLE / "templates" / "verify_cluster.yml.j2", known))["sinfo"]
+    assert [(row["node"], row["state"], row["partition"], row["reason"]) for row in found] == [
+        ("compute-1", "idle", "compute", ""),
+        ("compute-2", "drained", "compute", "Epilog error"),
+        ("compute-3", "down*", "compute", ""),
+    ]
+
+
 def test_an_elastic_node_that_goes_meanwhile_is_not_to_blame(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "a-e1 idle%\na-e2 idle~\na-e3 POWERING_DOWN\na-1 down*\na-e4 idle\n"
+    said = "a-e1 idle% none\na-e2 idle~ none\na-e3 POWERING_DOWN none\na-1 down* Not responding\na-e4 idle none\n"
     done = subprocess.CompletedProcess([], 0, stdout=said)
     monkeypatch.setattr(gpucluster_container_steps.subprocess, "run", lambda *_words, **_options: done)
-    assert gpucluster_container_steps.gone(["a-e1"]) == {"a-e1", "a-e2", "a-e3"}
-    assert gpucluster_container_steps.gone([]) == set()
+    rows = gpucluster_container_steps.states(["a-e1"])
+    assert gpucluster_container_steps.gone(rows) == {"a-e1", "a-e2", "a-e3"}
+    assert gpucluster_container_steps.closed(rows) == [{"node": "a-1", "state": "down*", "reason": "Not responding"}]
+    assert gpucluster_container_steps.states([]) == {}
+
+
+def test_a_node_that_the_step_drained_keeps_the_message_of_that_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen with the real Pyxis: the plugin is missing on one node, Slurm drains it, and a second step calls it busy."""
+    plugin = "srun: error: task 1 launch failed: Plugin initialization failed"
+
+    def run(argv: list[str], **_options: Any) -> subprocess.CompletedProcess[str]:
+        if argv[0] == "sinfo":
+            return subprocess.CompletedProcess(argv, 0, stdout="c-2 drained Epilog error\n", stderr="")
+        if "--nodelist=c-2" in argv:
+            busy = "srun: error: Unable to allocate resources: Requested nodes are busy"
+            return subprocess.CompletedProcess(argv, 1, stdout="", stderr=busy)
+        return subprocess.CompletedProcess(argv, 1, stdout="word c-1\n", stderr=plugin)
+
+    monkeypatch.setattr(gpucluster_container_steps.subprocess, "run", run)
+    module = SimpleNamespace(params={"user": "alice", "job": "j", "marker": "word", "timeout": 60})
+    steps = gpucluster_container_steps.Steps(module, Path("/image"))
+    assert steps.pool({"name": "c", "partition": "c", "nodes": ["c-1", "c-2"]}) == {
+        "pool": "c",
+        "seen": ["c-1"],
+        "missed": {"c-2": plugin},
+        "closed": [{"node": "c-2", "state": "drained", "reason": "Epilog error"}],
+    }
 
 
 def test_the_prolog_reaches_nodes_with_the_configuration() -> None:

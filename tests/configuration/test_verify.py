@@ -264,6 +264,34 @@ def test_elastic_nodes_that_are_up_count(
     assert (check.status, check.message) == (status, words)
 
 
+RESUME = "when the reason is gone, run: gpucluster ssh -- sudo scontrol update nodename={} state=resume"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "words"),
+    [
+        ("drained", "Epilog error", f"compute-1 is drained (Epilog error); {RESUME.format('compute-1')}"),
+        ("down", "", f"compute-1 is down; {RESUME.format('compute-1')}"),
+        # To resume a node that does not respond is no help.
+        ("down*", "Not responding", "compute-1 is down* (Not responding)"),
+    ],
+)
+def test_a_drained_node_has_its_reason_and_the_next_command(state: str, reason: str, words: str) -> None:
+    facts = _facts()
+    facts[HEAD]["sinfo"][0].update(state=state, reason=reason)
+    assert {check.name: check.message for check in evaluate(EXPECTED, facts)}[READY] == words
+
+
+def test_a_node_that_a_container_step_drained_is_named_with_the_cause() -> None:
+    facts = _container_facts(["compute-1"], {"compute-2": "Plugin initialization failed"})
+    closed = {"node": "compute-2", "state": "drained", "reason": "Epilog error"}
+    facts[HEAD]["container_steps"][0]["closed"] = [closed]
+    assert {check.name: check.message for check in evaluate(CONTAINERS, facts)}[STEPS] == (
+        "compute-2: Plugin initialization failed; compute-2 is drained (Epilog error); "
+        f"to install what is missing, run: gpucluster apply; {RESUME.format('compute-2')}"
+    )
+
+
 def test_container_steps_that_nobody_tried_are_no_pass() -> None:
     assert {check.name: check.status for check in evaluate(CONTAINERS, _facts())}[STEPS] == "not_run"
     nobody = dataclasses.replace(CONTAINERS, people={})

@@ -12,7 +12,7 @@ from gpucluster.spec import PROVIDERS
 
 PACKAGE = Path(__file__).parents[2] / "gpucluster"
 #: Programs of the local cloud's image; they can't import gpucluster.
-ELSEWHERE = ("localcloud/image/image_files/",)
+ELSEWHERE = ("localcloud/image/image_files/", "localcloud/image/trap_files/")
 
 #: Each fact: the pattern of a copy, and the files that own it.
 FACTS: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -24,7 +24,7 @@ CLUSTER_YML = (
     worked_example("seed-002-ondemand", "10.94")
     .replace("idle_timeout: 600", f"idle_timeout: {IDLE_TIMEOUT}")
     .replace("\nautoscaler:\n", f"\nautoscaler:\n{HURRY}\n")
-    + "software: {mirror: mirror}\n"
+    + f"software: {{mirror: mirror, versions: {{pyxis: {pyxis.VERSION}}}}}\n"
 )
 JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostname)'\n"
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gpucluster import environment
+from gpucluster import environment, systems
 from gpucluster.spec import template
 
 REPOSITORY = Path(__file__).parents[2]
@@ -36,8 +37,15 @@ def test_the_demo_is_the_template() -> None:
     _compare(DEMO, template("demo", "local", schema="../../docs/reference/cluster.schema.json"))
 
 
-def test_the_rules_of_the_environment_are_in_their_page() -> None:
-    page = REFERENCE / "environment.md"
-    before, begin, rest = page.read_text().partition("tests/golden -->\n")
-    _, end, after = rest.partition("<!-- end of rules -->")
-    _compare(page, f"{before}{begin}{environment.table()}\n{end}{after}")
+@pytest.mark.parametrize(
+    ("page", "made", "begin", "end"),
+    [
+        ("environment.md", environment.table, "tests/golden -->\n", "<!-- end of rules -->"),
+        ("systems.md", systems.table, "tests/golden -->\n", "<!-- end of the table -->"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.endswith(".md") else "",
+)
+def test_the_tables_of_the_code_are_in_their_pages(page: str, made: Callable[[], str], begin: str, end: str) -> None:
+    before, mark, rest = (REFERENCE / page).read_text().partition(begin)
+    _, stop, after = rest.partition(end)
+    _compare(REFERENCE / page, f"{before}{mark}{made()}\n{stop}{after}")

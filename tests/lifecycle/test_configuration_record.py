@@ -46,8 +46,8 @@ class Steps:
     def write(self, record: Mapping[str, Any]) -> None:
         self.done.append(record)
 
-    def controller_access(self, _controller: str | None) -> ControllerAccess:
-        return ControllerAccess({"method": "instance_principal"}, Path("/elsewhere"))
+    def controller_access(self) -> ControllerAccess:
+        return ControllerAccess({"method": "instance_principal"})
 
     def release_files(self) -> ReleaseSet:
         return ReleaseSet(Path("/elsewhere"), ())

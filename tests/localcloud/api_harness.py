@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.localcloud import control
-from gpucluster.localcloud.engine import containers
+from gpucluster.localcloud.engine import containers, link_local
 from gpucluster.localcloud.engine.process_engine import ProcessEngine
 from gpucluster.localcloud.engine.protocol import LABEL_HOME
 from gpucluster.localcloud.image.base_image import ensure_image
+from gpucluster.localcloud.image.contents import DEBIAN_13, Contents
 from gpucluster.paths import local_cloud_home
 
 SHAPE, GPU_SHAPE = "VM.Standard.E5.Flex", "BM.GPU4.8"
@@ -215,11 +216,15 @@ class Api:
 
 
 @contextmanager
-def running(home: Path, engine: str = "null") -> Iterator[Api]:
-    """A server. At the end it is always stopped, and nothing of its home continues to run."""
+def running(home: Path, engine: str = "null", contents: Contents = DEBIAN_13) -> Iterator[Api]:
+    """A server. At the end it is always stopped, and nothing of its home continues to run.
+
+    Args:
+        contents: with podman, of the image that is launched.
+    """
     if engine == "podman":
         # If the first launch built it, that launch would exceed its timeout.
-        ensure_image(local_cloud_home())
+        ensure_image(local_cloud_home(), contents=contents)
     api = Api(home, engine)
     try:
         yield api
@@ -233,6 +238,7 @@ def running(home: Path, engine: str = "null") -> Iterator[Api]:
                 containers.terminate(container.name, home=home)
             for network in containers.networks(label):
                 containers.remove_network(network)
+            link_local.set_paths(home, {})
 
 
 @contextmanager

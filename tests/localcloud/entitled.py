@@ -8,8 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
 from gpucluster.handover import iam
-from gpucluster.localcloud.auth.credentials import instance_credentials
+from gpucluster.localcloud.state.region import REGION
+from gpucluster.localcloud.state.tenancy import PUBLIC_KEY_FILE, fingerprint, load_public_key
 from gpucluster.spec import ClusterSpec, loads
 from tests.localcloud.api_harness import Api
 
@@ -39,6 +43,29 @@ def generated(spec: ClusterSpec, api: Api, controller_id: str, compartment: str 
     return iam.policies(spec, compartment_id=compartment or api.tenancy, controller_id=controller_id)
 
 
+def key_of_an_earlier_release(home: Path, tenancy: str, instance_id: str) -> dict[str, str]:
+    """Give an instance a key as releases before the metadata service did. Returns the settings of an SDK client.
+
+    The local cloud still accepts such a key. For policies it is the same as an instance principal.
+    """
+    folder = home / "credentials" / "instances" / instance_id
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    key_file, public_file = folder / "key.pem", folder / PUBLIC_KEY_FILE
+    if not key_file.exists():
+        key = generate_private_key(public_exponent=65537, key_size=2048)
+        key_file.touch(0o600)
+        key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        public_file.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    public = load_public_key(public_file.read_text(), str(public_file))
+    return {
+        "user": instance_id,
+        "fingerprint": fingerprint(public),
+        "tenancy": tenancy,
+        "region": REGION,
+        "key_file": str(key_file),
+    }
+
+
 class Entitled:
     """An instance of `api` with its own key, dynamic group and policies.
 
@@ -51,14 +78,12 @@ class Entitled:
         self.api, self.id, self.config = api, instance_id, config
         self._name, self._compartment = f"gpucluster-{name}", compartment or api.tenancy
         self._policies: list[str] = []
-        folder = instance_credentials(api.home, api.tenancy, instance_id)
+        self.settings = key_of_an_earlier_release(api.home, api.tenancy, instance_id)
         parser = configparser.ConfigParser(interpolation=None)
-        parser.read(folder / "config")
-        parser["DEFAULT"]["key_file"] = str(folder / "key.pem")
+        parser["DEFAULT"] = self.settings
         config.touch(0o600)
         with config.open("w") as stream:
             parser.write(stream)
-        self.settings = dict(parser["DEFAULT"])
 
     def in_group(self, rule: str = "") -> Entitled:
         """Create the dynamic group; by default with the matching rule that gpucluster generates."""

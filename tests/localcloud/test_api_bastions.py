@@ -20,6 +20,7 @@ import oci
 import pytest
 from oci.bastion import models
 
+from gpucluster.localcloud.image.contents import contents_of
 from gpucluster.paths import write_private
 from tests.containers import need_containers
 from tests.localcloud.api_harness import Api, refused, running
@@ -301,9 +302,9 @@ def test_ssh_reaches_a_container_as_the_user_of_its_image(tmp_path: Path) -> Non
     """With a bastion as ProxyCommand, to a stand-in for Oracle Linux, whose user is opc."""
     need_containers()
     key = new_key(tmp_path / "id")
-    with running(tmp_path / "cloud", "podman") as api:
+    with running(tmp_path / "cloud", "podman", contents_of("Oracle Linux", "8", tmp_path)) as api:
         subnet = api.subnet(api.vcn("10.92.7.0/24"), "10.92.7.0/26", prohibit_public_ip_on_vnic=True)
-        image = api.named_image("Oracle-Linux-8.10-2025.02.28-0")
+        image = api.named_image("Oracle-Linux-8.10-2025.08.31-0")
         instance = api.launch(
             subnet, "hidden", metadata={"ssh_authorized_keys": Path(f"{key}.pub").read_text()},
             source_details=oci.core.models.InstanceSourceViaImageDetails(image_id=image.id),

@@ -10,11 +10,14 @@ import oci
 import pytest
 from oci.core import models
 
+from gpucluster.localcloud.state.store import ResourceStore
+from gpucluster.oci import tags
 from tests.localcloud.api_harness import GPU_SHAPE, SHAPE, Api, refused, running
 
 GPU_LISTING = "Oracle Linux - GPU Cluster Networking Image"
 HPC_LISTING = "Oracle Linux - HPC Cluster Networking Image"
-PLAIN, GPU = "Oracle-Linux-8.10-2025.02.28-0", "Oracle-Linux-8.10-Gen2-GPU-2025.02.28-0"
+PLAIN, GPU = "Oracle-Linux-8.10-2025.08.31-0", "Oracle-Linux-8.10-Gen2-GPU-2025.08.31-0"
+BUILDS = ("2025.08.31-0", "2025.06.17-0", "2025.05.19-0")  # the newest three
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +64,53 @@ def test_images_are_listed_by_operating_system_and_shape(api: Api) -> None:
     listed = api.compute.list_images
     assert listed(api.tenancy).data[0].operating_system == "Debian"
     oracle = {"operating_system": "Oracle Linux", "operating_system_version": "8"}
-    assert names(listed(api.tenancy, **oracle).data) == [GPU, PLAIN]
-    assert names(listed(api.tenancy, **oracle, shape=SHAPE).data) == [PLAIN]
-    assert names(listed(api.tenancy, **oracle, shape=GPU_SHAPE).data) == [GPU]
+    plain, gpu = (f"Oracle-Linux-8.10{kind}-" for kind in ("", "-Gen2-GPU"))
+    assert set(names(listed(api.tenancy, **oracle).data)) == {
+        variant + build for variant in (plain, gpu) for build in BUILDS
+    }
+    assert names(listed(api.tenancy, **oracle, shape=SHAPE).data) == [plain + build for build in BUILDS]
+    assert names(listed(api.tenancy, **oracle, shape=GPU_SHAPE).data) == [gpu + build for build in BUILDS]
     assert listed(api.tenancy, **oracle, shape="BM.GPU.MI300X.8").data == []
-    assert names(listed(api.tenancy, shape="BM.GPU.GB200.4").data) == ["Debian-13-local"]
+    arm = names(listed(api.tenancy, shape="BM.GPU.GB200.4").data)
+    assert arm == ["Debian-13-local", "Debian-12-local", "Canonical-Ubuntu-24.04-aarch64-2026.06.29-0"]
     ubuntu = listed(api.tenancy, operating_system="Canonical Ubuntu", sort_by="DISPLAYNAME").data
-    assert [image.operating_system_version for image in ubuntu] == ["22.04", "24.04"]
+    assert {image.operating_system_version for image in ubuntu} == {"22.04", "24.04"}
     assert all(image.compartment_id is None for image in ubuntu)
+
+
+def test_an_older_build_is_not_listed_and_there_by_its_ocid(api: Api, subnet: Any) -> None:
+    """OCI lists the newest three of each platform image; the others can still be launched."""
+    name = "Oracle-Linux-8.10-Gen2-GPU-2025.02.28-0"
+    (row,) = ResourceStore(api.home / "cloud.db").find("image", displayName=name)
+    assert api.compute.list_images(api.tenancy, display_name=name).data == []
+    assert api.compute.get_image(row.id).data.display_name == name
+    instance = api.launch(subnet, "old-build", shape=GPU_SHAPE, source_details=source(row.id))
+    assert instance.image_id == row.id
+
+
+def test_an_image_says_what_it_contains(api: Api) -> None:
+    debian = {image.operating_system_version: image for image in api.compute.list_images(api.tenancy).data
+              if image.operating_system == "Debian"}  # fmt: skip
+    assert {version: image.freeform_tags for version, image in debian.items()} == {
+        version: {tags.CONTAINS: f"Debian {version}"} for version in ("12", "13")
+    }
+    oracle = api.named_image(PLAIN).freeform_tags
+    assert oracle[tags.CONTAINS] == "Debian 12"
+    assert {"firewalld", "hostinfo"} <= set(oracle[tags.TRAPS].split())
+
+
+def test_a_stand_in_is_refused_with_words_where_the_operator_wants_none(api: Api, subnet: Any) -> None:
+    file = api.home / "images" / "settings.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text('{"stand_ins": false}')
+    try:
+        with refused(400, "InvalidParameter") as said:
+            api.launch(subnet, "oracle", source_details=source(api.named_image(PLAIN).id))
+        api.launch(subnet, "debian")
+    finally:
+        file.unlink()
+    assert "its name is that of Oracle Linux 8, and it contains Debian 12" in said[0]
+    assert "can't make one that dnf installs" in said[0]
 
 
 def test_an_image_says_which_shapes_it_runs_on(api: Api) -> None:
@@ -125,10 +167,14 @@ def test_the_app_catalog_shows_listings_versions_and_agreements(api: Api) -> Non
     listings = api.compute.list_app_catalog_listings(publisher_name="Oracle Linux", sort_order="ASC").data
     assert [listing.display_name for listing in listings] == [HPC_LISTING, GPU_LISTING]
     assert api.compute.list_app_catalog_listings(display_name="Nothing").data == []
-    newest, oldest = versions(api, GPU_LISTING)
+    newest, _, oldest = versions(api, GPU_LISTING)
     assert newest.time_published > oldest.time_published
+    amd = api.compute.get_app_catalog_listing_resource_version(newest.listing_id, newest.listing_resource_version).data
+    assert "BM.GPU.MI300X.8" in amd.compatible_shapes
+    assert GPU_SHAPE not in amd.compatible_shapes
+    newest = oldest
     listing = api.compute.get_app_catalog_listing(newest.listing_id).data
-    assert (listing.display_name, listing.time_published) == (GPU_LISTING, newest.time_published)
+    assert (listing.display_name, listing.time_published) == (GPU_LISTING, amd.time_published)
     whole = api.compute.get_app_catalog_listing_resource_version(
         newest.listing_id, newest.listing_resource_version
     ).data

@@ -232,7 +232,9 @@ def test_images(api: Api, private: Any) -> None:
     api.compute.terminate_instance(clone.id)
     api.wait(api.compute.get_instance, clone.id, "TERMINATED")
     assert not commit.exists()
-    newest = api.compute.list_images(api.tenancy, operating_system="Debian", sort_by="TIMECREATED").data
+    newest = api.compute.list_images(
+        api.tenancy, operating_system="Debian", operating_system_version="13", sort_by="TIMECREATED"
+    ).data
     assert [one.id for one in newest] == [platform.id]
 
 

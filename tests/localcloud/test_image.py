@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.errors import EnvironmentFault
+from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Event
-from gpucluster.localcloud.image import base_image, debian_mirror
+from gpucluster.localcloud.image import base_image, package_mirror, traps
+from gpucluster.localcloud.image.contents import DEBIAN_13, Contents, all_contents, contents_of
+from gpucluster.localcloud.image.suites import SUITES, Suite
 from gpucluster.localcloud.podman import host
 from gpucluster.localcloud.podman.command import probe
 
@@ -46,17 +48,21 @@ deb http://security.example/debian-security bookworm-security main # updates
 """
 
 
+TRIXIE, NOBLE = SUITES["trixie"], SUITES["noble"]
+
+
 @pytest.fixture
 def apt(tmp_path: Path) -> Path:
     (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "images").mkdir()
     return tmp_path
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.sources", DEB822), ("a.list", ONE_LINE)])
 def test_mirror_is_the_hosts_own(apt: Path, name: str, text: str) -> None:
     (apt / "sources.list.d" / name).write_text(text)
-    found = debian_mirror.find(apt / "own", apt)
-    assert found.lines("trixie") == [
+    found = package_mirror.find(TRIXIE, apt / "images", apt)
+    assert found.lines(TRIXIE) == [
         "deb http://mirror.example/debian trixie main",
         "deb http://mirror.example/debian trixie-updates main",
         "deb http://security.example/debian-security trixie-security main",
@@ -66,28 +72,96 @@ def test_mirror_is_the_hosts_own(apt: Path, name: str, text: str) -> None:
 
 def test_own_file_comes_before_the_hosts(apt: Path) -> None:
     (apt / "sources.list").write_text(ONE_LINE)
-    (apt / "own").write_text("deb http://near.example/debian trixie main\n")
-    found = debian_mirror.find(apt / "own", apt)
-    assert (found.uri, found.file) == ("http://near.example/debian", apt / "own")
+    (apt / "images/debian.sources").write_text("deb http://near.example/debian trixie main\n")
+    found = package_mirror.find(TRIXIE, apt / "images", apt)
+    assert (found.uri, found.file) == ("http://near.example/debian", apt / "images/debian.sources")
 
 
 def test_list_of_mirrors_is_resolved(apt: Path) -> None:
     (apt / "mirrors").write_text("# nearest first\nhttp://first.example/debian priority:1\n")
     (apt / "sources.list").write_text(f"deb mirror+file:{apt}/mirrors trixie main\n")
-    assert debian_mirror.find(apt / "own", apt).uri == "http://first.example/debian"
+    assert package_mirror.find(TRIXIE, apt / "images", apt).uri == "http://first.example/debian"
 
 
 def test_host_without_a_debian_mirror_is_told_where_to_write_one(apt: Path) -> None:
     (apt / "sources.list").write_text("deb http://archive.example/ubuntu noble main\n")
-    with pytest.raises(EnvironmentFault, match=f"Write one into {re.escape(str(apt / 'own'))}"):
-        debian_mirror.find(apt / "own", apt)
+    with pytest.raises(EnvironmentFault, match=f"Write one into {re.escape(str(apt / 'images/debian.sources'))}"):
+        package_mirror.find(TRIXIE, apt / "images", apt)
 
 
-def test_packages_are_plain_names_without_doubles() -> None:
-    names = base_image.packages()
+@pytest.mark.parametrize("line", ["", "deb http://archive.example/ubuntu jammy main universe\n"])
+def test_ubuntu_is_a_stand_in_until_a_mirror_with_its_suite_is_named(apt: Path, line: str) -> None:
+    folder = apt / "images"
+    (folder / "ubuntu.sources").write_text(line)
+    stood_in = contents_of("Canonical Ubuntu", "24.04", folder)
+    assert (stood_in.suite, stood_in.stand_in) == (TRIXIE, True)
+    (folder / "archive.gpg").touch()
+    (folder / "ubuntu.sources").write_text(
+        f"deb [signed-by={folder}/archive.gpg] http://archive.example/ubuntu noble main universe\n"
+    )
+    real = contents_of("Canonical Ubuntu", "24.04", folder)
+    assert (real.suite, real.stand_in, real.traps) == (NOBLE, False, stood_in.traps)
+    mirror = package_mirror.find(NOBLE, folder, apt)
+    suites = ("noble", "noble-updates", "noble-security")
+    assert mirror.lines(NOBLE) == [f"deb http://archive.example/ubuntu {name} main universe" for name in suites]
+    command = base_image._bootstrap_command(NOBLE, mirror, apt / "image.tar")
+    assert f"--keyring={folder}/archive.gpg" in command
+    assert "docker.io" in ",".join(command)
+    (folder / "archive.gpg").unlink()
+    with pytest.raises(EnvironmentFault, match=r"keyring .*archive\.gpg does not exist"):
+        package_mirror.find(NOBLE, folder, apt)
+
+
+def test_the_hosts_own_apt_is_no_source_of_ubuntu(apt: Path) -> None:
+    (apt / "sources.list").write_text("deb http://archive.example/ubuntu noble main universe\n")
+    with pytest.raises(EnvironmentFault, match="no mirror of Ubuntu is named"):
+        package_mirror.find(NOBLE, apt / "images", apt)
+
+
+def test_both_releases_of_debian_are_what_they_say(tmp_path: Path) -> None:
+    for version, name in (("12", "bookworm"), ("13", "trixie")):
+        assert contents_of("Debian", version, tmp_path) == Contents(SUITES[name])
+
+
+def test_oracle_linux_is_always_a_stand_in(tmp_path: Path) -> None:
+    found = contents_of("Oracle Linux", "8", tmp_path)
+    assert (found.stand_in, found.suite.distribution, "firewalld" in found.traps) == (True, "Debian", True)
+
+
+def test_traps_can_be_left_out(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text('{"without_traps": ["firewalld"]}')
+    traps_there = contents_of("Oracle Linux", "9", tmp_path).traps
+    assert "firewalld" not in traps_there
+    assert "hostinfo" in traps_there
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"stand_ins": 1}', '{"without_traps": ["fire"]}', '{"traps": []}'])
+def test_wrong_settings_are_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "settings.json").write_text(text)
+    with pytest.raises(InputError, match=r"JSON|must be an object"):
+        contents_of("Oracle Linux", "9", tmp_path)
+
+
+def test_every_trap_is_used_and_names_its_sources(tmp_path: Path) -> None:
+    catalogue = traps.catalogue()
+    assert {name for contents in all_contents(tmp_path) for name in contents.traps} <= set(catalogue)
+    for trap in catalogue.values():
+        assert trap.what
+        assert trap.sources
+        assert all(source.startswith("https://") for source in trap.sources)
+
+
+@pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.label)
+def test_packages_are_plain_names_without_doubles(suite: Suite) -> None:
+    names = base_image.packages(suite)
     assert len(names) == len(set(names))
     assert all(re.fullmatch(r"[a-z0-9][a-z0-9.+-]+", name) for name in names)
     assert {"systemd", "cloud-init", "openssh-server", "slurmd", "nfs-common", "python3-apt"} <= set(names)
+
+
+def test_docker_has_one_package_in_older_suites() -> None:
+    with_cli = [suite.name for suite in SUITES.values() if "docker-cli" in base_image.packages(suite)]
+    assert with_cli == ["trixie", "forky"]
 
 
 def test_reference_changes_with_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,20 +169,36 @@ def test_reference_changes_with_every_file(tmp_path: Path, monkeypatch: pytest.M
     shutil.copytree(Path(base_image.__file__).parent, copy, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     for name, path in {"_HERE": copy, "_PACKAGES": copy / "packages.txt", "_FILES": copy / "image_files"}.items():
         monkeypatch.setattr(base_image, name, path)
-    compute = base_image.reference.__wrapped__
+    with_traps = Contents(TRIXIE, ("hostinfo",))
+
+    def compute() -> tuple[str, str]:
+        base_image._digest.cache_clear()
+        return base_image.reference(), base_image.reference(with_traps)
+
     before = compute()
-    assert before == base_image.reference()
     (copy / "image_files/rootfs/etc/cloud/cloud.cfg").open("a").write("#\n")
     after = compute()
     (copy / "packages.txt").open("a").write("hello\n")
-    assert len({before, after, compute()}) == 3
+    later = compute()
+    assert len({*before, *after, *later}) == 6
+    monkeypatch.setattr(traps, "FOLDER", copy / "trap_files")
+    (copy / "trap_files/hostinfo/setup.sh").open("a").write("#\n")
+    assert compute()[0] == later[0]
+    assert compute()[1] != later[1]
+    monkeypatch.undo()
+    base_image._digest.cache_clear()
+
+
+def test_suites_and_traps_have_images_of_their_own(tmp_path: Path) -> None:
+    found = all_contents(tmp_path)
+    assert len({base_image.reference(contents) for contents in found}) == len({(c.suite, c.traps) for c in found})
 
 
 @pytest.fixture
 def no_image(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As on a host that never made this image."""
     monkeypatch.setattr(base_image, "_LOCK", tmp_path / "lock")
-    monkeypatch.setattr(base_image, "reference", lambda: "localhost/gpucluster/debian13:none")
+    monkeypatch.setattr(base_image, "reference", lambda _contents=DEBIAN_13: "localhost/gpucluster/debian13:none")
 
 
 @pytest.mark.containers
@@ -136,11 +226,11 @@ def test_full_disk_is_said_before_the_work(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_disk_that_becomes_full_is_told_from_other_failures(tmp_path: Path) -> None:
-    mirror = debian_mirror.DebianMirror("http://mirror.example/debian", None, None, (), tmp_path / "sources.list")
+    mirror = package_mirror.Mirror("http://mirror.example/debian", None, None, (), tmp_path / "sources.list")
     lines = ["I: extracting archives...", "E: write failed: No space left on device"]
-    assert "disk became full" in str(base_image._bootstrap_fault(lines, mirror, tmp_path / "a.tar"))
+    assert "disk became full" in str(base_image._bootstrap_fault(lines, TRIXIE, mirror, tmp_path / "a.tar"))
     lines = ["Err:1 http://mirror.example trixie InRelease", "E: The repository is not signed."]
-    assert "debian-archive-keyring" in base_image._bootstrap_fault(lines, mirror, tmp_path / "a.tar").hint
+    assert "debian-archive-keyring" in base_image._bootstrap_fault(lines, TRIXIE, mirror, tmp_path / "a.tar").hint
 
 
 @pytest.mark.containers
@@ -162,7 +252,7 @@ def test_two_callers_make_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             second_waits.set()
 
     monkeypatch.setattr(base_image, "_make", make)
-    monkeypatch.setattr(base_image, "_inspect", lambda _began, *, cached: info if made and cached else None)
+    monkeypatch.setattr(base_image, "_inspect", lambda _contents, _began, *, cached: info if made and cached else None)
     threads = [threading.Thread(target=base_image.ensure_image, args=(tmp_path, note)) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -170,7 +260,7 @@ def test_two_callers_make_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         thread.join(20)
     assert made == ["made"]
     assert [event.message for event in events if event.kind == "log"] == [
-        "another run is making the base image; waiting for it"
+        "another run is making a base image; waiting for it"
     ]
 
 

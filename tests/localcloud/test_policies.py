@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from gpucluster.localcloud.auth import policies
-from gpucluster.localcloud.auth.credentials import instance_credentials
 from gpucluster.localcloud.auth.policies import (
     DynamicGroup,
     PolicySet,
@@ -26,10 +25,10 @@ from gpucluster.localcloud.auth.policies import (
 )
 from gpucluster.localcloud.engine.null_engine import NullEngine
 from gpucluster.localcloud.server.application import all_routes
-from gpucluster.localcloud.server.home import open_cloud
+from gpucluster.localcloud.server.home import open_authority, open_cloud
 from gpucluster.localcloud.state.tenancy import Identity, key_id
 from tests.localcloud.api_harness import Api, refused, running
-from tests.localcloud.entitled import Entitled
+from tests.localcloud.entitled import Entitled, key_of_an_earlier_release
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +45,7 @@ MY_GROUP = DynamicGroup("ocid1.dynamicgroup.local..g", "controllers", f"instance
 
 def test_every_operation_of_the_api_has_an_entry_or_is_the_operators() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        cloud = open_cloud(Path(folder), NullEngine(Path(folder) / "null"))
+        cloud = open_cloud(Path(folder), NullEngine(Path(folder) / "null"), open_authority(Path(folder)))
         offered = {route.operation for route in all_routes(cloud)}
         cloud.close()
     known, operators = set(tables().operations), tables().operator_only
@@ -307,7 +306,8 @@ def test_an_instance_that_is_gone_is_nobody_and_its_key_goes_at_the_next_start(a
 @pytest.mark.parametrize("owner", ["../stolen", "stolen", "ocid1.user.local..x", "ocid1.instance.local..", "."])
 def test_a_key_id_leads_nowhere_else(tmp_path: Path, owner: str) -> None:
     """The client chooses the owner in a keyId: only an instance's OCID may become the name of a folder."""
-    made = instance_credentials(tmp_path, TENANCY, "ocid1.instance.local..a")
+    key_of_an_earlier_release(tmp_path, TENANCY, "ocid1.instance.local..a")
+    made = tmp_path / "credentials" / "instances" / "ocid1.instance.local..a"
     public = load_pem_public_key((made / "public.pem").read_bytes())
     assert isinstance(public, RSAPublicKey)
     for name in ("stolen", "ocid1.user.local..x", "ocid1.instance.local.."):

@@ -20,16 +20,18 @@ from typing import Any
 
 import oci
 import pytest
+import yaml
 
 from gpucluster import preflight
 from gpucluster.cloud.client import Access, fingerprint
 from gpucluster.cloud.providers.local import LocalCloudProvider
 from gpucluster.errors import PreflightError
 from gpucluster.events import Event, ignore
+from gpucluster.localcloud.state.store import ResourceStore
 from gpucluster.paths import ClusterPaths
-from gpucluster.preflight import Finding
+from gpucluster.preflight import Finding, collect, evaluate
 from gpucluster.preflight.queries import client
-from gpucluster.spec import ClusterSpec, loads
+from gpucluster.spec import ClusterSpec, loads, template
 from tests.localcloud.api_harness import GPU_SHAPE, Api, running
 from tests.localcloud.relay import Answer, relaying
 
@@ -132,7 +134,21 @@ def test_warnings_and_notes_are_announced(api: Api, tmp_path: Path) -> None:
     found = preflight.check(spec, _cloud(spec), {}, events.append)
     assert "hosts for 1 are free" in _one(found, "warning", "capacity").reason
     assert "contains Debian 13" in _one(found, "note", "image").reason
-    assert [(event.name, event.status) for event in events] == [("preflight", "warning"), ("preflight", "info")]
+    assert "no RDMA stack" in _one(found, "warning", "image").reason
+    assert [event.status for event in events] == ["warning", "warning", "info"]
+    assert {event.name for event in events} == {"preflight"}
+
+
+def test_an_image_that_is_not_what_its_name_says_is_noted(tmp_path: Path) -> None:
+    images = {
+        "{operating_system: Debian, version: '12'}": "",
+        "{operating_system: Oracle Linux, version: '9'}": "contains Debian 12",
+        "{listing: Oracle Linux - GPU Cluster Networking Image, login_user: opc}": "contains Debian 12",
+    }
+    for image, said in images.items():
+        found = _findings(tmp_path, ("count: 2", f"image: {image}, count: 2"))
+        notes = [one.reason for one in found if one.check == "image" and "stand-in" in one.reason]
+        assert [said in note for note in notes] == ([True] if said else []), image
 
 
 # --- credentials -----
@@ -244,13 +260,13 @@ def test_a_quota_that_is_too_small_for_the_maximum(api: Api, tmp_path: Path) -> 
 
 
 def test_an_image_that_does_not_fit(tmp_path: Path) -> None:
-    image = "image: {name: Oracle-Linux-8.10-2025.02.28-0, login_user: opc}, count: 2"
+    image = "image: {name: Oracle-Linux-8.10-2025.08.31-0, login_user: opc}, count: 2"
     found = _findings(tmp_path, ("count: 2", image))
     assert "is not compatible with the shape BM.GPU4.8" in _one(found, "error", "image").reason
 
 
 def test_an_image_by_its_ocid(api: Api, tmp_path: Path) -> None:
-    ubuntu = api.compute.list_images(api.tenancy, operating_system="Canonical Ubuntu").data[0]
+    ubuntu = api.compute.list_images(api.tenancy, operating_system="Canonical Ubuntu", shape=GPU_SHAPE).data[0]
     named = f"image: {{ocid: {ubuntu.id}, login_user: ubuntu}}, count: 2"
     assert _errors(_findings(tmp_path, ("count: 2", named))) == []
     gone = "image: {ocid: ocid1.image.local..aaaaaaaagone, login_user: ubuntu}, count: 2"
@@ -262,12 +278,69 @@ def test_a_marketplace_listing(tmp_path: Path) -> None:
     found = _findings(tmp_path, ("count: 2", f"image: {{{listing}}}, count: 2"))
     assert _errors(found) == []
     (terms,) = [one for one in found if "accepts the terms" in one.reason]
-    assert "24.10-GPU-570" in terms.reason
+    assert "GPU-550-CUDA-12.4-2025.07.19" in terms.reason, "the newest of NVIDIA's; AMD's is younger"
     assert "eula" in terms.action
-    found = _findings(tmp_path, ("count: 2", f"image: {{{listing}, listing_version: '1'}}, count: 2"))
-    assert "24.10-GPU-570" in _one(found, "error", "image").action
+    found = _findings(tmp_path, ("count: 2", f"image: {{{listing}, listing_version: '*-GPU-570-*'}}, count: 2"))
+    assert _errors(found) == []
+    assert "GPU-570-OPEN" in next(one for one in found if "accepts the terms" in one.reason).reason
+    found = _findings(tmp_path, ("count: 2", f"image: {{{listing}, listing_version: '*-ROCM-*'}}, count: 2"))
+    assert "has no version *-ROCM-* for NVIDIA GPUs" in _one(found, "error", "image").reason
+    assert "AMD-ROCM-632" in _one(found, "error", "image").action
     found = _findings(tmp_path, ("count: 2", "image: {listing: Nothing Such, login_user: opc}, count: 2"))
     assert "no marketplace listing Nothing Such" in _one(found, "error", "image").reason
+
+
+def test_only_a_platform_image_is_found_by_its_system(api: Api, tmp_path: Path) -> None:
+    """A custom image of the compartment, younger and with the same system, is meant by its name only."""
+    base = api.compute.list_images(
+        api.tenancy, operating_system="Oracle Linux", operating_system_version="9", shape=GPU_SHAPE
+    ).data[0]
+    subnet = api.subnet(api.vcn("10.99.0.0/16"), "10.99.0.0/24")
+    source = oci.core.models.InstanceSourceViaImageDetails(image_id=base.id)
+    instance = api.launch(subnet, "base", shape=GPU_SHAPE, source_details=source)
+    details = oci.core.models.CreateImageDetails(
+        compartment_id=api.tenancy, instance_id=instance.id, display_name="ours"
+    )
+    custom = api.wait(api.compute.get_image, api.compute.create_image(details).data.id, "AVAILABLE")
+    by_system = 'operating_system: Oracle Linux, version: "9"'
+    found = _findings(tmp_path, ("count: 2", f"image: {{{by_system}}}, count: 2"))
+    assert any(base.display_name in one.reason for one in found)
+    assert not any("image ours" in one.reason for one in found)
+    found = _findings(tmp_path, ("count: 2", "image: {name: ours, operating_system: Oracle Linux}, count: 2"))
+    assert _errors(found) == []
+    assert any("image ours is a stand-in" in one.reason for one in found)
+    api.compute.delete_image(custom.id)
+    api.compute.terminate_instance(instance.id)
+
+
+def test_a_build_that_is_no_longer_listed_is_refused_and_kept_where_it_runs(api: Api, tmp_path: Path) -> None:
+    name = "Oracle-Linux-8.10-Gen2-GPU-2025.02.28-0"
+    wanted = ("count: 2", f"image: {{name: {name}, operating_system: Oracle Linux}}, rdma: false, count: 2")
+    refused = _one(_findings(tmp_path, wanted), "error", "image")
+    assert "2025-02-28 is older" in refused.reason
+    (old,) = ResourceStore(api.home / "cloud.db").find("image", displayName=name)
+    # Terraform keeps the image of a cluster that exists.
+    spec = _spec(tmp_path, wanted)
+    outputs = {"cluster": {"pools": {"gpu": {"image_id": old.id}}}}
+    assert _errors(preflight.examine(spec, _cloud(spec), outputs).findings) == []
+
+
+INVENTORIES = Path(__file__).parents[2] / "inventories"
+
+
+@pytest.mark.parametrize("file", [*sorted(INVENTORIES.glob("*/cluster.yml")), "init"], ids=lambda file: str(file)[-30:])
+def test_the_images_of_our_own_files_exist_and_have_what_their_machines_need(file: Path | str, api: Api) -> None:
+    data = yaml.safe_load(template("demo", "oci") if isinstance(file, str) else file.read_text())
+    if isinstance(file, str):
+        # The same machines in the local cloud: a file of `init` for OCI names a compartment and keys that are not here.
+        del data["ssh"]
+        data |= {"cloud": {"provider": "local"}, "users": {"people": [{"name": "alice", "generate_key": True}]}}
+    spec = loads(yaml.safe_dump(data))
+    said = [one for one in evaluate(spec, collect(spec, _cloud(spec))) if one.check == "image"]
+    assert [one for one in said if one.level != "note"] == []
+    assert len([one for one in said if "is a stand-in here" in one.reason]) == (
+        0 if spec.controller.image.operating_system == "Debian" else 2
+    )
 
 
 # --- a failing cloud -----

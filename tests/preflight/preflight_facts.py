@@ -38,6 +38,8 @@ CORES, MEMORY = ("compute", "standard-e5-core-count", AD1), ("compute", "standar
 GPUS = ("compute", "gpu-h100-count", AD1)
 REFUSED = "NotAuthorizedOrNotFound"
 
+HPC_IMAGE = "Canonical-Ubuntu-24.04-2026.02.28-0-6.8-DOCA-OFED-3.2.1-GPU-580-OPEN-CUDA-13.0-2026.03.13-0"
+
 EXISTING = (
     ("ssh_allowed_cidrs:", f"vcn_id: {VCN}\n  public_subnet_id: {PUBLIC}\n  private_subnet_id: {PRIVATE}\n  "
      "ssh_allowed_cidrs:"),
@@ -61,7 +63,10 @@ def desired(folder: Path, *changes: tuple[str, str]) -> ClusterSpec:
 def good(*changed: tuple[str, str], **changes: Any) -> Facts:
     """Facts with which the spec can be created: of existing resources, only those that it names."""
     key = " ".join(spec_texts.KEY.split()[:2])
-    image = FoundImage("ocid1.image.oc1..u", "Canonical-Ubuntu-24.04", system="Canonical Ubuntu", version="24.04")
+    ubuntu = FoundImage(
+        "ocid1.image.oc1..u", "Canonical-Ubuntu-24.04-2026.06.29-0", system="Canonical Ubuntu", version="24.04"
+    )
+    hpc = replace(ubuntu, id="ocid1.image.oc1..h", name=HPC_IMAGE, custom=True)
     inside = (IngressRule("all", "10.0.0.0/8"), IngressRule("6", "203.0.113.0/24", (22, 22)))
     facts = Facts(
         key_file=KeyFile(Path("/home/me/.oci/key.pem"), "aa:bb", fingerprint="aa:bb"),
@@ -78,9 +83,8 @@ def good(*changed: tuple[str, str], **changes: Any) -> Facts:
             ("filesystem", "file-system-count", AD1): Limit(100, 0),
         },
         capacity={(AD1, CONTROLLER_SHAPE): Capacity("AVAILABLE", 50), (AD1, GPU_SHAPE): Capacity("AVAILABLE", 9)},
-        images={"controller": image, "h100": image},
+        images={"controller": ubuntu, "h100": hpc},
         reservations={"h100": Reservation("ACTIVE", AD1, {GPU_SHAPE: 8})},
-        systems=frozenset({"Ubuntu-24", "OracleLinux-8"}),
         vcns=(),
         created=Created(),
         vcn=Vcn(VCN, "net", ("10.0.0.0/16",), "net"),

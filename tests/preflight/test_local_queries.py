@@ -130,7 +130,3 @@ def test_the_terraform_that_would_be_downloaded_counts_where_there_is_none(
 
 def test_a_local_state_takes_every_terraform(tmp_path: Path) -> None:
     assert local.terraform(desired(tmp_path)) is None
-
-
-def test_the_operating_systems_of_the_roles_are_known() -> None:
-    assert {"Ubuntu-24", "OracleLinux-8", "Debian-13"} <= local.systems()

@@ -64,6 +64,7 @@ GPU = Instance("h100-1", GPU_SHAPE, AD1, pool="h100")
 CONTROLLER = Instance("controller", CONTROLLER_SHAPE, AD1, 4, 32)
 SUBNETS: Mapping[str, Any] = good(*EXISTING).subnets
 UBUNTU: Any = good().images["h100"]
+LISTED_VERSION = "Oracle-Linux-8.10-2025.06.17-0-RHCK-OFED-24.10-1.1.4.0-GPU-570-OPEN-CUDA-12.8-2025.07.18-0"
 
 
 def _subnet(name: str, **changes: Any) -> dict[str, Any]:
@@ -320,10 +321,16 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
         "image",
         "apply adds the shape",
     ),
-    "own image of another system": ((), _image(system="Custom", version="Custom"), "warning", "image", "Custom"),
+    "own image of another system": (
+        (),
+        _image(name="", system="Custom", version="Custom"),
+        "warning",
+        "image",
+        "Custom",
+    ),
     "platform image of another system": (
         (),
-        {"images": {"controller": replace(UBUNTU, version="26.04")}},
+        {"images": {"controller": replace(UBUNTU, name="", version="26.04", custom=False)}},
         "error",
         "image",
         "26.04",
@@ -338,7 +345,7 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
     ),
     "terms": (
         LISTED,
-        _image(listing="ocid1.l", listing_version="2", terms=("https://eula",)),
+        _image(listing="ocid1.l", listing_version=LISTED_VERSION, terms=("https://eula",)),
         "note",
         "image",
         "accepts the terms",

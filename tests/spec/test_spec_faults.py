@@ -258,6 +258,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "truth for Slurm": ("{SchedulerParameters: bf_interval=30}", "{Foo: §true}", "slurm.extra_config.Foo", 'Write it in quotes, such as "YES"'),
     "two lines for Slurm": ("{SchedulerParameters: bf_interval=30}", '{Foo: §"a\\nNodeName=x"}', "slurm.extra_config.Foo", "is not a valid value in slurm.conf"),
     "list for Slurm": ("{SchedulerParameters: bf_interval=30}", "{Foo: §[a]}", "slurm.extra_config.Foo", "text or a whole number"),
+    "unknown release of Slurm": ("accounting: true", 'release: §"26.06"', "slurm.release", "26.05"),
     "unknown default": ("accounting: true", "default_partition: §comput", "slurm.default_partition", "there is no partition \"comput\". Did you mean compute"),
     "two opinions on the default": ("    count: 2", "    count: 2\n    default: true", "", ""),
     "name for Slurm": ("accounting: true", "cluster_name: §Demo", "slurm.cluster_name", "lower-case"),
@@ -448,6 +449,8 @@ def test_a_pipe_is_not_read(tmp_path: Path) -> None:
 
 # id: (what stands in OCI, what instead, path, words)
 OCI_ROWS = {
+    "distributions that differ": ("    image: {ocid: ocid1.image.oc1.iad.example, login_user: ubuntu}\n", '    image: {operating_system: Debian, version: "12"}\nslurm: {release: §distribution}\n', "slurm.release", "controller Ubuntu-24 with Slurm 23.11, pools.h100 Debian-12 with Slurm 22.05"),
+    "distribution that is too old": ('version: "24.04"}\npools:', 'version: "22.04"}\nslurm: {release: §distribution}\npools:', "slurm.release", "Ubuntu-22 has Slurm 21.08, and the oldest that can be configured is 22.05"),
     "no region": ("  region: us-ashburn-1\n", "", "cloud.region", "is missing: provider oci needs it. Add `region: us-ashburn-1`"),
     "no compartment": ("  compartment_id: ocid1.compartment.oc1..exampleuniqueid\n", "", "cloud.compartment_id", "is missing"),
     "null compartment": ("ocid1.compartment.oc1..exampleuniqueid", "§null", "cloud.compartment_id", "is missing"),

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucluster import handover
-from gpucluster.spec import ClusterSpec, load
+from gpucluster import handover, systems
+from gpucluster.oci.image_names import version_filter
+from gpucluster.slurm.releases import NEWEST
+from gpucluster.spec import ClusterSpec, load, loads, template
 from tests.spec.spec_texts import KEY
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
@@ -59,7 +61,10 @@ def test_only_where_it_stands_differs(name: str, oci: Any) -> None:
     assert there.ssh.public_key == KEY
     assert [person.ssh_keys for person in there.users.people] == [(KEY,)]
     place = {"cloud", "ssh", "users"}
-    assert here.model_dump(exclude=place) == there.model_dump(exclude=place)
+    # The local cloud's images have Slurm already; hosts on OCI get one release.
+    assert (here.slurm.release, there.slurm.release) == ("distribution", NEWEST)
+    left_out: dict[str, Any] = {**dict.fromkeys(place, True), "slurm": {"release"}}
+    assert here.model_dump(exclude=left_out) == there.model_dump(exclude=left_out)
     assert here.users.model_dump(exclude={"people"}) == there.users.model_dump(exclude={"people"})
     assert "203.0.113.0/24" in there.network.ssh_allowed_cidrs
 
@@ -80,19 +85,44 @@ def test_a_vcn_with_a_public_and_a_private_subnet(name: str, oci: Any) -> None:
     assert (network["access"], network["vcn_id"], network["private_subnet_id"]) == ("public", None, None)
 
 
+VERSIONS = [
+    "Oracle-Linux-8.10-2025.06.17-0-RHCK-OFED-24.10-1.1.4.0-GPU-570-OPEN-CUDA-12.8-2025.07.18-0",
+    "Oracle-Linux-8.10-2025.06.17-0-RHCK-OFED-24.10-1.1.4.0-GPU-550-CUDA-12.4-2025.07.19-0",
+    "Oracle-Linux-8.10-2025.06.17-0-RHCK-OFED-24.10-1.1.4.0-AMD-ROCM-632-2025.07.20-0",
+]
+
+
+@pytest.mark.parametrize("file", [*sorted(INVENTORIES.glob("*/cluster.yml")), "init"], ids=str)
+def test_no_file_of_ours_dies_with_the_next_build_of_an_image(file: Path | str, oci: Any) -> None:
+    """No build of a platform image by its name; of a listing the newest version that has one driver, and one exists."""
+    oci("seed-000-static")  # for its key pair
+    spec = loads(template("demo", "oci")) if isinstance(file, str) else load(file)
+    for machine in (spec.controller, *spec.pools.values()):
+        image = machine.image
+        assert image.name is None
+        assert image.ocid is None
+        if image.listing:
+            chosen = version_filter(image.listing_version, amd=False)
+            assert [version for version in VERSIONS if chosen.fits(version)] == VERSIONS[:1]
+        else:
+            found = systems.find(str(image.operating_system), str(image.version))
+            assert found is not None
+            assert "platform" in found.kinds("controller" if machine is spec.controller else "node")
+
+
 def test_two_nodes_in_a_cluster_network_with_fixed_rdma_addresses(oci: Any) -> None:
     spec = oci("seed-000-static")
     found = tfvars(spec)
     assert (found["controller"]["shape"], found["controller"]["ocpus"]) == ("VM.Optimized3.Flex", 1)
     assert (found["controller"]["image"]["operating_system"], found["controller"]["image"]["version"]) == (
-        "Oracle Linux",
-        "8",
+        "Canonical Ubuntu",
+        "24.04",
     )
     pool = found["pools"]["gpu"]
     assert (pool["kind"], pool["shape"], pool["count"], pool["rdma"]) == ("cluster_network", "BM.GPU4.8", 2, True)
     assert pool["node_names"] == ["gpu-1", "gpu-2"]
     assert pool["image"]["listing"] == "Oracle Linux - GPU Cluster Networking Image"
-    assert (pool["image"]["listing_version"], pool["image"]["ocid"], pool["image"]["name"]) == (None, None, None)
+    assert (pool["image"]["ocid"], pool["image"]["name"]) == (None, None)
     assert pool["platform"] is None, "the firmware stays as the shape comes"
     assert "Compute HPC RDMA Auto-Configuration" not in pool["rdma_plugins"]
     assert (spec.network.rdma_cidr, spec.pools["gpu"].rdma_addressing) == ("192.168.0.0/16", "cloud-init")
@@ -109,7 +139,7 @@ def test_one_node_without_rdma(oci: Any) -> None:
     pool = found["pools"]["gpu"]
     assert (pool["kind"], pool["shape"], pool["count"], pool["rdma"]) == ("instances", "BM.GPU4.8", 1, False)
     assert (pool["rdma_plugins"], pool["boot_volume_gb"]) == ([], 200)
-    assert pool["image"]["name"] == "Oracle-Linux-8.10-Gen2-GPU-2025.02.28-0"
+    assert (pool["image"]["name"], pool["image"]["version"]) == (None, "9")
     assert spec.pools["gpu"].image.login_user == "opc"
     assert (spec.slurm.enabled, found["home"]["enabled"], spec.containers.runtimes) == (False, False, ("containerd",))
     assert spec.users.people[0].groups == ()

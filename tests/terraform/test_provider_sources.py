@@ -148,7 +148,7 @@ def test_all_of_them_are_made_read_changed_and_destroyed(cloud: LocalCloud, sour
         "subnet": "10.92.0.0/25",
         "in_vcn": True,
         "system": "Oracle Linux",
-        "versions": 2,
+        "versions": 3,
         "bastion": "ACTIVE",
         "allowed": ["127.0.0.0/8"],
     }
@@ -190,7 +190,7 @@ def test_a_shape_is_added_to_a_custom_image_and_taken_away(
     tmp_path: Path,
     custom_image: Callable[[str], str],
 ) -> None:
-    image = custom_image("Oracle-Linux-8.10-2025.02.28-0")
+    image = custom_image("Oracle-Linux-8.10-2025.08.31-0")
     path = f"/20160918/images/{image}/shapes"
 
     def fits() -> bool:

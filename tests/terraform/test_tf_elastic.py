@@ -115,7 +115,7 @@ def test_a_builder_boots_from_the_platforms_image(
 ) -> None:
     access = _access(cloud)
     # Another image than the pool's, as a baked one is.
-    workspace.pool("burst", baked_image_id=cloud.image("Canonical-Ubuntu-24.04-2025.01.31-1"))
+    workspace.pool("burst", baked_image_id=cloud.image("Canonical-Ubuntu-24.04-2026.06.29-0"))
     workspace.apply()
     baked = workspace.output()["pools"]["burst"]
     elastic = ElasticInstances(access, CLUSTER, ignore)

@@ -276,7 +276,7 @@ def test_elastic_nodes_boot_from_the_baked_image_and_permanent_ones_do_not(
     workspace: Workspace, cloud: LocalCloud
 ) -> None:
     # Another image than the pool's, as a baked one is.
-    domain, baked = "local:LOCAL-1-AD-2", cloud.image("Canonical-Ubuntu-24.04-2025.01.31-1")
+    domain, baked = "local:LOCAL-1-AD-2", cloud.image("Canonical-Ubuntu-24.04-2026.06.29-0")
     workspace.pool("burst", kind="compute_cluster", count=1, max_count=4, availability_domain=domain)
     workspace.apply()
     before = workspace.output()["pools"]["burst"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
+from gpucluster.oci.image_names import version_filter
 
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud, Ran, Workspace
@@ -139,25 +140,45 @@ def _check_tags(cloud: LocalCloud) -> None:
     }
 
 
+def _listed(wanted: str | None = None, *, amd: bool = False) -> dict[str, Any]:
+    """An image of the listing, as the handover writes it."""
+    chosen = version_filter(wanted, amd=amd)
+    parts = {"name": chosen.name, "matching": chosen.matching, "excluding": chosen.excluding}
+    return {"listing": LISTING, "listing_version": wanted, "listing_filter": parts}
+
+
 def test_an_image_of_the_marketplace_is_subscribed_to_once_and_kept(workspace: Workspace, cloud: LocalCloud) -> None:
     workspace.pool("a", kind="compute_cluster", count=0, max_count=1, image={"listing": "No such listing"})
     assert 'no image listing named "No such listing"' in workspace.plan(check=False).errors.replace("\n", " ")
-    workspace.pool("a", image={"listing": LISTING, "listing_version": "0.0"})
+    workspace.pool("a", image=_listed("*-GPU-590-*"))
     refused = workspace.plan(check=False).errors.replace("\n", " ")
-    assert f"The listing {LISTING} has no version 0.0. It has: OracleLinux-8" in refused
+    assert f"The listing {LISTING} has no version *-GPU-590-* for this shape. It has: Oracle-Linux-8" in refused
 
+    # The newest version of all is AMD's. A node with NVIDIA GPUs gets the newest of NVIDIA's, and the other way round.
     for pool in ("a", "b"):
-        workspace.pool(pool, kind="compute_cluster", count=0, max_count=1, image={"listing": LISTING})
+        workspace.pool(pool, kind="compute_cluster", count=0, max_count=1, image=_listed())
+    amd = {"shape": "BM.GPU.MI300X.8", "image": _listed(amd=True)}
+    workspace.pool("amd", kind="compute_cluster", count=0, max_count=1, **amd)
     workspace.apply()
-    (subscription,) = cloud.standing(SUBSCRIPTIONS)
-    assert "2025.02.28" in subscription["listingResourceVersion"], "the newest of two"
     pools = workspace.output()["pools"]
-    assert {pool["image_id"] for pool in pools.values()} == {subscription["listingResourceId"]}
-    assert _launch_details(cloud, "a")["sourceDetails"]["imageId"] == subscription["listingResourceId"]
+    chosen = {one["listingResourceId"]: one["listingResourceVersion"] for one in cloud.standing(SUBSCRIPTIONS)}
+    versions = {pool: chosen[pools[pool]["image_id"]] for pool in pools}
+    assert "GPU-550-CUDA-12.4-2025.07.19" in versions["a"]
+    assert versions["b"] == versions["a"]
+    assert "AMD-ROCM-632" in versions["amd"]
+    assert len(chosen) == 2
+    assert _launch_details(cloud, "a")["sourceDetails"]["imageId"] == pools["a"]["image_id"]
+    assert workspace.plan().changes == []
+
+    # What was chosen stays, also if the listing no longer has a version that fits.
+    filters = _listed()
+    filters["listing_filter"]["matching"] = ["withdrawn"]
+    workspace.pool("a", image=filters)
+    workspace.pool("b", image=filters)
     assert workspace.plan().changes == []
 
     # The same version, specified in two ways, would be subscribed to twice, and one would cancel the other.
-    workspace.pool("b", image={"listing": LISTING, "listing_version": subscription["listingResourceVersion"]})
+    workspace.pool("b", image=_listed("*-GPU-550-*"))
     assert "specify it in two ways" in workspace.plan(check=False).errors.replace("\n", " ")
     workspace.pool("b", image={"name": "Debian-13-local"})
     (named,) = [address for address, action in workspace.plan().changes if address == 'terraform_data.image["pool/b"]']
@@ -188,6 +209,15 @@ def test_a_custom_image_is_offered_for_another_shape(workspace: Workspace, cloud
         assert cloud.client.call("GET", shape).body["shape"] == "BM.GPU4.8"
         assert workspace.plan().changes == []
         workspace.variables["pools"] = {}
+        # It has the system of the controller and is the youngest with it, and is taken by its name only.
+        small = {"shape": "VM.Standard.E5.Flex", "ocpus": 1, "memory_gb": 8, "rdma": False, "rdma_plugins": []}
+        for pool, wanted in {
+            "system": {"operating_system": "Oracle Linux", "version": "9"},
+            "name": {"name": "ours", "operating_system": "Oracle Linux"},
+        }.items():
+            workspace.pool(pool, kind="instances", count=0, max_count=1, node_names=[], image=wanted, **small)
         assert (made, "delete") in workspace.apply().changes
+        chosen = {name: pool["image_id"] for name, pool in workspace.output()["pools"].items()}
+        assert chosen == {"system": cloud.image("Oracle-Linux-9.7-2026.06.15-0"), "name": image}
     finally:
         cloud.client.call("DELETE", f"/20160918/images/{image}")

@@ -14,11 +14,13 @@ from gpucluster.agent.images.references import SUFFIX, Reference, checked_name, 
 from gpucluster.agent.images.requester import report
 from gpucluster.agent.images.store import Store
 
+_CREDENTIALS = (
+    "The registry requires credentials: a line `machine HOST login NAME password SECRET` in "
+    "{home}/.config/enroot/.credentials, which only {user} may read. HOST is without its port"
+)
 #: Messages of Enroot and Slurm, as regular expressions, and what helps.
 HINTS = (
-    (r"\b40[13]\b|[Uu]nauthorized|denied: ",
-     "The registry requires credentials: a line `machine HOST login NAME password SECRET` in "
-     "{home}/.config/enroot/.credentials, which only {user} may read"),
+    (r"\b40[13]\b|[Uu]nauthorized|denied: ", _CREDENTIALS),
     (r"\b404\b|manifest unknown", "Check the name and the tag; some registries require NAME/NAME"),
     (r"[Cc]ould not resolve|[Ff]ailed to connect|[Cc]onnection (?:refused|timed out|reset)|SSL|certificate",
      "Check from the node: it must reach the registry, and trust its certificate"),
@@ -30,6 +32,8 @@ HINTS = (
     (r"execve\(\).*enroot|enroot: (?:command )?not found", "The node has no Enroot yet. Run: gpucluster apply"),
     (r"[Ii]nvalid account|association", "The user has no account in Slurm; run: gpucluster user show {user}"),
     (r"revoked|[Nn]ode failure|NODE_FAIL", "Its node was lost. Run the same command again"),
+    # With basic authentication Enroot (4.1) ends here without a word about the refusal.
+    (r"Authenticating with user: [^;]*(?:; [^;]*Using credentials from file[^;]*)?(?:; srun: [^;]*)*$", _CREDENTIALS),
 )  # fmt: skip
 
 

@@ -9,11 +9,13 @@ from gpucluster.agent.errors import Refused
 
 SUFFIX = ".sqsh"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?"
+# As Enroot 4.1 reads it: a first part with a dot or a port is a registry, and without one a namespace of Docker Hub.
 URI = re.compile(
     r"docker://"
     # `tool@sha256:...` is an image by its digest, and `tool` no user name.
     r"(?:[A-Za-z0-9$][A-Za-z0-9$._-]{0,99}@(?!sha256:))?"
-    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?(?::[0-9]{1,5})?\#)?"
+    rf"(?:{_HOST}(?::[0-9]{{1,5}})?\#|(?=[^/]*[.:]){_HOST}(?::[0-9]{{1,5}})?/)?"
     r"(?P<image>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?"
     r"(?:@sha256:(?P<digest>[0-9a-f]{64}))?"
@@ -21,7 +23,7 @@ URI = re.compile(
 #: How many digits of a digest are part of the image's name.
 _SHORT_DIGEST = 12
 _URI_HINT = (
-    "Write docker://REGISTRY#NAME:TAG, such as docker://registry.example#org/image:1.0; "
+    "Write REGISTRY/NAME:TAG or docker://REGISTRY#NAME:TAG, such as registry.example:5000/org/image:1.0; "
     "@sha256: and 64 digits may follow"
 )
 

@@ -416,7 +416,10 @@ class OciCloud:
 
         with self._lock:
             if self._signer is None:
-                self._signer = InstancePrincipalsSecurityTokenSigner()
+                endpoint = self._policy.authentication.endpoint
+                # The cloud's own endpoint follows from the region. A cloud elsewhere has both services at one address.
+                options = {"federation_endpoint": f"{endpoint}/v1/x509"} if endpoint else {}
+                self._signer = InstancePrincipalsSecurityTokenSigner(**options)
             return self._signer
 
     def _sign_in_again(self, seen: int) -> None:

@@ -6,12 +6,12 @@ Which cloud a cluster is in is decided in `open_cloud` and nowhere else: all oth
 
 from __future__ import annotations
 
-from gpucluster.cloud.providers.interface import CONTROLLER_CREDENTIALS, CloudProvider, ControllerAccess
+from gpucluster.cloud.providers.interface import CloudProvider, ControllerAccess
 from gpucluster.events import Sink
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 
-__all__ = ["CONTROLLER_CREDENTIALS", "CloudProvider", "ControllerAccess", "open_cloud"]
+__all__ = ["CloudProvider", "ControllerAccess", "open_cloud"]
 
 
 def open_cloud(spec: ClusterSpec, paths: ClusterPaths, on_event: Sink, provider: str = "bundled") -> CloudProvider:

@@ -10,22 +10,16 @@ from typing import Protocol
 from gpucluster.cloud.client import Access
 from gpucluster.spec import Image
 
-#: The folder on the controller with the key for the cloud's API, if the controller needs one.
-CONTROLLER_CREDENTIALS = "/etc/gpucluster/oci"
-
 
 @dataclass(frozen=True)
 class ControllerAccess:
     """How the controller reaches the cloud's API.
 
     Args:
-        authentication: as in the autoscaler's policy: the method; and for a key its file on the controller, the profile
-            and the endpoint.
-        credentials: a folder on this machine with `config` and `key.pem` for the controller; None if it needs none.
+        authentication: as in the autoscaler's policy: the method, and the endpoint where it is not Oracle's own.
     """
 
     authentication: Mapping[str, str]
-    credentials: Path | None = None
 
 
 class CloudProvider(Protocol):
@@ -85,12 +79,8 @@ class CloudProvider(Protocol):
             provider_address: the full address of `oracle/oci`, such as "registry.terraform.io/oracle/oci".
         """
 
-    def controller_access(self, controller_id: str | None) -> ControllerAccess:
-        """How the controller of a cluster with elastic pools reaches the API.
-
-        Args:
-            controller_id: the OCID of its instance; None only checks that it can be reached.
-        """
+    def controller_access(self) -> ControllerAccess:
+        """How the controller of a cluster with elastic pools reaches the API."""
 
     def python_of(self, image: Image) -> str | None:
         """The Python of the autoscaler in instances of an image, such as "3.12"; None if it is not known."""

@@ -10,11 +10,12 @@ import json
 from collections.abc import Mapping
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpucluster import host_python, process
 from gpucluster.cloud.client import Access, all_pages, refusals
-from gpucluster.cloud.providers.interface import CONTROLLER_CREDENTIALS, ControllerAccess
+from gpucluster.cloud.providers.interface import ControllerAccess
 from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Sink
@@ -22,6 +23,9 @@ from gpucluster.oci import tags
 from gpucluster.paths import ClusterPaths, local_cloud_home, write_private
 from gpucluster.spec import LOCAL_IMAGE, PROVIDERS, ClusterSpec, Image, finding, overlapping_routes
 from gpucluster.ssh import adopt_key, ensure_key, public_key
+
+if TYPE_CHECKING:
+    from gpucluster.localcloud.image.contents import Contents
 
 # The clients of the real provider, which can be pointed at another endpoint one by one.
 _PROVIDER_CLIENTS = (
@@ -100,14 +104,18 @@ class LocalCloudProvider:
         return any(tags.of_cluster(vcn.freeform_tags, self._spec.name) for vcn in listed)
 
     def start(self, *, to_build: bool) -> None:
-        """Start the API server if it does not run. Build the base image if instances will be launched."""
+        """Start the API server if it does not run. Build the base images if instances will be launched."""
         from gpucluster.localcloud import control
         from gpucluster.localcloud.image.base_image import ensure_image
 
         if control.elsewhere(self.home):
             return
         if to_build:
-            ensure_image(self.home, self._on_event)
+            machines = (self._spec.controller, *self._spec.pools.values())
+            # An image that is given by its OCID is made when it is launched.
+            for contents in dict.fromkeys(self._contents(machine.image) for machine in machines):
+                if contents is not None:
+                    ensure_image(self.home, self._on_event, contents)
         control.start(self.home, self._on_event)
 
     def start_if_used(self) -> None:
@@ -186,25 +194,27 @@ class LocalCloudProvider:
         write_private(config, installation.cli_config(plugins))
         return {**env, "TF_CLI_CONFIG_FILE": str(config), "GPUCLUSTER_LOCAL_ENDPOINT": self._endpoint}
 
-    def controller_access(self, controller_id: str | None) -> ControllerAccess:
-        """With a key of the instance's own, at the address that this machine has in the cluster's network."""
-        from gpucluster.localcloud.auth.credentials import instance_credentials
-
-        tenancy = self.tenancy_id
-        credentials = instance_credentials(self.home, tenancy, controller_id) if controller_id else None
+    def controller_access(self) -> ControllerAccess:
+        """As an instance principal like on OCI, at the address that this machine has in the cluster's network."""
         gateway = next(IPv4Network(self._spec.network.vcn_cidr).hosts())
-        authentication = {
-            "method": "api_key",
-            "config_file": f"{CONTROLLER_CREDENTIALS}/config",
-            "profile": "DEFAULT",
-            "endpoint": f"http://{gateway}:{urlsplit(self._endpoint).port}",
-        }
-        return ControllerAccess(authentication, credentials)
+        return ControllerAccess(
+            {"method": "instance_principal", "endpoint": f"http://{gateway}:{urlsplit(self._endpoint).port}"}
+        )
 
     def python_of(self, image: Image) -> str | None:
-        """That of the base image: every image of the local cloud is made of it."""
-        found = host_python.of_image(LOCAL_IMAGE["operating_system"], LOCAL_IMAGE["version"])
+        """That of the system which the image really contains."""
+        contents = self._contents(image)
+        system = (contents.suite.operating_system, contents.suite.version) if contents else LOCAL_IMAGE.values()
+        found = host_python.of_image(*system)
         return found.of_autoscaler if found else None
+
+    def _contents(self, image: Image) -> Contents | None:
+        """What an image really contains; None if it is given by its OCID."""
+        from gpucluster.localcloud.compute import image_catalogue
+        from gpucluster.localcloud.image.contents import contents_of, folder_of
+
+        offer = image_catalogue.find(image.operating_system, image.version, image.name, image.listing)
+        return contents_of(offer.operating_system, offer.version, folder_of(self.home)) if offer else None
 
 
 def _host_routes() -> tuple[str, ...]:

@@ -68,7 +68,7 @@ class OciCloudProvider:
         """The profile's credentials. Terraform gets the provider from where it is configured to."""
         return self._profile.terraform_env(self._spec.cloud.region)
 
-    def controller_access(self, controller_id: str | None) -> ControllerAccess:
+    def controller_access(self) -> ControllerAccess:
         """As an instance principal, which needs no key. `handover.iam` has its permissions."""
         return ControllerAccess({"method": "instance_principal"})
 

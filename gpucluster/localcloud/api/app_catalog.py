@@ -65,7 +65,7 @@ def _get(_cloud: CloudState, call: Call) -> Reply:
 
 
 def _published(version: str) -> str:
-    """The date in the name of a version, such as OracleLinux-8-2025.02.28-0."""
+    """The date in the name of a version, such as Oracle-Linux-8.10-...-2025.07.18-0."""
     return version.split("-")[-2].replace(".", "-") + _PUBLISHED
 
 
@@ -100,7 +100,7 @@ def _version(cloud: CloudState, call: Call) -> Reply:
         {
             **_version_summary(cloud, offer, version),
             "availableRegions": [],
-            "compatibleShapes": offer.compatible_shapes(),
+            "compatibleShapes": offer.compatible_shapes(version),
             "accessiblePorts": [],
             "allowedActions": ["SERIAL_CONSOLE_ACCESS", "SSH_KEY_SUPPORT"],
         }

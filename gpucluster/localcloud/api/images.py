@@ -1,6 +1,6 @@
 """Images: platform images, images of the app catalog, and custom images, which are commits of an instance's disk.
 
-All of them boot Debian 13, independent of their names: see compute/image_catalogue.toml.
+Tags of an image say what it contains, which its name may not: see image/systems.toml.
 """
 
 from __future__ import annotations
@@ -43,10 +43,8 @@ def _list(cloud: CloudState, call: Call) -> Reply:
     shape = call.query.get("shape")
     visible = [
         row
-        for row in cloud.store.find("image")
-        if row.body["compartmentId"] in (None, compartment)
-        and not row.hidden.get("listing")
-        and (not shape or shape in image_catalogue.shapes_of(row))
+        for row in image_catalogue.listed(cloud.store.find("image"))
+        if row.body["compartmentId"] in (None, compartment) and (not shape or shape in image_catalogue.shapes_of(row))
     ]
     return page(filtered(visible, call, _FILTERS), call)
 

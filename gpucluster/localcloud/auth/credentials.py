@@ -1,7 +1,8 @@
-"""Key files: of the operator, and of every instance that gets credentials.
+"""The key files of the operator.
 
-An instance with a key replaces an instance principal of OCI. There an instance gets a certificate from its metadata
-service; here its key is in `<home>/credentials/instances/<OCID>` until it is copied to the instance.
+Releases before the metadata service gave the controller of a cluster a key, which is in
+`<home>/credentials/instances/<OCID>`. It is accepted until the instance is gone: such a controller uses it until the
+next apply makes it an instance principal.
 """
 
 from __future__ import annotations
@@ -21,16 +22,14 @@ from cryptography.hazmat.primitives.serialization import (
 from gpucluster.localcloud.state.names import new_ocid
 from gpucluster.localcloud.state.region import REGION
 from gpucluster.localcloud.state.store import ResourceStore
-from gpucluster.localcloud.state.tenancy import PUBLIC_KEY_FILE, ApiUser, Identity, fingerprint, load_public_key
+from gpucluster.localcloud.state.tenancy import ApiUser, Identity, TokenReader, fingerprint, load_public_key
 from gpucluster.paths import write_private
 
-# The path of the key on the controller of a cluster.
-CONTROLLER_KEY_FILE = Path("/etc/gpucluster/oci/key.pem")
 _INSTANCES = "instances"
 _KEY_BITS = 2048  # the minimum for an API key of OCI
 
 
-def bootstrap(home: Path, store: ResourceStore) -> Identity:
+def bootstrap(home: Path, store: ResourceStore, read_token: TokenReader = lambda _: None) -> Identity:
     """Create tenancy, user and key at the first start; later read them, and restore a missing configuration file.
 
     The operator's private key is only in `<home>/credentials/api_key.pem` (0600). A missing key is replaced.
@@ -43,34 +42,13 @@ def bootstrap(home: Path, store: ResourceStore) -> Identity:
     )  # fmt: skip
     _write_config(folder / "config", tenancy, operator.user, operator.public_key, folder / "api_key.pem")
     _remove_stale_keys(folder, store)
-    return Identity(tenancy, (operator,), folder / _INSTANCES)
-
-
-def instance_credentials(home: Path, tenancy: str, instance_id: str) -> Path:
-    """The folder with the configuration (`config`) and the key (`key.pem`) of an instance; created if it is missing.
-
-    `config` names the path that the key gets on a controller. The server accepts the key from now on; policies decide
-    what the instance may do.
-
-    Args:
-        home: of the local cloud.
-    """
-    folder = home / "credentials" / _INSTANCES / instance_id
-    key, public = folder / "key.pem", folder / PUBLIC_KEY_FILE
-    for level in (folder.parent.parent, folder.parent, folder):
-        level.mkdir(exist_ok=True, mode=0o700)
-    if not (key.exists() and public.exists()):
-        write_private(public, _new_key(key))
-    _write_config(
-        folder / "config", tenancy, instance_id, load_public_key(public.read_text(), str(public)), CONTROLLER_KEY_FILE
-    )
-    return folder
+    return Identity(tenancy, (operator,), folder / _INSTANCES, read_token)
 
 
 def _remove_stale_keys(folder: Path, store: ResourceStore) -> None:
     """Remove the keys of instances that are gone, and the key that all controllers shared in an older version.
 
-    The server does not accept that shared key; the next apply gives each controller its own key.
+    The server does not accept that shared key.
     """
     shutil.rmtree(folder / "controller", ignore_errors=True)
     parent = folder / _INSTANCES

@@ -5,10 +5,12 @@ from __future__ import annotations
 from gpucluster.localcloud.compute import image_catalogue
 from gpucluster.localcloud.compute.image_catalogue import ImageOffer
 from gpucluster.localcloud.compute.shape_config import known_shape
+from gpucluster.localcloud.image.contents import Contents, contents_of, folder_of, read_settings
 from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import incorrect_state, invalid, related_not_found
+from gpucluster.oci import tags
 
 SUBSCRIPTION = "appcatalogsubscription"
 
@@ -44,43 +46,68 @@ def publish_images(cloud: CloudState) -> None:
     A rebuilt base image gives new platform images, as on OCI, and the old ones stay. The version of a listing always
     keeps its image. Neither has a compartment (docs: Image.compartmentId).
     """
-    engine_image = cloud.engine.platform_image()
     with cloud.store.transaction():
         rows = cloud.store.find("image")
         for offer in image_catalogue.platform():
+            contents = _contents(cloud, offer)
             if not any(
                 row.hidden.get("platform")
-                and row.hidden["engine_image"] == engine_image
+                and row.hidden["engine_image"] == cloud.engine.platform_image(contents)
                 and row.body["displayName"] == offer.name
                 for row in rows
             ):
-                _publish(cloud, offer, offer.name, engine_image, {})
+                _publish(cloud, offer, offer.name, contents, {})
         listed = {(row.hidden["listing"], row.hidden["version"]): row for row in rows if row.hidden.get("listing")}
         for listing, offer in image_catalogue.listings().items():
             for version in offer.versions:
-                _publish_version(cloud, offer, version, engine_image, listed.get((listing, version)))
+                _publish_version(cloud, offer, version, listed.get((listing, version)))
 
 
-def _publish(cloud: CloudState, offer: ImageOffer, name: str, engine_image: str, hidden: Json) -> None:
+def _contents(cloud: CloudState, offer: ImageOffer) -> Contents:
+    return contents_of(offer.operating_system, offer.version, folder_of(cloud.home))
+
+
+def _publish(cloud: CloudState, offer: ImageOffer, name: str, contents: Contents, hidden: Json) -> None:
     body = image_body(name, None, None, offer.operating_system, offer.version)
+    body["freeformTags"] = _what_it_is(contents)
     hidden = {
-        "engine_image": engine_image,
+        "engine_image": cloud.engine.platform_image(contents),
         "platform": True,
-        "shapes": offer.compatible_shapes(),
+        "shapes": offer.compatible_shapes(str(hidden.get("version", ""))),
         "login_user": offer.login_user,
         **hidden,
     }
     cloud.new("image", {**body, "lifecycleState": LifecycleState.AVAILABLE}, hidden)
 
 
-def _publish_version(
-    cloud: CloudState, offer: ImageOffer, version: str, engine_image: str, row: Resource | None
-) -> None:
+def _what_it_is(contents: Contents) -> dict[str, str]:
+    """Tags that say what an image really contains, and which traps of the real one."""
+    said = {tags.CONTAINS: contents.suite.system}
+    return {**said, tags.TRAPS: " ".join(contents.traps)} if contents.traps else said
+
+
+def _publish_version(cloud: CloudState, offer: ImageOffer, version: str, row: Resource | None) -> None:
+    contents = _contents(cloud, offer)
+    engine_image = cloud.engine.platform_image(contents)
     if row is None:
-        _publish(cloud, offer, version, engine_image, {"listing": offer.listing_id, "version": version})
+        _publish(cloud, offer, version, contents, {"listing": offer.listing_id, "version": version})
     elif row.hidden["engine_image"] != engine_image:
         row.hidden["engine_image"] = engine_image
+        row.body["freeformTags"] = _what_it_is(contents)
         cloud.store.save(row)
+
+
+def _check_stand_in(cloud: CloudState, image: Resource) -> None:
+    """Refuse an image that only has the name of its system, where the operator wants no stand-ins."""
+    system = f"{image.body['operatingSystem']} {image.body['operatingSystemVersion']}"
+    folder = folder_of(cloud.home)
+    contents = contents_of(image.body["operatingSystem"], image.body["operatingSystemVersion"], folder)
+    if contents.stand_in and not read_settings(folder).stand_ins:
+        raise invalid(
+            f"Image {image.id} is a stand-in: its name is that of {system}, and it contains {contents.suite.system}. "
+            "The local cloud makes images of Debian's and Ubuntu's packages, and of Ubuntu's only where ubuntu.sources "
+            f"names a mirror; it can't make one that dnf installs. {folder}/settings.json refuses stand-ins"
+        )
 
 
 def choose_image(cloud: CloudState, details: Json) -> Resource:
@@ -103,6 +130,7 @@ def choose_image(cloud: CloudState, details: Json) -> Resource:
         ]
         if not fitting:
             raise invalid("No image fits instanceSourceImageFilterDetails")
+        _check_stand_in(cloud, fitting[-1])
         return fitting[-1]
     image = cloud.related("image", wanted)
     if image.state != LifecycleState.AVAILABLE:
@@ -111,6 +139,7 @@ def choose_image(cloud: CloudState, details: Json) -> Resource:
     if image.hidden.get("listing"):
         check_subscribed(cloud, image, details["compartmentId"])
     image_catalogue.check_fits(image, details["shape"])
+    _check_stand_in(cloud, image)
     return image
 
 

@@ -225,6 +225,11 @@ def _blank_labels(name: str) -> list[str]:
     return [f"--label={key}=" for key in json.loads(done.stdout) or {}]
 
 
+def bridge(network: str) -> str:
+    """The interface of this host that a network's instances are connected to."""
+    return _bridge(network)[0]
+
+
 @functools.cache
 def _bridge(network: str) -> tuple[str, str]:
     """The bridge of a network and its address, the gateway. Both stay the same while the network exists."""
@@ -238,10 +243,10 @@ def _pin_gateway(network: str) -> None:
     By default a bridge takes the lowest address of its ports, which changes when instances start and end. A client of
     the API at the gateway then can't reach it for some seconds (seen with 16 launches at once).
     """
-    bridge, gateway = _bridge(network)
-    kind = Path("/sys/class/net", bridge, "addr_assign_type")
+    interface, gateway = _bridge(network)
+    kind = Path("/sys/class/net", interface, "addr_assign_type")
     if kind.exists() and kind.read_text().strip() != _SET_BY_USER:
-        process.run(["ip", "link", "set", "dev", bridge, "address", mac_address(gateway)], check=False)
+        process.run(["ip", "link", "set", "dev", interface, "address", mac_address(gateway)], check=False)
 
 
 def _state(word: str) -> RunState:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest, RunState
+from gpucluster.localcloud.image.contents import Contents
 
 
 @dataclass
@@ -35,7 +36,7 @@ class NullEngine:
         """None."""
         return []
 
-    def platform_image(self) -> str:
+    def platform_image(self, contents: Contents) -> str:
         """The name of an image that does not exist."""
         return self.image
 
@@ -50,6 +51,9 @@ class NullEngine:
     def networks(self) -> list[str]:
         """The recorded ones."""
         return sorted(path.name for path in _records(self.root / "networks"))
+
+    def serve_metadata(self, listeners: Mapping[str, tuple[str, int]]) -> None:
+        """Nothing: no instance can ask."""
 
     def launch(self, request: LaunchRequest) -> None:
         """Record it as running."""

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpucluster.localcloud.engine import containers
+from gpucluster.localcloud.engine import containers, link_local
 from gpucluster.localcloud.engine.protocol import LABEL_HOME, LABEL_OCID, EngineInstance, LaunchRequest, RunState
 from gpucluster.localcloud.image import base_image
+from gpucluster.localcloud.image.contents import Contents, all_contents, folder_of
 from gpucluster.localcloud.podman.command import probe
 
 
@@ -32,9 +33,9 @@ class PodmanEngine:
         """What keeps this host from running containers."""
         return probe()
 
-    def platform_image(self) -> str:
-        """The name of the base image. A launch builds the image if it is missing."""
-        return base_image.reference()
+    def platform_image(self, contents: Contents) -> str:
+        """The name of a base image. A launch builds the image if it is missing."""
+        return base_image.reference(contents)
 
     def create_network(self, name: str, cidr: str, labels: Mapping[str, str]) -> None:
         """Create a Podman network."""
@@ -48,10 +49,21 @@ class PodmanEngine:
         """The networks with the label of this home."""
         return containers.networks(self._label)
 
+    def serve_metadata(self, listeners: Mapping[str, tuple[str, int]]) -> None:
+        """Make rules of the packet filter for the bridges of these networks."""
+        link_local.set_paths(
+            self.home,
+            {
+                name: link_local.MetadataPath(containers.bridge(name), address, port)
+                for name, (address, port) in listeners.items()
+            },
+        )
+
     def launch(self, request: LaunchRequest) -> None:
         """Start a container that boots systemd."""
-        if request.image == self.platform_image():
-            base_image.ensure_image(self.home)
+        for contents in all_contents(folder_of(self.home)):
+            if request.image == base_image.reference(contents):
+                base_image.ensure_image(self.home, contents=contents)
         containers.launch(containers.ContainerLaunch(**vars(request), home=self.home))
 
     def start(self, name: str) -> None:

@@ -52,6 +52,9 @@ class ProcessEngine(NullEngine):
         """The time from the launch to the start of the process."""
         return float(self._config().get("boot_seconds", 0))
 
+    def serve_metadata(self, listeners: Mapping[str, tuple[str, int]]) -> None:
+        """Nothing: the processes have no network of their own, and the address belongs to this machine."""
+
     def launch(self, request: LaunchRequest) -> None:
         """Start the process. A leftover process of the same name is killed first."""
         if self.state(request.name) == RunState.RUNNING:

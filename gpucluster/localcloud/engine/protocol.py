@@ -8,6 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from gpucluster.localcloud.image.contents import Contents
+
 LABEL_HOME = "gpucluster.home"
 LABEL_OCID = "gpucluster.ocid"
 
@@ -82,8 +84,8 @@ class Engine(Protocol):
     def problems(self) -> list[str]:
         """Why this host can't run instances, each problem with its fix; empty if it can."""
 
-    def platform_image(self) -> str:
-        """The engine's name for the base image."""
+    def platform_image(self, contents: Contents) -> str:
+        """The engine's name for the base image with these contents."""
 
     def create_network(self, name: str, cidr: str, labels: Mapping[str, str]) -> None:
         """Create a network. Accepts an existing one of that name."""
@@ -93,6 +95,10 @@ class Engine(Protocol):
 
     def networks(self) -> list[str]:
         """Names of the networks of this home."""
+
+    def serve_metadata(self, listeners: Mapping[str, tuple[str, int]]) -> None:
+        """Send what the instances of each network ask 169.254.169.254 to the address and port of this host where its
+        metadata service listens; in place of the earlier listeners of this home."""
 
     def launch(self, request: LaunchRequest) -> None:
         """Create and boot an instance. Replaces a leftover of the same name."""

@@ -17,6 +17,7 @@ _PROGRAMS = {
     "conmon": "conmon",
     "iptables": "iptables",
     "mmdebstrap": "mmdebstrap",
+    "nft": "nftables",
     "setpriv": "util-linux",
 }
 _HELPERS = {"netavark": "netavark", "aardvark-dns": "aardvark-dns"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.compute.launch_images import publish_images
-from gpucluster.localcloud.server.home import lock, open_cloud, open_engine
+from gpucluster.localcloud.server.home import lock, open_authority, open_cloud, open_engine
 from gpucluster.localcloud.server.serving import listen, serve
 from gpucluster.localcloud.state.cloud import log
 
@@ -27,10 +27,11 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     try:
         held = lock(home)
-        cloud = open_cloud(home, open_engine(options.engine, home))
+        authority = open_authority(home)
+        cloud = open_cloud(home, open_engine(options.engine, home), authority)
         publish_images(cloud)
         listener = listen(cloud.store)
-        asyncio.run(serve(cloud, listener, held))
+        asyncio.run(serve(cloud, authority, listener, held))
         log.info("stopping; instances continue to run")
         cloud.close()
         os.close(held)

@@ -33,7 +33,9 @@ from gpucluster.localcloud.api import (
     shapes,
     vnics,
 )
+from gpucluster.localcloud.auth import federation
 from gpucluster.localcloud.auth.authorization import authorize
+from gpucluster.localcloud.auth.instance_principals import PrincipalAuthority
 from gpucluster.localcloud.auth.signing import SignatureRefused, verify
 from gpucluster.localcloud.server.watch import Watch
 from gpucluster.localcloud.state import source
@@ -77,8 +79,9 @@ class Application:
     with bodies of its own and adds HEAD to every GET; here the operation must be known before, for faults and policies.
     """
 
-    def __init__(self, cloud: CloudState) -> None:
+    def __init__(self, cloud: CloudState, authority: PrincipalAuthority) -> None:
         self._cloud = cloud
+        self._authority = authority
         self._code = source.digest()  # now: the files may be replaced while it runs
         self._threads = CapacityLimiter(_THREADS)
         self._watch = Watch(cloud)
@@ -132,6 +135,9 @@ class Application:
         operation = "-"
         try:
             body = await _read(request)
+            if request.url.path == federation.PATH and request.method == "POST":
+                operation = "X509Federation"
+                return _Outcome(await to_thread.run_sync(self._federate, request, body), operation)
             instance_id = self._authenticate(request, body)
             route, path = self._match(request.method, request.url.path)
             operation = route.operation
@@ -174,14 +180,25 @@ class Application:
         repeated = bool(call.retry_token) and self._cloud.store.retry(call.retry_token) is not None
         return self._cloud.faults.effect_on(route.operation, facts, repeated=repeated)
 
+    def _federate(self, request: Request, body: bytes) -> Reply:
+        """A token for an instance that exists and shows its certificate."""
+        try:
+            instance_id, token = federation.exchange(
+                self._authority, target=_target(request), headers=request.headers, body=body, now=time.time()
+            )
+        except SignatureRefused as error:
+            raise _not_authenticated(request, str(error)) from error
+        instance = self._cloud.store.get("instance", instance_id)
+        if instance is None or instance.gone_at is not None:
+            raise _not_authenticated(request, f"{instance_id} is terminated")
+        return Reply({"token": token})
+
     def _authenticate(self, request: Request, body: bytes) -> str | None:
         """Verify the signature. Returns the OCID of the instance that signed; None for the operator."""
-        query = request.scope["query_string"].decode("latin-1")
-        target = request.scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         try:
             key_id = verify(
                 method=request.method,
-                target=target,
+                target=_target(request),
                 headers=request.headers,
                 body=body,
                 key_of=self._cloud.identity.key,
@@ -189,12 +206,7 @@ class Application:
             )
             return self._cloud.identity.instance(key_id)
         except SignatureRefused as error:
-            log.warning("rejected %s %r: %s", request.method, request.url.path, error)
-            raise ApiError(
-                401,
-                "NotAuthenticated",
-                "The required information to complete authentication was not provided or was incorrect.",
-            ) from error
+            raise _not_authenticated(request, str(error)) from error
 
     def _match(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
         found = False
@@ -213,6 +225,21 @@ def _finish(route: Route, call: Call, effect: Effect) -> _Outcome:
         raise effect.error
     reply = route.handler(replace(call, stale_seconds=effect.stale_seconds) if effect.stale_seconds else call)
     return _Outcome(reply, route.operation, effect.lost_response)
+
+
+def _target(request: Request) -> str:
+    """Path and query as in the request line."""
+    path, query = (str(request.scope[part], "latin-1") for part in ("raw_path", "query_string"))
+    return f"{path}?{query}" if query else path
+
+
+def _not_authenticated(request: Request, reason: str) -> ApiError:
+    log.warning("rejected %s %r: %s", request.method, request.url.path, reason)
+    return ApiError(
+        401,
+        "NotAuthenticated",
+        "The required information to complete authentication was not provided or was incorrect.",
+    )
 
 
 async def _hang_up(receive: Receive, send: Send) -> None:

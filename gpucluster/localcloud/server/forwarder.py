@@ -9,10 +9,30 @@ import socket
 from gpucluster.localcloud.compute.addresses import gateway_address
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
+from gpucluster.localcloud.state.names import network_name
 
 # linux/in.h: bind an address that no interface has yet. Podman creates the bridge with the first container.
 _IP_FREEBIND = 15
 _CHUNK = 65536
+
+
+def gateways(cloud: CloudState) -> dict[str, str]:
+    """The address of this host in each VCN, by the engine's name of the VCN's network."""
+    vcns = [vcn for vcn in cloud.store.find("vcn") if vcn.state != LifecycleState.TERMINATING]
+    return {network_name(vcn.id): gateway_address(vcn) for vcn in vcns}
+
+
+def gateway_socket(address: str, port: int) -> socket.socket:
+    """A socket at a gateway; port 0 chooses a free one."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
+        listener.bind((address, port))
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 class Forwarder:
@@ -22,42 +42,21 @@ class Forwarder:
         self._cloud = cloud
         self._port = port
         self._servers: dict[str, asyncio.Server] = {}
-        self._loop = asyncio.get_running_loop()
         self._lock = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def changed(self) -> None:
-        """Update the listeners after a network was added or removed. May be called from any thread."""
-        self._loop.call_soon_threadsafe(self._schedule)
-
-    def _schedule(self) -> None:
-        task = self._loop.create_task(self.refresh())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def refresh(self) -> None:
         """Listen at the gateways of all VCNs, and nowhere else."""
         async with self._lock:
-            vcns = [vcn for vcn in self._cloud.store.find("vcn") if vcn.state != LifecycleState.TERMINATING]
-            wanted = {gateway_address(vcn) for vcn in vcns}
+            wanted = set(gateways(self._cloud).values())
             for address in set(self._servers) - wanted:
                 self._servers.pop(address).close()
             for address in wanted - set(self._servers):
                 try:
-                    self._servers[address] = await asyncio.start_server(self._serve, sock=self._socket(address))
+                    self._servers[address] = await asyncio.start_server(
+                        self._serve, sock=gateway_socket(address, self._port)
+                    )
                 except OSError as error:
                     log.error("instances can't reach the API at %s:%d: %s", address, self._port, error)
-
-    def _socket(self, address: str) -> socket.socket:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setsockopt(socket.IPPROTO_IP, _IP_FREEBIND, 1)
-            listener.bind((address, self._port))
-        except OSError:
-            listener.close()
-            raise
-        return listener
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

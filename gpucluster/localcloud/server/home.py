@@ -10,6 +10,7 @@ from pathlib import Path
 from gpucluster import process
 from gpucluster.errors import LockedError
 from gpucluster.localcloud.auth.credentials import bootstrap
+from gpucluster.localcloud.auth.instance_principals import PrincipalAuthority
 from gpucluster.localcloud.compute import pools
 from gpucluster.localcloud.engine.null_engine import NullEngine
 from gpucluster.localcloud.engine.process_engine import ProcessEngine
@@ -17,6 +18,7 @@ from gpucluster.localcloud.engine.protocol import Engine
 from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.faults import Faults
 from gpucluster.localcloud.state.store import ResourceStore
+from gpucluster.paths import make_private
 
 
 def open_engine(name: str, home: Path) -> Engine:
@@ -30,10 +32,17 @@ def open_engine(name: str, home: Path) -> Engine:
     return PodmanEngine(home)
 
 
-def open_cloud(home: Path, engine: Engine) -> CloudState:
+def open_authority(home: Path) -> PrincipalAuthority:
+    """The authority that signs the identities of this home's instances, created at the first start."""
+    folder = home / "credentials"
+    make_private(folder)
+    return PrincipalAuthority.open(folder / "instance_authority.pem")
+
+
+def open_cloud(home: Path, engine: Engine, authority: PrincipalAuthority) -> CloudState:
     """The state of a home, created at the first start."""
     store = ResourceStore(home / "cloud.db")
-    cloud = CloudState(home, store, engine, bootstrap(home, store), Faults(home))
+    cloud = CloudState(home, store, engine, bootstrap(home, store, authority.read_token), Faults(home))
     cloud.member_lost = lambda pool: pools.member_lost(cloud, pool)
     return cloud
 

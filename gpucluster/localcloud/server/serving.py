@@ -11,11 +11,14 @@ from collections.abc import Iterator
 
 import uvicorn
 
+from gpucluster.localcloud.auth.instance_principals import PrincipalAuthority
 from gpucluster.localcloud.bastion.endpoint import BastionEndpoint
+from gpucluster.localcloud.metadata.service import MetadataService
 from gpucluster.localcloud.server import recovery
 from gpucluster.localcloud.server.application import Application
 from gpucluster.localcloud.server.forwarder import Forwarder
 from gpucluster.localcloud.server.home import announce
+from gpucluster.localcloud.server.metadata_endpoint import MetadataEndpoint
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.store import ResourceStore
 from gpucluster.paths import write_private
@@ -41,18 +44,43 @@ def _tcp_socket() -> socket.socket:
     return socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
 
 
-async def serve(cloud: CloudState, listener: socket.socket, held: int) -> None:
+class _Networks:
+    """Offers the API and the metadata service to the instances of every VCN."""
+
+    def __init__(self, forwarder: Forwarder, metadata: MetadataEndpoint) -> None:
+        self._offered = (forwarder, metadata)
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def changed(self) -> None:
+        """Update the listeners after a network was added or removed. May be called from any thread."""
+        self._loop.call_soon_threadsafe(self._schedule)
+
+    def _schedule(self) -> None:
+        task = self._loop.create_task(self.refresh())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def refresh(self) -> None:
+        """Listen where it is needed now."""
+        for one in self._offered:
+            await one.refresh()
+
+
+async def serve(cloud: CloudState, authority: PrincipalAuthority, listener: socket.socket, held: int) -> None:
     """Serve until SIGTERM or SIGINT. `held` is the descriptor of the server's lock."""
     port = listener.getsockname()[1]
     forwarder = Forwarder(cloud, port)
-    cloud.networks_changed = forwarder.changed
+    metadata_endpoint = MetadataEndpoint(cloud, MetadataService(cloud, authority))
+    networks = _Networks(forwarder, metadata_endpoint)
+    cloud.networks_changed = networks.changed
     bastion_endpoint = BastionEndpoint(cloud)
     cloud.open_ssh_endpoint, cloud.session_ended = bastion_endpoint.open, bastion_endpoint.session_ended
     await asyncio.to_thread(recovery.recover, cloud)
     await asyncio.to_thread(bastion_endpoint.reopen)
-    await forwarder.refresh()
+    await networks.refresh()
     config = uvicorn.Config(
-        Application(cloud),
+        Application(cloud, authority),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -68,6 +96,7 @@ async def serve(cloud: CloudState, listener: socket.socket, held: int) -> None:
     await _Server(config).serve(sockets=[listener])
     sweeper.cancel()
     forwarder.close()
+    await metadata_endpoint.close()
     bastion_endpoint.close()
 
 

@@ -8,6 +8,13 @@ from gpucluster.localcloud.state.wire import invalid
 
 REGION = "local-1"
 AVAILABILITY_DOMAINS = ("local:LOCAL-1-AD-1", "local:LOCAL-1-AD-2")
+# As the metadata service shows it. No host can exist in this domain (RFC 2606).
+REGION_INFO = {
+    "realmDomainComponent": "invalid",
+    "realmKey": "local",
+    "regionIdentifier": REGION,
+    "regionKey": "LOC",
+}
 FAULT_DOMAINS = ("FAULT-DOMAIN-1", "FAULT-DOMAIN-2", "FAULT-DOMAIN-3")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,11 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
 from gpucluster.errors import EnvironmentFault
+
+#: What the keyId of a signature begins with where it is a token (SDK: SECURITY_TOKEN_FORMAT_STRING).
+TOKEN_PREFIX = "ST$"  # noqa: S105 - no password
+#: Reads a token: the OCID of its instance and its session key; None if it does not hold.
+TokenReader = Callable[[str], tuple[str, RSAPublicKey] | None]
 
 PUBLIC_KEY_FILE = "public.pem"  # in the folder of an instance
 _INSTANCE = re.compile(r"ocid1\.instance\.[a-z0-9.-]*\.[a-z0-9]+")
@@ -28,9 +34,17 @@ class ApiUser:
 
 
 class Identity:
-    """The tenancy, which is also the root compartment, its one user, and the keys of instances."""
+    """The tenancy, which is also the root compartment, its one user, and the keys of instances.
 
-    def __init__(self, tenancy: str, users: tuple[ApiUser, ...], instances: Path) -> None:
+    Args:
+        instances: keys that releases before the metadata service gave to controllers, until their next apply.
+        read_token: for instance principals.
+    """
+
+    def __init__(
+        self, tenancy: str, users: tuple[ApiUser, ...], instances: Path, read_token: TokenReader = lambda _: None
+    ) -> None:
+        self._read_token = read_token
         self.tenancy = tenancy
         self.users = users
         self._instances = instances
@@ -38,7 +52,10 @@ class Identity:
         self._lock = threading.Lock()
 
     def key(self, wanted: str) -> RSAPublicKey | None:
-        """The public key of a keyId (`tenancy/user or instance/fingerprint`); None if it is unknown."""
+        """The public key of a keyId (`tenancy/user or instance/fingerprint`, or a token); None if it is unknown."""
+        if wanted.startswith(TOKEN_PREFIX):
+            read = self._read_token(wanted.removeprefix(TOKEN_PREFIX))
+            return read[1] if read else None
         with self._lock:
             if wanted not in self._keys:
                 found = self._key_of_instance(wanted)
@@ -48,6 +65,9 @@ class Identity:
 
     def instance(self, wanted: str) -> str | None:
         """The OCID of the instance that a keyId belongs to; None if it belongs to a user."""
+        if wanted.startswith(TOKEN_PREFIX):
+            read = self._read_token(wanted.removeprefix(TOKEN_PREFIX))
+            return read[0] if read else ""
         owner = wanted.split("/")[1]
         return None if any(user.user == owner for user in self.users) else owner
 

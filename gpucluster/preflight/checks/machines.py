@@ -1,4 +1,4 @@
-"""Checks of machines: domains, shapes, service limits, free capacity, reservations, images, host names."""
+"""Checks of machines: domains, shapes, service limits, free capacity, reservations, host names."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from gpucluster import handover
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.preflight import requirements
-from gpucluster.preflight.facts import Created, Facts, FoundImage, Instance, LimitKey, Unknown
+from gpucluster.preflight.facts import Created, Facts, Instance, LimitKey, Unknown
 from gpucluster.preflight.requirements import MachineGroup
 from gpucluster.spec import ClusterSpec
 
 _LABEL = 63
 _VCN_LABEL = 15
-# The names of operating systems in the list of images, and in the files of the roles.
-_SYSTEMS = {"Oracle Linux": "OracleLinux", "Canonical Ubuntu": "Ubuntu"}
 
 
 def _machines(spec: ClusterSpec, facts: Facts) -> tuple[MachineGroup, ...]:
@@ -151,76 +149,6 @@ def reservations(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
             left = fact.left.get(machine.shape, 0)
             reason = f"{name} has {left} of {machine.shape} left, and {count} are to be launched"
             yield Finding("warning", "reservation", reason, "Enlarge it, or lower count")
-
-
-def images(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
-    """Each image exists, is compatible with its shape, and has an operating system that the roles support."""
-    reported = set()
-    for machine in _machines(spec, facts):
-        fact = facts.images.get(machine.name)
-        if fact is None:
-            continue
-        findings = _absent(machine, fact) if isinstance(fact, Unknown) else _image(machine, fact, facts)
-        for finding in findings:
-            if finding not in reported:
-                yield finding
-            reported.add(finding)
-
-
-def _absent(machine: MachineGroup, fact: Unknown) -> Iterator[Finding]:
-    if fact.refused:
-        reason = f"{machine.place}: {fact.what} does not exist, or this user may not see it"
-        yield Finding("error", "image", reason, f"Check `image` in cluster.yml. {fact.action}")
-
-
-def _image(machine: MachineGroup, fact: FoundImage, facts: Facts) -> Iterator[Finding]:
-    image, name = machine.image, f"{machine.place}: the image {fact.name or fact.id}"
-    if not fact.id:
-        yield _no_image(machine, fact)
-        return
-    if fact.state != "AVAILABLE":
-        yield Finding("error", "image", f"{name} is {fact.state}", "Wait until it is AVAILABLE, or use another")
-    if fact.fits is False and not image.make_compatible:
-        action = "Use an image for that shape"
-        if image.ocid:
-            action += ", or for a custom image write `make_compatible: true` next to ocid"
-        yield Finding("error", "image", f"{name} is not compatible with the shape {machine.shape}", action)
-    elif fact.fits is False:
-        yield Finding("note", "image", f"apply adds the shape {machine.shape} to the compatible shapes of {fact.name}")
-    yield from _system(machine, fact, facts)
-    if fact.terms:
-        reason = f"apply accepts the terms of {fact.name}, version {fact.listing_version}"
-        yield Finding("note", "image", reason, f"Read them first: {' '.join(fact.terms)}")
-    if fact.stand_in:
-        yield Finding("note", "image", f"{name} is a stand-in here: it contains {fact.stand_in}")
-
-
-def _no_image(machine: MachineGroup, fact: FoundImage) -> Finding:
-    image = machine.image
-    if fact.listing:
-        reason = f"{machine.place}: the listing {image.listing} has no version {image.listing_version or 'at all'}"
-        return Finding("error", "image", reason, f"Versions: {', '.join(fact.listing_versions) or 'none'}")
-    if image.listing:
-        reason = f"{machine.place}: there is no marketplace listing {image.listing}"
-        return Finding("error", "image", reason, "List the exact names: oci compute pic listing list --all")
-    named = image.name or f"{image.operating_system} {image.version}"
-    action = (
-        "List the available images: oci compute image list --all --compartment-id <the tenancy> --shape "
-        + machine.shape
-    )
-    return Finding("error", "image", f"{machine.place}: there is no image {named}", action)
-
-
-def _system(machine: MachineGroup, fact: FoundImage, facts: Facts) -> Iterator[Finding]:
-    if not fact.system or not facts.systems:
-        return
-    system = f"{_SYSTEMS.get(fact.system, fact.system)}-{fact.version.split('.')[0].split(' ')[0]}"
-    if system in facts.systems:
-        return
-    reason = f"{machine.place}: the roles do not support {fact.system} {fact.version} (image {fact.name})"
-    # The system of an imported image is what its owner entered, so it may be wrong.
-    action = f"Use one with {', '.join(sorted(facts.systems))}"
-    yield Finding("warning" if machine.image.ocid else "error", "image", reason, action)
 
 
 def names(spec: ClusterSpec, _facts: Facts) -> Iterator[Finding]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gpucluster import shapes
 from gpucluster.cloud.client import all_pages, model
 from gpucluster.oci import tags
+from gpucluster.oci.image_names import VersionFilter, version_filter
 from gpucluster.oci.states import GONE
 from gpucluster.preflight.facts import (
     Capacity,
@@ -34,11 +36,13 @@ class CloudQueries:
 
     Args:
         cluster: its name, by which the cluster's own resources are tagged.
+        kept_images: OCIDs of the images that its pools have already.
     """
 
-    def __init__(self, client: QueryClient, cluster: str) -> None:
+    def __init__(self, client: QueryClient, cluster: str, kept_images: Collection[str] = ()) -> None:
         self._client = client
         self._cluster = cluster
+        self._kept_images = kept_images
         self._compartment = client.access.compartment_id
         self._here = f"in compartment id {self._compartment}"
 
@@ -152,6 +156,17 @@ class CloudQueries:
             what = f"the image {image.ocid}"
         return self._client.query("image", what, allow, read)
 
+    def stand_in(self, ocid: str) -> str | Unknown:
+        """What an image of the local cloud contains, if that is not what its name says; else empty."""
+
+        def read() -> str:
+            image = self._compute.get_image(ocid).data
+            contains = str((image.freeform_tags or {}).get(tags.CONTAINS, ""))
+            # "Canonical Ubuntu 24.04" contains "Ubuntu 24.04".
+            return "" if f"{image.operating_system} {image.operating_system_version}".endswith(contains) else contains
+
+        return self._client.query("image", f"the image {ocid}", f"read instance-images {self._here}", read)
+
     def _image_by_id(self, ocid: str, shape: str) -> FoundImage:
         image = self._compute.get_image(ocid).data
         entries = self._client.query(
@@ -174,20 +189,30 @@ class CloudQueries:
         order = {"sort_by": "TIMECREATED", "sort_order": "DESC", "lifecycle_state": "AVAILABLE"}
         for fits, shape in ((True, {"shape": machine.shape}), (False, {})):
             listed = all_pages(self._compute.list_images, self._compartment, **filters, **order, **shape)
-            # Terraform ignores baked images, which have the same operating system.
-            result = [image for image in listed if (image.freeform_tags or {}).get(tags.ROLE) != tags.IMAGE]
+            # The same choice as Terraform's (terraform/cluster/images.tf).
+            result = [item for item in listed if (_by_its_name(item) if image.name else not item.compartment_id)]
             if result:
                 return _image(result[0], fits)
+        return self._kept_image(image.name) if image.name else FoundImage("")
+
+    def _kept_image(self, name: str) -> FoundImage:
+        """The image of that name that the cluster has already: Terraform keeps it when the list no longer shows it."""
+        instances = all_pages(self._compute.list_instances, self._compartment)
+        ours = [item.image_id for item in instances if tags.of_cluster(item.freeform_tags, self._cluster)]
+        for ocid in dict.fromkeys((*self._kept_images, *filter(None, ours))):
+            image = self._compute.get_image(ocid).data
+            if image.display_name == name:
+                return _image(image, None)
         return FoundImage("")
 
     def _listed_image(self, name: str, version: str | None, shape: str) -> FoundImage:
         listing = self._listing(name)
         if not listing:
             return FoundImage("")
-        listed = all_pages(self._compute.list_app_catalog_listing_resource_versions, listing, sort_order="DESC")
+        listed = all_pages(self._compute.list_app_catalog_listing_resource_versions, listing)
         versions = tuple(str(item.listing_resource_version) for item in listed)
-        chosen = version or next(iter(versions), "")
-        if chosen not in versions:
+        chosen = self._chosen_version(listing, listed, version_filter(version, amd=shapes.get(shape).has_amd_gpus))
+        if not chosen:
             return FoundImage("", listing=listing, listing_versions=versions)
         item = self._compute.get_app_catalog_listing_resource_version(listing, chosen).data
         fits = shape in item.compatible_shapes if item.compatible_shapes else None
@@ -196,6 +221,20 @@ class CloudQueries:
             str(item.listing_resource_id), name, fits=fits, listing=listing, listing_version=chosen,
             listing_versions=versions, terms=terms,
         )  # fmt: skip
+
+    def _chosen_version(self, listing: str, listed: list[Any], wanted: VersionFilter) -> str:
+        """The newest version that fits; if none does, one that the compartment subscribed to: Terraform keeps it."""
+        fitting = [item for item in listed if wanted.fits(str(item.listing_resource_version))]
+        if not fitting:
+            fitting = [
+                item
+                for item in all_pages(
+                    self._compute.list_app_catalog_subscriptions, self._compartment, listing_id=listing
+                )
+                if wanted.fits(str(item.listing_resource_version))
+            ]
+            return str(fitting[0].listing_resource_version) if fitting else ""
+        return str(max(fitting, key=lambda item: item.time_published).listing_resource_version)
 
     def _listing(self, name: str) -> str:
         if name.startswith("ocid1."):
@@ -342,7 +381,13 @@ def _image(result: Any, fits: bool | None) -> FoundImage:
         fits,
         str(result.operating_system or ""),
         str(result.operating_system_version or ""),
+        custom=bool(result.compartment_id),
     )
+
+
+def _by_its_name(image: Any) -> bool:
+    """Whether an image may be meant by its name: a baked one is only for elastic nodes."""
+    return (image.freeform_tags or {}).get(tags.ROLE) != tags.IMAGE
 
 
 def _routes(table: Any) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from typing import Any
 from gpucluster import process
 from gpucluster.cloud.client import fingerprint
 from gpucluster.errors import GpuClusterError
-from gpucluster.paths import ansible_dir
 from gpucluster.preflight.facts import KeyFile, Program, SshPair, Unknown
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform import backends
@@ -69,8 +68,3 @@ def terraform(spec: ClusterSpec) -> Program | None:
     except GpuClusterError as error:
         return Program(error.what, error.hint)
     return Program()
-
-
-def systems() -> frozenset[str]:
-    """The operating systems that the roles support, as `Ubuntu-24`."""
-    return frozenset(file.stem for file in (ansible_dir() / "vars" / "os").glob("*.yml"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from gpucluster.slurm import releases
+from gpucluster.spec.defaults import systems_of
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
 from gpucluster.spec.reserved import OWNED_SLURM_KEYS
@@ -13,6 +15,8 @@ from gpucluster.text import did_you_mean
 
 RULES = (
     "`slurm.enabled: true` needs `storage.home.enabled: true`. With `false` no pool is elastic.",
+    "`slurm.release: distribution` needs hosts of one system, whose own Slurm is "
+    f"{releases.OLDEST} or later: neither Ubuntu 22.04 nor Oracle Linux 8.",
     "At most one pool has `default: true`, and `slurm.default_partition` does not contradict it.",
     "`slurm.extra_config` refuses these keys, which gpucluster sets itself: "
     + ", ".join(f"`{key}`" for key in sorted(OWNED_SLURM_KEYS))
@@ -31,9 +35,18 @@ def check(context: RuleContext) -> None:
             if is_elastic(pool):
                 message = "elastic nodes need Slurm, whose jobs request them"
                 context.error(("pools", name, "max_count"), message, "Set max_count to count, or enable slurm")
+    _check_release(context, slurm)
     _check_default_partition(context, slurm.get("default_partition"))
     for key, value in (slurm.get("extra_config") or {}).items():
         _check_extra_config(context, key, value)
+
+
+def _check_release(context: RuleContext, slurm: dict[str, Any]) -> None:
+    if slurm.get("enabled") is not True or slurm.get("release") != releases.DISTRIBUTION or context.provider is None:
+        return
+    refused = releases.too_different(systems_of(context.data, context.provider))
+    if refused:
+        context.error(("slurm", "release"), refused, f'Write a release for all hosts: release: "{releases.NEWEST}"')
 
 
 def _check_default_partition(context: RuleContext, name: Any) -> None:

@@ -49,8 +49,9 @@ class Image(Part):
         default=None,
         pattern=TITLE_PATTERN,
         max_length=255,
-        description="Exact display name of a platform image.",
-        examples=["Oracle-Linux-8.10-Gen2-GPU-2025.02.28-0"],
+        description="Exact display name: of a custom image of the compartment, or of one build of a platform image, "
+        "which OCI lists only until three newer builds are published.",
+        examples=["Canonical-Ubuntu-24.04-2026.02.28-0-6.8-DOCA-OFED-3.2.1-GPU-580-OPEN-CUDA-13.0-2026.03.13-0"],
     )
     listing: str | None = Field(
         default=None,
@@ -64,7 +65,9 @@ class Image(Part):
         default=None,
         pattern=TITLE_PATTERN,
         max_length=255,
-        description="Version of the listing. `null`: the newest.",
+        description="Version of the listing, or a pattern in which `*` stands for any text: the newest that matches. "
+        "`null`: the newest. Versions for the GPUs of another vendor are left out.",
+        examples=["*-GPU-570-OPEN-*"],
     )
     ocid: str | None = Field(
         default=None,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
+from gpucluster.slurm.releases import DISTRIBUTION, NEWEST, Buildable
 from gpucluster.spec.sections.fields import (
     SLURM_CLUSTER_PATTERN,
     FileName,
@@ -56,12 +57,26 @@ class Slurm(Part):
         default="",
         description="Partition of jobs that name none. Default: that of the pool with `default: true`, or the first.",
     )
+    release: Literal["", "distribution", Buildable] = Field(
+        default="",
+        description="Slurm's release, the same on every host whatever its system: a number such as `26.05` is built "
+        "once for each system, from the source, and kept on the controller. `distribution`: the packages of each "
+        "host's own system, which must be the same on all hosts. A running cluster moves to another release by "
+        f"`gpucluster slurm upgrade`. Default: `{NEWEST}`; in the local cloud `distribution` where all hosts have the "
+        "same system.",
+        examples=[NEWEST],
+    )
     extra_config: dict[str, Any] = Field(
         default_factory=dict,
         max_length=100,
         description="Additional lines of slurm.conf: key and value. Keys that gpucluster sets itself are refused.",
         examples=[{"SchedulerParameters": "bf_interval=30"}],
     )
+
+    @property
+    def built_release(self) -> str | None:
+        """The release that is built from its source; None for that of the distribution, and without a scheduler."""
+        return self.release if self.enabled and self.release != DISTRIBUTION else None
 
 
 class Autoscaler(Part):

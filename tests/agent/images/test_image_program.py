@@ -223,6 +223,10 @@ def test_list_and_remove(controller: Controller) -> None:
         ("mksquashfs: Write failed because No space left on device", "Free space"),
         ("slurmstepd: error: execve(): enroot: No such file or directory", "Run: gpucluster apply"),
         ("srun: error: Job allocation 7 has been revoked", "Run the same command again"),
+        # Enroot 4.1 with a registry that asks for basic authentication: its last line, without and with credentials.
+        ("[INFO] Authenticating with user: <anonymous>", "HOST is without its port"),
+        ("[INFO] Authenticating with user: alice; [INFO] Using credentials from file: /h/.credentials", ".credentials"),
+        ("[INFO] Authenticating with user: <anonymous>; [INFO] Fetching image manifest", ""),
         ("something else", ""),
     ],
 )
@@ -399,6 +403,11 @@ def test_what_is_no_request_is_refused(controller: Controller, text: str) -> Non
         (f"docker://$oauthtoken@registry.example#tool:1@sha256:{DIGEST}", f"tool+1+{DIGEST[:12]}"),
         (f"docker://tool@sha256:{DIGEST}", f"tool+{DIGEST[:12]}"),
         (f"docker://alice@tool@sha256:{DIGEST}", f"tool+{DIGEST[:12]}"),
+        ("registry.example:5000/org/tool:1.0", "org+tool+1.0"),
+        ("registry:5000/tool:1.0", "tool+1.0"),
+        ("docker://alice@registry.example/org/tool", "org+tool"),
+        (f"registry.example/tool:1.0@sha256:{DIGEST}", f"tool+1.0+{DIGEST[:12]}"),
+        ("docker://org/tool:1.0", "org+tool+1.0"),
     ],
 )
 def test_names_are_those_that_enroot_gives(uri: str, name: str) -> None:

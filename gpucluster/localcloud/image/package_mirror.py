@@ -1,4 +1,4 @@
-"""The source of Debian's packages: the mirror, keys and proxies that apt uses on this host."""
+"""The source of a suite's packages: a mirror that the operator names, or the one that apt uses on this host."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 from gpucluster import process
 from gpucluster.errors import EnvironmentFault
+from gpucluster.localcloud.image.suites import SUITES, Suite
 
-# Names of the suites of Debian itself; Ubuntu and others have different names.
-_RELEASES = frozenset({"bullseye", "bookworm", "trixie", "forky", "sid", "oldstable", "stable", "testing", "unstable"})
-_KEYRINGS = ("/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp")
+# Other names of Debian's suites in apt's configuration. By name it is a mirror of Debian, which has all suites.
+_DEBIAN_NAMES = frozenset({"sid", "oldstable", "stable", "testing", "unstable"})
 _ONE_LINE = re.compile(r"^deb\s+(?:\[(?P<options>[^]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<components>.*)$")
 _FIELD = re.compile(r"^(\S+?):(.*(?:\n[ \t]+.*)*)", re.MULTILINE)
 # Settings of apt about the connection to the mirror; an instance does not get the others.
@@ -31,12 +31,12 @@ class AptSource:
 
 
 @dataclass(frozen=True)
-class DebianMirror:
-    """The input of a bootstrap of Debian.
+class Mirror:
+    """The input of a bootstrap.
 
     Args:
         uri: the main archive.
-        security_uri: the archive of security updates; None if this host has none configured.
+        security_uri: the archive of security updates; None if none is configured.
         keyring: a file with the archive's public keys; None for apt's default.
         apt_options: lines of apt.conf.
         file: where the main archive was found.
@@ -48,35 +48,56 @@ class DebianMirror:
     apt_options: tuple[str, ...]
     file: Path
 
-    def lines(self, suite: str) -> list[str]:
-        """sources.list for a release."""
-        lines = [f"deb {self.uri} {suite} main", f"deb {self.uri} {suite}-updates main"]
-        return lines if self.security_uri is None else [*lines, f"deb {self.security_uri} {suite}-security main"]
+    def lines(self, suite: Suite) -> list[str]:
+        """sources.list for a suite."""
+        archives = [(self.uri, suite.name), (self.uri, f"{suite.name}-updates")]
+        if self.security_uri is not None:
+            archives.append((self.security_uri, f"{suite.name}-security"))
+        return [f"deb {uri} {name} {suite.components}" for uri, name in archives]
 
 
-def find(own: Path, apt: Path = Path("/etc/apt")) -> DebianMirror:
-    """The Debian mirror of this host.
+def own_file(suite: Suite, folder: Path) -> Path:
+    """The operator's file with a mirror, in the format of sources.list(5), "deb822" or one-line."""
+    return folder / f"{suite.distribution.lower()}.sources"
+
+
+def named_suites(suite: Suite, folder: Path) -> set[str]:
+    """The suites of this distribution that the operator's own file names."""
+    return {name for source in read_sources([own_file(suite, folder)]) for name in source.suites}
+
+
+def find(suite: Suite, folder: Path, apt: Path = Path("/etc/apt")) -> Mirror:
+    """The mirror that has a suite.
 
     Args:
-        own: a file in the format of sources.list(5), "deb822" or one-line, that is read before apt's configuration;
-            for hosts that are not Debian or have a nearer mirror.
+        folder: with the operator's `debian.sources` or `ubuntu.sources`, which is read before apt's configuration: for
+            hosts that have another distribution or a nearer mirror. Suites of Ubuntu come from there only.
     """
-    found = [source for source in read_sources([own, *_source_files(apt)]) if "main" in source.components]
-    main = next((source for source in found if _RELEASES & set(source.suites)), None)
+    own = own_file(suite, folder)
+    debian = suite.distribution == "Debian"
+    names = _names_of(suite.distribution) | (_DEBIAN_NAMES if debian else set())
+    sources = list(read_sources([own, *(_source_files(apt) if debian else ())]))
+    found = [source for source in sources if "main" in source.components]
+    main = next((source for source in found if names & set(source.suites)), None)
     if main is None:
+        where = "is configured on this host" if debian else "is named"
         raise EnvironmentFault(
-            "no Debian mirror is configured on this host, so the base image can't be made",
-            where=str(apt),
-            hint=f"Write one into {own}: deb <address of a Debian mirror> trixie main",
+            f"no mirror of {suite.distribution} {where}, so the base image of {suite.system} can't be made",
+            where=str(apt if debian else own),
+            hint=f"Write one into {own}: deb [signed-by=<keyring>] <address> {suite.name} {suite.components}",
         )
-    security = next((source for source in found if any(_is_security(suite) for suite in source.suites)), None)
-    return DebianMirror(
+    security = next((source for source in found if any(_is_security(name, names) for name in source.suites)), None)
+    return Mirror(
         uri=_resolve(main.uri),
-        security_uri=_resolve(security.uri) if security else None,
-        keyring=_keyring(main),
+        security_uri=_resolve(security.uri) if security else None if debian else _resolve(main.uri),
+        keyring=_keyring(main, suite),
         apt_options=tuple(_apt_options()),
         file=main.file,
     )
+
+
+def _names_of(distribution: str) -> set[str]:
+    return {suite.name for suite in SUITES.values() if suite.distribution == distribution}
 
 
 def read_sources(files: list[Path]) -> Iterator[AptSource]:
@@ -112,8 +133,8 @@ def _one_line(text: str, file: Path) -> Iterator[AptSource]:
             yield AptSource(match["uri"], (match["suite"],), tuple(match["components"].split()), signed_by, file)
 
 
-def _is_security(suite: str) -> bool:
-    return suite.endswith("-security") and suite.removesuffix("-security") in _RELEASES
+def _is_security(name: str, names: set[str]) -> bool:
+    return name.endswith("-security") and name.removesuffix("-security") in names
 
 
 def _resolve(uri: str) -> str:
@@ -129,9 +150,17 @@ def _resolve(uri: str) -> str:
     raise EnvironmentFault(f"the list of mirrors {listing} is empty or missing", hint="Put a mirror's address into it")
 
 
-def _keyring(source: AptSource) -> Path | None:
-    candidates = [source.signed_by] if source.signed_by.startswith("/") else []
-    return next((Path(file) for file in (*candidates, *_KEYRINGS) if Path(file).is_file()), None)
+def _keyring(source: AptSource, suite: Suite) -> Path | None:
+    """The keyring that the source names, else that of the distribution's package, if it is installed here."""
+    if source.signed_by.startswith("/") and source.file == own_file(suite, source.file.parent):
+        if not Path(source.signed_by).is_file():
+            raise EnvironmentFault(
+                f"the keyring {source.signed_by} does not exist", where=str(source.file), hint="Correct Signed-By"
+            )
+        return Path(source.signed_by)
+    installed = [f"/usr/share/keyrings/{suite.distribution.lower()}-archive-keyring.{end}" for end in ("gpg", "pgp")]
+    named = [source.signed_by] if source.signed_by.startswith("/") else []
+    return next((Path(file) for file in (*named, *installed) if Path(file).is_file()), None)
 
 
 def _apt_options() -> list[str]:

@@ -1,0 +1,87 @@
+"""The way of instances to 169.254.169.254: rules of this host's packet filter, for the bridges of one local cloud only.
+
+A request that an instance sends leaves the instance like any other, through the instance's own firewall, and becomes
+one to the listener at the bridge. The host's own addresses and routes stay as they are: the host may be an instance of
+a cloud itself, with a metadata service of its own at the same address. That one must not be reached by instances of the
+local cloud, so nothing that comes from their bridges is forwarded to link-local addresses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpucluster import process
+from gpucluster.errors import CloudError
+
+METADATA_ADDRESS = "169.254.169.254"
+_LINK_LOCAL = "169.254.0.0/16"
+# Where Podman's name server of a network listens, at the gateway.
+_DNS_PORT = 53
+
+
+@dataclass(frozen=True)
+class MetadataPath:
+    """Where the requests of one network go.
+
+    Args:
+        bridge: the interface of this host that the network's instances are connected to.
+        gateway: its address, where the metadata service listens at `port`, and the name server at port 53.
+    """
+
+    bridge: str
+    gateway: str
+    port: int
+
+
+def table_name(home: Path) -> str:
+    """The name of a local cloud's table."""
+    return f"gpucluster_{hashlib.sha256(str(home).encode()).hexdigest()[:12]}"
+
+
+def rules(table: str, paths: Mapping[str, MetadataPath]) -> str:
+    """The input of `nft -f`, which replaces the table at once; without paths it is removed.
+
+    The first line makes the removal succeed where there is none yet.
+    """
+    removal = f"table ip {table}\ndelete table ip {table}\n"
+    if not paths:
+        return removal
+    to_address, kept, direct = [], [], []
+    for path in paths.values():
+        sent = f'iifname "{path.bridge}" ip daddr {METADATA_ADDRESS}'
+        to_address += [
+            f"{sent} tcp dport 80 dnat to {path.gateway}:{path.port}",
+            f"{sent} meta l4proto {{ tcp, udp }} th dport {_DNS_PORT} dnat to {path.gateway}:{_DNS_PORT}",
+        ]
+        kept.append(f'iifname "{path.bridge}" ip daddr {_LINK_LOCAL} reject')
+        # Or a firewall in the instance, which guards the address, could be passed by.
+        listener = f"ip daddr {path.gateway} tcp dport {path.port}"
+        direct.append(f"{listener} ct original ip daddr != {METADATA_ADDRESS} reject with tcp reset")
+    chains = (
+        ("prerouting", "type nat hook prerouting priority dstnat - 5", to_address),
+        ("forward", "type filter hook forward priority filter - 5", kept),
+        ("input", "type filter hook input priority filter - 5", direct),
+    )
+    body = "".join(
+        f" chain {name} {{\n  {hook}; policy accept;\n{''.join(f'  {line}{chr(10)}' for line in lines)} }}\n"
+        for name, hook, lines in chains
+    )
+    return f"{removal}table ip {table} {{\n{body}}}\n"
+
+
+def set_paths(home: Path, paths: Mapping[str, MetadataPath]) -> None:
+    """Make these the paths of a local cloud, in place of the earlier ones.
+
+    Raises:
+        CloudError: the packet filter refused.
+    """
+    done = process.run(["nft", "-f", "-"], input=rules(table_name(home), paths), check=False)
+    if done.returncode != 0:
+        raise CloudError(
+            f"the instances' way to {METADATA_ADDRESS} can't be made: {done.stderr.strip()}",
+            where="nft",
+            hint="The kernel needs nf_tables with NAT: modprobe nft_chain_nat",
+        )

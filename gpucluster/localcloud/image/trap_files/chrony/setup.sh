@@ -1,0 +1,1 @@
+systemctl enable --quiet chrony.service

@@ -1,0 +1,22 @@
+#!/bin/sh
+# Lays traps into the image that this script runs in: lay.sh <trap>... Its folder is mounted there beside it.
+set -eu
+here=$(dirname "$(readlink -f "$0")")
+export DEBIAN_FRONTEND=noninteractive
+for trap in "$@"; do
+    # The files come first: a package then finds its configuration and keeps it.
+    if [ -d "$here/$trap/rootfs" ]; then
+        (cd "$here/$trap/rootfs" && find . -type f) | while read -r file; do
+            case $file in ./usr/sbin/* | ./usr/libexec/*) mode=0755 ;; *) mode=0644 ;; esac
+            install -D -o 0 -g 0 -m "$mode" "$here/$trap/rootfs/$file" "/$file"
+        done
+    fi
+    if [ -d "/var/lib/localcloud/packages/$trap" ]; then
+        # From these files alone, without an index; it removes what a package conflicts with.
+        apt-get -qq -y --no-install-recommends -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0 \
+            install "/var/lib/localcloud/packages/$trap"/*.deb
+    fi
+    if [ -f "$here/$trap/setup.sh" ]; then sh -eu "$here/$trap/setup.sh"; fi
+    echo "$trap" >> /etc/localcloud-traps
+done
+rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/*.log

@@ -1,0 +1,180 @@
+"""The way from an instance to 169.254.169.254: the rules of the packet filter, and real containers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import oci
+import pytest
+
+from gpucluster.localcloud.engine.link_local import MetadataPath, rules, set_paths, table_name
+from tests.containers import need_containers
+from tests.localcloud.api_harness import Api, running
+
+ADDRESS = "169.254.169.254"
+
+
+def test_without_networks_the_table_goes() -> None:
+    assert rules("t", {}) == "table ip t\ndelete table ip t\n"
+
+
+def test_each_network_has_its_own_listener_and_no_other_address() -> None:
+    text = rules("t", {"a": MetadataPath("podman1", "10.1.0.1", 4001), "b": MetadataPath("podman2", "10.2.0.1", 4002)})
+    assert f'iifname "podman1" ip daddr {ADDRESS} tcp dport 80 dnat to 10.1.0.1:4001' in text
+    assert f'iifname "podman2" ip daddr {ADDRESS} tcp dport 80 dnat to 10.2.0.1:4002' in text
+    assert text.startswith("table ip t\ndelete table ip t\n"), "the earlier rules go in the same transaction"
+    assert all("iifname" in line for line in text.splitlines() if "dnat" in line and "priority" not in line)
+
+
+def test_two_local_clouds_have_two_tables() -> None:
+    assert table_name(Path("/one")) != table_name(Path("/two"))
+    assert table_name(Path("/one")) == table_name(Path("/one"))
+
+
+# --- real containers -----
+
+
+def host(*argv: str) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+
+def tables() -> str:
+    return host("nft", "list", "tables")
+
+
+class Site:
+    """A local cloud with an instance, and commands in it."""
+
+    def __init__(self, api: Api, cidr: str) -> None:
+        self.api = api
+        self.table = table_name(api.home)
+        self.subnet = api.subnet(api.vcn(cidr), cidr)
+        self.instance = api.launch(self.subnet, "one")
+        [self.container] = host("podman", "ps", "--filter", f"label=gpucluster.home={api.home}", "--format",
+                                "{{.Names}}").split()  # fmt: skip
+
+    def try_(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["podman", "exec", self.container, *argv], capture_output=True, text=True, check=False)
+
+    def sh(self, command: str) -> str:
+        done = self.try_("sh", "-c", command)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def ask(self, path: str, *, user: str = "root", at: str = ADDRESS) -> str:
+        """The instance's answer, or why there is none."""
+        program = (
+            "import urllib.request as u\n"
+            f"r = u.Request('http://{at}/opc/v2/{path}', headers={{'Authorization': 'Bearer Oracle'}})\n"
+            "try: print(u.build_opener(u.ProxyHandler({})).open(r, timeout=5).read().decode())\n"
+            "except OSError as e: print('failed:', e)\n"
+        )
+        return self.sh(f'setpriv --reuid={user} --regid=nogroup --clear-groups python3 -c "{program}"')
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    need_containers()
+    home = tmp_path_factory.mktemp("metadata") / "cloud"
+    with running(home, "podman") as api:
+        yield Site(api, "10.213.9.0/26")
+
+
+@pytest.mark.containers
+def test_an_instance_reaches_the_service_and_only_so(site: Site) -> None:
+    before = (host("ip", "address"), host("ip", "route", "show", "table", "all"))
+    assert site.ask("instance/id") == site.instance.id
+    assert ADDRESS not in "".join(before), "the host's own addresses and routes stay as they are"
+    rule = next(line for line in host("nft", "list", "table", "ip", site.table).splitlines() if "dport 80 " in line)
+    gateway, _, port = rule.split(" dnat to ")[1].partition(":")
+    assert "failed" in site.ask("instance/id", at=f"{gateway}:{port}"), "past a firewall that guards the address"
+    # Nothing else of the host's own link-local network is reached, such as the metadata service of a host on a cloud.
+    assert "failed" in site.ask("instance/id", at=f"{ADDRESS}:8080")
+    assert "failed" in site.ask("instance/id", at="169.254.0.2:80")
+    question = (
+        "import socket\n"
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5)\n"
+        "one = bytes.fromhex('00010100000100000000000003') + b'one' + bytes.fromhex('0000010001')\n"
+        f"s.sendto(one, ('{ADDRESS}', 53)); print(s.recv(512).hex())"
+    )
+    octets = socket_hex(site)
+    assert octets in site.sh(f'python3 -c "{question}"'), "the address is the name server of OCI's VCNs, too"
+
+
+def socket_hex(site: Site) -> str:
+    address = json.loads(site.ask("vnics/"))[0]["privateIp"]
+    return bytes(int(part) for part in address.split(".")).hex()
+
+
+@pytest.mark.containers
+def test_a_firewall_in_the_instance_decides_who_may_ask(site: Site) -> None:
+    assert site.ask("instance/id", user="nobody") == site.instance.id
+    rule = f"OUTPUT -d {ADDRESS} -p tcp --dport 80 -m owner ! --uid-owner 0 -j REJECT"
+    site.sh(f"iptables -w -I {rule}")
+    assert site.ask("instance/id", user="nobody").startswith("failed: ")
+    assert site.ask("instance/id") == site.instance.id
+    site.sh(f"iptables -w -D {rule}")
+
+
+@pytest.mark.containers
+def test_the_sdk_signs_as_the_instance_from_inside_it(site: Site) -> None:
+    api, models = site.api, oci.identity.models
+    group = models.CreateDynamicGroupDetails(
+        compartment_id=api.tenancy, name="one", description="-", matching_rule=f"instance.id = '{site.instance.id}'"
+    )
+    api.identity.create_dynamic_group(group)
+    policy = models.CreatePolicyDetails(
+        compartment_id=api.tenancy, name="one", description="-",
+        statements=["Allow dynamic-group one to read instances in tenancy"],
+    )  # fmt: skip
+    api.identity.create_policy(policy)
+    endpoint = f"http://10.213.9.1:{api.endpoint.rpartition(':')[2]}"
+    program = (
+        "import oci\n"
+        f"signer = oci.auth.signers.InstancePrincipalsSecurityTokenSigner(federation_endpoint='{endpoint}/v1/x509')\n"
+        f"compute = oci.core.ComputeClient({{'region': signer.region}}, signer=signer, service_endpoint='{endpoint}')\n"
+        f"print(compute.get_instance('{site.instance.id}').data.display_name)\n"
+    )
+    assert run_with_sdk(site, program) == "one"
+
+
+def run_with_sdk(site: Site, program: str) -> str:
+    """The output of a program in the instance's network, with its addresses, and with this machine's files."""
+    [pid] = host("podman", "inspect", "--format", "{{.State.Pid}}", site.container).split()
+    return host("nsenter", "--net", "--target", pid, sys.executable, "-c", program).strip()
+
+
+@pytest.mark.containers
+def test_a_server_that_was_killed_takes_up_its_networks_again(site: Site) -> None:
+    site.api.kill()
+    assert site.ask("instance/id").startswith("failed: ")
+    assert site.table in tables(), "the instance still must not reach what the host has at the address"
+    site.api.start()
+    until = time.monotonic() + 10
+    while site.ask("instance/id") != site.instance.id:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+@pytest.mark.containers
+def test_the_rules_go_with_the_last_network(site: Site) -> None:
+    other = site.api.home.parent / "other"
+    set_paths(other, {"x": MetadataPath("nonesuch0", "10.213.9.65", 1)})
+    try:
+        site.api.compute.terminate_instance(site.instance.id)
+        site.api.wait(site.api.compute.get_instance, site.instance.id, "TERMINATED")
+        site.api.network.delete_subnet(site.subnet.id)
+        site.api.network.delete_vcn(site.subnet.vcn_id)
+        until = time.monotonic() + 10
+        while site.table in tables():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert table_name(other) in tables(), "those of another local cloud stay"
+    finally:
+        set_paths(other, {})
+    assert table_name(other) not in tables()
