@@ -34,7 +34,7 @@ from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.data_guard import DataGuard, ShareLook
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
-from gpucluster.lifecycle.hosts import Deployment, Hosts
+from gpucluster.lifecycle.hosts import Deployment, Hosts, HostSources
 from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
@@ -47,6 +47,7 @@ from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT
+from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
 from gpucluster.paths import ClusterPaths, cache_dir
 from gpucluster.spec import ClusterSpec
@@ -74,13 +75,14 @@ class Cluster:
     def __init__(self, spec: ClusterSpec, *, on_event: Sink = ignore, provider: str = "bundled") -> None:
         report = one_at_a_time(on_event)
         self.spec = spec
+        self._provider = provider
         self.paths = ClusterPaths.of(spec.file)
         self._on_event = report
         self._cloud = open_cloud(spec, self.paths, report, provider)
         self._saved = SavedState(self.paths)
         self._state_lock = StateLock()
         self._login_keys = LoginKeys(spec, self.paths, lambda: handover.Identity.parse(self.outputs()).login_keys)
-        self._locator = HostLocator(
+        sources = HostSources(
             spec,
             self.paths,
             self._cloud,
@@ -90,19 +92,11 @@ class Cluster:
             bastion=self._bastion,
             ssh_client=self._ssh_client,
         )
+        self._locator = HostLocator(sources)
         self._controller = ControllerConnection(spec, self.paths, self._locator.locate, self._bastion, report)
         self._record = ConfigurationRecord(self._controller)
         downloads = Downloads(spec, self._cloud, __version__, report)
-        self._hosts = Hosts(
-            spec,
-            self._cloud,
-            self._saved,
-            outputs=self.outputs,
-            pool_members=self._pool_members,
-            bastion=self._bastion,
-            ssh_client=self._ssh_client,
-            on_event=report,
-        )
+        self._hosts = Hosts(sources, report)
         self._configuration = Configuration(
             spec,
             self.paths,
@@ -212,6 +206,7 @@ class Cluster:
         replace_nodes: bool = False,
         drain_timeout: float = DRAIN_TIMEOUT,
         preflight: bool = True,
+        accept_host_keys: bool = False,
     ) -> Result:
         """Create or update the cluster, then verify it: the cloud's resources, the hosts' configuration, the checks.
 
@@ -220,6 +215,7 @@ class Cluster:
             replace_nodes: allow a plan that recreates the controller, or permanent nodes that cluster.yml asks for.
             drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
             preflight: ask the cloud in advance whether it would accept the spec.
+            accept_host_keys: trust the ssh host keys that the hosts answer with now, whatever the state says.
 
         Raises:
             VerifyError: everything was built, but a check failed or could not run.
@@ -228,9 +224,14 @@ class Cluster:
         consent = Consent(delete_data, replace_nodes, drain_timeout)
         with self._run("apply") as run:
             terraform = self._provisioning.prepare(run, to_build=True, preflight=preflight)
+            if accept_host_keys:
+                self._provisioning.forget_host_keys(terraform)
+                self._hosts.forget_keys()
             changes = self._provisioning.apply(terraform, run, consent)
             deployment = self._hosts.reach(run)
+            self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
             configured = self._configuration.apply(deployment, run)
+            self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
             resumed = self._resizing.resume_changed()
             # Nodes that were resumed are in another state than when their facts were collected.
             checks = self._configuration.verify(deployment, run, None if resumed else configured)
@@ -249,6 +250,44 @@ class Cluster:
             deployment = self._hosts.reach(run)
             checks = self._configuration.verify(deployment, run)
             result = self._result(run, deployment, checks=checks)
+        return result
+
+    def at_release(self, release: str | None) -> Cluster:
+        """The same cluster with another release of Slurm than its file says; None: that of the file."""
+        if release is None or release == self.spec.slurm.release:
+            return self
+        slurm = self.spec.slurm.model_copy(update={"release": release})
+        spec = self.spec.model_copy(update={"slurm": slurm})
+        return Cluster(spec, on_event=self._on_event, provider=self._provider)
+
+    def plan_slurm_upgrade(self) -> SlurmUpgrade:
+        """Which Slurm the hosts have, and the steps to the release of the spec. Reads only.
+
+        Raises:
+            InputError: there is no way to it.
+            ToolError: the controller can't be reached, or has no Slurm yet.
+        """
+        return SlurmReleases(self.spec, self._controller).plan()
+
+    def upgrade_slurm(self) -> Result:
+        """Move Slurm on all hosts to the release of the spec, in SchedMD's order; running jobs go on. Then verify.
+
+        What Slurm has stored is copied on the controller before. May be killed at any point and run again.
+
+        Raises:
+            InputError: it takes more than one step, or there is no way.
+            GpuClusterError: see `errors`; the next run continues from there.
+        """
+        with self._run("slurm upgrade") as run:
+            with run.phase("cloud"):
+                self._cloud.start(to_build=False)
+            SlurmReleases(self.spec, self._controller).check()
+            deployment = self._hosts.reach(run)
+            configured = self._configuration.apply(deployment, run, slurm_upgrade=True)
+            checks = self._configuration.verify(deployment, run, configured)
+            result = self._result(run, deployment, configured=configured, checks=checks)
+            copy = configured.facts.get(deployment.outputs.controller.name, {}).get("gpucluster_slurm_copy")
+            result = replace(result, slurm_copy=str(copy) if copy else None)
         return result
 
     def bake(self, pool: str) -> Result:
@@ -372,6 +411,14 @@ class Cluster:
         """
         return self._controller.ssh_argv(host, command)
 
+    def has_new_key(self, host: str | None = None) -> bool:
+        """Whether ssh to a host was refused because of a new host key that Terraform's state has: then try again.
+
+        Raises:
+            ToolError: the host answers with another key than the state has.
+        """
+        return self._controller.has_new_key(host)
+
     # --- status, outputs and generated files -----
 
     def status(self, *, timeout: float = status.TIMEOUT) -> dict[str, Any]:
@@ -423,6 +470,23 @@ class Cluster:
         """
         return self._terraform().outputs()
 
+    def known_outputs(self) -> Mapping[str, Any]:
+        """The same, of a cluster that is there.
+
+        Raises:
+            ToolError: there is no cluster, or its state is lost.
+        """
+        outputs = self.outputs()
+        if not outputs:
+            raise self._nothing_known()
+        return outputs
+
+    def _nothing_known(self) -> ToolError:
+        """The error for an empty state."""
+        if self._locator.locate():
+            return ToolError("the state of this cluster is lost", hint="Run: gpucluster state recover")
+        return ToolError("there is no cluster yet", hint="Run: gpucluster apply")
+
     def inventory(self) -> Mapping[str, Any]:
         """The Ansible inventory: of the last run on this machine that reached the hosts, else as the state has it.
 
@@ -438,9 +502,7 @@ class Cluster:
                 return loaded
         deployment = self._locator.deployment()
         if deployment is None:
-            if self._locator.locate():
-                raise ToolError("the state of this cluster is lost", hint="Run: gpucluster state recover")
-            raise ToolError("there is no inventory yet", where=str(file), hint="Run: gpucluster apply")
+            raise self._nothing_known()
         return self._configuration.inventory(deployment)
 
     def policies(self) -> iam.Policies:

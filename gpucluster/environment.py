@@ -111,9 +111,14 @@ def child(caller: Mapping[str, str], program: Program, *, home: str) -> dict[str
     if not kept.get("HOME", "").startswith("/"):
         kept["HOME"] = home
     kept |= {"LC_ALL": "C.UTF-8", "SHELL": "/bin/sh"}
-    if any(caller.get(name) or caller.get(name.upper()) for name in _PROXIES):
-        kept |= {name: _direct(caller, name) for name in ("no_proxy", "NO_PROXY")}
-    return kept
+    return kept | without_proxy(caller)
+
+
+def without_proxy(caller: Mapping[str, str]) -> dict[str, str]:
+    """The variables that make programs reach this machine itself without the caller's proxy; none without a proxy."""
+    if not any(caller.get(name) or caller.get(name.upper()) for name in _PROXIES):
+        return {}
+    return {name: _direct(caller, name) for name in ("no_proxy", "NO_PROXY")}
 
 
 def _direct(caller: Mapping[str, str], name: str) -> str:

@@ -2,7 +2,8 @@
 
 Nodes are reached through the controller, on both clouds. A controller without a public address is reached through a
 gateway (see `cloud.bastion`). Host keys are stored by the instance's OCID: a new instance at an old address is a new
-host, not a changed key.
+host, not a changed key. A host whose key is known answers with that key, or nothing is sent to it. The first contact of
+the run that builds a host is trusted; every later run, on any machine, has the key from Terraform's state.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -41,6 +42,9 @@ _CLOUD_INIT = (
 )
 # The number of characters, from the end, that are shown of the errors of a failed boot.
 _SHOWN = 600
+
+# What ssh says last, whether the key is another one, or one of another type.
+_KEY_REFUSED = "Host key verification failed"
 
 #: The name under which ssh knows the gateway.
 GATEWAY = "oci-bastion"
@@ -111,6 +115,33 @@ def public_key(private_key: Path) -> str:
     return private_key.with_name(private_key.name + ".pub").read_text().strip()
 
 
+def host_key_refused(stderr: str) -> bool:
+    """Whether ssh has ended because a host's key is not the one that is known."""
+    return _KEY_REFUSED in stderr
+
+
+def host_key_error(host: str) -> ToolError:
+    """The error for a host that answers with another key than the known one."""
+    return ToolError(
+        f"{host} answers with another ssh host key than the one that is known of it: nothing was sent there",
+        hint="Somebody may be in between. The console history of the instance shows the key that it made at its first "
+        "boot. If its keys were made again on purpose, run: gpucluster apply --accept-host-keys",
+    )
+
+
+def own_key(public_keys: Sequence[str]) -> str:
+    """The one of these public keys with which this machine can log in: the first that ssh's agent has, if there are
+    several and it has one; else the first."""
+    if len(public_keys) > 1:
+        try:
+            listed = process.run(["ssh-add", "-L"], check=False, timeout=10).stdout
+        except ToolError:
+            listed = ""
+        held = {tuple(line.split()[:2]) for line in listed.splitlines()}
+        return next((key for key in public_keys if tuple(key.split()[:2]) in held), public_keys[0])
+    return public_keys[0]
+
+
 class SshClient:
     """The ssh configuration of one cluster, as a file, and connections that use it.
 
@@ -127,10 +158,27 @@ class SshClient:
         digest = hashlib.sha256(str(paths.root).encode()).hexdigest()[:12]
         self._sockets = Path(tempfile.gettempdir()) / f"gpucluster-ssh-{os.geteuid()}-{digest}"
 
-    def write(self, hosts: Sequence[Host]) -> None:
-        """Write the configuration for these hosts. A host whose `jump` is GATEWAY is reached through the gateway."""
+    def write(self, hosts: Sequence[Host], recorded: Mapping[str, str] | None = None) -> None:
+        """Write the configuration for these hosts. A host whose `jump` is GATEWAY is reached through the gateway.
+
+        Args:
+            recorded: host keys by the instance's OCID, as Terraform's state has them. They go before those that this
+                machine knows: another one may have given a host a new disk.
+        """
         self._sockets.mkdir(mode=0o700, exist_ok=True)
-        write_private(self.config, self._text(hosts))
+        known = self.host_keys()
+        present = {**known, **(recorded or {})}
+        if present != known:
+            write_private(self._known_hosts, "".join(f"{alias} {key}\n" for alias, key in sorted(present.items())))
+        write_private(self.config, self._text(hosts, present))
+
+    def host_keys(self) -> dict[str, str]:
+        """The host keys that this machine knows, by the instance's OCID: type and key."""
+        try:
+            lines = [line.split() for line in self._known_hosts.read_text().splitlines()]
+        except OSError:
+            return {}
+        return {words[0]: f"{words[1]} {words[2]}" for words in lines if len(words) >= 3}  # noqa: PLR2004 - a key's line
 
     def write_gateway(self, gateway: Gateway) -> None:
         """Write the gateway into a file of its own, because it changes more often than the hosts."""
@@ -145,10 +193,13 @@ class SshClient:
         ]
         write_private(self._gateway, "\n".join([f"Host {GATEWAY}", *(f"  {line}" for line in lines)]) + "\n")
 
-    def _text(self, hosts: Sequence[Host]) -> str:
+    def _text(self, hosts: Sequence[Host], known: Collection[str]) -> str:
         blocks = [f"Include {_quoted(self._gateway)}"] if any(host.jump == GATEWAY for host in hosts) else []
         for host in hosts:
             lines = [f"HostName {host.address}", f"User {host.user}", f"HostKeyAlias {host.instance_id}"]
+            if host.instance_id in known:
+                # With accept-new, a known host could come with a key of another type.
+                lines.append("StrictHostKeyChecking yes")
             if host.jump:
                 # With ProxyJump, ssh would not read this file for the jump host; with -W it does.
                 lines.append(f"ProxyCommand ssh -F {_quoted(self.config)} -W %h:%p {host.jump}")
@@ -189,7 +240,8 @@ class SshClient:
 
         Raises:
             EnvironmentFault: there is no ssh.
-            ToolError: some hosts did not answer in time, or their cloud-init failed; all of them are named.
+            ToolError: some hosts did not answer in time, or their cloud-init failed; all of them are named. Or one has
+                another host key than the known one.
         """
         until = time.monotonic() + deadline
         # The controller first: a connection through one that does not answer yet can only fail.
@@ -279,6 +331,8 @@ class _Waiting:
                     self._reasons[host.name] = error.what
                 return None
             if done.returncode != 0:
+                if host_key_refused(done.stderr):
+                    raise host_key_error(host.name)  # to wait does not help
                 self._reasons[host.name] = _reason(done.stderr, host)
             return done if done.returncode == 0 else None
 

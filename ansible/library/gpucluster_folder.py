@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import shutil
 import tarfile
@@ -27,6 +28,7 @@ options:
     type: list
     elements: dict
     required: true
+  keep: {description: "Pattern of names of other files that stay: those that the host has built.", type: str}
   source: {description: The folder on the operator's machine; only for the action plugin., type: path}
   archive:
     description: A tar archive on the host with the missing files; it is removed. Without it the module only checks, and
@@ -54,26 +56,31 @@ def main() -> None:
     spec: dict[str, Any] = {
         "path": {"type": "path", "required": True},
         "files": {"type": "list", "elements": "dict", "required": True},
+        "keep": {"type": "str", "default": ""},
         "archive": {"type": "path"},
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     os.umask(0o022)
     folder = Path(module.params["path"])
     try:
-        module.exit_json(**keep(folder, module.params["files"], module.params["archive"], check=module.check_mode))
+        params = module.params
+        module.exit_json(**keep(folder, params["files"], params["archive"], params["keep"], check=module.check_mode))
     except (UnsafeArchive, tarfile.TarError, EOFError) as error:
         module.fail_json(msg=f"the archive for {folder} is broken: {error}; run apply again")
     except OSError as error:
         module.fail_json(msg=f"{error.filename or folder}: {error.strerror or error}")
 
 
-def keep(folder: Path, files: list[dict[str, Any]], archive: str | None, *, check: bool) -> dict[str, Any]:
-    """Check the files, extract missing ones from the archive, and remove surplus ones."""
+def keep(
+    folder: Path, files: list[dict[str, Any]], archive: str | None, others: str = "", *, check: bool
+) -> dict[str, Any]:
+    """Check the files, extract missing ones from the archive, and remove surplus ones that do not match `others`."""
     store = Store(folder, check=check)
     missing = [file for file in files if not store.has(file)]
     names = {file["file"] for file in files}
     present = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
-    removed = [name for name in present if name not in names and not name.startswith(".")]
+    surplus = [name for name in present if name not in names and not name.startswith(".")]
+    removed = [name for name in surplus if not fnmatch.fnmatchcase(name, others)]
     if not check:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         for name in removed:

@@ -85,8 +85,11 @@ CGROUP = Path("/sys/fs/cgroup")
 CLASSES = Path("/sys/class")
 # SELinux boolean for homes on a share; missing without SELinux.
 NFS_HOMES = Path("/sys/fs/selinux/booleans/use_nfs_home_dirs")
+SITE = Path("/etc/gpucluster/site")
 # One marker file for each container runtime that a role has installed.
 RUNTIMES = Path("/etc/gpucluster/runtimes")
+SLURM_PACKAGES = Path("/etc/gpucluster/slurm-packages")
+SLURM_CONF = Path("/etc/slurm/slurm.conf")
 PLUGSTACK = Path("/etc/slurm/plugstack.conf")
 # Programs that mount an image, and their packages.
 MOUNTERS = {"squashfuse": "squashfuse", "fusermount3": "fuse3"}
@@ -250,6 +253,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
     return {
         "hostname": platform.node(),
         "system": system(read("/etc/os-release")),
+        "machine": platform.machine(),
         "kernel": platform.release(),
         "container": container,
         "memory_mib": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20,
@@ -268,11 +272,17 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "default_interface": default_interface(read("/proc/net/route")),
         "ssh_host_keys": host_keys(),
         "slurm_version": slurm_version(),
+        # The controller of a cluster; an image may have the packages already.
+        "slurm_configured": SLURM_CONF.exists(),
+        # The checksum of the archive whose packages of Slurm are installed; empty for those of the distribution.
+        "slurm_packages": read(SLURM_PACKAGES),
         "autoscaler": has_unit("gpucluster-autoscaler"),
         # Runtimes that the roles installed; those of an image are not in it.
         "runtimes": sorted(path.name for path in RUNTIMES.iterdir()) if RUNTIMES.is_dir() else [],
         "container_demand": container_demand(read(PLUGSTACK)),
         "software": has_unit("gpucluster-software"),
+        # Whether the role base has configured certificates or a proxy of the site.
+        "site": SITE.exists(),
         "user_namespaces": user_namespaces(read("/proc/cmdline")),
         # The kernel reports the current and the pending value.
         "nfs_homes_denied": read(NFS_HOMES).startswith("0"),

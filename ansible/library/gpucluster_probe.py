@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import grp
+import hashlib
 import os
 import platform
 import pwd
@@ -46,7 +47,7 @@ RETURN = """
 facts:
   description: >-
     hostname, user_ids, user_groups; home_fs and home_token_seen with a share; mesh if asked for; local_disk and
-    rdma_addresses if user data wants them.
+    rdma_addresses if user data wants them; certificates and secrets of a host that has made them.
   returned: always
   type: dict
 """
@@ -55,6 +56,9 @@ facts:
 NODE_DATA = Path("/etc/gpucluster/node.conf")
 OUTCOMES = Path("/run/gpucluster")
 BLOCK_DEVICES = Path("/sys/class/block")
+# What only the controller has, for Terraform's state: certificates of its authorities, and its secrets.
+CERTIFICATES = {"directory": Path("/etc/gpucluster/authority/ca.pem")}
+SECRETS = {"munge": Path("/etc/gpucluster/munge.key"), "directory": Path("/etc/gpucluster/sssd.password")}
 # NFS may show an old listing of a directory for a moment.
 TOKEN_SECONDS = 10.0
 SSH_SECONDS = 10
@@ -90,6 +94,11 @@ def read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError:
         return ""
+
+
+def generation(secret: bytes) -> str:
+    """Another one for another secret. The secrets are random and long, so nobody finds them by trying."""
+    return hashlib.sha256(secret).hexdigest()[:12]
 
 
 def outcome(name: str) -> dict[str, str]:
@@ -198,6 +207,10 @@ def main() -> None:
         "user_groups": {name: groups(name) for name in params["users"]},
         "local_disk": local_disk(mounts, data),
         "rdma_addresses": outcome("rdma-addresses") if data.get("rdma_interfaces") else None,
+        "certificates": {
+            name: file.read_text(encoding="utf-8") for name, file in CERTIFICATES.items() if file.is_file()
+        },
+        "secrets": {name: generation(file.read_bytes()) for name, file in SECRETS.items() if file.is_file()},
     }
     module.exit_json(changed=False, facts=facts)
 

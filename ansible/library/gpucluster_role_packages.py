@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gpucluster_package_files import APT, DNF, Packages, manager
+from ansible.module_utils.gpucluster_package_files import (
+    APT,
+    DNF,
+    POLICY,
+    Packages,
+    manager,
+    nothing_starts,
+    policy_is_left,
+)
 
 DOCUMENTATION = """
 module: gpucluster_role_packages
@@ -34,28 +39,6 @@ EXAMPLES = """
 RETURN = """
 packages: {description: Packages that were installed or removed., returned: always, type: list}
 """
-
-POLICY = Path("/usr/sbin/policy-rc.d")
-POLICY_TEXT = "#!/bin/sh\n# Of gpucluster, while it installs packages.\nexit 101\n"
-
-
-def policy_is_left() -> bool:
-    """Whether a killed run has left it: no package of the host could start its service."""
-    return POLICY.is_file() and POLICY.read_text(encoding="utf-8", errors="replace") == POLICY_TEXT
-
-
-@contextmanager
-def nothing_starts() -> Iterator[None]:
-    """Prevent Debian's packages from starting their services, which are not configured yet."""
-    if POLICY.exists() or not POLICY.parent.is_dir():
-        yield
-        return
-    POLICY.write_text(POLICY_TEXT, encoding="utf-8")
-    POLICY.chmod(0o755)
-    try:
-        yield
-    finally:
-        POLICY.unlink()
 
 
 def install(manage: Packages, names: list[str], hint: str) -> None:

@@ -33,6 +33,7 @@ options:
     suboptions:
       name: {description: Name of the user and of the group., type: str, required: true}
       home: {description: The home directory; it is not created., type: path, required: true}
+      id: {description: "Its uid and gid, where they must be the same on every host.", type: int}
   files:
     description: The files, in the order in which they are written.
     type: list

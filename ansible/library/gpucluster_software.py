@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpucluster_archives import UnsafeArchive, take, unpack
-from ansible.module_utils.gpucluster_package_files import Package, Packages, manager
+from ansible.module_utils.gpucluster_package_files import Package, Packages, manager, nothing_starts
 from ansible.module_utils.gpucluster_releases import Refused, Store, fetch
 
 DOCUMENTATION = """
@@ -173,7 +173,9 @@ class Task:
         self.result["installed"] = [f"{name}={versions[name]}" for name in sorted(differing)]
         if not self.check:
             older = any(name in present and self.manage.is_older(versions[name], present[name]) for name in differing)
-            self.manage.install([held[name][1] for name in names], older)
+            # The roles start services when they are configured.
+            with nothing_starts():
+                self.manage.install([held[name][1] for name in names], older)
             now = self.manage.installed(names)
             wrong = [f"{name} is {now.get(name, 'missing')}" for name in names if now.get(name) != versions[name]]
             if wrong:

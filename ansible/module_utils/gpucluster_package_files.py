@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +26,10 @@ NOT_KNOWN = (
     "Failed to fetch",
 )
 RPM_FORMAT = "%{NAME}\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\t%{ARCH}\n"
+
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+POLICY_TEXT = "#!/bin/sh\n# Of gpucluster, while it installs packages.\nexit 101\n"
 
 
 class Package(NamedTuple):
@@ -177,6 +183,27 @@ class RedHat(Packages):
 def manager(module: AnsibleModule) -> Packages:
     """The package manager of this host."""
     return Debian(module) if os.path.exists("/var/lib/dpkg/status") else RedHat(module)
+
+
+def policy_is_left() -> bool:
+    """Whether a killed run has left it: no package of the host could start its service."""
+    return POLICY.is_file() and POLICY.read_text(encoding="utf-8", errors="replace") == POLICY_TEXT
+
+
+@contextmanager
+def nothing_starts() -> Iterator[None]:
+    """Prevent Debian's packages from starting their services, which are not configured yet."""
+    if policy_is_left():
+        POLICY.unlink()
+    if POLICY.exists() or not POLICY.parent.is_dir():
+        yield
+        return
+    POLICY.write_text(POLICY_TEXT, encoding="utf-8")
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink()
 
 
 def last_words(out: Any, err: Any) -> str:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
 
+# What ssh exits with if there is no connection. A command on the host may do so, too.
+_SSH_FAILED = 255
+
 
 @command("init")
 @click.argument("path", metavar="[FILE]", type=click.Path(), default=DEFAULT_FILES[0])
@@ -160,6 +163,9 @@ def plan(context: Context, provider: str, detailed_exitcode: bool, skip_prefligh
     "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
     help="How long to wait for jobs on nodes that are removed. 0: requeue or cancel them. Default: an hour.",
 )  # fmt: skip
+@click.option(
+    "--accept-host-keys", is_flag=True, help="Trust the ssh host keys that the hosts have now, whatever the state says."
+)
 @SKIP_PREFLIGHT
 def apply(
     context: Context,
@@ -167,6 +173,7 @@ def apply(
     delete_data: bool,
     replace_nodes: bool,
     drain_timeout: float | None,
+    accept_host_keys: bool,
     skip_preflight: bool,
 ) -> None:
     """Create or update the cluster, then verify it."""
@@ -178,6 +185,7 @@ def apply(
             replace_nodes=replace_nodes,
             drain_timeout=DRAIN_TIMEOUT if drain_timeout is None else drain_timeout,
             preflight=not skip_preflight,
+            accept_host_keys=accept_host_keys,
         )
         reporter.result(result.to_dict(), summary(result) + next_steps(cluster, result))
 
@@ -263,7 +271,7 @@ def output(context: Context) -> None:
     import json
 
     with cluster_of(context) as (cluster, reporter):
-        outputs = dict(cluster.outputs())
+        outputs = dict(cluster.known_outputs())
         reporter.result({"command": "output", "outputs": outputs}, json.dumps(outputs, indent=2))
 
 
@@ -331,5 +339,8 @@ def ssh(context: Context, host: tuple[str, ...]) -> None:
     with cluster_of(context) as (cluster, _reporter):
         from gpucluster import process
 
-        status = process.call(cluster.ssh_argv(host[0] if host else None, remote))
+        name = host[0] if host else None
+        status = process.call(cluster.ssh_argv(name, remote))
+        if status == _SSH_FAILED and cluster.has_new_key(name):
+            status = process.call(cluster.ssh_argv(name, remote))
     sys.exit(status)

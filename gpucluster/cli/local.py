@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+
+import click
 
 from gpucluster.cli.base import Context, command, command_group, reporting
 
@@ -46,6 +49,28 @@ def local_status(context: Context) -> None:
 
         status = control.status(local_cloud_home())
         reporter.result({"command": "local status", **status.to_dict()}, _text(status))
+
+
+@command("env", parent=local)
+@click.option(
+    "--provider", type=click.Choice(["registry", "bundled"]), default="registry",
+    help="What plain Terraform takes for oracle/oci: the real provider, or ours.",
+)  # fmt: skip
+@click.option("--unset", is_flag=True, help="Print what removes the variables from the shell again.")
+def local_env(context: Context, provider: str, unset: bool) -> None:
+    """Print the variables with which OCI's own tools work here.
+
+    In a shell: eval "$(gpucluster local env)". Then oci-cli, the SDK and plain Terraform work with the local cloud.
+    """
+    with reporting(context) as reporter:
+        from gpucluster.cloud.providers import shell
+        from gpucluster.paths import local_cloud_home
+
+        if unset:
+            variables = shell.without_shell_environment()
+        else:
+            variables = shell.shell_environment(local_cloud_home(), os.environ, bundled=provider == "bundled")
+        reporter.result({"command": "local env", "variables": variables}, shell.shell_text(variables))
 
 
 def _text(status: Status) -> str:

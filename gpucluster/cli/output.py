@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from gpucluster.errors import GpuClusterError, InputError, PartlyDone, PreflightError, PreflightFinding
 from gpucluster.events import Event, EventKind, PhaseStatus
+from gpucluster.terraform.addresses import is_internal
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -123,7 +124,8 @@ class _Lines:
         if event.kind == EventKind.PHASE:
             return self._phase(event, took)
         if event.kind == EventKind.RESOURCE:
-            if event.status in _ONGOING and not event.message and not self._verbose:
+            internal = is_internal(event.name) and event.status != "failed"
+            if ((event.status in _ONGOING and not event.message) or internal) and not self._verbose:
                 return ""
             if event.elapsed is not None and event.elapsed < _INSTANT:
                 took = ""

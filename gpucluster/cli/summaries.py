@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from gpucluster.terraform.plan import Change
 
 
+# What took less is shown as 0.0 s.
+_SHOWN_SECONDS = 0.05
+
+
 def names(listed: Sequence[str]) -> str:
     """Names in one cell of a table."""
     return ",".join(listed) or "-"
@@ -30,7 +34,7 @@ def summary(result: Result) -> str:
     lines = [f"\n{result.command}: {result.status} in {seconds(result.elapsed)}"]
     lines += [f"  {name:<24}{seconds(took):>12}" for name, took in result.phases.items()]
     roles = sorted(result.roles.items(), key=lambda item: -item[1])
-    lines += [f"    role {name:<17}{seconds(took):>12}" for name, took in roles]
+    lines += [f"    role {name:<17}{seconds(took):>12}" for name, took in roles if took >= _SHOWN_SECONDS]
     if result.changed:
         lines.append("  changed tasks: " + ", ".join(f"{host} {number}" for host, number in result.changed.items()))
     return "\n".join(lines)
@@ -68,12 +72,13 @@ def plan_text(plan: Plan) -> str:
     if plan.empty:
         return "no changes"
     parts = []
-    if plan.changes:
-        lines = [f"{count(len(plan.changes), 'change')} of resources"]
-        lines += [line for change in plan.changes for line in _change_lines(change)]
+    changes = [change for change in plan.changes if not change.internal]
+    if changes:
+        lines = [f"{count(len(changes), 'change')} of resources"]
+        lines += [line for change in changes for line in _change_lines(change)]
         parts.append("\n".join(lines))
-    elif plan.changes_outputs:
-        parts.append("outputs in Terraform's state, no resources")
+    elif plan.changes or plan.changes_outputs:
+        parts.append("notes in Terraform's state, no resources")
     if plan.hosts:
         lines = [f"  pool {pool}: {names}" for pool, names in plan.hosts.pools.items()]
         lines += [f"  the controller: {plan.hosts.controller}"] if plan.hosts.controller else []
@@ -153,10 +158,11 @@ def destruction(cluster: Cluster, contents: CloudContents, *, delete_data: bool)
 def status_text(status: dict[str, Any]) -> str:
     """What `Cluster.status` returned, as text."""
     from gpucluster.cli.output import table
+    from gpucluster.operations.status import RECOVER
 
     parts = [f"cluster {status['name']}: {status['state']}{_resources_text(status['resources'])}"]
     notes = [f"! {text}" for text in status["pending"]]
-    if status["pending"] and not status["running"]:
+    if status["pending"] and not status["running"] and not any(text.endswith(RECOVER) for text in status["pending"]):
         notes.append("  Continue with the command that was not completed, such as: gpucluster apply")
     parts.append("\n".join(notes))
     if status["hosts"]:

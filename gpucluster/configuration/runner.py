@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -27,6 +28,11 @@ FORKS = 20
 # Messages of Ansible that only say that a program failed.
 _GENERIC = ("non-zero return code", "module failure", "all items completed", "one or more items failed")
 _SHOWN = 1600  # characters of a reason: a rollback has the end of a daemon's journal
+# With ssh gone, what a task has started on a host may go on for a while.
+_STOPPED = (
+    "Ansible was stopped in the middle of a task: until it is repeated, hosts may be configured in part, and a "
+    "program that the task has started may still work there. Nothing is lost"
+)
 _CANCEL_POLL = 1  # seconds between two looks whether the playbook shall be stopped
 SAVED_ARTIFACTS = 10
 _log = logging.getLogger(__name__)  # `--debug` shows it
@@ -188,12 +194,15 @@ class Ansible:
         self._env = dict(env)
         self._on_event = on_event
 
-    def run(self, playbook: str, inventory: Path, *, run_id: str) -> PlaybookResult:
+    def run(
+        self, playbook: str, inventory: Path, *, run_id: str, variables: Mapping[str, Any] = MappingProxyType({})
+    ) -> PlaybookResult:
         """Run one playbook to its end.
 
         Args:
             playbook: the name of its file, such as "site.yml".
             run_id: the name of ansible-runner's folder for this run begins with it.
+            variables: of this run only; they are stronger than all others, and on the command line.
 
         Raises:
             AnsibleError: a task failed or a host can't be reached; the text names each host, role and task.
@@ -218,6 +227,7 @@ class Ansible:
                 project_dir=str(ansible_dir()),
                 playbook=str(ansible_dir() / playbook),
                 inventory=str(inventory),
+                extravars=dict(variables) or None,
                 ident=f"{run_id}-{playbook.removesuffix('.yml')}",
                 # It starts from os.environ. What the playbook must not see is empty at first, and then removed.
                 envvars={**dict.fromkeys(os.environ, ""), **environment},
@@ -233,7 +243,7 @@ class Ansible:
             }
             runner.run()
         if stops():
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(_STOPPED)
         if runner.status != "successful":
             raise self._failed(playbook, runner, listener)
         return PlaybookResult(_hosts(listener.stats), listener.facts, listener.roles)
@@ -259,8 +269,8 @@ class Ansible:
             "ANSIBLE_LOCAL_TEMP": str(self._paths.ansible / "tmp"),
             "ANSIBLE_HOME": str(self._paths.ansible / "home"),
             "ANSIBLE_PIPELINING": "1",
-            # As ansible-runner sets it if nobody else has.
-            "ANSIBLE_HOST_KEY_CHECKING": "False",
+            # False, as ansible-runner sets it if nobody else has, would let Ansible accept any host key.
+            "ANSIBLE_HOST_KEY_CHECKING": "True",
             # ansible-playbook is in the folder of our Python, which may not be on the caller's PATH.
             "PATH": f"{Path(sys.executable).parent}:{inherited.get('PATH', os.defpath)}",
             **self._env,

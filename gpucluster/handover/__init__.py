@@ -23,7 +23,7 @@ from gpucluster.handover.names import (
     pool_group,
 )
 from gpucluster.handover.nodes import image_fingerprint, node_fingerprint
-from gpucluster.handover.outputs import CONTRACT_VERSION, Identity, Outputs, PoolOutput
+from gpucluster.handover.outputs import CONTRACT_VERSION, RECORDED, Identity, Outputs, PoolOutput
 from gpucluster.handover.variables import RDMA_PLUGINS, tfvars
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "CONTRACT_VERSION",
     "POLICY_VERSION",
     "RDMA_PLUGINS",
+    "RECORDED",
     "Autoscaling",
     "Identity",
     "Members",

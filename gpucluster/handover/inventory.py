@@ -19,6 +19,9 @@ from gpucluster.ssh import GATEWAY, Host
 _SLURM_POWER = {"resume_timeout": 1800, "suspend_timeout": 120}
 _SLURM_POWER_EMULATED = {"resume_timeout": 300, "suspend_timeout": 20}
 
+# Of OCI's metadata service; a proxy would answer for its own host.
+_METADATA_ADDRESS = "169.254.169.254"
+
 Members = Mapping[str, Sequence[Member]]
 
 
@@ -153,6 +156,8 @@ def _variables(
         "timezone": spec.software.timezone,
         # Only images with firewalld use this; the cloud's own rules already allow traffic inside the VCN.
         "base_trusted_networks": [spec.network.vcn_cidr],
+        "base_trusted_certificates": list(spec.software.trusted_certificates),
+        "base_proxy": _proxy(spec, outputs, addresses),
         "private_subnet_cidr": spec.network.private_subnet_cidr,
         "private_subnet_domain_name": outputs.private_subnet_domain_name,
         # All three are null without a home share; then there is no directory (LDAP) either.
@@ -165,6 +170,23 @@ def _variables(
         "users_privilege_gid": spec.users.privilege_gid,
         "users_first_uid": spec.users.first_uid,
         "users_people": people(spec, person_keys),
+    }
+
+
+def _proxy(spec: ClusterSpec, outputs: Outputs, addresses: list[dict[str, str]]) -> dict[str, Any] | None:
+    """The proxy, and what is reached without it.
+
+    Hosts are listed each, because not every program reads networks. They are apart, because their list changes with the
+    number of nodes, and Docker restarts when its proxy changes.
+    """
+    if spec.software.proxy is None:
+        return None
+    domain = outputs.private_subnet_domain_name
+    direct = ["localhost", "127.0.0.1", _METADATA_ADDRESS, spec.network.vcn_cidr, *([f".{domain}"] if domain else [])]
+    return {
+        "url": spec.software.proxy,
+        "direct": list(dict.fromkeys([*direct, *spec.software.no_proxy])),
+        "hosts": [value for host in addresses for value in host.values()],
     }
 
 

@@ -36,6 +36,7 @@ def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
         "home": [outputs.home_server, outputs.home_export_path, spec.storage.home.mount_path],
         "slurm": spec.slurm.cluster_name,
         **_software_fingerprint(spec, spec.pools[pool]),
+        **_site_fingerprint(spec),
         "image": image_fingerprint(spec.pools[pool].image),
         "shape": spec.pools[pool].shape,
     }
@@ -54,6 +55,13 @@ def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
         "releases": {artifact.component: artifact.version for artifact in needed},
         "storage": container_storage(spec),
     }
+
+
+def _site_fingerprint(spec: ClusterSpec) -> dict[str, Any]:
+    """The site's certificates and proxy. Left out where they are not set: images that were baked before stay valid."""
+    software = spec.software
+    site = {"certificates": software.trusted_certificates, "proxy": software.proxy, "no_proxy": software.no_proxy}
+    return {"site": site} if software.trusted_certificates or software.proxy else {}
 
 
 def image_fingerprint(image: Image) -> dict[str, str | None]:

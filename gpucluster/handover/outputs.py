@@ -10,6 +10,8 @@ from gpucluster.cloud.members import Member
 from gpucluster.errors import TerraformError
 
 CONTRACT_VERSION = 1
+#: The parts of the output `identity` that are known only after the hosts were reached.
+RECORDED = ("host_keys", "certificates", "secrets")
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,20 @@ class Outputs:
 class Identity:
     """What a cluster is, as its state says: the root's output `identity`, version 1.
 
-    `compartment_id` is empty if the state does not say it. `login_keys` holds the public halves of generated login keys
-    by user.
+    Args:
+        compartment_id: empty if the state does not say it.
+        login_keys: the public halves of generated login keys, by user.
+        host_keys: the ssh host keys of the controller and the permanent nodes, by OCID.
+        certificates: those of the cluster's certificate authorities, as PEM, by their name.
+        secrets: which generation of each secret the controller has: a number that changes with the secret and does
+            not tell it.
     """
 
     compartment_id: str = ""
     login_keys: Mapping[str, str] = field(default_factory=dict)
+    host_keys: Mapping[str, str] = field(default_factory=dict)
+    certificates: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, outputs: Mapping[str, Any]) -> Identity:
@@ -113,7 +123,15 @@ class Identity:
                 f"the state has version {version} of the output `identity`, this gpucluster reads {CONTRACT_VERSION}",
                 hint="Use the gpucluster that ran the last apply",
             )
-        return cls(str(identity.get("compartment_id") or ""), dict(identity.get("login_keys") or {}))
+        return cls(
+            str(identity.get("compartment_id") or ""),
+            *(dict(identity.get(name) or {}) for name in ("login_keys", *RECORDED)),
+        )
+
+    @property
+    def recorded(self) -> dict[str, dict[str, str]]:
+        """What the hosts have said of themselves, as the variable `recorded` takes it."""
+        return {name: dict(getattr(self, name)) for name in RECORDED}
 
 
 def _member(raw: Mapping[str, Any]) -> Member:

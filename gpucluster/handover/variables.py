@@ -27,6 +27,7 @@ def tfvars(
     iam: Mapping[str, Any] | None = None,
     existing_images: Mapping[str, str] | None = None,
     login_keys: Mapping[str, str] | None = None,
+    recorded: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, Any]:
     """The variables of the root module `terraform/cluster`.
 
@@ -38,6 +39,7 @@ def tfvars(
         iam: the dynamic group and its policies; None if none are created.
         existing_images: the images of hosts that are adopted, by `controller` and `pool/<name>`.
         login_keys: the public halves of generated login keys, by user.
+        recorded: what the state says already of the hosts: see `Identity.recorded`.
     """
     controller, home, data = spec.controller, spec.storage.home, user_data or {}
     return {
@@ -71,13 +73,15 @@ def tfvars(
         "iam": dict(iam) if iam is not None else None,
         "existing_images": dict(existing_images or {}),
         "login_keys": dict(login_keys or {}),
+        "recorded": {name: dict(values) for name, values in (recorded or {}).items()},
         "freeform_tags": {**spec.cloud.freeform_tags, tags.CLUSTER: spec.name},
         "defined_tags": dict(spec.cloud.defined_tags),
     }
 
 
 def _image(image: Image, shape: str) -> dict[str, Any]:
-    versions = version_filter(image.listing_version, amd=shapes.get(shape).has_amd_gpus)
+    hardware = shapes.get(shape)
+    versions = version_filter(image.listing_version, amd=hardware.has_amd_gpus)
     return {
         "ocid": image.ocid,
         "name": image.name,
@@ -88,6 +92,8 @@ def _image(image: Image, shape: str) -> dict[str, Any]:
         # Without meaning for an image that comes from no listing.
         "listing_filter": asdict(versions),
         "make_compatible": image.make_compatible,
+        # What of the shape decides which images OCI has for it.
+        "variant": " ".join([hardware.architecture, *([hardware.gpu_vendor] if hardware.gpus else [])]),
     }
 
 

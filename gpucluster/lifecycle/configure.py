@@ -79,10 +79,13 @@ class Configuration:
             software=self._downloads.release_files(),
         )
 
-    def apply(self, deployment: Deployment, run: Run) -> PlaybookResult:
+    def apply(self, deployment: Deployment, run: Run, *, slurm_upgrade: bool = False) -> PlaybookResult:
         """Configure each host for its role in the cluster, and collect what `verify` checks.
 
         From now on users may reach the share.
+
+        Args:
+            slurm_upgrade: allow another release of Slurm than the hosts have.
 
         Raises:
             AnsibleError: a task failed or a host can't be reached.
@@ -97,7 +100,9 @@ class Configuration:
             }
             # An apply that is interrupted from now on must not look like a complete one.
             self._record.write({**this, "complete": False, "time": _now()})
-            done = self._ansible().run("apply.yml", file, run_id=run.id)
+            done = self._ansible().run(
+                "apply.yml", file, run_id=run.id, variables={"slurm_upgrade": True} if slurm_upgrade else {}
+            )
             self._record.write({**this, "complete": True, "time": _now()})
             return done
 
@@ -164,6 +169,12 @@ class Configuration:
                     hint="Fix the cause, then run: gpucluster apply",
                 )
         return checks
+
+    @staticmethod
+    def said(deployment: Deployment, configured: PlaybookResult) -> dict[str, Mapping[str, str]]:
+        """What the controller has said of the cluster's certificates and secrets, for Terraform's state."""
+        facts = _facts(configured).get(deployment.controller.name, {})
+        return {name: dict(facts.get(name) or {}) for name in ("certificates", "secrets")}
 
     def collect(self, playbook: str, run: Run) -> PlaybookResult:
         """Run a playbook that only reads, on the hosts that were configured last.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,11 @@ from gpucluster import handover
 from gpucluster.cloud.bastion import LEFT_FOR_A_RUN, Bastion
 from gpucluster.cloud.members import Member, PoolMembers
 from gpucluster.cloud.providers import CloudProvider
+from gpucluster.errors import GpuClusterError
 from gpucluster.events import Sink
+from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
-from gpucluster.ssh import Host, SshClient
+from gpucluster.ssh import Host, SshClient, own_key
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 
@@ -63,33 +66,43 @@ class Deployment:
         return self.hosts[0]
 
 
-class Hosts:
-    """The controller and the permanent nodes of one cluster.
+@dataclass(frozen=True)
+class HostSources:
+    """What it takes to find the hosts of one cluster and to let ssh reach them.
 
     Args:
-        outputs: reads Terraform's outputs.
+        outputs: reads Terraform's outputs; empty without a state.
         pool_members, bastion, ssh_client: make the clients of the started cloud.
     """
 
-    def __init__(
-        self,
-        spec: ClusterSpec,
-        cloud: CloudProvider,
-        saved: SavedState,
-        *,
-        outputs: Callable[[], Mapping[str, Any]],
-        pool_members: Callable[[], PoolMembers],
-        bastion: Callable[[], Bastion],
-        ssh_client: Callable[[], SshClient],
-        on_event: Sink,
-    ) -> None:
-        self._spec = spec
-        self._cloud = cloud
-        self._saved = saved
-        self._outputs = outputs
-        self._pool_members = pool_members
-        self._bastion = bastion
-        self._ssh_client = ssh_client
+    spec: ClusterSpec
+    paths: ClusterPaths
+    cloud: CloudProvider
+    saved: SavedState
+    outputs: Callable[[], Mapping[str, Any]]
+    pool_members: Callable[[], PoolMembers]
+    bastion: Callable[[], Bastion]
+    ssh_client: Callable[[], SshClient]
+
+    def own_key(self) -> str:
+        """The public key with which this machine logs in."""
+        return self.spec.ssh.public_key or own_key(self.cloud.authorized_keys())
+
+    def write(self, hosts: Sequence[Host]) -> None:
+        """Let ssh reach these hosts by their names, and no others under the name of a host whose key is recorded."""
+        recorded: Mapping[str, str] = {}
+        # A state that can't be read hides no host. What this machine knows of the keys holds nevertheless.
+        with suppress(GpuClusterError):
+            recorded = handover.Identity.parse(self.outputs()).host_keys
+        here = {host.instance_id for host in hosts}
+        self.ssh_client().write(hosts, {ocid: key for ocid, key in recorded.items() if ocid in here})
+
+
+class Hosts:
+    """The controller and the permanent nodes of one cluster."""
+
+    def __init__(self, sources: HostSources, on_event: Sink) -> None:
+        self._sources = sources
         self._on_event = on_event
 
     def reach(self, run: Run) -> Deployment:
@@ -99,16 +112,27 @@ class Hosts:
             GpuClusterError: nothing was applied yet, or a host does not run or answer in time.
         """
         with run.phase("hosts"):
-            outputs = handover.Outputs.parse(self._outputs())
-            pool_members = self._pool_members()
+            outputs = handover.Outputs.parse(self._sources.outputs())
+            pool_members = self._sources.pool_members()
             deployment = Deployment.of(
-                self._spec,
+                self._sources.spec,
                 outputs,
                 lambda pool, network, names: pool_members.members(pool, network, names, MEMBERS_DEADLINE),
             )
             self._open_bastion(outputs)
             self._wait(deployment.hosts)
         return deployment
+
+    def host_keys(self, deployment: Deployment) -> dict[str, str]:
+        """The ssh host keys of hosts that were reached, by the instance's OCID."""
+        known = self._sources.ssh_client().host_keys()
+        return {host.instance_id: known[host.instance_id] for host in deployment.hosts if host.instance_id in known}
+
+    def forget_keys(self) -> None:
+        """Forget all host keys, and where the hosts are: the next contact with each is a first one."""
+        ssh_client = self._sources.ssh_client()
+        ssh_client.forget(ssh_client.host_keys())
+        self._sources.saved.forget_hosts()
 
     def forget(self, *, rebooted: Collection[str], replaced: Collection[str]) -> None:
         """Forget that these instances have booted: the next `reach` waits for them.
@@ -118,23 +142,24 @@ class Hosts:
             replaced: those that get another boot volume, and with it another host key under the same OCID.
         """
         if rebooted or replaced:
-            self._saved.forget_booted({*rebooted, *replaced})
-            self._ssh_client().forget(replaced)
+            self._sources.saved.forget_booted({*rebooted, *replaced})
+            self._sources.ssh_client().forget(replaced)
 
     def _open_bastion(self, outputs: handover.Outputs) -> None:
         """A controller without a public address is reached through a session of the Bastion service."""
         if outputs.bastion_id:
-            key = self._cloud.authorized_keys()[0]
-            self._bastion().open(outputs.bastion_id, outputs.controller.private_ip, key, left=LEFT_FOR_A_RUN)
+            key = self._sources.own_key()
+            self._sources.bastion().open(outputs.bastion_id, outputs.controller.private_ip, key, left=LEFT_FOR_A_RUN)
 
     def _wait(self, hosts: Sequence[Host]) -> None:
-        ssh_client = self._ssh_client()
-        ssh_client.write(hosts)
+        ssh_client = self._sources.ssh_client()
+        self._sources.write(hosts)
         # A host that has answered once has booted. If it does not exist any more, Ansible reports it.
-        booted = {host.booted for host in self._saved.hosts() if host.booted}
-        self._saved.save_hosts(hosts, booted)
+        booted = {host.booted for host in self._sources.saved.hosts() if host.booted}
+        self._sources.saved.save_hosts(hosts, booted)
         # Always ask the controller: that opens the one connection that all others share.
         again = [host for host in hosts if host.is_entry_point and host.instance_id in booted]
         ssh_client.wait(again, ANSWER_DEADLINE, self._on_event)
         ssh_client.wait([host for host in hosts if host.instance_id not in booted], BOOT_DEADLINE, self._on_event)
-        self._saved.save_hosts(hosts, {host.instance_id for host in hosts})
+        ssh_client.write(hosts)  # from now on with the keys of new hosts
+        self._sources.saved.save_hosts(hosts, {host.instance_id for host in hosts})

@@ -8,7 +8,7 @@ edited on a host is not seen: apply writes it again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from gpucluster.lifecycle.resize import Scaling
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.inquiry import Answer, Inquiry
 from gpucluster.operations.users import DirectoryClient
+from gpucluster.slurm.releases import DISTRIBUTION
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.plan import Change
 from gpucluster.terraform.plan import Plan as TerraformPlan
@@ -123,7 +124,7 @@ class Planning:
                 resources.changes_outputs,
                 hosts,
                 self._differences(outputs, hosts, answer),
-                _refusals(resources, hosts),
+                (*_refusals(resources, hosts), *_other_release(answer.value, self._spec)),
             )
         for warning in plan.warnings:
             warn(self._on_event, "cluster", warning)
@@ -167,6 +168,19 @@ class Planning:
             *(each for each in found if not (each.subject == "hosts" and each.what in named)),
             *keys,
             *answer.value.users,
+        )
+
+
+def _other_release(answer: _OnController | None, spec: ClusterSpec) -> Iterator[str]:
+    """That apply would refuse another release of Slurm. Earlier versions of gpucluster recorded none."""
+    recorded = (answer.record or {}).get("settings") if answer else None
+    if not recorded or not spec.slurm.enabled:
+        return
+    before = recorded.get("slurm_release", DISTRIBUTION)
+    if before != spec.slurm.release:
+        yield (
+            f"apply would refuse this: slurm.release was {before} and is {spec.slurm.release} now; "
+            "`gpucluster slurm upgrade` changes the release of a cluster"
         )
 
 

@@ -13,7 +13,7 @@ from gpucluster.cloud.client import Access, home_region, refusals
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.cloud.tagged_resources import TaggedResources
 from gpucluster.errors import DataGuardError, InputError
-from gpucluster.events import Sink
+from gpucluster.events import Sink, warn
 from gpucluster.handover import iam, user_data
 from gpucluster.lifecycle.adoption import Adoption, Recovered, Survey
 from gpucluster.lifecycle.bake import Baking
@@ -194,6 +194,37 @@ class Provisioning:
                 changes += self._change(terraform, consent)
         return changes
 
+    def record(self, terraform: Terraform, **said: Mapping[str, str]) -> None:
+        """Write into the state what hosts have said of themselves, if it says something else.
+
+        Args:
+            terraform: of this run, after its `apply`.
+            said: by the names of `handover.RECORDED`.
+
+        Raises:
+            TerraformError: Terraform refused.
+        """
+        outputs = terraform.outputs()
+        known = handover.Identity.parse(outputs).recorded
+        if {**known, **said} == known:
+            return
+        for name in sorted(set(said) - {"host_keys"}):
+            other = sorted(each for each in known[name] if said[name].get(each, known[name][each]) != known[name][each])
+            if other:
+                text = f"the controller has other {name} than at the last apply: {', '.join(other)}"
+                warn(self._on_event, "cluster", text)
+        terraform.set_output("identity", {**outputs["identity"], **said})
+
+    def forget_host_keys(self, terraform: Terraform) -> None:
+        """Take the host keys out of the state: the next contact with each host is a first one.
+
+        Raises:
+            TerraformError: Terraform refused.
+        """
+        if handover.Identity.parse(terraform.outputs()).host_keys:
+            self.record(terraform, host_keys={})
+            terraform.set_variables(self._variables(terraform))
+
     def recover(self, terraform: Terraform, run: Run) -> Recovered:
         """Put everything that the cloud has of the cluster into Terraform's state, and change nothing else.
 
@@ -231,12 +262,24 @@ class Provisioning:
             terraform, plan, replace_nodes=consent.replace_nodes, drain_timeout=consent.drain_timeout
         )
         self._elastic_teardown.remove_obstacles(plan)
+        plan = self._without_keys_of_new_disks(terraform, plan)
         if plan.changes or plan.changes_outputs:
             with self._resizing.restarts(terraform, plan):
                 terraform.apply(plan)
         else:
             plan.file.unlink(missing_ok=True)
-        return len(plan.changes)
+        return sum(not change.internal for change in plan.changes)
+
+    def _without_keys_of_new_disks(self, terraform: Terraform, plan: Plan) -> Plan:
+        """The plan to apply: it takes the host keys of hosts that get another boot volume out of the state."""
+        host_keys = handover.Identity.parse(terraform.outputs()).host_keys
+        lost = self._resizing.new_disks(terraform, plan) & host_keys.keys()
+        if not lost:
+            return plan
+        kept = {ocid: key for ocid, key in host_keys.items() if ocid not in lost}
+        recorded = {**terraform.variables["recorded"], "host_keys": kept}
+        terraform.set_variables({**terraform.variables, "recorded": recorded})
+        return terraform.plan()
 
     @cached_property
     def _home_region(self) -> str:
@@ -271,4 +314,5 @@ class Provisioning:
             iam=iam.tfvars(rights),
             existing_images=self._existing_images,
             login_keys=self._login_keys.generated(),
+            recorded=handover.Identity.parse(terraform.outputs()).recorded,
         )

@@ -344,6 +344,11 @@ class Resizing:
         observed = {pool: network.status() for pool, network in self._networks(outputs).items()}
         return scaling(plan.changes, self._spec, outputs, _present(self._spec, outputs, observed))
 
+    def new_disks(self, terraform: Terraform, plan: Plan) -> set[str]:
+        """The OCIDs of the instances that this plan gives another boot volume, and with it another host key."""
+        addresses = [each.address for each in plan.changes if each.action == "update" and _loses(each)]
+        return set(_instances(addresses, self._outputs(terraform)))
+
     @contextmanager
     def restarts(self, terraform: Terraform, plan: Plan) -> Iterator[None]:
         """Apply a plan inside this block: what this machine knows of the hosts that boot again is forgotten.
@@ -353,9 +358,7 @@ class Resizing:
         """
         outputs = self._outputs(terraform)
         rebooted = _instances(reboots(plan.changes), outputs)
-        replaced = _instances(
-            [each.address for each in plan.changes if each.action == "update" and _loses(each)], outputs
-        )
+        replaced = self.new_disks(terraform, plan)
         if replaced:
             # A controller that gives no answer may be the one that gets another disk.
             with suppress(GpuClusterError):

@@ -18,6 +18,7 @@ class Result:
         phases: seconds by phase, in order; `roles`: seconds by Ansible role.
         changes: how many resources Terraform changed; `changed`: changed tasks by host.
         login: by user, the command line with which they log in.
+        slurm_copy: the folder on the controller that has what Slurm had stored before an upgrade; None without one.
     """
 
     command: str
@@ -29,6 +30,7 @@ class Result:
     changed: Mapping[str, int] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
     login: Mapping[str, str] = field(default_factory=dict)
+    slurm_copy: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -42,4 +44,5 @@ class Result:
             "changed": dict(self.changed),
             "checks": [check.to_dict() for check in self.checks],
             "login": dict(self.login),
+            **({"slurm_copy": self.slurm_copy} if self.slurm_copy else {}),
         }

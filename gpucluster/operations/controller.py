@@ -17,7 +17,7 @@ from gpucluster.errors import GpuClusterError, InputError, ProcessError, ToolErr
 from gpucluster.events import Sink, warn
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
-from gpucluster.ssh import SshClient
+from gpucluster.ssh import SshClient, host_key_error, host_key_refused
 from gpucluster.workspace.saved_state import SavedHost
 
 AUTOSCALER = "gpucluster-autoscaler"
@@ -77,12 +77,29 @@ class ControllerConnection:
         """Find the hosts again, after ssh reached nobody: another machine may have built the cluster again. True if it
         did. An error of the search is none of the caller's, who knows that nobody was reached.
         """
-        before = set(self.hosts())
+        before = (set(self.hosts()), self._host_keys())
         try:
             found = set(self._locate(refresh=True))
         except GpuClusterError:
             return False
-        return bool(found) and found != before
+        return bool(found) and (found, self._host_keys()) != before
+
+    def _host_keys(self) -> dict[str, str]:
+        return SshClient(self._paths, None).host_keys()
+
+    def has_new_key(self, host: str | None = None) -> bool:
+        """Whether ssh was refused because of a host key that is right: another machine's run has given the host a new
+        disk, and Terraform's state has its key. This machine knows it now.
+
+        Raises:
+            ToolError: the host answers with another key than the state has.
+        """
+        argv = self.ssh_argv(host, ["true"])
+        if not host_key_refused(process.run(argv, check=False, timeout=_TIMEOUT).stderr):
+            return False
+        if not self.relocate():
+            raise host_key_error(argv[-3])
+        return True
 
     def ssh_argv(self, host: str | None = None, command: Sequence[str] = ()) -> list[str]:
         """The command line that logs in to a host, or runs a command there.
@@ -120,10 +137,14 @@ class ControllerConnection:
         argv = [ssh, "-o", f"ConnectTimeout={_CONNECT_TIMEOUT}", *rest]
         try:
             done = process.run(argv, check=False, input=text, timeout=timeout)
+            if done.returncode == SSH_FAILED and host_key_refused(done.stderr) and self.relocate():
+                done = process.run(argv, check=False, input=text, timeout=timeout)
         except ProcessError as error:
             message = f"the controller does not answer within {timeout:g} s"
             raise ToolError(message, hint="See whether it runs: gpucluster status") from error
         if done.returncode == SSH_FAILED:
+            if host_key_refused(done.stderr):
+                raise host_key_error("the controller")
             message = f"the controller can't be reached: {_last_line(done)}"
             raise ToolError(message, hint="See whether it runs: gpucluster status")
         return done

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpucluster import process
 from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
+from gpucluster.ssh import host_key_error, host_key_refused
 from gpucluster.text import printable
 
 # The exit status of a program that refused the request and changed nothing; and of ssh without a connection.
@@ -117,6 +118,8 @@ class RemoteProgram:
             return ToolError(self.absent, hint="Run: gpucluster apply")
         what, hint = self.silent
         if done.returncode == _SSH_FAILED:
+            if host_key_refused(done.stderr):
+                return host_key_error("the controller")
             what, hint = "the controller can't be reached", "See whether it exists: gpucluster status"
         return ProcessError(
             f"{what}: {reason}", hint=hint, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr

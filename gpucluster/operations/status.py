@@ -28,6 +28,8 @@ from gpucluster.workspace.saved_state import SavedHost
 TIMEOUT = 4.0
 # The part of it that is left for what happens after the controller's answer.
 _MARGIN = 0.1
+# The next command if the state is lost.
+RECOVER = "If `state:` in cluster.yml is right, the state was lost. Run: gpucluster state recover"
 # Ends of a run after which nothing is left to do.
 _COMPLETE = (None, RunStatus.SUCCESS, RunStatus.RUNNING)
 
@@ -176,6 +178,8 @@ class Findings:
         if self.resources is None or self.contents is None:
             return ""
         left = untracked(self.resources, self.contents.ids)
+        if not self.contents.ids and any(each.kind == "instance" for each in left) and not self.runs.running:
+            return f"Terraform's state is empty, and the cloud has {_named(left)}. {RECOVER}"
         return f"in the cloud, but not in Terraform's state: {_named(left)}" if left else ""
 
     def _not_in_cloud(self) -> str:

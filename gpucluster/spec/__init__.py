@@ -127,7 +127,8 @@ def _checked(raw: str | bytes, shown_as: str, file: Path) -> ClusterSpec:
     rules.check(context)
     if read.findings:
         raise _input_error(read)
-    return ClusterSpec.model_validate(read.data, context=Resolved(file, directory, context.public_keys, context.prices))
+    resolved = Resolved(file, directory, context.public_keys, context.prices, context.certificates)
+    return ClusterSpec.model_validate(read.data, context=resolved)
 
 
 def _known_version(read: document.Document) -> bool:

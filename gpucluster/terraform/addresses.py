@@ -30,3 +30,8 @@ def human_name(address: str) -> str:
     owner = f"of the pool {pool[1]}" if pool else "of the controller" if "module.controller." in address else ""
     parts = ["the", *words, named, numbered, owner]
     return " ".join(part for part in parts if part)
+
+
+def is_internal(address: str) -> bool:
+    """Whether the resource at an address exists in Terraform's state only."""
+    return "terraform_data." in address

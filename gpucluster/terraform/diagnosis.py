@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpucluster.oci import refusals
@@ -88,22 +88,28 @@ class Diagnosis:
 
 _FIRST_LINE = re.compile(r"^(?:Error: )?(\d{3})-([A-Za-z]\w*), (.*)$", re.DOTALL)
 _FIELD = re.compile(
-    r"^(Suggestion|Documentation|API Reference|Request Target|Provider version|Service|Operation Name|OPC request ID)"
-    r": ?(.*)$",
+    r"^(Suggestion|Documentation|API Reference|Request Target|Provider version|Service|Operation Name|OPC request ID"
+    r"|Error Message|Resource OCID|Further Information): ?",
     re.MULTILINE,
 )
 _WORK_REQUEST = re.compile(r"work request did not succeed.*?workId: *([^,\s]+)", re.DOTALL)
 
 
 def refusal_of(text: str) -> Refusal:
-    """Read an error of the provider: a first line, then lines `Name: value`."""
-    fields = {match[1]: match[2].strip() for match in _FIELD.finditer(text)}
-    begin = _FIELD.search(text)
-    head = text[: begin.start()].strip() if begin else text.strip()
+    """Read an error of the provider: a first line, then lines `Name: value`.
+
+    The first line is the answer to a request. Of what failed later it is only the kind, such as "Work Request error",
+    and the reason is the field Error Message.
+    """
+    begins = list(_FIELD.finditer(text))
+    ends = (*(match.start() for match in begins[1:]), len(text))
+    fields = {match[1]: text[match.end() : end].strip() for match, end in zip(begins, ends, strict=False)}
+    head = text[: begins[0].start()].strip() if begins else text.strip()
     first = _FIRST_LINE.match(head)
-    work = _WORK_REQUEST.search(head)
+    reason = first[3] if first else fields.get("Error Message") or head.removeprefix("Error: ")
+    work = _WORK_REQUEST.search(reason)
     return Refusal(
-        message=" ".join((first[3] if first else head.removeprefix("Error: ")).split()),
+        message=" ".join(reason.split()),
         status=int(first[1]) if first else 0,
         code=first[2] if first else "",
         service=fields.get("Service", ""),
@@ -140,7 +146,7 @@ def _pattern(pattern: str) -> re.Pattern[str]:
 # What Terraform itself reports, and the provider if no service answered. The first pattern that matches counts.
 _LOCKED = _pattern(r"error acquiring the state lock|error locking (source|destination) state")
 _TERRAFORM: tuple[tuple[Cause, re.Pattern[str]], ...] = (
-    (Cause.TIMEOUT, _pattern(r"timeout while waiting|timed out waiting| is \S+ after \d+ s; expected")),
+    (Cause.TIMEOUT, _pattern(r"timeout while waiting|timed out waiting")),
     (Cause.WORK_REQUEST, _pattern(r"work request did not succeed|reported unexpected state")),
     (Cause.NETWORK, _pattern(r"no such host|connection (refused|reset)|i/o timeout|TLS handshake|does not answer at")),
     (Cause.NETWORK, _pattern(r"network is unreachable|no route to host|x509:|: EOF$|context deadline exceeded")),
@@ -267,7 +273,9 @@ def diagnose(diagnostic: Mapping[str, Any], again: str) -> Diagnosis:
     if cause is Cause.UNKNOWN and not address and place:
         cause = Cause.INPUT
     if not refusal.answered:
-        refusal = Refusal(_shortened(summary, detail), request_id=refusal.request_id)
+        # The provider's own layout has a service, and its reason stands in a line of its own.
+        parts = (refusal.message, "") if refusal.service else (summary, detail)
+        refusal = replace(refusal, message=_shortened(*parts))
     full = f"{text}\n  in {place}" if place else text
     return Diagnosis(cause, place, human_name(address), _TEXTS[cause][0], _advice(cause, refusal, again), refusal, full)
 

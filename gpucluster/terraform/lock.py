@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from gpucluster import process
@@ -42,6 +42,7 @@ _START = 120.0
 _END = 60.0
 _HOLDER_TIMEOUT = 10.0
 
+T = TypeVar("T")
 # What to raise for the text of Terraform's errors.
 Failure = Callable[[str], GpuClusterError]
 
@@ -52,11 +53,25 @@ class StateLock:
     def __init__(self) -> None:
         self._console: process.InputProgram | None = None
         self._id = ""
+        self._known: tuple[BackendConfig, Any] | None = None
 
     @property
     def held(self) -> bool:
         """Whether this run holds it. If the program that holds it was killed, Terraform locks by itself again."""
         return self._console is not None and self._console.ended() is None
+
+    def known(self, backend: BackendConfig) -> Any:
+        """What `remember` was told of the state in this backend; None if nothing, or if it may have changed."""
+        return self._known[1] if self.held and self._known and self._known[0] == backend else None
+
+    def remember(self, backend: BackendConfig, contents: T) -> T:
+        """Remember what is in the state, for as long as nobody else may change it. Returns it."""
+        self._known = (backend, contents) if self.held else None
+        return contents
+
+    def forget(self) -> None:
+        """Forget what is in the state: this run has written it."""
+        self._known = None
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -115,7 +130,7 @@ class StateLock:
                 self._id = _held_id(program, folder, env)
             yield
         finally:
-            console, self._console, self._id = self._console, None, ""
+            console, self._console, self._id, self._known = self._console, None, "", None
             console.close(_END)
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gpucluster.terraform.addresses import is_internal
+
 #: What stands for a value that is not shown.
 SENSITIVE, UNKNOWN, CHANGED = "(sensitive value)", "(known after apply)", "(changed)"
 _TOO_LONG = frozenset({"user_data"})
@@ -34,6 +36,11 @@ class Change:
     changed: tuple[str, ...] = ()
     values: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, hash=False)
     adopts: str = ""
+
+    @property
+    def internal(self) -> bool:
+        """Whether it is a note in Terraform's state, such as which image was selected, and nothing in the cloud."""
+        return is_internal(self.address)
 
 
 @dataclass(frozen=True)

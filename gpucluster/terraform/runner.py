@@ -270,12 +270,23 @@ class Terraform:
                 **self._lock.options(self._lock_timeout),
             )
         finally:
+            self._lock.forget()
             plan.file.unlink(missing_ok=True)
             self._state.protect()
 
     def outputs(self) -> Mapping[str, Any]:
         """The output values by name; empty if nothing was applied yet."""
-        return self._state.outputs()
+        return self._state.contents().outputs
+
+    def set_output(self, name: str, value: Any) -> None:
+        """Write the value of an output into the state, after `init`. Its type must stay the same.
+
+        Raises:
+            LockedError: another run holds the state.
+            TerraformError: Terraform refused.
+        """
+        self._state.set_output(self._root, name, value)
+        self._state.protect()
 
     def contents(self) -> StateContents:
         """The outputs and the ids of the resources in the state, read at once.
@@ -287,7 +298,7 @@ class Terraform:
 
     def addresses(self) -> tuple[str, ...]:
         """The addresses of everything in the state, data sources left out."""
-        return self._state.addresses()
+        return self._state.contents().addresses
 
     @property
     def state_is_damaged(self) -> bool:

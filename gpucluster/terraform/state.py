@@ -87,6 +87,11 @@ class StateContents:
     entries: tuple[StateEntry, ...] = ()
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of the resources, each once."""
+        return tuple(dict.fromkeys(entry.address for entry in self.entries))
+
+    @property
     def ids(self) -> frozenset[str]:
         """The ids of the resources."""
         return frozenset(entry.id for entry in self.entries if entry.id)
@@ -148,33 +153,57 @@ class TerraformState:
     def _location_file(self) -> Path:
         return self._paths.root / "backend.json"
 
-    def outputs(self) -> Mapping[str, Any]:
-        """The output values by name; empty if nothing was applied yet."""
-        printed = self._read("output", "-json", "-no-color")
-        return {name: output["value"] for name, output in json.loads(printed or "{}").items()}
-
-    def addresses(self) -> tuple[str, ...]:
-        """The addresses of everything in it, data sources left out."""
-        # Terraform calls a place that nothing was written to yet an error.
-        listed = self._read("state", "list", expected="No state file was found").splitlines()
-        return tuple(line for line in listed if line and not _is_data(line))
-
     def contents(self) -> StateContents:
-        """Its outputs and the ids of its resources, read at once. A state in a local file needs no terraform.
+        """Its outputs and the ids of its resources. A state in a local file needs no terraform. One in a remote backend
+        is read once for as long as this run holds its lock and does not write it.
 
         Raises:
             TerraformError: it can't be read.
         """
         location = self._location()
         backend = location.backend if location else self._desired
+        self._require_sound()
+        known: StateContents | None = self._lock.known(backend)
+        return known or self._lock.remember(backend, self._read_contents(backend))
+
+    def _read_contents(self, backend: BackendConfig) -> StateContents:
         try:
-            if not backend.remote:
-                file = Path(backend.config["path"])
-                return StateContents.parse(file.read_text() if file.exists() else "")
-            self._open(backend)
-            return StateContents.parse(self._run(self.folder, ("state", "pull")))
+            return StateContents.parse(self._text(backend))
         except (OSError, ValueError) as error:
             raise _unreadable(backend, error) from error
+
+    def _text(self, backend: BackendConfig) -> str:
+        """The state as it is stored; empty if there is none."""
+        if not backend.remote:
+            file = Path(backend.config["path"])
+            return file.read_text() if file.exists() else ""
+        self._open(backend)
+        return self._run(self.folder, ("state", "pull"))
+
+    def set_output(self, root: Path, name: str, value: Any) -> None:
+        """Write the value of an output that is there, without a plan: that would ask the cloud about every resource.
+        The type of the value must stay the same, and the next plan must come to this value.
+
+        Args:
+            root: the root module, initialized for the desired backend.
+
+        Raises:
+            LockedError: another run holds the state.
+            TerraformError: Terraform refused: somebody else has written the state meanwhile.
+        """
+        try:
+            state = json.loads(self._text(self._desired))
+            state["outputs"][name]["value"] = value
+            state["serial"] += 1
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise _unreadable(self._desired, error) from error
+        file = self._paths.root / "terraform.tfstate.next"
+        write_private(file, json.dumps(state))
+        try:
+            self._run(root, ("state", "push", *self._lock.arguments, str(file)))
+        finally:
+            self._lock.forget()
+            file.unlink(missing_ok=True)
 
     @property
     def damaged(self) -> Path | None:
@@ -207,7 +236,18 @@ class TerraformState:
             LockedError: another run holds the state.
             TerraformError: Terraform refused.
         """
-        self._read("state", "rm", *self._lock.arguments, operands=addresses, writes=True)
+        location = self._location()
+        backend = location.backend if location else self._desired
+        command = ("state", "rm", *self._lock.arguments)
+        try:
+            if backend.remote:
+                self._open(self._lock.writable(backend))
+                self._run(self.folder, (*command, *addresses))
+            else:
+                # In a folder without configuration: an init would require the provider of the resources in the state.
+                self._run(self._paths.root, (*command, f"-state={backend.config['path']}", *addresses))
+        finally:
+            self._lock.forget()
 
     def write_backend(self, root: Path) -> None:
         """Write the backend into a root module, so that the state can be written there."""
@@ -255,7 +295,7 @@ class TerraformState:
             InputError: it belongs to another cluster.
         """
         if self._desired.remote:
-            found = self.outputs().get("cluster")
+            found = self.contents().outputs.get("cluster")
             name = found.get("name") if isinstance(found, Mapping) else None
             if name and self._desired.cluster and name != self._desired.cluster:
                 raise InputError(
@@ -279,6 +319,7 @@ class TerraformState:
             return
         copy = self._paths.root / f"terraform.tfstate.unsaved-{_now()}"
         self._run(root, ("state", "push", *self._lock.arguments, str(unsaved)))
+        self._lock.forget()
         unsaved.chmod(0o600)
         unsaved.replace(copy)
         message = f"the state that the last apply could not save is saved now; copy: {copy}"
@@ -316,24 +357,6 @@ class TerraformState:
 
     def _write_location(self, left: Mapping[str, int]) -> None:
         write_private(self._location_file, StateLocation(self._desired, self._desired.secret_address(), left).text())
-
-    def _read(self, *arguments: str, operands: Sequence[str] = (), expected: str = "", writes: bool = False) -> str:
-        """Run terraform on the state. The operands come after all options.
-
-        Args:
-            writes: the command changes the state, which this run may have locked.
-        """
-        location = self._location()
-        backend = location.backend if location else self._desired
-        if not self._exists(backend):
-            return ""
-        self._require_sound()
-        if not backend.remote:
-            # In a folder without configuration: an init would require the provider of the resources in the state.
-            options = (*arguments, f"-state={backend.config['path']}", *operands)
-            return self._run(self._paths.root, options, expected=expected)
-        self._open(self._lock.writable(backend) if writes else backend)
-        return self._run(self.folder, (*arguments, *operands), expected=expected)
 
     def _require_sound(self) -> None:
         if self.damaged is not None:
@@ -428,7 +451,3 @@ def _address(resource: Mapping[str, Any], instance: Mapping[str, Any]) -> str:
 
 def _now() -> str:
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S-%f}"
-
-
-def _is_data(address: str) -> bool:
-    return address.startswith("data.") or ".data." in address

@@ -74,7 +74,7 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
         EnvironmentFault: the cluster's folder can't be written.
         LockedError: another run holds it.
         ToolError: programs of an earlier run do not end.
-        Interrupted: a signal stopped it.
+        Interrupted: a signal stopped it. The text of the KeyboardInterrupt, if it has one, says what was left.
     """
     paths.create()
     with signals.as_ctrl_c(), lock(paths, command):
@@ -82,10 +82,11 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
         try:
             leftovers.end(paths, on_event)
             yield this
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             this.close(RunStatus.INTERRUPTED, "stopped by a signal")
+            lost = str(stop) or "Nothing is lost"
             raise Interrupted(
-                f"{command} was interrupted", hint="Nothing is lost: run the same command again to continue"
+                f"{command} was interrupted", hint=f"{lost}: run the same command again to continue"
             ) from None
         except GpuClusterError as error:
             this.close(RunStatus.FAILED, str(error))

@@ -1,5 +1,5 @@
 # An image is selected once, when its spec is new, and kept: an image that is published later replaces no node.
-# Only another spec (or another OCID) selects again.
+# Only another spec (or another OCID) selects again, and a shape of another kind: OCI has other images for it.
 
 locals {
   _images = merge(
@@ -61,6 +61,12 @@ resource "oci_core_shape_management" "this" {
   shape_name     = each.value[0].shape
 }
 
+resource "terraform_data" "image_variant" {
+  for_each = local._images
+
+  input = each.value.spec.variant
+}
+
 resource "terraform_data" "image" {
   for_each = local._images
 
@@ -75,6 +81,8 @@ resource "terraform_data" "image" {
 
   lifecycle {
     ignore_changes = [input]
+    # Only by a change: that the variant is new, after an upgrade, selects nothing.
+    replace_triggered_by = [terraform_data.image_variant[each.key]]
 
     postcondition {
       condition     = self.output != null

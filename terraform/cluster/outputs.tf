@@ -36,11 +36,14 @@ output "cluster" {
 }
 
 output "identity" {
-  description = "What this cluster is, for any machine that reads the state. It depends on no resource, so it is in the state as soon as an apply begins. login_keys holds the public halves of generated login keys by user; the private ones stay where they were generated."
+  description = "What this cluster is, for any machine that reads the state. It depends on no resource, so it is in the state as soon as an apply begins. login_keys holds the public halves of generated login keys by user; the private ones stay where they were generated. host_keys, certificates and secrets are written into the state when the hosts have said them, and come back as the variable recorded."
   value = {
     contract_version = 1
     name             = var.cluster_name
     compartment_id   = var.compartment_id
     login_keys       = var.login_keys
+    host_keys        = var.recorded.host_keys
+    certificates     = var.recorded.certificates
+    secrets          = var.recorded.secrets
   }
 }

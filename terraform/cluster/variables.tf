@@ -27,7 +27,7 @@ variable "compartment_id" {
 }
 
 variable "controller" {
-  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB and its performance in VPUs per GB, image, and user_data for cloud-init at the first boot, as plain text. The image is given by ocid, by listing of the marketplace (its display name or OCID; listing_version is what cluster.yml says of its version, and listing_filter the regular expressions that select it: of the versions that match all of matching and none of excluding, the newest), by operating_system and version (the newest, or that of the display name name), or by name alone. make_compatible adds the shape to the compatible shapes of a custom image, given by ocid."
+  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB and its performance in VPUs per GB, image, and user_data for cloud-init at the first boot, as plain text. The image is given by ocid, by listing of the marketplace (its display name or OCID; listing_version is what cluster.yml says of its version, and listing_filter the regular expressions that select it: of the versions that match all of matching and none of excluding, the newest), by operating_system and version (the newest, or that of the display name name), or by name alone. make_compatible adds the shape to the compatible shapes of a custom image, given by ocid. Another variant, such as aarch64, selects the image again."
   type = object({
     shape                   = string
     ocpus                   = optional(number)
@@ -47,6 +47,7 @@ variable "controller" {
         excluding = list(string)
       }), { name = "newest", matching = [], excluding = [] })
       make_compatible = optional(bool, false)
+      variant         = optional(string)
     })
     user_data = optional(string)
   })
@@ -76,7 +77,7 @@ variable "controller" {
     # Attributes that may be combined.
     condition = contains(
       ["ocid", "listing", "listing,listing_version", "operating_system,version", "name,operating_system,version", "name", "name,operating_system"],
-      join(",", [for key, value in var.controller.image : key if !contains(["make_compatible", "listing_filter"], key) && value != null])
+      join(",", [for key, value in var.controller.image : key if !contains(["make_compatible", "listing_filter", "variant"], key) && value != null])
     )
     error_message = "controller: image must have either ocid, or listing (and listing_version), or operating_system and version (and name), or name (and operating_system)."
   }
@@ -169,6 +170,17 @@ variable "iam" {
     tenancy_statements     = list(string)
   })
   default = null
+}
+
+variable "recorded" {
+  description = "What the hosts have said of themselves: host_keys are ssh host keys by OCID, certificates those of the cluster's certificate authorities by name, secrets the generations of its secrets by name. They are only stored."
+  type = object({
+    host_keys    = optional(map(string), {})
+    certificates = optional(map(string), {})
+    secrets      = optional(map(string), {})
+  })
+  default  = {}
+  nullable = false
 }
 
 variable "login_keys" {
@@ -317,6 +329,7 @@ variable "pools" {
         excluding = list(string)
       }), { name = "newest", matching = [], excluding = [] })
       make_compatible = optional(bool, false)
+      variant         = optional(string)
     })
     rdma         = bool
     rdma_plugins = list(string)
@@ -416,7 +429,7 @@ variable "pools" {
     condition = alltrue([
       for name, pool in var.pools : contains(
         ["ocid", "listing", "listing,listing_version", "operating_system,version", "name,operating_system,version", "name", "name,operating_system"],
-        join(",", [for key, value in pool.image : key if !contains(["make_compatible", "listing_filter"], key) && value != null])
+        join(",", [for key, value in pool.image : key if !contains(["make_compatible", "listing_filter", "variant"], key) && value != null])
       )
     ])
     error_message = "pools: image must have either ocid, or listing (and listing_version), or operating_system and version (and name), or name (and operating_system)."

@@ -96,6 +96,7 @@ class Host:
         *options: str,
         check: bool = True,
         name: str = "compute-1",
+        seconds: float = 180,
     ) -> Played:
         """Run tasks on the host, which is `compute-1` of pool `compute` or the controller, as named."""
         # Those of group_vars are stronger than an inventory's.
@@ -119,7 +120,7 @@ class Host:
             env={**os.environ, "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=seconds,
             check=False,
         )
         said = done.stdout + done.stderr

@@ -111,6 +111,7 @@ def variables(
         f"roles/{role}/defaults/main.yml",
         f"vars/os/{system}.yml",
         "group_vars/all/cluster.yml",
+        "group_vars/all/slurm.yml",
         f"roles/{role}/vars/main.yml",
     )
     for file in files:

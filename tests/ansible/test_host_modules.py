@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.ansible.loading import load
+from gpucluster.agent import ca
+from tests.ansible.loading import ANSIBLE, load
 
 gpucluster_host = load("library/gpucluster_host.py")
 gpucluster_mount = load("library/gpucluster_mount.py")
@@ -119,6 +121,17 @@ def test_a_mount_point_has_one_line_in_fstab() -> None:
     assert gpucluster_mount.with_entry(first, "/mnt/home", entry) == first
     moved = entry.replace("10.0.1.9", "10.0.1.10")
     assert gpucluster_mount.with_entry(first + entry + "\n", "/mnt/home", moved).count("/mnt/home nfs") == 1
+
+
+def test_the_generation_of_a_secret_is_read_where_the_roles_have_it_and_does_not_tell_it() -> None:
+    slurm, ldap = (
+        yaml.safe_load((ANSIBLE / "roles" / role / "vars" / "main.yml").read_text()) for role in ("slurm", "ldap")
+    )
+    told = {name: str(file) for name, file in gpucluster_probe.SECRETS.items()}
+    assert told == {"munge": slurm["slurm_munge_secret"], "directory": ldap["ldap_password_file"]}
+    assert str(gpucluster_probe.CERTIFICATES["directory"]) == str(ca.FOLDER / "ca.pem")
+    first, second = (gpucluster_probe.generation(secret) for secret in (b"\xffone", b"\xfftwo"))
+    assert (len(first), len(second), first == second) == (12, 12, False)
 
 
 NODE_DATA = "firewalld=off\nlocal_disk_mount_path=/mnt/localdisk\nlocal_disk_devices='/dev/nvme*n1'\n"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.ansible.loading import FakeModule, ModuleFailed, load
 
-packages = load("library/gpucluster_role_packages.py")
+package_files = load("module_utils/gpucluster_package_files.py")
 nvidia = load("library/gpucluster_nvidia.py")
 mesh = load("library/gpucluster_mesh_keys.py")
 
@@ -17,14 +17,14 @@ def test_a_policy_that_a_killed_run_has_left_is_known_and_one_of_the_hosts_stays
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = tmp_path / "policy-rc.d"
-    monkeypatch.setattr(packages, "POLICY", policy)
-    with packages.nothing_starts():
-        assert packages.policy_is_left()
+    monkeypatch.setattr(package_files, "POLICY", policy)
+    with package_files.nothing_starts():
+        assert package_files.policy_is_left()
         assert policy.stat().st_mode & 0o777 == 0o755
     assert not policy.exists()
     policy.write_text("#!/bin/sh\nexit 101\n")
-    with packages.nothing_starts():
-        assert not packages.policy_is_left()
+    with package_files.nothing_starts():
+        assert not package_files.policy_is_left()
     assert policy.exists()
 
 

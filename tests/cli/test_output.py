@@ -8,9 +8,11 @@ import json
 import pytest
 
 from gpucluster.cli.output import JsonLines, Plain, Terminal, reporter_for, seconds, table
-from gpucluster.cli.summaries import status_text
+from gpucluster.cli.summaries import status_text, summary
 from gpucluster.errors import Finding, InputError
 from gpucluster.events import Event
+from gpucluster.lifecycle.result import Result
+from gpucluster.workspace.run_log import RunStatus
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.44, "0.4 s"), (12.4, "12 s"), (65, "1 min 05 s"), (59.7, "1 min 00 s")])
@@ -119,6 +121,19 @@ def test_a_terminal_that_can_not_move_its_cursor_gets_lines(monkeypatch: pytest.
     assert isinstance(reporter_for("auto"), Terminal)
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(reporter_for("auto"), Plain)
+
+
+def test_what_is_only_a_note_in_terraforms_state_is_no_line() -> None:
+    out = io.StringIO()
+    for status in ("created", "failed"):
+        Plain(out)(Event("resource", 'terraform_data.image["controller"]', status, elapsed=0.0))
+    assert out.getvalue().splitlines() == ['  x terraform_data.image["controller"] failed']
+
+
+def test_a_role_that_took_no_time_is_not_listed() -> None:
+    result = Result("apply", RunStatus.SUCCESS, 3.0, {"ansible": 2.0}, roles={"slurm": 1.5, "nvidia": 0.01})
+    assert "role slurm" in summary(result)
+    assert "nvidia" not in summary(result)
 
 
 def test_a_resource_that_took_no_time_has_no_duration() -> None:

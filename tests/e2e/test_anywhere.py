@@ -173,12 +173,18 @@ def test_one_cluster_and_four_machines(world: World) -> None:
         built = a.good("apply")
         assert built["changes"] > 0
         public = (a.folder / "work" / ".gpucluster" / "ssh" / "alice_ed25519.pub").read_text()
+        identity = a.good("output")["outputs"]["identity"]
+        assert len(identity["host_keys"]) == 2
+        assert "BEGIN CERTIFICATE" in identity["certificates"]["directory"]
+        assert set(identity["secrets"]) == {"directory"}  # there is no Slurm
 
     with world.machine("b") as b:
         assert b.good("user", "list")["users"][0]["ssh_keys"] == [public.strip()]
         assert b.good("user", "add", "bob")["changed"]
         shutil.rmtree(b.folder / "work" / ".gpucluster")
         assert {host["name"] for host in b.good("status")["hosts"]} == {"anywhere-controller", "cpu-1"}
+        known = (b.folder / "work" / ".gpucluster" / "ssh" / "known_hosts").read_text()
+        assert all(f"{ocid} {key}" in known for ocid, key in identity["host_keys"].items())
         shutil.rmtree(b.folder / "work" / ".gpucluster")
         assert "anywhere-controller" in str(b.good("inventory"))
         said = b.start([sys.executable, "-P", "-m", "gpucluster", "ssh", "cpu-1", "--", "hostname; id bob"])

@@ -147,18 +147,22 @@ def test_nodes_of_a_baked_image_need_no_configuration(site: Site) -> None:
 def test_nothing_secret_is_open_on_the_controller(site: Site) -> None:
     modes = on_controller(
         site,
-        *("sudo", "stat", "-c", "'%a %U %n'", "/etc/gpucluster/oci/key.pem", "/etc/gpucluster/inventory.yml"),
+        *("sudo", "stat", "-c", "'%a %U %n'", "/etc/gpucluster/inventory.yml"),
         *("/var/lib/gpucluster-autoscaler", "/etc/gpucluster/autoscaler.json"),
     )
     assert [line.split()[:2] for line in modes.splitlines()] == [
-        ["600", "gpucluster"],
         ["600", "root"],
         ["700", "gpucluster"],
         ["640", "root"],
     ]
-    key = on_controller(site, "sudo", "sed", "-n", "2p", "/etc/gpucluster/oci/key.pem")
     for unit in ("gpucluster-autoscaler", "gpucluster-join"):
-        assert key not in on_controller(site, "sudo", "journalctl", "-u", unit, "-o", "cat")
+        assert "PRIVATE KEY" not in on_controller(site, "sudo", "journalctl", "-u", unit, "-o", "cat")
+
+
+def test_the_controller_is_an_instance_principal_and_has_no_key_of_the_cloud(site: Site) -> None:
+    policy = json.loads(on_controller(site, "sudo", "cat", "/etc/gpucluster/autoscaler.json"))
+    assert policy["authentication"]["method"] == "instance_principal"
+    assert "oci" not in on_controller(site, "ls", "/etc/gpucluster").split()
 
 
 def test_destroy_takes_elastic_nodes_with_it(site: Site) -> None:

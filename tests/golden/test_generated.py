@@ -1,20 +1,28 @@
 """Files that are made from the model of cluster.yml: its reference page, its JSON schema and the demo's cluster.yml.
 
+And files that are made from the SDK: the reference page of the local cloud's API, and the types of what it reads.
+
 UPDATE_GOLDEN=1 writes them again.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import oci
 import pytest
 
 from gpucluster import environment, systems
+from gpucluster.localcloud.state import member_types
 from gpucluster.spec import template
+from tests.golden import sdk_facts
 
 REPOSITORY = Path(__file__).parents[2]
 REFERENCE = REPOSITORY / "docs" / "reference"
@@ -49,3 +57,52 @@ def test_the_tables_of_the_code_are_in_their_pages(page: str, made: Callable[[],
     before, mark, rest = (REFERENCE / page).read_text().partition(begin)
     _, stop, after = rest.partition(end)
     _compare(REFERENCE / page, f"{before}{mark}{made()}\n{stop}{after}")
+
+
+# --- from the SDK -----
+
+API_PAGE = REFERENCE / "local-cloud-api.md"
+BEGIN, END = "<!-- operations: written by UPDATE_GOLDEN=1 pytest tests/golden -->", "<!-- end of operations -->"
+
+
+def _pinned_sdk() -> str:
+    pinned = re.search(r"^oci==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    return pinned[1]
+
+
+def test_the_types_of_members_are_those_of_the_sdk() -> None:
+    """A newer SDK than the pinned one only has more members."""
+    made = json.dumps(sdk_facts.member_kinds(), indent=1) + "\n"
+    file = Path(member_types.__file__).with_suffix(".json")
+    if oci.__version__ == _pinned_sdk():
+        _compare(file, made)
+    for kind, names in json.loads(file.read_text()).items():
+        assert set(names) <= set(json.loads(made)[kind]), kind
+
+
+def test_the_page_of_the_local_clouds_api_lists_its_operations(tmp_path: Path) -> None:
+    before, begin, rest = API_PAGE.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    there = {operation.place for operation in map(_of_route, sdk_facts.routes(tmp_path))}
+    known = {operation.place for client in sdk_facts.CLIENTS for operation in sdk_facts.operations(client)}
+    assert there <= known, "the local cloud has an operation that OCI does not have"
+    if oci.__version__ == _pinned_sdk():
+        _compare(API_PAGE, f"{before}{begin}\n{_operations(there)}{end}{after}")
+
+
+def _of_route(route: Any) -> sdk_facts.Operation:
+    return sdk_facts.Operation(route.operation, route.method, route.path)
+
+
+def _operations(there: set[tuple[str, str]]) -> str:
+    """For each client of the SDK: which of its operations are there, and which are not."""
+    parts = []
+    for client, service in sdk_facts.CLIENTS.items():
+        listed = sdk_facts.operations(client)
+        parts.append(f"\n### {service} (`oci.{client}`)\n")
+        for title, wanted in (("There", True), ("Not there", False)):
+            names = [f"`{one.name}`" for one in listed if (one.place in there) == wanted]
+            if names:
+                parts.append(f"\n{title} ({len(names)} of {len(listed)}): {', '.join(names)}.\n")
+    return "".join(parts)

@@ -14,6 +14,12 @@ def test_the_identity_is_read_and_an_earlier_state_has_the_compartment() -> None
     identity = {"contract_version": 1, "name": "demo", "compartment_id": "d", "login_keys": {"bob": "ssh-ed25519 A b"}}
     known = Identity.parse({"cluster": {"compartment_id": "c"}, "identity": identity})
     assert known == Identity("d", {"bob": "ssh-ed25519 A b"})
+    recorded = {
+        "host_keys": {"ocid1.c": "ssh-ed25519 A"},
+        "certificates": {"directory": "PEM"},
+        "secrets": {"munge": "1f"},
+    }
+    assert Identity.parse({"identity": {**identity, **recorded}}).recorded == recorded
 
 
 def test_a_later_version_is_refused() -> None:

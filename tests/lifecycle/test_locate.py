@@ -152,8 +152,10 @@ def test_a_damaged_state_of_nothing_is_set_aside(cluster: Cluster) -> None:
 
 
 def test_without_its_state_a_cluster_has_no_inventory(cluster: Cluster) -> None:
-    with pytest.raises(ToolError, match="the state of this cluster is lost"):
-        cluster.inventory()
+    for ask in (cluster.inventory, cluster.known_outputs):
+        with pytest.raises(ToolError, match="the state of this cluster is lost") as caught:
+            ask()
+        assert "gpucluster state recover" in caught.value.hint
 
 
 def test_where_nothing_is_no_local_cloud_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

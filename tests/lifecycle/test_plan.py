@@ -31,6 +31,7 @@ STAYING = {"demo-controller": "ocid1.c", "compute-1": "ocid1.a"}
 SETTINGS = {"format": 1, "gpucluster": "0.1", "content": "abc", "settings": {"timezone": "UTC"}, "hosts": STAYING}
 NOBODY = UserPreview((), (), ())
 ADOPTED = Change("module.network.oci_core_vcn.this[0]", "import", adopts="ocid1.vcn.x")
+SELECTED = Change('terraform_data.image["controller"]', "update")
 SURPLUS = Change("cluster network demo-gpu (ocid1.clusternetwork.x)", "delete", "duplicate")
 CONTROLLER = Change("module.controller.oci_core_instance.this", "update", values={"shape_config.ocpus": (4, 8)})
 HOME = Change("module.home[0].oci_file_storage_file_system.this", "replace", "cannot_update", ("availability_domain",))
@@ -103,7 +104,9 @@ def test_a_cluster_that_is_as_the_file_says_has_no_changes(tmp_path: Path) -> No
         ({"changes": (ADOPTED,)}, "= the VCN: import"),
         ({"changes": (ADOPTED,)}, "adopts ocid1.vcn.x, which exists and is in no state"),
         ({"changes": (SURPLUS,)}, "- cluster network demo-gpu (ocid1.clusternetwork.x): delete  (duplicate)"),
-        ({"changes_outputs": True}, "outputs in Terraform's state"),
+        ({"changes_outputs": True}, "notes in Terraform's state"),
+        ({"changes": (SELECTED,)}, "notes in Terraform's state, no resources"),
+        ({"changes": (SELECTED, ADOPTED)}, "1 change of resources"),
         ({"hosts": Scaling({"compute": PoolScaling(("compute-3",), ("compute-1",))}, staying={})}, "compute-3 to add"),
         ({"hosts": Scaling({}, "rebooted", staying=STAYING)}, "the controller: rebooted"),
         ({"hosts": Scaling({}, staying={**STAYING, "compute-1": "ocid1.other"})}, "hosts: configure compute-1"),

@@ -41,7 +41,7 @@ def _provisioning(paths: ClusterPaths, cloud: Any) -> Provisioning:
         remove=lambda _survey: 0,
         adopting=lambda *_: contextlib.nullcontext(),
     )
-    resizing: Any = SimpleNamespace(drain=lambda *_: None)
+    resizing: Any = SimpleNamespace(drain=lambda *_: None, new_disks=lambda *_: {"ocid1.c"})
     return Provisioning(
         spec,
         cloud,
@@ -85,3 +85,53 @@ def test_a_plan_that_loses_the_homes_is_refused_and_says_what_to_do(paths: Clust
         _provisioning(paths, None).apply(terraform, Run("apply", paths, ignore), Consent())
     assert "Undo the change in cluster.yml" in caught.value.hint
     assert "pass --delete-data" in caught.value.hint
+
+
+class TerraformDouble:
+    """Stands for `Terraform` with a state that holds two host keys."""
+
+    def __init__(self) -> None:
+        self.variables: dict[str, Any] = {"recorded": {"host_keys": {"ocid1.c": "k1", "ocid1.n": "k2"}, "secrets": {}}}
+        self.identity: dict[str, Any] = {"contract_version": 1, **self.variables["recorded"]}
+        self.written: list[dict[str, Any]] = []
+
+    def outputs(self) -> dict[str, Any]:
+        return {"identity": self.identity}
+
+    def set_variables(self, variables: dict[str, Any]) -> None:
+        self.variables = variables
+
+    def set_output(self, name: str, value: dict[str, Any]) -> None:
+        assert name == "identity"
+        self.identity = value
+        self.written.append(value)
+
+    def plan(self) -> str:
+        return "another plan"
+
+
+def test_a_host_that_gets_another_disk_loses_its_host_key_in_the_state_with_the_same_apply(paths: ClusterPaths) -> None:
+    terraform: Any = TerraformDouble()
+    before: Any = "this plan"
+    provisioning: Any = _provisioning(paths, None)
+    assert provisioning._without_keys_of_new_disks(terraform, before) == "another plan"
+    assert terraform.variables["recorded"] == {"host_keys": {"ocid1.n": "k2"}, "secrets": {}}
+    terraform.identity["host_keys"] = {"ocid1.n": "k2"}
+    assert provisioning._without_keys_of_new_disks(terraform, before) == "this plan"
+
+
+def test_what_the_hosts_say_is_written_once_and_another_secret_is_told(paths: ClusterPaths) -> None:
+    terraform: Any = TerraformDouble()
+    said: list[str] = []
+    provisioning = _provisioning(paths, None)
+    provisioning._on_event = lambda event: said.append(event.message)
+    keys = {"ocid1.c": "k1", "ocid1.n": "k2"}
+    provisioning.record(terraform, host_keys=keys)
+    assert terraform.written == []
+    provisioning.record(terraform, certificates={"directory": "PEM"}, secrets={"munge": "1"})
+    provisioning.record(terraform, certificates={"directory": "PEM"}, secrets={"munge": "1"})
+    assert len(terraform.written) == 1
+    assert said == []
+    provisioning.record(terraform, certificates={"directory": "PEM"}, secrets={"munge": "2"})
+    assert said == ["the controller has other secrets than at the last apply: munge"]
+    assert terraform.identity["host_keys"] == keys

@@ -273,3 +273,38 @@ def _destroy(wire: Wire) -> None:
             assert wire.client.call("DELETE", f"{collection}/{ocid}").body is None
             if name != "instanceConfigurations":
                 wire.until(collection, ocid, ends.get(name, "TERMINATED"))
+
+
+@pytest.fixture(scope="module")
+def instance(api: Api) -> Any:
+    return api.launch(api.subnet(api.vcn("10.78.0.0/16"), "10.78.0.0/24"), "updated")
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"freeformTags": {"a": "b"}},
+        {"faultDomain": "FAULT-DOMAIN-2"},
+        {"launchOptions": {"networkType": "PARAVIRTUALIZED"}},
+        {"platformConfig": {"type": "AMD_VM", "isSymmetricMultiThreadingEnabled": False}},
+        {"shapeConfig": {"ocpus": 2, "memoryInGBs": 8}},
+        {"sourceDetails": {"sourceType": "image", "imageId": "another"}},
+    ],
+    ids=lambda update: next(iter(update)),
+)
+def test_every_update_of_an_instance_has_a_work_request_that_finishes(
+    api: Api, instance: Any, update: dict[str, Any]
+) -> None:
+    """The provider waits for it, and then looks for the instance among its resources, with the action UPDATED."""
+    wire = Wire(api)
+    if "sourceDetails" in update:
+        update["sourceDetails"]["imageId"] = api.named_image("Oracle-Linux-8.10-2025.08.31-0").id
+    reply = wire.client.call("PUT", f"{CORE}/instances/{instance.id}", body=update)
+    work = f"{CORE}/workRequests/{reply.headers['opc-work-request-id']}"
+    end = time.monotonic() + 30
+    while (found := wire.client.call("GET", work).body)["status"] == "IN_PROGRESS":
+        assert time.monotonic() < end, found
+        time.sleep(0.02)
+    assert (found["status"], "timeFinished" in found) == ("SUCCEEDED", True)
+    assert [(each["identifier"], each["actionType"]) for each in found["resources"]] == [(instance.id, "UPDATED")]
+    assert differences(update, wire.client.call("GET", f"{CORE}/instances/{instance.id}").body) == []

@@ -35,6 +35,15 @@ def _cloud(api: Api, folder: Path, monkeypatch: pytest.MonkeyPatch) -> LocalClou
     return cloud
 
 
+def test_a_network_that_somebody_else_made_is_in_use_by_right(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud = _cloud(api, tmp_path, monkeypatch)
+    network = cloud._spec.network.model_copy(update={"vcn_id": "ocid1.vcn.local..theirs"})
+    cloud._spec = cloud._spec.model_copy(update={"network": network})
+    cloud.check_network()
+
+
 @pytest.mark.parametrize("owner", ["demo", "other", ""])
 def test_only_the_network_with_its_tag_is_its_own(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gpucluster.cli.summaries import status_text
 from gpucluster.cloud.tagged_resources import TaggedResource
 from gpucluster.errors import CloudError, ToolError
 from gpucluster.operations.status import Findings, Sources, status
@@ -152,9 +153,18 @@ def test_what_the_cloud_bills_is_never_absent(resource: TaggedResource) -> None:
     """Neither a state, nor a host, nor a run is known: as after Ctrl-C, in a new folder, on another machine."""
     found = _found(resources=(resource,), contents=EMPTY, hosts=(), record=None, controller_answers=False)
     assert found.state == "partial"
-    assert found.pending == (
-        f"in the cloud, but not in Terraform's state: {resource.kind.replace('_', ' ')} {resource.name}",
-    )
+    (pending,) = found.pending
+    assert f"{resource.kind.replace('_', ' ')} {resource.name}" in pending
+    assert ("gpucluster state recover" in pending) is (resource.kind == "instance")
+
+
+def test_a_lost_state_is_told_with_the_way_back() -> None:
+    found = _status(_sources(contents=lambda: EMPTY))
+    assert found["state"] == "partial"
+    text = status_text(found)
+    assert "Terraform's state is empty, and the cloud has vcn demo" in text
+    assert "gpucluster state recover" in text
+    assert "gpucluster apply" not in text
 
 
 def test_a_cluster_that_was_destroyed_elsewhere_is_absent_whatever_this_machine_has_saved() -> None:

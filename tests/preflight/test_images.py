@@ -11,7 +11,7 @@ import pytest
 from gpucluster import systems
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.preflight.checks.images import images
-from gpucluster.preflight.facts import Facts, FoundImage, Unknown
+from gpucluster.preflight.facts import Facts, FoundImage, Instance, Unknown
 from gpucluster.spec import ClusterSpec, loads
 from tests.preflight.preflight_facts import HPC_IMAGE
 from tests.spec import spec_texts
@@ -160,6 +160,16 @@ def test_the_controller_has_a_system_of_the_matrix(system: systems.System, tmp_p
         assert one.level == "error"
         assert one.reason.startswith(f"controller: {system.title} is not supported on the controller: {system.refused}")
         assert systems.nearest(system.operating_system, system.version, "controller").title in one.action
+
+
+def test_a_controller_that_runs_is_not_refused(tmp_path: Path) -> None:
+    """It was launched by an earlier release; in the local cloud such a cluster works."""
+    oracle = FoundImage("ocid1.image.oc1..c", "Oracle-Linux-8.10-2025.08.31-0")
+    wanted = spec(tmp_path, BY_OCID)
+    there = Instance("prod-controller", wanted.controller.shape, "AD-1", 4, 32)
+    facts = Facts(domains=("AD-1",), images={"controller": oracle}, instances=(there,))
+    assert [one.level for one in images(wanted, facts)] == ["warning"]
+    assert [one.level for one in images(wanted, replace(facts, instances=()))] == ["error"]
 
 
 def test_emulated_hardware_needs_no_driver_and_a_stand_in_says_what_oci_would_refuse(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,6 +77,17 @@ def test_file_names_count_from_the_file(tmp_path: Path) -> None:
     assert spec.ssh.private_key_path == tmp_path / "operator"
 
 
+def test_operators_keys_may_be_text_beside_a_file_or_instead_of_one(tmp_path: Path) -> None:
+    first, second = (
+        public_key(comment="operator"),
+        public_key("ssh-rsa", b"\1\0\1", b"\0" + b"\xff" * 256, comment="two"),
+    )
+    both = oci(tmp_path, OCI.replace("operator.pub", f"operator.pub\n  public_keys: ['{second} ', {first}]"))
+    assert both.ssh.authorized_keys == (first, second)
+    alone = oci(tmp_path, OCI.replace("public_key_file: operator.pub", f"public_keys: [{second}]"))
+    assert (alone.ssh.authorized_keys, alone.ssh.private_key_path) == ((second,), None)
+
+
 def test_home_directory_and_absolute_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, folder = tmp_path / "home", tmp_path / "folder"
     (home / ".ssh").mkdir(parents=True)
@@ -87,6 +99,38 @@ def test_home_directory_and_absolute_names(tmp_path: Path, monkeypatch: pytest.M
     spec = oci(folder, OCI.replace("operator.pub", private))
     assert spec.ssh.public_key == KEY
     assert spec.ssh.private_key_path == tmp_path / "id_private"
+
+
+def test_certificates_come_from_their_files_each_once(tmp_path: Path) -> None:
+    made = []
+    for name in ("one", "two"):
+        argv = [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+        ]
+        argv += ["-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem"]
+        subprocess.run(argv, check=True, capture_output=True, cwd=tmp_path)
+        made.append((tmp_path / f"{name}.pem").read_text().strip())
+    (tmp_path / "both.pem").write_text(f"# A comment.\n{made[0]}\n{made[1]}\n")
+    file = tmp_path / "cluster.yml"
+    file.write_text(f"{LOCAL}  trusted_ca_files: [one.pem, both.pem]\n")  # its last section is `software`
+    assert load(file).software.trusted_certificates == tuple(made)
+
+    (tmp_path / "broken.pem").write_text(made[0].replace("M", "N", 3))
+    for name, words in (("one.key", "contains a private key"), ("broken.pem", "is no certificate in PEM")):
+        file.write_text(f"{LOCAL}  trusted_ca_files: [{name}]\n")
+        with pytest.raises(InputError) as caught:
+            load(file)
+        (finding,) = caught.value.findings
+        assert (finding.path, words in finding.message) == ("software.trusted_ca_files[0]", True)
 
 
 def test_keys_of_a_person_come_from_the_file_and_from_files(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ class StateDouble(ThreadingHTTPServer):
         self.authorizations: set[str] = set()
         self.headers_seen: list[dict[str, str]] = []
         self.failing = self.read_only = False
+        self.reads = 0
 
     @property
     def url(self) -> str:
@@ -83,6 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path, _ = self._begin()
+        self.server.reads += 1
         if self.server.failing:
             self._answer(403, b"<Error><Code>AccessDenied</Code></Error>")
         elif path in self.server.objects:

@@ -113,6 +113,51 @@ def test_what_no_single_request_was_refused_with_is_known_too(text: str, cause: 
     assert "gpucluster apply" in trouble.advice
 
 
+def late(kind: str, message: str) -> str:
+    """As oracle/oci 8.28.0 lays an error out that no request was answered with (its errors.go)."""
+    return (
+        f"{kind} \nProvider version: 8.28.0, released on 2026-08-19. This provider is 1 Update(s) behind to current. \n"
+        f"Service: Core Instance \nError Message: {message} \nResource OCID: ocid1.instance.oc1..x \n"
+        "Suggestion: Please retry or contact support for help with service: Core Instance\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "cause"),
+    [
+        ("Work Request error", "work request did not succeed, workId: ocid1.w.x, entity: instance, action: CREATED. "
+         "Message: Out of host capacity.", Cause.CAPACITY),
+        ("Work Request error", "work request did not succeed, workId: ocid1.w.x, entity: instance, action: CREATED. "
+         "Message: The first.\nOut of host capacity.", Cause.CAPACITY),
+        ("Operation Timeout", "timeout while waiting for state to become 'RUNNING' (last state: 'STARTING', timeout: "
+         "45m0s)", Cause.TIMEOUT),
+        ("Unexpected LifeCycle state", "During creation, Terraform expected the resource to reach state(s): RUNNING, "
+         "but the service reported unexpected state: TERMINATED.", Cause.WORK_REQUEST),
+    ],
+)  # fmt: skip
+def test_what_failed_after_its_request_was_accepted_has_its_reason(kind: str, message: str, cause: Cause) -> None:
+    trouble = one(late(kind, message))
+    assert trouble.cause is cause
+    assert " ".join(message.split()).rstrip(".") in trouble.sentence
+    assert kind not in trouble.sentence
+    assert "Suggestion" not in trouble.sentence
+    if "workId" in message:
+        assert trouble.where.endswith("opc-request-id ocid1.w.x")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("WorkRequestFailed", "Work Request error"), ("Timeout", "Operation Timeout"),
+     ("UnexpectedState", "Unexpected LifeCycle state")],
+)  # fmt: skip
+def test_the_stand_in_lays_it_out_in_the_same_way(code: str, kind: str) -> None:
+    message = "work request did not succeed, workId: w, Message: Out of host capacity."
+    theirs = diagnosis.refusal_of(late(kind, message))
+    text = describe(ServiceError(0, code, message), "Core Instance", "LaunchInstance")
+    assert diagnosis.refusal_of(text) == theirs
+    assert text.startswith(f"{kind} \n")
+
+
 def test_a_work_request_is_what_there_is_to_ask_for() -> None:
     trouble = one("work request did not succeed, workId: ocid1.w.x, entity: instance. Message: Boot failed.")
     assert trouble.where.endswith("opc-request-id ocid1.w.x")

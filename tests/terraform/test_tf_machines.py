@@ -219,5 +219,17 @@ def test_a_custom_image_is_offered_for_another_shape(workspace: Workspace, cloud
         assert (made, "delete") in workspace.apply().changes
         chosen = {name: pool["image_id"] for name, pool in workspace.output()["pools"].items()}
         assert chosen == {"system": cloud.image("Oracle-Linux-9.7-2026.06.15-0"), "name": image}
+
+        # A shape with GPUs needs another image of the same system; that of a cluster from before variants stays.
+        def system(variant: str | None, **shape: Any) -> str:
+            known = {"operating_system": "Oracle Linux", "version": "9", "variant": variant}
+            workspace.pool("system", node_names=[], image=known, **shape)
+            workspace.apply()
+            return str(workspace.output()["pools"]["system"]["image_id"])
+
+        del workspace.variables["pools"]["name"]
+        assert system("x86_64") == chosen["system"]
+        gpu = {"shape": "BM.GPU.A10.4", "ocpus": None, "memory_gb": None}
+        assert system("x86_64 nvidia", **gpu) == cloud.image("Oracle-Linux-9.7-Gen2-GPU-2026.06.15-0")
     finally:
         cloud.client.call("DELETE", f"/20160918/images/{image}")

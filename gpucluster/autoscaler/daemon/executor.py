@@ -144,7 +144,8 @@ class Launcher:
     Args:
         launch: launches an instance; returns its id and the request's id.
         wanted: whether a queued launch is still intended.
-        wake: called when there is an outcome.
+        wake: called when there is an outcome that has to be acted on, or when nothing is left to send. The next pass
+            is soon enough for the other outcomes: a thousand launches must not cause a pass for each.
     """
 
     def __init__(
@@ -208,4 +209,6 @@ class Launcher:
     def _keep(self, launch: Launch, outcome: Outcome, began: float) -> None:
         with self._lock:
             self._ended[launch.token] = Sent(launch, outcome, began, self._clock())
-        self._wake()
+            left = self._queue.keys - self._ended.keys()
+        if outcome.fault is not None or not left:
+            self._wake()

@@ -1,8 +1,8 @@
 """The join service: runs as root, and configures new instances of pools without a baked image with `join.yml`.
 
 It reads the requests in the daemon's folder (`join_requests`), refuses those that the policy and the inventory do not
-allow (`join_inventory`), runs one playbook for all that arrived together, and writes the results. It follows no link in
-the daemon's folders.
+allow (`join_inventory`), runs one playbook for all that arrived together (`join_arrivals`), and writes the results. It
+follows no link in the daemon's folders.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gpucluster import process
+from gpucluster.autoscaler.daemon.join_arrivals import PATIENCE, SETTLE, WINDOW, Arrival, answering, due, overdue
 from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_results
 from gpucluster.autoscaler.daemon.join_requests import FOLDER, RESULT, Request, Result, parse
 from gpucluster.autoscaler.daemon.logs import Log
@@ -31,14 +32,15 @@ from gpucluster.autoscaler.daemon.notify import notify
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.errors import GpuClusterError, InputError
 from gpucluster.paths import ansible_dir, write_private
+from gpucluster.text import count
 
 INVENTORY = Path("/etc/gpucluster/inventory.yml")
 WORK_DIRECTORY = Path("/var/lib/gpucluster-join")
 KEY = "id_ed25519"
 _NAME = re.compile(r"[a-z0-9]{6,60}-[a-z0-9-]{1,63}\.json")
 _MAX_BYTES = 4096
-# Requests that arrive within so many seconds are handled together; so many hosts in one run; so many runs at once.
-WINDOW, BATCH, RUNS = 1.0, 64, 4
+# So many hosts in one run; so many runs at once.
+BATCH, RUNS = 64, 4
 _POLL = 0.25
 _KEPT_DAYS = 30
 
@@ -94,7 +96,8 @@ class Service:
     Args:
         config: the policy, read again for each batch. `state`: the daemon's folder. `work`: our own folder (0700).
         playbooks: the folder with join.yml and ansible.cfg; by default those of this gpucluster.
-        window: seconds in which requests are collected. `runs`: playbooks at the same time.
+        answers: which of some addresses can be logged in to.
+        settle, window: seconds, as in `join_arrivals`. `runs`: playbooks at the same time.
     """
 
     def __init__(
@@ -105,12 +108,17 @@ class Service:
         inventory: Path = INVENTORY,
         work: Path = WORK_DIRECTORY,
         playbooks: Path | None = None,
+        answers: Callable[[Collection[str]], Collection[str]] = answering,
+        settle: float = SETTLE,
         window: float = WINDOW,
+        patience: float = PATIENCE,
         runs: int = RUNS,
     ) -> None:
         self._config, self._state, self._inventory, self._work = config, state, inventory, work
         self._playbooks = playbooks or ansible_dir()
-        self._window = window
+        self._answers = answers
+        self._settle, self._window, self._patience = settle, window, patience
+        self._waiting: dict[str, Arrival] = {}
         self._free = threading.Semaphore(runs)
         self._lock = threading.Lock()
         self._active: set[str] = set()
@@ -130,38 +138,77 @@ class Service:
         while not self._stop.wait(_POLL):
             notify("WATCHDOG=1")
             try:
-                if self._new_names():
-                    self._stop.wait(self._window)
-                    self.serve_once()
+                self.serve_once()
             except Exception as error:
                 log.error(f"the requests could not be read: {error}", trace=not isinstance(error, GpuClusterError))
                 self._stop.wait(5)
         notify("STOPPING=1")
 
     def serve_once(self) -> None:
-        """Refuse wrong requests and start runs for the rest. Waits only while too many runs are active."""
-        names = self._new_names()
+        """Read new requests, and start a run where hosts answer. Waits only while too many runs are active."""
+        names = self._names()
+        self._waiting = {stem: arrival for stem, arrival in self._waiting.items() if f"{stem}.json" in names}
+        self._read([name for name in names if name.removesuffix(".json") not in self._waiting])
+        if self._waiting:
+            self._knock()
+            self._start_due()
+
+    def _read(self, names: Sequence[str]) -> None:
+        """Take in good requests, and refuse the others."""
         if not names:
             return
-        policy = Policy.load(self._config)
-        inventory = self._read_inventory()
-        good: list[Request] = []
+        policy, inventory = Policy.load(self._config), self._read_inventory()
         for name in names:
+            stem = name.removesuffix(".json")
             try:
                 with _Folder.open(self._state / FOLDER) as folder:
                     request = parse(folder.read(name))
-                if f"{request.stem}.json" != name:
+                if request.stem != stem:
                     raise InputError("the request does not match the name of its file")
                 check(request, policy, inventory)
             except (InputError, OSError) as error:
-                log.warning(f"refused a request: {error}", file=name)
-                self._answer(name.removesuffix(".json"), Result(False, str(error)))
+                self._refuse(stem, error)
             else:
-                good.append(request)
-        for first in range(0, len(good), BATCH):
-            self._start(good[first : first + BATCH], policy, inventory)
+                self._waiting[stem] = Arrival(request, time.monotonic())
 
-    def _new_names(self) -> list[str]:
+    def _refuse(self, stem: str, error: Exception) -> None:
+        log.warning(f"refused a request: {error}", file=f"{stem}.json")
+        self._answer(stem, Result(False, str(error)))
+
+    def _knock(self) -> None:
+        """Note which hosts answer now, and give up those that have not answered for too long."""
+        silent = [arrival for arrival in self._waiting.values() if arrival.answered_at is None]
+        found = self._answers([arrival.request.address for arrival in silent]) if silent else ()
+        now = time.monotonic()
+        for arrival in silent:
+            if arrival.request.address in found:
+                arrival.answered_at = now
+        for arrival in overdue(self._waiting.values(), now, patience=self._patience):
+            request = arrival.request
+            words = f"sshd at {request.address} has not answered for {count(int(self._patience), 'second')}"
+            log.warning(f"{request.node}: {words}", node=request.node, pool=request.pool, instance=request.instance_id)
+            self._answer(request.stem, Result(False, words))
+            del self._waiting[request.stem]
+
+    def _start_due(self) -> None:
+        found = due(self._waiting.values(), time.monotonic(), settle=self._settle, window=self._window)
+        if not found:
+            return
+        # Read again: what was allowed when the request came may be minutes old.
+        policy, inventory = Policy.load(self._config), self._read_inventory()
+        requests = []
+        for arrival in found:
+            del self._waiting[arrival.request.stem]
+            try:
+                check(arrival.request, policy, inventory)
+                requests.append(arrival.request)
+            except InputError as error:
+                self._refuse(arrival.request.stem, error)
+        for first in range(0, len(requests), BATCH):
+            self._start(requests[first : first + BATCH], policy, inventory)
+
+    def _names(self) -> list[str]:
+        """The files of requests that have no result and are not being configured."""
         try:
             with _Folder.open(self._state / FOLDER) as folder:
                 names = folder.names()

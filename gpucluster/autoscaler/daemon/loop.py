@@ -56,8 +56,9 @@ from gpucluster.text import count
 
 # Seconds between two passes at least, however often hooks wake the loop.
 _SHORTEST = 0.2
-# A pass is followed by a pause of so many times its own duration, so that Slurm has time for its own work.
-_PAUSE = 2.0
+# A pass is followed by a pause of so many times its own duration, so that Slurm has time for its own work. Only a part
+# of a pass is Slurm's time, and jobs wait for the next one.
+_PAUSE = 0.5
 # Work requests that are read at the same time.
 _CAUSES_AT_ONCE = 16
 # Seconds to wait for a console history.

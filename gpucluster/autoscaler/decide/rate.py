@@ -5,7 +5,7 @@ OCI publishes no rates and sends no Retry-After with a 429. The time is an argum
 
 from __future__ import annotations
 
-START, FLOOR, CEILING = 8.0, 0.2, 50.0
+START, FLOOR, CEILING = 8.0, 0.2, 80.0
 # So many requests may be sent at once after a pause.
 BURST = 8.0
 _CUT = 0.5

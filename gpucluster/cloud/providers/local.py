@@ -43,6 +43,17 @@ _PROVIDER_CLIENTS = (
 _NO_DOMAIN = "invalid"
 
 
+def real_provider_env(endpoint: str) -> dict[str, str]:
+    """Variables that point the real provider at the local cloud, and at nothing else."""
+    overrides = ";".join(f"{client}={endpoint}" for client in _PROVIDER_CLIENTS)
+    return {"CLIENT_HOST_OVERRIDES": overrides, "OCI_DEFAULT_REALM": _NO_DOMAIN}
+
+
+def bundled_provider_env(terraform_rc: Path, endpoint: str) -> dict[str, str]:
+    """Variables with which Terraform takes the local cloud's own provider, and that finds the local cloud."""
+    return {"TF_CLI_CONFIG_FILE": str(terraform_rc), "GPUCLUSTER_LOCAL_ENDPOINT": endpoint}
+
+
 class LocalCloudProvider:
     """The local cloud of this machine.
 
@@ -157,8 +168,8 @@ class LocalCloudProvider:
 
     def ssh_key(self) -> Path | None:
         """The operator's key if cluster.yml names one, else a key pair of the cluster's own, which is
-        beside the local cloud's credentials: who has these has the key."""
-        if self._spec.ssh.public_key_file:
+        beside the local cloud's credentials: who has these has the key. None leaves the choice to ssh and its agent."""
+        if self._spec.ssh.authorized_keys:
             return self._spec.ssh.private_key_path
         key = self.home / "credentials" / "operators" / f"{self._spec.name}_ed25519"
         # Clusters of earlier versions have it in their own folder, which may be deleted at any time.
@@ -166,9 +177,9 @@ class LocalCloudProvider:
         return ensure_key(key, f"gpucluster-{self._spec.name}")
 
     def authorized_keys(self) -> tuple[str, ...]:
-        """The public half of `ssh_key`."""
-        if self._spec.ssh.public_key:
-            return (self._spec.ssh.public_key,)
+        """The keys of `ssh.public_key_file` and `ssh.public_keys`, else the public half of `ssh_key`."""
+        if self._spec.ssh.authorized_keys:
+            return self._spec.ssh.authorized_keys
         key = self.ssh_key()
         return (public_key(key),) if key else ()
 
@@ -186,13 +197,12 @@ class LocalCloudProvider:
         env = self._profile.terraform_env(self._profile.region)
         self._drop_other_provider_lock(self._provider)
         if self._provider == "registry":
-            overrides = ";".join(f"{client}={self._endpoint}" for client in _PROVIDER_CLIENTS)
-            return {**env, "CLIENT_HOST_OVERRIDES": overrides, "OCI_DEFAULT_REALM": _NO_DOMAIN}
+            return {**env, **real_provider_env(self._endpoint)}
         plugins = self.home / "providers"
         installation.install(plugins, provider_address)
         config = self._paths.root / "terraform.rc"
         write_private(config, installation.cli_config(plugins))
-        return {**env, "TF_CLI_CONFIG_FILE": str(config), "GPUCLUSTER_LOCAL_ENDPOINT": self._endpoint}
+        return {**env, **bundled_provider_env(config, self._endpoint)}
 
     def controller_access(self) -> ControllerAccess:
         """As an instance principal like on OCI, at the address that this machine has in the cluster's network."""

@@ -61,8 +61,8 @@ class OciCloudProvider:
         return self._spec.ssh.private_key_path
 
     def authorized_keys(self) -> tuple[str, ...]:
-        """The key of `ssh.public_key_file`."""
-        return (self._spec.ssh.public_key,) if self._spec.ssh.public_key else ()
+        """The keys of `ssh.public_key_file` and `ssh.public_keys`."""
+        return self._spec.ssh.authorized_keys
 
     def terraform_env(self, provider_address: str) -> Mapping[str, str]:
         """The profile's credentials. Terraform gets the provider from where it is configured to."""

@@ -11,7 +11,7 @@ from gpucluster.localcloud.compute.launch_images import choose_image
 from gpucluster.localcloud.compute.launching import register
 from gpucluster.localcloud.compute.shape_config import shape_config
 from gpucluster.localcloud.state.cloud import CloudState, created
-from gpucluster.localcloud.state.lifecycle_states import LifecycleState
+from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAction
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CORE,
@@ -31,9 +31,9 @@ from gpucluster.localcloud.state.wire import (
 
 _UPDATABLE = (
     *TAGS, "metadata", "extendedMetadata", "agentConfig", "instanceOptions", "launchOptions", "availabilityConfig",
-    "faultDomain", "securityAttributes", "capacityReservationId", "timeMaintenanceRebootDue",
+    "faultDomain", "platformConfig", "securityAttributes", "capacityReservationId", "timeMaintenanceRebootDue",
 )  # fmt: skip
-_MERGED = ("agentConfig", "instanceOptions", "launchOptions", "availabilityConfig")
+_MERGED = ("agentConfig", "instanceOptions", "launchOptions", "availabilityConfig", "platformConfig")
 # cloud-init reads these once, at the first boot; OCI refuses to change them (docs: UpdateInstanceDetails.metadata).
 _FIXED_METADATA = ("ssh_authorized_keys", "user_data")
 _FILTERS = ("compartmentId", "availabilityDomain", "displayName", "lifecycleState", "capacityReservationId")
@@ -95,7 +95,7 @@ def _get(cloud: CloudState, call: Call) -> Reply:
 
 def _update(cloud: CloudState, call: Call) -> Reply:
     body = call.body()
-    reboots, replaces, work_request = False, False, ""
+    reboots, replaces = False, False
     with cloud.store.transaction():
         instance = cloud.live("instance", call.path["instanceId"])
         check_etag(call, instance)
@@ -103,7 +103,7 @@ def _update(cloud: CloudState, call: Call) -> Reply:
             _check_metadata(instance, body["metadata"])
         for name in _UPDATABLE:
             if name in body:
-                merged = {**instance.body.get(name, {}), **body[name]} if name in _MERGED else body[name]
+                merged = {**(instance.body.get(name) or {}), **body[name]} if name in _MERGED else body[name]
                 instance.body[name] = merged
         if "shape" in body or "shapeConfig" in body:
             before = (instance.body["shape"], instance.body["shapeConfig"])
@@ -119,12 +119,16 @@ def _update(cloud: CloudState, call: Call) -> Reply:
             work_request = _change_image(cloud, instance, source)
         elif reboots:
             instance, work_request = lifecycle.begin_action(cloud, instance, "SOFTRESET", "UpdateInstance")
+        else:
+            # Clients wait for the work request of any update that may need one: without its id, oracle/oci crashes.
+            work_request = cloud.begin_work("UpdateInstance", "instance", instance)
     if replaces:
         lifecycle.start_replacement(cloud, instance.id)
     elif reboots:
         cloud.submit(f"reboot {instance.id}", lambda: lifecycle.run_action(cloud, instance.id, work_request))
-    shown = cloud.get("instance", instance.id)
-    return show(shown, {"opc-work-request-id": work_request} if work_request else None)
+    else:
+        cloud.end_work(work_request, action=WorkAction.UPDATED)
+    return show(cloud.get("instance", instance.id), {"opc-work-request-id": work_request})
 
 
 def _change_image(cloud: CloudState, instance: Resource, source: Json) -> str:

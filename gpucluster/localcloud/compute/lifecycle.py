@@ -193,7 +193,7 @@ def run_action(cloud: CloudState, ocid: str, work_request: str) -> None:
             cloud.end_work(work_request, errors=(("InternalError", str(error)),))
             log.error("%s of %s failed: %s", action, ocid, error)
         else:
-            cloud.end_work(work_request)
+            cloud.end_work(work_request, action=WorkAction.UPDATED)
         sync_state(cloud, ocid)
 
 
@@ -261,7 +261,7 @@ def _replace(cloud: CloudState, ocid: str) -> None:
             for part in _PARTS:
                 if part.kind.startswith("bootvolume"):
                     cloud.set_state(part.kind, fresh.hidden[part.member], part.running)
-        cloud.end_work(work_request)
+        cloud.end_work(work_request, action=WorkAction.UPDATED)
         sync_state(cloud, ocid)
 
 

@@ -18,6 +18,8 @@ from gpucluster.paths import import_root
 # The release that schema.json was taken from; the Terraform root requires "oracle/oci" from 6.0.
 VERSION = "8.28.0"
 _SOURCE = "oracle/oci"
+#: Where Terraform and OpenTofu look for a provider whose address has no host.
+REGISTRIES = ("registry.terraform.io", "registry.opentofu.org")
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 _LAUNCHER = "launch"
 

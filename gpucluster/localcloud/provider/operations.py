@@ -25,6 +25,14 @@ _EVENTUAL = 5.0  # seconds during which a get may not find what was just created
 _IN_USE = 10.0  # seconds to repeat a delete while another resource that is being deleted still uses this one
 
 
+# What no service has answered to a request, by its code here: the first line of the real provider's error.
+_LATE = {
+    "Timeout": "Operation Timeout",
+    "UnexpectedState": "Unexpected LifeCycle state",
+    "WorkRequestFailed": "Work Request error",
+}
+
+
 class TaintedCreate(Exception):
     """A create that failed after the resource was created: Terraform records `state` as tainted."""
 
@@ -179,9 +187,8 @@ class ResourceOperator:
                 raise self._failure(kind, state, targets, reply)
             if time.monotonic() - began > limit:
                 expected = " or ".join(sorted(targets))
-                raise ServiceError(
-                    0, "Timeout", f"{kind.noun} {ocid} is {state} after {limit:.0f} s; expected {expected}"
-                )
+                was = f"(last state: '{state}', timeout: {limit:.0f}s)"
+                raise ServiceError(0, "Timeout", f"timeout while waiting for state to become '{expected}' {was}")
             time.sleep(pause)
             pause = min(pause * _POLL_GROWTH, _LONGEST_POLL)
 
@@ -206,8 +213,8 @@ class ResourceOperator:
                 return ServiceError(
                     0,
                     "WorkRequestFailed",
-                    f"work request did not succeed, workId: {request}, entity: {kind.noun.lower()}."
-                    f" Message: {' '.join(messages)}",
+                    f"work request did not succeed, workId: {request}, entity: {kind.noun.lower()},"
+                    " action: CREATED. Message: " + "\n".join(messages),
                     request_id=request,
                 )
         return ServiceError(
@@ -220,6 +227,16 @@ class ResourceOperator:
 
 def describe(error: ServiceError, service: str, operation: str) -> str:
     """An error in the format of the real provider: the lines after the first are `Name: value`."""
+    if error.code in _LATE:
+        # In this layout no line has the operation, and the suggestion is last.
+        lines = [
+            f"{_LATE[error.code]} ",
+            f"Provider version: {catalogue().version}, stand-in for the local cloud ",
+            f"Service: {service} ",
+            f"Error Message: {error.message} ",
+            f"Suggestion: Please retry or contact support for help with service: {service}",
+        ]
+        return "\n".join(lines)
     first = f"{error.status}-{error.code}, {error.message}" if error.status else error.message
     if error.status == HTTPStatus.NOT_FOUND:
         advice = f"Either the resource has been deleted or service {service} need policy to access this resource."

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpucluster.localcloud.state import member_types
 from gpucluster.localcloud.state.store import Json, Resource
 
 CORE = "/20160918"
@@ -95,7 +96,7 @@ class Call:
         return hashlib.sha256(self.raw).hexdigest()
 
     def body(self) -> Json:
-        """The JSON object that was sent; {} for an empty body."""
+        """The JSON object that was sent; {} for an empty body. Numbers and booleans may be sent as text."""
         if not self.raw.strip():
             return {}
         try:
@@ -104,7 +105,10 @@ class Call:
             raise ApiError(400, "CannotParseRequest", f"Incoming request is not valid JSON: {error}") from error
         if not isinstance(value, dict):
             raise ApiError(400, "CannotParseRequest", "Incoming request must be a JSON object")
-        return {key: item for key, item in value.items() if item is not None}
+        try:
+            return {key: item for key, item in member_types.read(value).items() if item is not None}
+        except ValueError as error:
+            raise ApiError(400, "CannotParseRequest", f"Incoming request can't be parsed: {error}") from error
 
     def need(self, name: str) -> str:
         """The value of a required query parameter."""

@@ -7,6 +7,7 @@ nothing is claimed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 from gpucluster import shapes, systems
@@ -29,14 +30,18 @@ _ROLES: dict[systems.Role, str] = {"controller": "the controller", "node": "node
 def images(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
     """Each image exists, is compatible with its shape, and has what its machine needs: system, drivers, RDMA stack."""
     reported = set()
+    instances = facts.instances if isinstance(facts.instances, tuple) else ()
     for machine in requirements.machines(spec, facts.domains if isinstance(facts.domains, tuple) else ()):
-        for finding in _image(spec, machine, facts.images.get(machine.name)):
+        running = requirements.still_missing(machine, instances) < machine.count
+        for finding in _image(spec, machine, facts.images.get(machine.name), running=running):
             if finding not in reported:
                 yield finding
             reported.add(finding)
 
 
-def _image(spec: ClusterSpec, machine: MachineGroup, fact: FoundImage | Unknown | None) -> Iterator[Finding]:
+def _image(
+    spec: ClusterSpec, machine: MachineGroup, fact: FoundImage | Unknown | None, *, running: bool
+) -> Iterator[Finding]:
     if fact is None:
         return
     if _PLACEHOLDER in (machine.image.ocid or ""):
@@ -50,12 +55,23 @@ def _image(spec: ClusterSpec, machine: MachineGroup, fact: FoundImage | Unknown 
     elif not fact.id:
         yield _no_image(machine, fact)
     else:
-        # One cause, one finding: an image that can't be launched, or has another system, is not examined further.
-        wrong = [*_usable(machine, fact), *_system(machine, fact)]
-        yield from wrong
-        if not any(finding.level == "error" for finding in wrong):
-            yield from _contents(spec, machine, fact)
+        unusable = list(_usable(machine, fact))
+        yield from unusable
+        if not _errors(unusable):
+            # A machine that an earlier release launched is not refused: the next one with this image would be.
+            lacking = _lacking(spec, machine, fact)
+            yield from (replace(one, level="warning") if running else one for one in lacking)
         yield from _notes(machine, fact)
+
+
+def _errors(findings: list[Finding]) -> bool:
+    return any(finding.level == "error" for finding in findings)
+
+
+def _lacking(spec: ClusterSpec, machine: MachineGroup, fact: FoundImage) -> list[Finding]:
+    """What is wrong with an image that can be launched: its system or else, one cause being enough, what is on it."""
+    unsupported = list(_system(machine, fact))
+    return unsupported if _errors(unsupported) else [*unsupported, *_contents(spec, machine, fact)]
 
 
 def _name(fact: FoundImage) -> str:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from gpucluster.spec.messages import shown
 from gpucluster.spec.rules.context import RuleContext
 
-RULES = ("Provider `oci` needs `cloud.region`, `cloud.compartment_id`, `ssh.public_key_file` and every `image`.",)
+RULES = (
+    "Provider `oci` needs `cloud.region`, `cloud.compartment_id`, every `image`, and `ssh.public_key_file` or "
+    "`ssh.public_keys`.",
+)
 
 
 def check(context: RuleContext) -> None:

@@ -22,7 +22,7 @@ class RuleContext:
         invalid: paths whose values already have an error.
         directory: file names in the file are relative to it.
 
-    `public_keys` and `prices` collect the content of the files that cluster.yml names.
+    `public_keys`, `prices` and `certificates` collect the content of the files that cluster.yml names.
     """
 
     def __init__(self, document: Document, invalid: set[Path], directory: FilePath) -> None:
@@ -30,6 +30,7 @@ class RuleContext:
         self.directory = directory
         self.public_keys: dict[str, tuple[str, ...]] = {}
         self.prices: dict[str, float] = {}
+        self.certificates: dict[str, tuple[str, ...]] = {}
         written = _pruned(with_defaults(document.data), (), invalid)
         self.data: dict[str, Any] = _filled(ClusterSpec, written, (), invalid)
 

@@ -1,8 +1,10 @@
-"""Rules of `software`: the mirror, versions and checksums of releases, the time zone, the wheels."""
+"""Rules of `software`: the mirror, versions and checksums of releases, trusted certificates, the proxy, the time zone,
+the wheels."""
 
 from __future__ import annotations
 
 import re
+import ssl
 import zoneinfo
 from urllib.parse import urlsplit
 
@@ -12,9 +14,15 @@ from gpucluster.spec.rules.context import RuleContext
 from gpucluster.spec.sections import fields, software
 from gpucluster.text import did_you_mean
 
-RULES = ("The URL of `software.mirror` contains no password.",)
+RULES = (
+    "The URLs of `software.mirror` and `software.proxy` contain no password.",
+    "The files of `software.trusted_ca_files` are certificates in PEM, without a private key.",
+)
 
 _MIRROR: Path = ("software", "mirror")
+_PROXY: Path = ("software", "proxy")
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_MAX_CERTIFICATES = 1024 * 1024  # bytes of a file with certificates
 _COMPONENT = r"[a-z][a-z0-9-]*"
 _FILE = r"[A-Za-z0-9][A-Za-z0-9._+~-]*"
 
@@ -28,6 +36,12 @@ def check(context: RuleContext) -> None:
                 context.error(("software", key, name), f"is not the name of a {what}: {shown(name)}", key=True)
     if isinstance(section.get("mirror"), str):
         _check_mirror(context, section["mirror"])
+    if isinstance(section.get("proxy"), str):
+        _check_proxy(context, section["proxy"])
+    elif section.get("no_proxy"):
+        context.error(("software", "no_proxy"), "has no effect without proxy", "Add `proxy:` or delete the line")
+    for index, name in enumerate(section.get("trusted_ca_files") or ()):
+        _read_certificates(context, ("software", "trusted_ca_files", index), name)
     if isinstance(section.get("timezone"), str) and section["timezone"]:
         _check_timezone(context, section["timezone"])
     if isinstance(section.get("wheels"), str) and not _is_directory(context, section["wheels"]):
@@ -44,6 +58,41 @@ def _check_mirror(context: RuleContext, name: str) -> None:
     elif not _is_directory(context, name):
         hint = "Create and fill it: gpucluster software fetch DIR; or write a URL that begins with http:// or https://"
         context.error(_MIRROR, f"there is no directory {shown(name)}", hint)
+
+
+def _check_proxy(context: RuleContext, url: str) -> None:
+    if not url.startswith(software.REMOTE) or not _is_url(url) or urlsplit(url).path not in ("", "/"):
+        context.error(_PROXY, f"is not the URL of a proxy: {shown(url)}", "Such as http://proxy.example:3128")
+    elif "@" in urlsplit(url).netloc:
+        hint = "Use a proxy that allows the cluster's network without one"
+        context.error(_PROXY, "must not contain a password: this file is in Git", hint)
+
+
+def _read_certificates(context: RuleContext, path: Path, name: str) -> None:
+    """Read one file of trusted_ca_files, or add what is wrong with it."""
+    try:
+        with fields.located(name, context.directory).open("rb") as file:
+            text = file.read(_MAX_CERTIFICATES).decode("ascii", errors="replace")
+    except (OSError, RuntimeError, ValueError):
+        context.error(path, f"there is no file {shown(name)}", "File names are relative to this file")
+        return
+    if "PRIVATE KEY" in text:
+        context.error(path, f"{shown(name)} contains a private key", "Name a file that has certificates only")
+        return
+    certificates = tuple(_CERTIFICATE.findall(text))
+    if not certificates or not all(map(_is_certificate, certificates)):
+        hint = "Convert it: openssl x509 -inform der -in FILE -out FILE.pem"
+        context.error(path, f"{shown(name)} is no certificate in PEM", hint)
+        return
+    context.certificates[name] = certificates
+
+
+def _is_certificate(text: str) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError):
+        return False
+    return True
 
 
 def _is_directory(context: RuleContext, name: str) -> bool:

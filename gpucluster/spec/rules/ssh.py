@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpucluster.agent.rules import ssh_keys
 from gpucluster.agent.rules.ssh_keys import BadKey
 from gpucluster.spec import keys
 from gpucluster.spec.document import Path
@@ -20,11 +21,16 @@ def check(context: RuleContext) -> None:
     ssh, provider = context.section("ssh"), context.provider
     public, private = ssh.get("public_key_file"), ssh.get("private_key_file")
     path: Path = ("ssh", "public_key_file")
+    for index, text in enumerate(ssh.get("public_keys") or ()):
+        try:
+            ssh_keys.check(text)
+        except BadKey as bad:
+            context.error(("ssh", "public_keys", index), f"the key is {bad.message}", bad.hint)
     if "public_key_file" not in ssh:
         return
     if public is None:
-        if provider is not None and not provider.generates_keys:
-            hint = "Add `public_key_file: ~/.ssh/id_ed25519.pub` under `ssh:`"
+        if provider is not None and not provider.generates_keys and not ssh.get("public_keys"):
+            hint = "Add `public_key_file: ~/.ssh/id_ed25519.pub` under `ssh:`, or the keys as text: `public_keys`"
             context.error(path, f"is missing: provider {context.provider_name} needs it", hint)
         if private is not None:
             hint = "Name the public key, too, or delete the line; then gpucluster generates a key pair"

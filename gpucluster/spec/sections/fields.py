@@ -33,6 +33,8 @@ WORD_PATTERN = r"^[^\s]+$"
 VERSION_PATTERN = r"^[0-9][0-9A-Za-z.+~-]{0,39}$"
 BRANCH_PATTERN = r"^[0-9]{3}$"
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
+# A host, a domain with a dot before it, an address, or a network.
+NO_PROXY_PATTERN = r"^[A-Za-z0-9.:/_-]+$"
 IMAGE_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._/:@#-]*$"
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -43,6 +45,7 @@ Address = Annotated[str, Field(pattern=WORD_PATTERN)]
 SubnetId = Annotated[str, Field(pattern=SUBNET_PATTERN)]
 TagValue = Annotated[str, Field(max_length=256)]
 ImageName = Annotated[str, Field(pattern=IMAGE_NAME_PATTERN, max_length=512)]
+NoProxy = Annotated[str, Field(pattern=NO_PROXY_PATTERN, max_length=255)]
 Version = Annotated[str, Field(pattern=VERSION_PATTERN)]
 Sha256 = Annotated[str, Field(pattern=SHA256_PATTERN)]
 FileName = Annotated[str, Field(min_length=1, max_length=4096)]
@@ -58,12 +61,14 @@ Id = Annotated[int, Field(ge=name_rules.FIRST_ID, le=name_rules.LAST_ID)]
 
 @dataclass(frozen=True)
 class Resolved:
-    """What is not in the file itself: its path, and the content of files that it names (public keys, prices)."""
+    """What is not in the file itself: its path, and the content of files that it names (public keys, prices,
+    certificates)."""
 
     file: Path
     directory: Path
     public_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     prices: Mapping[str, float] = field(default_factory=dict)
+    certificates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Part(BaseModel):

@@ -75,6 +75,13 @@ class Ssh(Part):
     private_key_file: FileName | None = Field(
         default=None, description="Private key. `null`: the name of the public key without `.pub`."
     )
+    public_keys: tuple[str, ...] = Field(
+        default=(),
+        max_length=20,
+        description="Public keys of operators as text, beside `public_key_file` or instead of it. Each of them "
+        "logs in with the private key that ssh or its agent has. Hosts read them at their first boot.",
+        examples=[["ssh-ed25519 AAAA... alice@laptop"]],
+    )
     _directory: Path | None = PrivateAttr(default=None)
     _public_key: str | None = PrivateAttr(default=None)
 
@@ -87,12 +94,20 @@ class Ssh(Part):
 
     @property
     def public_key(self) -> str | None:
-        """The text of the operator's public key; None if gpucluster generates a key pair."""
+        """The text of the key in `public_key_file`; None without one."""
         return self._public_key
 
     @property
+    def authorized_keys(self) -> tuple[str, ...]:
+        """The public keys of all operators, that of `public_key_file` first; empty if gpucluster generates a key
+        pair."""
+        first = (self._public_key,) if self._public_key else ()
+        return tuple(dict.fromkeys((*first, *(key.strip() for key in self.public_keys))))
+
+    @property
     def private_key_path(self) -> Path | None:
-        """The path of the private key; None if gpucluster generates a key pair."""
+        """The path of the private key; None without `public_key_file`: then gpucluster generates a key pair, or ssh and
+        its agent have one of `public_keys`."""
         if self.public_key_file is None:
             return None
         name = self.private_key_file or self.public_key_file.removesuffix(".pub")

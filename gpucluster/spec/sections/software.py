@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from gpucluster.spec.sections.fields import (
     TIMEZONE_PATTERN,
     FileName,
     ImageName,
+    NoProxy,
     Part,
     Resolved,
     Sha256,
@@ -108,12 +110,41 @@ class Software(Part):
         description="SHA-256 checksums of release files; they override those that gpucluster pins.",
         examples=[{"pyxis-0.24.0.tar.gz": "0" * 64}],
     )
+    trusted_ca_files: tuple[FileName, ...] = Field(
+        default=(),
+        max_length=20,
+        description="Files with certificates (PEM) of certificate authorities that every host trusts, relative to this "
+        "file: of a private registry, a mirror of packages, a proxy.",
+        examples=[["site-ca.pem"]],
+    )
+    proxy: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description="URL of an HTTP proxy through which hosts reach the internet: the package manager, Enroot, Docker, "
+        "users' programs. `null`: none.",
+        examples=["http://proxy.example:3128"],
+    )
+    no_proxy: tuple[NoProxy, ...] = Field(
+        default=(),
+        max_length=50,
+        description="Hosts, domains (`.example`) and networks that are reached without `proxy`. The cluster's own "
+        "hosts and network always are.",
+        examples=[[".corp.example"]],
+    )
     _directory: Path | None = PrivateAttr(default=None)
+    _certificates: Mapping[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
 
     def model_post_init(self, context: Any) -> None:
         """Take the directory of the file from the validation context."""
         if isinstance(context, Resolved):
             self._directory = context.directory
+            self._certificates = context.certificates
+
+    @property
+    def trusted_certificates(self) -> tuple[str, ...]:
+        """The certificates (PEM) in `trusted_ca_files`, each once."""
+        return tuple(dict.fromkeys(each for name in self.trusted_ca_files for each in self._certificates.get(name, ())))
 
     @property
     def wheels_directory(self) -> Path | None:

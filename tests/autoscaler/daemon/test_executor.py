@@ -34,8 +34,9 @@ def launcher(
     send: Callable[[Launch], tuple[str, str]],
     wanted: Callable[[Launch], bool] = lambda _: True,
     rate: Rate | None = None,
+    wake: Callable[[], None] = lambda: None,
 ) -> Iterator[Launcher]:
-    made = Launcher(send, wanted=wanted, rate=rate)
+    made = Launcher(send, wanted=wanted, rate=rate, wake=wake)
     try:
         yield made
     finally:
@@ -181,3 +182,24 @@ def test_closing_drops_what_is_queued_and_waits_for_nothing() -> None:
     assert not queue.submit(3, 3)
     time.sleep(0.05)
     assert started == [1]
+
+
+def test_the_loop_is_woken_for_a_failure_and_at_the_end_not_for_each_launch() -> None:
+    woken: list[int] = []
+    gates = {number: threading.Event() for number in range(4)}
+
+    def send(one: Launch) -> tuple[str, str]:
+        number = int(one.node.removeprefix("c-e"))
+        assert gates[number].wait(10)
+        if number == 1:
+            raise RequestFailed("launch", 500, "InternalError", "Out of host capacity.")
+        return one.node, ""
+
+    with launcher(send, wake=lambda: woken.append(len(made.collect()[0]))) as made:
+        for number in range(4):
+            made.submit(launch(number))
+        for ended in range(1, 5):
+            gates[ended - 1].set()
+            collected(made, ended)
+        until(lambda: len(woken) == 2)
+        assert woken == [2, 4]

@@ -176,7 +176,7 @@ def test_scenario_14_the_cloud_is_down_while_a_job_runs_and_another_comes(harnes
     assert harness.daemon_runs
     assert not any("DOWN" in of for of in (*harness.flags("q14").values(), *harness.flags("q14b").values()))
     assert harness.state(running) == "RUNNING"
-    assert '"healthy": false' in harness.ask_daemon("status", "--output=json")
+    harness.until("its status says so", lambda: '"healthy": false' in harness.ask_daemon("status", "--output=json"))
     control.start(harness.home, engine="process")
     harness.wait_state(waiting, "COMPLETED", seconds=60)
     harness.open("q14")

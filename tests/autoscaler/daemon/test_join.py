@@ -182,6 +182,7 @@ class Root:
                      "ansible_python_interpreter": "/usr/bin/python3"}  # fmt: skip
         self.inventory.write_text(json.dumps({"all": {**INVENTORY["all"], "vars": variables}}))
         self.requests = Requests(self.state)
+        self.silent: set[str] = set()  # addresses at which no sshd answers; no test has hosts of its own
 
     @contextmanager
     def running(self) -> Iterator[Service]:
@@ -191,7 +192,10 @@ class Root:
             inventory=self.inventory,
             work=self.work,
             playbooks=self.playbooks,
-            window=0.3,
+            answers=lambda addresses: {address for address in addresses if address not in self.silent},
+            settle=0.3,
+            window=0.6,
+            patience=2.0,
         )
         thread = threading.Thread(target=service.run)
         thread.start()
@@ -238,6 +242,16 @@ def test_those_that_come_together_are_configured_together_and_one_that_fails_har
     assert [entry.name for entry in root.work.iterdir()] == ["known_hosts"]
     for file in (root.state / "join").glob("*.result.json"):
         assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_host_that_never_answers_is_reported_and_holds_up_no_other(root: Root) -> None:
+    root.silent = {request(4).address}
+    with root.running():
+        for number in (1, 4):
+            root.requests.submit(request(number))
+        found = root.results(2)
+    assert found[request(1).instance_id].ok
+    assert found[request(4).instance_id] == Result(False, "sshd at 10.9.1.14 has not answered for 2 seconds")
 
 
 def test_a_slow_host_does_not_hold_up_the_next_ones(root: Root) -> None:

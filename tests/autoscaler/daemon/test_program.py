@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,10 @@ class Machine:
         self.ear.bind(str(folder / "notify"))
         self.ear.settimeout(20)
         self.log = folder / "log"
+
+    def set_times(self, **times: float) -> None:
+        """Set durations of the policy, before the daemon starts."""
+        self.config.write_text(json.dumps({**json.loads(self.config.read_text()), "times": times}))
 
     def argv(self, command: str, *more: str) -> list[str]:
         own = {"--config": self.config, "--state": self.state, "--spool": self.spool, "--poke": self.poke}
@@ -133,31 +138,28 @@ def machine(api: Api, tmp_path: Path) -> Iterator[Machine]:
 
 
 def test_a_job_gets_its_nodes_and_they_go_when_slurm_lets_them_go(machine: Machine) -> None:
+    machine.set_times(tick=150.0)
     with machine.daemon() as daemon:
         machine.heard("READY=1")
         machine.heard("WATCHDOG=1")
         until((machine.state / "status.json").exists)
-        # Slurm powers two nodes up for a job; the hook's poke wakes the daemon from its ten seconds.
+        # Slurm powers two nodes up for a job; only the hook's poke wakes the daemon before the next minutes are over.
         machine.slurm.write(dict.fromkeys(NODES, COMING), [job("12", NODES)])
-        began = time.monotonic()
         machine.resume_hook("compute-e[1-2]", [{"job_id": 12, "nodes_resume": "compute-e[1-2]"}])
         until(lambda: {one.freeform_tags["node"] for one in machine.site.elastic()} == set(NODES))
-        assert time.monotonic() - began < 4
         assert not list(machine.spool.iterdir())
         until(lambda: machine.json("status")["pools"]["compute"]["instances"] == {"RUNNING": 2})
         machine.slurm.write(dict.fromkeys(NODES, UP), [job("12", NODES, "RUNNING")])
         until(lambda: machine.json("status")["pools"]["compute"]["nodes"].get("allocated") == 2)
         status = machine.json("status")
         assert (status["healthy"], status["problems"], status["cost_per_hour"]) == (True, [], 20.0)
-        assert status["last_success_age"] < 15
+        assert status["last_success_age"] < 150
         machine.slurm.write(dict.fromkeys(NODES, LEAVING))
         hooks.record(str(machine.spool), "suspend", "compute-e[1-2]", None, time.time_ns())
         hooks.send(str(machine.poke), b"suspend")
         until(lambda: not machine.site.elastic())
-        began = time.monotonic()
         daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(timeout=6) == 0
-        assert time.monotonic() - began < 6
+        assert daemon.wait(timeout=60) == 0
     events = machine.events
     launched = [event for event in events if event["event"] == "launched"]
     assert {event["node"] for event in launched} == set(NODES)
@@ -176,14 +178,19 @@ def test_metrics_tell_of_it(machine: Machine) -> None:
             with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
                 return str(answer.read().decode())
 
-        until(lambda: 'gpucluster_scaleup_seconds_count{phase="boot"} 1.0' in text())
+        def shows(line: str) -> bool:
+            return line in text()
+
+        until(partial(shows, 'gpucluster_scaleup_seconds_count{phase="boot"} 1.0'))
         machine.slurm.write({"compute-e1": UP}, [job("12", ["compute-e1"], "RUNNING")])
-        until(lambda: 'gpucluster_scaleup_seconds_count{phase="total"} 1.0' in text())
-        found = text()
-        assert 'gpucluster_oci_requests_total{code="200",op="launch_instance_configuration"} 1.0' in found
-        assert 'gpucluster_nodes{cloud_state="running",pool="compute",slurm_state="allocated"} 1.0' in found
-        assert 'gpucluster_gang_total{result="started"} 1.0' in found
-        assert "gpucluster_cost_usd_per_hour 10" in found
+        for line in (
+            'gpucluster_scaleup_seconds_count{phase="total"} 1.0',
+            'gpucluster_oci_requests_total{code="200",op="launch_instance_configuration"} 1.0',
+            'gpucluster_nodes{cloud_state="running",pool="compute",slurm_state="allocated"} 1.0',
+            'gpucluster_gang_total{result="started"} 1.0',
+            "gpucluster_cost_usd_per_hour 10",
+        ):
+            until(partial(shows, line))
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"http://{address}/", timeout=5)
 

@@ -11,6 +11,7 @@ import pytest
 
 from gpucluster.autoscaler.daemon import prolog_markers
 from gpucluster.autoscaler.decide.types import Job, Node
+from gpucluster.slurm.hostlists import expand
 
 PROLOG = Path(prolog_markers.__file__).with_name("prolog.sh")
 
@@ -19,17 +20,10 @@ def node(name: str, *flags: str) -> Node:
     return Node(name, "a", frozenset(flags))
 
 
-def start(tmp_path: Path, nodes: str, up: Path) -> subprocess.Popen[bytes]:
-    """The prolog with a stand-in for `scontrol show hostnames`, which knows no brackets."""
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text('#!/bin/sh\nprintf "%s\\n" "$3" | tr , "\\n"\n')
-    scontrol.chmod(0o755)
-    script = tmp_path / "prolog"
-    script.write_text(PROLOG.read_text().replace("/usr/bin/scontrol", str(scontrol)))
-    script.chmod(0o755)
-    return subprocess.Popen(
-        [script, str(up)], env={"SLURM_JOB_NODELIST": nodes, "SLURM_JOB_ID": "7"}, stdin=subprocess.DEVNULL
-    )
+def start(nodes: str, up: Path) -> subprocess.Popen[bytes]:
+    # Without a PATH: it may start no other program.
+    environment = {"SLURM_JOB_NODELIST": nodes, "SLURM_JOB_ID": "7", "PATH": "/nonexistent"}
+    return subprocess.Popen([PROLOG, str(up)], env=environment, stdin=subprocess.DEVNULL)
 
 
 def test_the_files_follow_slurm(tmp_path: Path) -> None:
@@ -48,17 +42,35 @@ def test_the_files_follow_slurm(tmp_path: Path) -> None:
 def test_what_is_there_is_not_waited_for(tmp_path: Path, nodes: str) -> None:
     up = tmp_path / "up"
     prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE")}, {})
-    assert start(tmp_path, nodes, up).wait(timeout=5) == 0
+    assert start(nodes, up).wait(timeout=5) == 0
 
 
 def test_it_waits_for_the_last_node(tmp_path: Path) -> None:
     up = tmp_path / "up"
     prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE")}, {})
-    waiting = start(tmp_path, "a-e1,a-e12", up)
+    waiting = start("a-e1,a-e12", up)
     try:
         time.sleep(0.6)
         assert waiting.poll() is None
         prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE"), "a-e12": node("a-e12", "IDLE")}, {})
+        assert waiting.wait(timeout=5) == 0
+    finally:
+        waiting.kill()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "last"),
+    [("a-e[1-3]", "a-e3"), ("b-1,a-e[1,7-8,10]", "a-e10"), ("a-1-e[2-3],c-e1", "c-e1"), ("a-e[9-11],b-[1-2]", "a-e11")],
+)
+def test_it_waits_for_every_node_of_a_list(tmp_path: Path, nodes: str, last: str) -> None:
+    up = tmp_path / "up"
+    elastic = [name for name in expand(nodes) if "-e" in name]
+    prolog_markers.publish(up, {name: node(name, "IDLE") for name in elastic if name != last}, {})
+    waiting = start(nodes, up)
+    try:
+        time.sleep(0.3)
+        assert waiting.poll() is None
+        prolog_markers.publish(up, {name: node(name, "IDLE") for name in elastic}, {})
         assert waiting.wait(timeout=5) == 0
     finally:
         waiting.kill()
@@ -69,7 +81,7 @@ def test_it_does_not_hold_up_a_job_that_lost_its_nodes(tmp_path: Path, state: st
     up = tmp_path / "up"
     others = {number: Job(number, number, "CONFIGURING", "None", ("a",), ("a-e1",), 1) for number in ("7", "17")}
     prolog_markers.publish(up, {}, others)
-    waiting = start(tmp_path, "a-e1", up)
+    waiting = start("a-e1", up)
     try:
         time.sleep(0.6)
         assert waiting.poll() is None
@@ -86,7 +98,7 @@ def test_without_the_autoscaler_it_does_not_wait(tmp_path: Path, late: bool) -> 
     up = tmp_path / "up"
     if late:
         up.mkdir()
-    waiting = start(tmp_path, "a-e1", up)
+    waiting = start("a-e1", up)
     try:
         if late:
             time.sleep(0.3)

@@ -70,8 +70,8 @@ def test_without_refusals_it_goes_up_to_the_ceiling() -> None:
     rate = Rate()
     sent, took = drive(rate, Limiter(1000.0, 1000.0), 1000, 0.1)
     assert sent == 1000
-    assert rate.rate == 50.0
-    assert took < 45
+    assert rate.rate > 50.0
+    assert took < 20
 
 
 def test_it_starts_at_once_and_then_at_eight_a_second() -> None:

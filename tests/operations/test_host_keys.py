@@ -1,0 +1,196 @@
+"""Any machine knows which ssh host key is the right one: it is in Terraform's state. The other side is a real ssh
+server, with the key of an attacker where a test says so. `ssh` is the real one, with another port: 22 needs root.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import asyncssh
+import pytest
+
+from gpucluster.configuration.runner import Ansible
+from gpucluster.errors import ToolError
+from gpucluster.events import ignore
+from gpucluster.lifecycle.hosts import Hosts, HostSources
+from gpucluster.lifecycle.locate import HostLocator
+from gpucluster.operations.controller import ControllerConnection
+from gpucluster.paths import ClusterPaths
+from gpucluster.spec import loads
+from gpucluster.ssh import SshClient, ensure_key
+from gpucluster.workspace.saved_state import SavedState
+from tests.spec.spec_texts import LOCAL
+
+OUTPUTS = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "outputs.json").read_text())
+CONTROLLER = OUTPUTS["cluster"]["controller"]["id"]
+RIGHT, OTHER = asyncssh.generate_private_key("ssh-ed25519"), asyncssh.generate_private_key("ssh-ed25519")
+OTHER_TYPE = asyncssh.generate_private_key("ecdsa-sha2-nistp256")
+
+
+def _text(key: asyncssh.SSHKey) -> str:
+    return " ".join(key.export_public_key().decode().split()[:2])
+
+
+class _Anybody(asyncssh.SSHServer):
+    def begin_auth(self, username: str) -> bool:
+        return False
+
+
+@contextmanager
+def _host(key: asyncssh.SSHKey) -> Iterator[int]:
+    """A host with this key that lets everybody in and says `here` to each command. Yields its port."""
+    loop, ready, ports = asyncio.new_event_loop(), threading.Event(), []
+
+    def answer(process: Any) -> None:
+        process.stdout.write('{"v1": {"errors": []}}\n' if "cloud-init" in process.command else "here\n")
+        process.exit(0)
+
+    async def serve() -> None:
+        server = await asyncssh.listen(
+            "127.0.0.1", 0, server_factory=_Anybody, server_host_keys=[key], process_factory=answer
+        )
+        ports.append(server.sockets[0].getsockname()[1])
+        ready.set()
+
+    def work() -> None:
+        loop.run_until_complete(serve())
+        loop.run_forever()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield ports[0]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+
+
+class Machine:
+    """A machine with cluster.yml, the operator's key and the state; nothing else."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.paths = ClusterPaths(folder / ".gpucluster")
+        self.paths.create()
+        self.outputs: dict[str, Any] = copy.deepcopy(OUTPUTS)
+        self.outputs["cluster"]["controller"] |= {"public_ip": "127.0.0.1"}
+        self.outputs["cluster"]["pools"] = {}
+        key = ensure_key(folder / "operator", "operator")
+        self._bin = folder / "bin"
+        self._bin.mkdir()
+        self._monkeypatch = monkeypatch
+        unused: Any = SimpleNamespace(start_if_used=lambda: None, members=None)
+        self.sources = HostSources(
+            loads(LOCAL, "cluster.yml"),
+            self.paths,
+            unused,
+            SavedState(self.paths),
+            outputs=lambda: self.outputs,
+            pool_members=lambda: unused,
+            bastion=lambda: pytest.fail("no bastion"),
+            ssh_client=lambda: SshClient(self.paths, key),
+        )
+        self.connection = ControllerConnection(
+            self.sources.spec, self.paths, HostLocator(self.sources).locate, self.sources.bastion, ignore
+        )
+
+    def record(self, key: asyncssh.SSHKey) -> None:
+        self.outputs["identity"] = {"contract_version": 1, "host_keys": {CONTROLLER: _text(key)}}
+
+    def network(self, port: int) -> None:
+        """Who answers at the controller's address from now on."""
+        (self._bin / "ssh").write_text(f'#!/bin/sh\nexec /usr/bin/ssh -p {port} "$@"\n')
+        (self._bin / "ssh").chmod(0o755)
+        self._monkeypatch.setenv("PATH", f"{self._bin}:{os.environ['PATH']}")
+
+    def ask(self) -> str:
+        try:
+            return self.connection.ask("hostname").stdout
+        finally:
+            SshClient(self.paths, None).close()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
+
+
+def test_a_new_machine_talks_to_the_controller_that_the_state_knows(machine: Machine) -> None:
+    machine.record(RIGHT)
+    with _host(RIGHT) as port:
+        machine.network(port)
+        assert "here" in machine.ask()
+        assert machine.connection.has_new_key() is False
+
+
+@pytest.mark.parametrize("key", [OTHER, OTHER_TYPE], ids=["another key", "a key of another type"])
+def test_a_new_machine_refuses_another_host_at_the_controllers_address(machine: Machine, key: asyncssh.SSHKey) -> None:
+    machine.record(RIGHT)
+    with _host(key) as port:
+        machine.network(port)
+        for attempt in (machine.ask, machine.connection.has_new_key):
+            with pytest.raises(ToolError, match="answers with another ssh host key") as caught:
+                attempt()
+            assert "gpucluster apply --accept-host-keys" in caught.value.hint
+
+
+@pytest.mark.parametrize("key", [OTHER, OTHER_TYPE], ids=["another key", "a key of another type"])
+def test_a_run_refuses_it_at_once_and_so_does_ansible(machine: Machine, key: asyncssh.SSHKey) -> None:
+    machine.record(RIGHT)
+    with _host(key) as port:
+        machine.network(port)
+        with pytest.raises(ToolError, match="demo-controller answers with another ssh host key"):
+            Hosts(machine.sources, ignore).reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
+        environment = Ansible(machine.paths, SshClient(machine.paths, None).config, {}, ignore)._environment()
+        ansible = str(Path(sys.executable).with_name("ansible"))
+        done = subprocess.run(
+            [ansible, "demo-controller", "-i", "demo-controller,", "-m", "ansible.builtin.raw", "-a", "hostname"],
+            env={**os.environ, **environment, "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Host key verification failed" in done.stdout
+        assert done.returncode != 0
+
+
+def test_the_first_contact_is_learned_and_no_other_key_is_taken_afterwards(machine: Machine) -> None:
+    hosts = Hosts(machine.sources, ignore)
+    with _host(RIGHT) as port:
+        machine.network(port)
+        deployment = hosts.reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
+        SshClient(machine.paths, None).close()
+    assert hosts.host_keys(deployment) == {CONTROLLER: _text(RIGHT)}
+    with _host(OTHER_TYPE) as port:
+        machine.network(port)
+        with pytest.raises(ToolError, match="answers with another ssh host key"):
+            machine.ask()
+        hosts.forget_keys()  # as `apply --accept-host-keys`
+        assert "here" in machine.ask()
+
+
+def test_a_key_that_another_machines_run_has_recorded_goes_before_the_one_that_this_machine_knows(
+    machine: Machine,
+) -> None:
+    machine.record(OTHER)
+    machine.connection.hosts()
+    machine.record(RIGHT)  # the controller got another disk
+    with _host(RIGHT) as port:
+        machine.network(port)
+        assert "here" in machine.ask()
+
+
+@contextmanager
+def _phase(_name: str) -> Iterator[None]:
+    yield

@@ -1,0 +1,80 @@
+"""Which Slurm a cluster runs, and the steps to another release: from the output of Slurm's programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpucluster.errors import InputError, ToolError
+from gpucluster.operations.slurm_upgrade import SlurmReleases
+from gpucluster.process import Completed
+from gpucluster.spec import loads
+from tests.spec.spec_texts import LOCAL
+
+ANSWER = """\
+controller slurm {controller}
+node compute-1 {node}
+node compute-2 N/A
+jobs 3
+"""
+
+
+class ControllerDouble:
+    """Stands for the connection: answers with one text, whatever it is asked. Proves nothing of ssh or of Slurm."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def ask(self, _command: str, **_options: Any) -> Completed:
+        return Completed((), 0, self.text, "")
+
+
+def at(release: str, controller: str, node: str = "24.11.5") -> SlurmReleases:
+    text = LOCAL.replace("  accounting: true\n", f'  accounting: true\n  release: "{release}"\n')
+    answer = ANSWER.format(controller=controller, node=node) if controller else "controller \njobs 0\n"
+    return SlurmReleases(loads(text), ControllerDouble(answer))  # type: ignore[arg-type]
+
+
+def test_versions_and_jobs_are_read() -> None:
+    plan = at("26.05", "24.11.5").check()
+    assert plan.to_dict() == {
+        "version": "24.11.5",
+        "nodes": {"compute-1": "24.11.5"},
+        "release": "26.05",
+        "steps": ("26.05",),
+        "running_jobs": 3,
+    }
+
+
+def test_an_interrupted_upgrade_is_continued() -> None:
+    # The controller has the new release, a node has not.
+    assert at("26.05", "26.05.5").check().steps == ()
+
+
+def test_more_than_one_step_is_refused_and_the_first_is_named() -> None:
+    slurm = at("26.05", "22.05.8")
+    assert slurm.plan().steps == ("23.11", "25.05", "26.05")
+    with pytest.raises(InputError) as caught:
+        slurm.check()
+    assert "gpucluster slurm upgrade --to 23.11" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("release", "controller", "says"),
+    [
+        ("25.11", "26.05.5", "does not go back"),
+        ("26.05", "20.11.9", "older than any step needs"),
+        ("distribution", "24.11.5", "no release of Slurm that could be built"),
+    ],
+)
+def test_what_is_no_upgrade_is_refused(release: str, controller: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        at(release, controller).plan()
+    assert says in str(caught.value)
+
+
+def test_a_controller_without_slurm_is_no_cluster_yet() -> None:
+    with pytest.raises(ToolError) as caught:
+        at("26.05", "").plan()
+    assert "gpucluster apply" in caught.value.hint
