@@ -27,6 +27,7 @@ from gpucluster.handover.user_data import BootSettings, LocalDiskSettings, RdmaA
 from gpucluster.localcloud.engine import containers
 from gpucluster.localcloud.engine.containers import ContainerLaunch
 from gpucluster.localcloud.image.base_image import ensure_image
+from gpucluster.localcloud.image.contents import DEBIAN_13, Contents
 from gpucluster.localcloud.podman.host import HostSettings
 from gpucluster.localcloud.podman.host import settings as host_settings
 from tests.containers import need_containers
@@ -58,12 +59,19 @@ class World:
     home: Path
     subnet: str
 
-    def boot(self, short: str, host: int, machine: BootSettings, drives: tuple[str, ...]) -> Instance:
+    def boot(
+        self,
+        short: str,
+        host: int,
+        machine: BootSettings,
+        drives: tuple[str, ...] = (),
+        contents: Contents = DEBIAN_13,
+    ) -> Instance:
         """Launch an instance with these drives and wait until its cloud-init has ended."""
         request = ContainerLaunch(
             name=f"{self.prefix}-{short}",
             hostname=short,
-            image=ensure_image(self.home).reference,
+            image=ensure_image(self.home, contents=contents).reference,
             network=self.prefix,
             ip=f"{self.subnet}.{host}",
             user_data=user_data(machine).encode(),
@@ -185,6 +193,13 @@ def test_the_first_boot_ends_without_an_error(good: Good) -> None:
     assert node.sh("cloud-init schema --config-file /var/lib/cloud/instance/user-data.txt").startswith("Valid schema")
     assert node.sh("systemctl is-enabled firewalld 2>&1", status=None).endswith("not-found")
     assert node.sh(f"readlink {PYTHON}; {PYTHON} -V").startswith("/usr/bin/python3.13\nPython 3.13.")
+    assert node.sh("systemctl --failed --no-legend") == ""
+
+
+def test_a_system_whose_own_python_is_too_old_gets_the_link_to_a_newer_one(world: World) -> None:
+    node = world.boot("old", 22, BootSettings("UTC"), contents=Contents(DEBIAN_13.suite, ("old-python",)))
+    assert node.errors() == []
+    assert node.sh(f"python3 -V; {PYTHON} -V").startswith("Python 3.6.8\nPython 3.13.")
     assert node.sh("systemctl --failed --no-legend") == ""
 
 
