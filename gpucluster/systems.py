@@ -67,7 +67,7 @@ SYSTEMS = (
     System("Oracle Linux", "9", ("platform", "custom"), ("platform", "custom")),
     System(
         "Canonical Ubuntu", "22.04", (), ("platform", "custom"),
-        "the controller's daemons need Python 3.11, and it has 3.10",
+        "the controller's daemons need Python 3.11, of which it has a release candidate only",
     ),
     System(
         "Oracle Linux", "8", (), ("platform", "listing", "custom"),

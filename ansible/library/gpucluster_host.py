@@ -70,7 +70,6 @@ PROGRAM_MODE = 0o755
 CAP_SYS_TIME, CAP_SYS_RESOURCE = 25, 24
 DISTRIBUTIONS = {"debian": "Debian", "ubuntu": "Ubuntu", "ol": "OracleLinux"}
 TIME_SERVICES = ("chrony", "chronyd", "ntpsec", "systemd-timesyncd")
-FIREWALLS = ("firewalld", "ufw", "netfilter-persistent", "nftables")
 UNIT_DIRECTORIES = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 SYSCTLS, APPARMOR = Path("/proc/sys"), Path("/etc/apparmor.d")
 # Settings that let users create user namespaces: the minimum, and the value that is set below it. A limit of 1 is not
@@ -160,11 +159,6 @@ def has_unit(name: str) -> bool:
     return any(Path(directory, f"{name}.service").is_file() for directory in UNIT_DIRECTORIES)
 
 
-def starts_at_boot(name: str) -> bool:
-    """Whether a target starts this service; user data disables the firewall of an image."""
-    return any(any(Path(directory).glob(f"*.wants/{name}.service")) for directory in UNIT_DIRECTORIES)
-
-
 def host_keys() -> list[str]:
     """The public host keys, as `type key`."""
     files = sorted(Path("/etc/ssh").glob("ssh_host_*_key.pub"))
@@ -251,7 +245,8 @@ def facts(user: str, key: str) -> dict[str, Any]:
     container = read("/run/systemd/container")
     rights = capabilities()
     return {
-        "hostname": platform.node(),
+        # platform.node() answers with the name of when this process, or the one that it was forked from, first asked.
+        "hostname": os.uname().nodename,
         "system": system(read("/etc/os-release")),
         "machine": platform.machine(),
         "kernel": platform.release(),
@@ -266,7 +261,6 @@ def facts(user: str, key: str) -> dict[str, Any]:
         },
         "nvidia_gpus": len(survey(Path("/"), platform.release(), {}).gpus),
         "time_service": next((name for name in TIME_SERVICES if has_unit(name)), ""),
-        "firewalls": [name for name in FIREWALLS if has_unit(name) and starts_at_boot(name)],
         # Only classes whose modules are loaded.
         "rdma_classes": sorted(path.parent.name for path in CLASSES.glob("infiniband_*/abi_version")),
         "default_interface": default_interface(read("/proc/net/route")),

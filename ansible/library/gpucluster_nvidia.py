@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ packages: {description: Packages that were installed or removed., returned: alwa
 """
 
 PREFIXES = ("nvidia", "libnvidia", "kmod-nvidia", "datacenter-gpu-manager", "cuda-drivers", "xserver-xorg-video-nvidia")
+# The programs of services that have another name.
+PROGRAMS = {"nvidia-fabricmanager": "nv-fabricmanager"}
 MODULES = "etc/modules-load.d/gpucluster-nvidia.conf"
 
 
@@ -106,8 +109,26 @@ class Executor:
         self.extras([name for name in made.optional if name not in now])
 
     def differing(self, wanted: list[str], have: dict[str, str], version: str) -> list[str]:
-        """The packages that are not installed at this version."""
-        return [name for name in wanted if upstream(have.get(name, "")) != version]
+        """The packages that are not installed at this version, and nothing else serves in their place."""
+        return [
+            name
+            for name in wanted
+            if upstream(have.get(name, "")) != version and not (version and self.served(name, have, version))
+        ]
+
+    def served(self, name: str, have: dict[str, str], version: str) -> bool:
+        """Whether the service of a package is there at this version, whatever the name of its package is.
+
+        OCI's HPC images for Ubuntu have the fabric manager in a package without the branch in its name.
+        """
+        service = re.sub(r"-\d+$", "", name)
+        alike = re.compile(rf"{re.escape(service)}(-\d+)?")
+        if any(alike.fullmatch(other) and upstream(found) == version for other, found in have.items()):
+            return True
+        program = self.module.get_bin_path(PROGRAMS.get(service, service))
+        if not program or self.module.run_command(["systemctl", "is-active", "--quiet", service])[0] != 0:
+            return False
+        return version in " ".join(self.module.run_command([program, "--version"])[1:])
 
     def match(self, wanted: list[str], version: str) -> None:
         """Install packages at exactly the version of the driver."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import grp
 import hashlib
 import os
-import platform
 import pwd
 import re
 import shlex
@@ -200,7 +199,7 @@ def main() -> None:
     data = node_data(read(NODE_DATA))
     await_users(params["users"])
     facts = {
-        "hostname": platform.node(),
+        "hostname": os.uname().nodename,
         **(share(mounts, params) if params["home_path"] else {}),
         **({"mesh": hop(module, params["mesh"])} if params["mesh"] else {}),
         "user_ids": {name: ids(name) for name in params["users"]},

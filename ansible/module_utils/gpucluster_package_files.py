@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,6 +84,14 @@ class Packages:
         """Whether a version is older than another."""
         raise NotImplementedError
 
+    def unknown(self, names: list[str], enabled: list[str]) -> list[str]:
+        """Those that no repository has; `enabled` are repositories that are enabled for this question only."""
+        raise NotImplementedError
+
+    def repositories(self) -> list[str]:
+        """The enabled repositories, for messages."""
+        raise NotImplementedError
+
 
 class Debian(Packages):
     """dpkg and apt."""
@@ -148,6 +157,19 @@ class Debian(Packages):
         code, _out, _err = self.module.run_command(["dpkg", "--compare-versions", one, "lt", other])
         return bool(code == 0)
 
+    def unknown(self, names: list[str], enabled: list[str]) -> list[str]:
+        """Without a candidate in the package lists."""
+        out = self.run(["apt-cache", "policy", *names])
+        # A line with the name, then lines that are indented.
+        parts = re.split(r"^(\S+):$", out, flags=re.MULTILINE)
+        found = dict(zip(parts[1::2], parts[2::2]))
+        return [name for name in names if not re.search(r"Candidate: (?!\(none\))", found.get(name, ""))]
+
+    def repositories(self) -> list[str]:
+        """Site, suite and component of each."""
+        argv = ["apt-get", "indextargets", "--format", "$(SITE) $(CODENAME)/$(COMPONENT)", "Created-By: Packages"]
+        return sorted(set(self.run(argv).splitlines()))
+
 
 class RedHat(Packages):
     """rpm and dnf. Not tested on a running system yet."""
@@ -178,6 +200,16 @@ class RedHat(Packages):
     def is_older(self, one: str, other: str) -> bool:
         """According to the package manager."""
         return self.run(["rpm", "--eval", f"%{{lua:print(rpm.vercmp('{one}', '{other}'))}}"]).strip() == "-1"
+
+    def unknown(self, names: list[str], enabled: list[str]) -> list[str]:
+        """By name; a package that only provides it is enough for dnf as well."""
+        argv = [*DNF, *(f"--enablerepo={name}" for name in enabled), "repoquery", "--queryformat", "%{name}\n"]
+        return [name for name in names if not self.run([*argv, "--whatprovides", name]).strip()]
+
+    def repositories(self) -> list[str]:
+        """Their ids."""
+        rows = (line.split() for line in self.run([*DNF, "repolist", "--enabled"]).splitlines())
+        return [row[0] for row in rows if row and row[0] not in ("repo", "repo-id")]
 
 
 def manager(module: AnsibleModule) -> Packages:

@@ -175,8 +175,13 @@ def linger(requests: Path) -> None:
 def stop_all() -> None:
     """Stop the containerd of every user with a session."""
     for folder in Path("/run/user").glob("[0-9]*"):
-        argv = ["systemctl", "--user", f"--machine={folder.name}@.host", "stop", "containerd", "bypass4netnsd"]
-        programs.call(argv)
+        try:
+            user = pwd.getpwuid(int(folder.name)).pw_name
+        except KeyError:
+            continue  # its account is gone, and its processes ended with it
+        # Not --machine=UID@.host: Oracle Linux 8 has systemd 239, and this needs 248.
+        systemctl = ["env", f"XDG_RUNTIME_DIR={folder}", "systemctl", "--user", "stop", "containerd", "bypass4netnsd"]
+        programs.call(["runuser", "-u", user, "--", *systemctl])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

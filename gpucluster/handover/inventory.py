@@ -10,6 +10,7 @@ from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import Member
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
 from gpucluster.handover.names import BUILDER_GROUP, elastic_names, elastic_prefix, pool_group
+from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
 from gpucluster.spec import ClusterSpec, Pool
@@ -154,8 +155,7 @@ def _variables(
         "gpucluster_name": spec.name,
         "gpucluster_hosts": addresses,
         "timezone": spec.software.timezone,
-        # Only images with firewalld use this; the cloud's own rules already allow traffic inside the VCN.
-        "base_trusted_networks": [spec.network.vcn_cidr],
+        "base_trusted_networks": cluster_networks(spec),
         "base_trusted_certificates": list(spec.software.trusted_certificates),
         "base_proxy": _proxy(spec, outputs, addresses),
         "private_subnet_cidr": spec.network.private_subnet_cidr,
@@ -259,6 +259,7 @@ def _container_variables(spec: ClusterSpec, software: ReleaseSet) -> dict[str, A
         "containers_runtimes": list(containers.runtimes),
         "containers_compression": containers.compression,
         "containers_pull": list(containers.pull),
+        "docker_repository": containers.docker_repository and containers.docker_repository.model_dump(mode="json"),
         "containers_storage": container_storage(spec),
         "pyxis_container_scope": containers.container_scope,
         "pyxis_squashfuse": containers.squashfuse,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -17,12 +18,14 @@ import yaml
 
 from gpucluster import host_python, shapes
 from gpucluster.errors import InputError
+from gpucluster.handover.networks import cluster_networks
+from gpucluster.paths import ansible_dir
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import count
 
 #: OCI allows 32,000 bytes of metadata per instance, including user data in base64 (docs: LaunchInstanceDetails). This
-#: leaves 4,600 for ssh keys.
-MAX_BYTES = 20 * 1024
+#: leaves 1,600 for ssh keys.
+MAX_BYTES = 22_800
 #: The local drives of a node. The boot volume does not match, because it is attached over the network.
 NVME_PATTERN = "/dev/nvme*n1"
 
@@ -32,6 +35,7 @@ _COMMENT = re.compile(" *#")
 _DATA = "/etc/gpucluster/node.conf"
 _PROGRAMS = "/usr/local/sbin/gpucluster-"
 _UNITS = "/etc/systemd/system/gpucluster-"
+_FIREWALL_DATA = "/etc/gpucluster/firewall.conf"
 _EVERY_BOOT = "/var/lib/cloud/scripts/per-boot/gpucluster"
 
 
@@ -90,12 +94,16 @@ class RdmaAddressing:
 
 @dataclass(frozen=True)
 class BootSettings:
-    """The settings that a machine applies when it boots; None for what it lacks, or what another program sets."""
+    """The settings that a machine applies when it boots; None for what it lacks, or what another program sets.
+
+    Args:
+        networks: to which the firewall of the image is opened; with none it is left as it is.
+    """
 
     timezone: str
     local_disk: LocalDiskSettings | None = None
     rdma: RdmaAddressing | None = None
-    firewalld: bool = False
+    networks: tuple[str, ...] = ()
 
 
 def boot_settings(spec: ClusterSpec, pool: str | None) -> BootSettings:
@@ -106,6 +114,7 @@ def boot_settings(spec: ClusterSpec, pool: str | None) -> BootSettings:
         timezone=spec.software.timezone,
         local_disk=LocalDiskSettings(disk.mount_path, drives) if disk.enabled and drives else None,
         rdma=None if pool is None else _rdma_of(spec, pool),
+        networks=tuple(cluster_networks(spec)),
     )
 
 
@@ -137,6 +146,10 @@ def _files(settings: BootSettings) -> list[dict[str, str]]:
         _file(f"{_PROGRAMS}python", _script(host_python.script()), "0755"),
         _file(_EVERY_BOOT, _script(_text("boot.sh")), "0755"),
     ]
+    if settings.networks:
+        files.append(_file(_FIREWALL_DATA, firewall_data(settings.networks)))
+        files.append(_file(f"{_PROGRAMS}firewall", _as_role_base(_of_role_base("gpucluster-firewall")), "0755"))
+        files.append(_file(f"{_UNITS}firewall.service", _of_role_base("gpucluster-firewall.service")))
     for name, setting in (("local-disk", settings.local_disk), ("rdma-addresses", settings.rdma)):
         if setting is not None:
             files.append(_file(f"{_PROGRAMS}{name}", _script(_text(f"{name}.sh")), "0755"))
@@ -146,10 +159,7 @@ def _files(settings: BootSettings) -> list[dict[str, str]]:
 
 def _data(settings: BootSettings) -> str:
     """The data of the scripts, as shell assignments."""
-    values: dict[str, object] = {
-        "firewalld": "on" if settings.firewalld else "off",
-        "python": " ".join(host_python.arguments()),
-    }
+    values: dict[str, object] = {"python": " ".join(host_python.arguments())}
     if settings.local_disk is not None:
         values |= {f"local_disk_{name}": value for name, value in vars(settings.local_disk).items()}
     if settings.rdma is not None:
@@ -159,6 +169,11 @@ def _data(settings: BootSettings) -> str:
             "rdma_cidr": settings.rdma.rdma_cidr,
         }
     return "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in values.items())
+
+
+def firewall_data(networks: Iterable[str]) -> str:
+    """The data of gpucluster-firewall. The role base writes the same."""
+    return f"trusted_networks='{' '.join(networks)}'\n"
 
 
 def _file(path: str, content: str, permissions: str = "0644") -> dict[str, str]:
@@ -177,6 +192,15 @@ def _script(text: str) -> str:
         if not _COMMENT.match(line)
     ]
     return "\n".join([first, "# Written by cloud-init; its comments are in gpucluster's source", *lines, ""])
+
+
+def _as_role_base(script: str) -> str:
+    """A script without comments and with less indentation, by the two filters with which the role base writes it."""
+    return re.sub(r"\n *#[^\n]*", "", script).replace("    ", " ")
+
+
+def _of_role_base(name: str) -> str:
+    return (ansible_dir() / "roles" / "base" / "files" / name).read_text(encoding="utf-8")
 
 
 def _text(name: str) -> str:

@@ -172,17 +172,6 @@ variable "iam" {
   default = null
 }
 
-variable "recorded" {
-  description = "What the hosts have said of themselves: host_keys are ssh host keys by OCID, certificates those of the cluster's certificate authorities by name, secrets the generations of its secrets by name. They are only stored."
-  type = object({
-    host_keys    = optional(map(string), {})
-    certificates = optional(map(string), {})
-    secrets      = optional(map(string), {})
-  })
-  default  = {}
-  nullable = false
-}
-
 variable "login_keys" {
   description = "Public halves of the login keys that were generated for users, by user. They are only stored."
   type        = map(string)
@@ -455,6 +444,17 @@ variable "pools" {
     condition     = alltrue([for name, pool in var.pools : pool.baked_image_id == null || pool.max_count > pool.count])
     error_message = "pools: baked_image_id is for pools whose max_count is greater than their count."
   }
+}
+
+variable "recorded" {
+  description = "What the hosts have said of themselves: host_keys are ssh host keys by OCID, certificates those of the cluster's certificate authorities by name, secrets the generations of its secrets by name. They are only stored."
+  type = object({
+    host_keys    = optional(map(string), {})
+    certificates = optional(map(string), {})
+    secrets      = optional(map(string), {})
+  })
+  default  = {}
+  nullable = false
 }
 
 variable "region" {

@@ -90,6 +90,10 @@ class FakeModule:
     def fail_json(self, *, msg: str, **_more: Any) -> None:
         raise ModuleFailed(msg)
 
+    def get_bin_path(self, name: str) -> str | None:
+        """A program that has an answer is there."""
+        return f"/usr/bin/{name}" if any(name in start for start in self.answers) else None
+
     def run_command(self, argv: list[str], **_options: Any) -> tuple[int, str, str]:
         line = " ".join(argv)
         self.calls.append(line)

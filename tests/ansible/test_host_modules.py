@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -164,15 +166,11 @@ def test_the_drives_below_a_volume_are_counted(tmp_path: Path, monkeypatch: pyte
     assert gpucluster_probe.drives_below("/dev/nvme4n1") == 1
 
 
-def test_a_firewall_that_was_turned_off_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpucluster_host, "UNIT_DIRECTORIES", (str(tmp_path),))
-    unit, wanted = tmp_path / "firewalld.service", tmp_path / "multi-user.target.wants"
-    unit.write_text("[Service]\n")
-    assert gpucluster_host.has_unit("firewalld")
-    assert not gpucluster_host.starts_at_boot("firewalld")
-    wanted.mkdir()
-    (wanted / "firewalld.service").symlink_to(unit)
-    assert gpucluster_host.starts_at_boot("firewalld")
+def test_the_host_name_is_that_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fork server may have asked for it before it was changed, and platform.node() remembers the answer."""
+    platform.node()
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="renamed", machine="x", release="y"))
+    assert gpucluster_host.facts("root", "key")["hostname"] == "renamed"
 
 
 def test_the_token_is_awaited_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from tests.ansible.loading import FakeModule, ModuleFailed, load
 
 package_files = load("module_utils/gpucluster_package_files.py")
 nvidia = load("library/gpucluster_nvidia.py")
+unknown = load("library/gpucluster_unknown_packages.py")
 mesh = load("library/gpucluster_mesh_keys.py")
 
 
@@ -50,3 +51,76 @@ def test_a_module_that_can_not_be_loaded_is_told_at_every_run(tmp_path: Path) ->
     assert nvidia.load_modules(module, tmp_path, ["nvidia_peermem"]) == (False, [])
     assert nvidia.load_modules(module, tmp_path, []) == (True, [])
     assert not (tmp_path / nvidia.MODULES).exists()
+
+
+@pytest.mark.parametrize(
+    ("have", "answers", "differing"),
+    [
+        ({}, {}, ["nvidia-fabricmanager-580"]),
+        ({"nvidia-fabricmanager-580": "580.95.05-1"}, {}, []),
+        ({"nvidia-fabricmanager-580": "580.99.01-1"}, {}, ["nvidia-fabricmanager-580"]),
+        # As OCI's HPC images for Ubuntu have it: no branch in the name of the package.
+        ({"nvidia-fabricmanager": "580.95.05-1"}, {}, []),
+        ({"nvidia-fabricmanager": "580.65.06-1"}, {}, ["nvidia-fabricmanager-580"]),
+        ({"nvidia-fabricmanager-dev-580": "580.95.05-1"}, {}, ["nvidia-fabricmanager-580"]),
+        # In another package still: the service runs, and its program says the version.
+        ({}, {"nv-fabricmanager --version": (0, "Fabric Manager version is : 580.95.05", "")}, []),
+        ({}, {"nv-fabricmanager --version": (0, "version is : 570.1", "")}, ["nvidia-fabricmanager-580"]),
+        (
+            {},
+            {"nv-fabricmanager": (0, "Fabric Manager version is : 580.95.05", ""), "is-active": (3, "", "")},
+            ["nvidia-fabricmanager-580"],
+        ),
+    ],
+)
+def test_a_fabric_manager_of_the_driver_s_version_is_accepted_whatever_its_package_is_called(
+    have: dict[str, str], answers: dict[str, tuple[int, str, str]], differing: list[str]
+) -> None:
+    executor = nvidia.Executor(FakeModule(answers=answers), None)
+    assert executor.differing(["nvidia-fabricmanager-580"], have, "580.95.05") == differing
+
+
+POLICY_OF_TWO = """curl:
+  Installed: (none)
+  Candidate: 7.88.1-10
+  Version table:
+     7.88.1-10 500
+slurmctld:
+  Installed: (none)
+  Candidate: (none)
+  Version table:
+"""
+
+
+def test_a_package_that_no_repository_has_is_named_with_the_system_and_its_repositories() -> None:
+    module = FakeModule(
+        answers={
+            "apt-cache policy": (0, POLICY_OF_TWO, "N: Unable to locate package slapd"),
+            "indextargets": (0, "http://archive.example noble/main\nhttp://archive.example noble/main\n", ""),
+        }
+    )
+    asked, families = ["curl", "slurmctld", "slapd"], unknown.manager.__globals__
+    debian = families["Debian"](module)
+    missing, message = unknown.explanation(debian, "Ubuntu-24", asked, "No package matching", [])
+    assert missing == ["slurmctld", "slapd"]
+    assert "no repository of this host (Ubuntu-24) has slurmctld, slapd" in message
+    assert "its repositories: http://archive.example noble/main. " in message
+
+    module = FakeModule(
+        answers={
+            "--enablerepo=ol8_developer_EPEL repoquery --queryformat %{name}\n --whatprovides jq": (0, "jq\n", ""),
+            "repolist": (0, "repo id    repo name\nol8_baseos_latest  Oracle Linux 8\n", ""),
+        }
+    )
+    redhat = families["RedHat"](module)
+    missing, message = unknown.explanation(
+        redhat, "OracleLinux-8", ["jq", "openldap-servers"], "Unable to find a match", ["ol8_developer_EPEL"]
+    )
+    assert missing == ["openldap-servers"]
+    assert "(OracleLinux-8) has openldap-servers; its repositories: ol8_baseos_latest, ol8_developer_EPEL." in message
+
+    # Another cause, such as a broken dependency or a full disk.
+    assert unknown.explanation(debian, "Ubuntu-24", ["curl"], "No space  left", []) == (
+        [],
+        "curl can't be installed on Ubuntu-24: No space left",
+    )

@@ -73,13 +73,12 @@ def test_a_release_is_built_once_and_replaces_the_distribution_s() -> None:
         accounts = known["slurm_system_accounts"]
         preferences = (Path("ansible/roles/slurm_packages/templates/preferences.j2").read_text()).splitlines()[1:]
         node.run("userdel", "slurm")
+        pinned = {"path": "/etc/apt/preferences.d/gpucluster-slurm", "content": "\n".join([*preferences, ""])}
         install = [
-            {"gpucluster_service": {
-                "accounts": accounts,
-                "files": [{"path": "/etc/apt/preferences.d/gpucluster-slurm", "content": "\n".join([*preferences, ""])}],
-            }},
+            {"gpucluster_service": {"accounts": accounts, "files": [pinned]}},
+            {"gpucluster_role_packages": {"absent": ["libslurm-dev"]}},
             {"gpucluster_software": {"server": f"file://{FOLDER}", "files": [built], "packages": names}},
-        ]  # fmt: skip
+        ]
         first = node.play(install, {}, seconds=300)
         assert first.changed == len(install)
         assert node.play(install, {}).changed == 0

@@ -15,6 +15,7 @@ from gpucluster.environment import Program, child
 from gpucluster.errors import EnvironmentFault
 from gpucluster.events import ignore
 from gpucluster.localcloud import control
+from gpucluster.localcloud.server.work_requests import FILE
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
 from tests.localcloud.api_harness import running
@@ -44,7 +45,11 @@ def test_what_an_operator_exported_for_another_root_does_not_win() -> None:
     }
 
 
-def test_the_real_provider_is_pointed_at_the_local_cloud_and_at_nothing_else(tmp_path: Path) -> None:
+def test_the_real_provider_is_pointed_at_the_local_cloud_and_at_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
     ignored: Any = None
     paths = ClusterPaths(tmp_path / ".gpucluster")
     paths.create()
@@ -70,6 +75,12 @@ def test_the_real_provider_is_pointed_at_the_local_cloud_and_at_nothing_else(tmp
     # Whatever is not overridden is looked for at <service>.local-1.invalid, which never exists.
     assert env["OCI_DEFAULT_REALM"] == "invalid"
     assert "TF_CLI_CONFIG_FILE" not in env
+    assert "HTTPS_PROXY" not in env  # the server is of an earlier version
+    (tmp_path / FILE).write_text(json.dumps({"proxy": "http://127.0.0.1:8090", "certificate": "/c.pem"}))
+    env = cloud.terraform_env("registry.example/oracle/oci")
+    assert (env["HTTPS_PROXY"], env["custom_cert_location"]) == ("http://127.0.0.1:8090", "/c.pem")
+    monkeypatch.setenv("https_proxy", "http://proxy.example")
+    assert "HTTPS_PROXY" not in cloud.terraform_env("registry.example/oracle/oci")
 
 
 def test_the_lock_of_the_other_provider_is_forgotten(tmp_path: Path) -> None:

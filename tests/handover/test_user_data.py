@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import ipaddress
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,12 +13,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucluster import shapes
+from gpucluster import host_python, shapes
 from gpucluster.errors import InputError
 from gpucluster.handover.user_data import (
     MAX_BYTES,
@@ -27,18 +29,22 @@ from gpucluster.handover.user_data import (
     boot_settings,
     user_data,
 )
+from gpucluster.paths import ansible_dir
 from gpucluster.spec import ClusterSpec, loads
 from tests.spec.spec_texts import LOCAL
 
 pytestmark = pytest.mark.slow
 
 FILES = Path(str(resources.files("gpucluster").joinpath("handover", "user_data_files")))
-SCRIPTS = [*sorted(FILES.glob("*.sh")), *sorted((FILES.parents[1]).glob("*.sh"))]
+ROLE_BASE = ansible_dir() / "roles" / "base"
+FIREWALL = ROLE_BASE / "files" / "gpucluster-firewall"
+SCRIPTS = [*sorted(FILES.glob("*.sh")), *sorted((FILES.parents[1]).glob("*.sh")), FIREWALL]
 INTERFACES = shapes.get("BM.GPU4.8").rdma_interfaces
 FULL = BootSettings(
     "Asia/Tokyo",
     LocalDiskSettings("/mnt/localdisk", 4),
     RdmaAddressing(INTERFACES, "10.0.1.0/24", "192.168.0.0/16"),
+    ("10.0.0.0/24", "10.0.1.0/24"),
 )
 
 
@@ -65,6 +71,9 @@ def test_the_whole_document() -> None:
     assert "packages" not in document
     assert set(files(FULL)) == {
         "/etc/gpucluster/node.conf",
+        "/etc/gpucluster/firewall.conf",
+        "/usr/local/sbin/gpucluster-firewall",
+        "/etc/systemd/system/gpucluster-firewall.service",
         "/usr/local/sbin/gpucluster-first-boot",
         "/usr/local/sbin/gpucluster-python",
         "/usr/local/sbin/gpucluster-local-disk",
@@ -92,8 +101,10 @@ def test_what_is_written_is_the_script_without_comments_and_indentation() -> Non
 def test_a_machine_gets_only_what_it_needs() -> None:
     plain = files(BootSettings("UTC"))
     assert [path for path in plain if "local-disk" in path or "rdma" in path] == []
-    assert "firewalld=off\n" in plain["/etc/gpucluster/node.conf"]["content"]
-    assert "firewalld=on\n" in files(BootSettings("UTC", firewalld=True))["/etc/gpucluster/node.conf"]["content"]
+    assert [path for path in plain if "firewall" in path] == []
+    assert set(shlex.split(plain["/etc/gpucluster/node.conf"]["content"])) == {
+        f"python={' '.join(host_python.arguments())}"
+    }
 
 
 def test_the_data_are_words_of_the_shell() -> None:
@@ -218,8 +229,36 @@ def spec(**pool: Any) -> ClusterSpec:
 
 def test_a_pool_gets_the_drives_of_its_shape_and_the_controller_none() -> None:
     desired = spec()
-    assert boot_settings(desired, "gpu") == BootSettings("Asia/Tokyo", LocalDiskSettings("/mnt/localdisk", 4))
-    assert boot_settings(desired, None) == BootSettings("Asia/Tokyo")
+    node, controller = boot_settings(desired, "gpu"), boot_settings(desired, None)
+    assert (node.local_disk, controller.local_disk) == (LocalDiskSettings("/mnt/localdisk", 4), None)
+    assert node.timezone == controller.timezone == "Asia/Tokyo"
+
+
+def test_the_firewall_is_opened_to_the_networks_of_the_cluster_and_no_others() -> None:
+    network = spec().network
+    subnets = (str(network.public_subnet_cidr), network.private_subnet_cidr)
+    assert boot_settings(spec(rdma=False), None).networks == subnets
+    assert boot_settings(spec(rdma_addressing="cloud-init"), None).networks == (*subnets, network.rdma_cidr)
+    # The range of the agent's plugin.
+    assert boot_settings(spec(), "gpu").networks == (*subnets, "10.224.0.0/12")
+
+
+def test_the_role_keeps_the_files_of_the_firewall_as_user_data_writes_them() -> None:
+    networks = ("10.0.0.0/24", "10.0.1.0/24")
+    (task,) = [
+        task
+        for task in yaml.safe_load((ROLE_BASE / "tasks" / "main.yml").read_text())
+        if "base_firewall_files" in task.get("vars", {})
+    ]
+    written = files(BootSettings("UTC", networks=networks))
+    kept = {file["path"]: file for file in task["vars"]["base_firewall_files"]}
+    assert set(kept) == {path for path in written if "firewall" in path}
+    environment = jinja2.Environment(keep_trailing_newline=True)
+    environment.filters["regex_replace"] = lambda text, regexp, new: re.sub(regexp, new, text)
+    environment.globals["lookup"] = lambda _kind, name, rstrip: (ROLE_BASE / "files" / name).read_text()
+    for path, file in kept.items():
+        text = environment.from_string(file["content"]).render(base_trusted_networks=networks)
+        assert (text, file.get("mode", "0644")) == (written[path]["content"], written[path]["permissions"])
 
 
 def test_addresses_are_given_where_they_are_wanted_from_us() -> None:

@@ -7,10 +7,7 @@ as a process, here with the instances' image as its root. Neither systemd nor cl
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import re
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -22,15 +19,10 @@ import yaml
 
 from gpucluster import process
 from gpucluster.agent.interpreter import PYTHON
-from gpucluster.errors import CloudError
 from gpucluster.handover.user_data import BootSettings, LocalDiskSettings, RdmaAddressing, user_data
-from gpucluster.localcloud.engine import containers
-from gpucluster.localcloud.engine.containers import ContainerLaunch
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.image.contents import DEBIAN_13, Contents
-from gpucluster.localcloud.podman.host import HostSettings
-from gpucluster.localcloud.podman.host import settings as host_settings
-from tests.containers import need_containers
+from tests.localcloud.boot_harness import Instance, World, a_world
 
 pytestmark = pytest.mark.containers
 
@@ -41,107 +33,10 @@ DISK, RDMA = "/usr/local/sbin/gpucluster-local-disk", "/usr/local/sbin/gpucluste
 INTERFACES = ("enp12s0f0", "enp12s0f1", "enp209s0f1")
 
 
-@dataclass(frozen=True)
-class WithDrives(HostSettings):
-    """The settings of this host, with block devices for an instance; by default an instance has none."""
-
-    drives: tuple[str, ...] = ()
-
-    def run_options(self) -> list[str]:
-        return [*super().run_options(), *(f"--device={drive}" for drive in self.drives)]
-
-
-@dataclass(frozen=True)
-class World:
-    """A network for the instances of this file."""
-
-    prefix: str
-    home: Path
-    subnet: str
-
-    def boot(
-        self,
-        short: str,
-        host: int,
-        machine: BootSettings,
-        drives: tuple[str, ...] = (),
-        contents: Contents = DEBIAN_13,
-    ) -> Instance:
-        """Launch an instance with these drives and wait until its cloud-init has ended."""
-        request = ContainerLaunch(
-            name=f"{self.prefix}-{short}",
-            hostname=short,
-            image=ensure_image(self.home, contents=contents).reference,
-            network=self.prefix,
-            ip=f"{self.subnet}.{host}",
-            user_data=user_data(machine).encode(),
-            metadata={},
-            ssh_authorized_keys=(),
-            labels={"gpucluster.home": str(self.home), "gpucluster.ocid": f"ocid1.instance.local..{short}"},
-            exports_dir=self.home / "exports",
-            home=self.home,
-        )
-        settings = WithDrives(**dataclasses.asdict(host_settings()), drives=drives)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(containers, "settings", lambda: settings)
-            containers.launch(request)
-        return Instance(request.name)
-
-
-@dataclass(frozen=True)
-class Instance:
-    """A booted instance."""
-
-    name: str
-
-    def sh(self, script: str, *, status: int | None = 0) -> str:
-        done = process.run(["podman", "exec", self.name, "sh", "-c", script], check=False, timeout=120)
-        assert status is None or done.returncode == status, done
-        return (done.stdout + done.stderr).strip()
-
-    def errors(self) -> list[str]:
-        """The errors that cloud-init reports for this boot, after it has ended."""
-        until = time.monotonic() + 90
-        while not (told := self.sh("cat /run/cloud-init/result.json 2> /dev/null", status=None)):
-            assert time.monotonic() < until, self.sh("systemctl list-jobs; cat /var/log/cloud-init-output.log")
-            time.sleep(0.2)
-        return [str(error) for error in json.loads(told)["v1"]["errors"]]
-
-    def outcome(self, name: str) -> tuple[str, str]:
-        """The state and the message that a script has recorded."""
-        state, _newline, words = self.sh(f"cat /run/gpucluster/{name}").partition("\n")
-        return state, words
-
-    def fingerprint(self, drive: str) -> str:
-        """Changes with each mkfs."""
-        return self.sh(f"blkid -p -o value -s UUID {drive}")
-
-    def reboot(self) -> None:
-        containers.stop(self.name)
-        containers.start(self.name)
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    need_containers()
-    home, prefix = tmp_path_factory.mktemp("home"), f"gcinit-{secrets.token_hex(4)}"
-    try:
-        yield World(prefix, home, _free_network(prefix, {"gpucluster.home": str(home)}))
-    finally:
-        for machine in containers.listing(f"gpucluster.home={home}"):
-            containers.terminate(machine.name, home)
-        containers.remove_network(prefix)
-
-
-def _free_network(prefix: str, labels: dict[str, str]) -> str:
-    for _ in range(20):
-        subnet = f"10.94.{secrets.randbelow(256)}"
-        try:
-            containers.create_network(prefix, f"{subnet}.0/24", labels)
-        except CloudError:
-            continue
-        return subnet
-    raise AssertionError("no free range for a network was found")
+    with a_world(tmp_path_factory.mktemp("home")) as made:
+        yield made
 
 
 Drive = Callable[[], str]
@@ -175,13 +70,17 @@ class Good:
     drive: str
     rdma: RdmaAddressing
 
+    @property
+    def subnet(self) -> str:
+        return self.rdma.private_subnet_cidr
+
 
 @pytest.fixture(scope="module")
 def good(drive: Drive, world: World) -> Good:
     """A node with one blank drive, and without RDMA hardware as yet."""
     blank = drive()
     rdma = RdmaAddressing(INTERFACES, f"{world.subnet}.0/24", "192.168.0.0/16")
-    machine = BootSettings("Asia/Tokyo", LocalDiskSettings(PATH, 1, devices=blank), rdma)
+    machine = BootSettings("Asia/Tokyo", LocalDiskSettings(PATH, 1, devices=blank), rdma, (f"{world.subnet}.0/24",))
     return Good(world.boot("good", 20, machine, (blank,)), blank, rdma)
 
 
@@ -191,9 +90,18 @@ def test_the_first_boot_ends_without_an_error(good: Good) -> None:
     assert node.sh("cloud-init status") == "status: done"
     assert node.sh("date +%Z; readlink /etc/localtime") == "JST\n/usr/share/zoneinfo/Asia/Tokyo"
     assert node.sh("cloud-init schema --config-file /var/lib/cloud/instance/user-data.txt").startswith("Valid schema")
-    assert node.sh("systemctl is-enabled firewalld 2>&1", status=None).endswith("not-found")
     assert node.sh(f"readlink {PYTHON}; {PYTHON} -V").startswith("/usr/bin/python3.13\nPython 3.13.")
     assert node.sh("systemctl --failed --no-legend") == ""
+
+
+def test_an_image_without_a_firewall_gets_one_rule_for_the_boot_volume(good: Good) -> None:
+    node = good.instance
+    assert node.errors() == []
+    assert node.outcome("firewall") == ("open", f"to {good.subnet}: nothing refuses them")
+    assert node.reads_boot_volume("root") == "read"
+    assert node.reads_boot_volume("nobody") == "refused"
+    node.sh("gpucluster-firewall")
+    assert node.sh("iptables -S | grep -c -e '^-A'") == "1"
 
 
 def test_a_system_whose_own_python_is_too_old_gets_the_link_to_a_newer_one(world: World) -> None:
@@ -315,19 +223,6 @@ def test_systemd_networkd_is_told_the_same_addresses(good: Good) -> None:
                 time.sleep(0.2)
     finally:
         node.sh("systemctl stop systemd-networkd.socket systemd-networkd; rm -f /etc/systemd/network/60-gpucluster-*")
-
-
-def test_a_firewall_is_turned_off_and_a_root_on_lvm_is_grown(good: Good) -> None:
-    """Doubles: a unit of that name that does nothing, and a program that only records its arguments."""
-    node = good.instance
-    assert node.errors() == []
-    unit = "[Service]\nExecStart=/usr/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
-    node.sh(f"printf '{unit}' > /etc/systemd/system/firewalld.service && systemctl enable --now firewalld")
-    node.sh("mkdir -p /usr/libexec && printf '#!/bin/sh\necho grown $*\nexit 1\n' > /usr/libexec/oci-growfs")
-    node.sh("chmod 755 /usr/libexec/oci-growfs")
-    assert "grown -y" in node.sh("/usr/local/sbin/gpucluster-first-boot 2>&1")
-    states = node.sh("systemctl is-enabled firewalld; systemctl is-active firewalld", status=None)
-    assert states.split() == ["disabled", "inactive"]
 
 
 @dataclass(frozen=True)

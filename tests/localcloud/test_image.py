@@ -17,6 +17,8 @@ from gpucluster.localcloud.image.contents import DEBIAN_13, Contents, all_conten
 from gpucluster.localcloud.image.suites import SUITES, Suite
 from gpucluster.localcloud.podman import host
 from gpucluster.localcloud.podman.command import probe
+from gpucluster.spec import PROVIDERS
+from gpucluster.systems import SYSTEMS
 
 DEB822 = """\
 # the archive
@@ -144,7 +146,7 @@ def test_wrong_settings_are_an_error(tmp_path: Path, text: str) -> None:
 
 def test_every_trap_is_used_and_names_its_sources(tmp_path: Path) -> None:
     catalogue = traps.catalogue()
-    assert {name for contents in all_contents(tmp_path) for name in contents.traps} <= set(catalogue)
+    assert {name for contents in all_contents(tmp_path) for name in contents.traps} == set(catalogue)
     for trap in catalogue.values():
         assert trap.what
         assert trap.sources
@@ -292,3 +294,12 @@ def test_crun_is_refused_on_old_control_groups(monkeypatch: pytest.MonkeyPatch) 
     assert any("apt install runc" in problem for problem in probe())
     monkeypatch.setattr(host, "_unified_cgroups", lambda: True)
     assert host._runtime() == "crun"
+
+
+def test_the_rules_of_cluster_yml_know_what_the_images_contain(tmp_path: Path) -> None:
+    """They decide whether the hosts have one Slurm without a build."""
+    stand_ins = PROVIDERS["local"].stand_ins
+    for system in SYSTEMS:
+        named = (system.operating_system, system.version)
+        suite = contents_of(*named, tmp_path).suite
+        assert (suite.operating_system, suite.version) == stand_ins.get(named, named)

@@ -12,7 +12,8 @@ from pathlib import Path
 import oci
 import pytest
 
-from gpucluster.localcloud.engine.link_local import MetadataPath, rules, set_paths, table_name
+from gpucluster.localcloud.engine.link_local import rules, set_paths, table_name
+from gpucluster.localcloud.engine.protocol import NetworkListeners
 from tests.containers import need_containers
 from tests.localcloud.api_harness import Api, running
 
@@ -24,10 +25,13 @@ def test_without_networks_the_table_goes() -> None:
 
 
 def test_each_network_has_its_own_listener_and_no_other_address() -> None:
-    text = rules("t", {"a": MetadataPath("podman1", "10.1.0.1", 4001), "b": MetadataPath("podman2", "10.2.0.1", 4002)})
+    text = rules(
+        "t", {"podman1": NetworkListeners("10.1.0.1", 4001, 5001), "podman2": NetworkListeners("10.2.0.1", 4002, 2)}
+    )
     assert f'iifname "podman1" ip daddr {ADDRESS} tcp dport 80 dnat to 10.1.0.1:4001' in text
     assert f'iifname "podman2" ip daddr {ADDRESS} tcp dport 80 dnat to 10.2.0.1:4002' in text
     assert text.startswith("table ip t\ndelete table ip t\n"), "the earlier rules go in the same transaction"
+    assert 'iifname "podman1" ip daddr 10.1.0.1 tcp dport 443 dnat to 10.1.0.1:5001' in text
     assert all("iifname" in line for line in text.splitlines() if "dnat" in line and "priority" not in line)
 
 
@@ -133,20 +137,38 @@ def test_the_sdk_signs_as_the_instance_from_inside_it(site: Site) -> None:
         statements=["Allow dynamic-group one to read instances in tenancy"],
     )  # fmt: skip
     api.identity.create_policy(policy)
-    endpoint = f"http://10.213.9.1:{api.endpoint.rpartition(':')[2]}"
     program = (
         "import oci\n"
-        f"signer = oci.auth.signers.InstancePrincipalsSecurityTokenSigner(federation_endpoint='{endpoint}/v1/x509')\n"
-        f"compute = oci.core.ComputeClient({{'region': signer.region}}, signer=signer, service_endpoint='{endpoint}')\n"
+        "signer = oci.auth.signers.InstancePrincipalsSecurityTokenSigner()\n"
+        "compute = oci.core.ComputeClient({'region': signer.region}, signer=signer)\n"
         f"print(compute.get_instance('{site.instance.id}').data.display_name)\n"
     )
     assert run_with_sdk(site, program) == "one"
 
 
 def run_with_sdk(site: Site, program: str) -> str:
-    """The output of a program in the instance's network, with its addresses, and with this machine's files."""
+    """The output of a program in the instance's network, with its addresses and its /etc/hosts.
+
+    All other files are this machine's, which has the SDK.
+    """
     [pid] = host("podman", "inspect", "--format", "{{.State.Pid}}", site.container).split()
-    return host("nsenter", "--net", "--target", pid, sys.executable, "-c", program).strip()
+    hosts = site.api.home / "instances" / site.container / "seed" / "hosts"
+    return host(
+        *("nsenter", "--net", "--target", pid, "unshare", "--mount", "sh", "-c"),
+        'mount --bind "$0" /etc/hosts && REQUESTS_CA_BUNDLE="$1" exec "$2" -c "$3"',
+        *(str(hosts), str(site.api.home / "credentials" / "ca.pem"), sys.executable, program),
+    ).strip()
+
+
+@pytest.mark.containers
+def test_the_api_has_the_names_that_the_sdk_derives_from_the_region(site: Site) -> None:
+    program = (
+        "import ssl, urllib.request as u\n"
+        "c = ssl.create_default_context(cafile='/run/localcloud/ca.pem')\n"
+        "print(u.urlopen('https://iaas.local-1.oraclecloud.com/health', context=c, timeout=5).status)\n"
+    )
+    assert site.sh(f'setpriv --reuid=nobody --clear-groups python3 -c "{program}"') == "200"
+    assert site.sh("getent hosts identity.local-1.oci.oraclecloud.com").split()[0] == "10.213.9.1"
 
 
 @pytest.mark.containers
@@ -164,7 +186,7 @@ def test_a_server_that_was_killed_takes_up_its_networks_again(site: Site) -> Non
 @pytest.mark.containers
 def test_the_rules_go_with_the_last_network(site: Site) -> None:
     other = site.api.home.parent / "other"
-    set_paths(other, {"x": MetadataPath("nonesuch0", "10.213.9.65", 1)})
+    set_paths(other, {"nonesuch0": NetworkListeners("10.213.9.65", 1, 2)})
     try:
         site.api.compute.terminate_instance(site.instance.id)
         site.api.wait(site.api.compute.get_instance, site.instance.id, "TERMINATED")

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.localcloud.provider import installation
-from gpucluster.localcloud.provider.operations import describe
-from gpucluster.localcloud.provider.plugin import differences, with_unknowns
+from gpucluster.localcloud.provider.operations import ResourceOperator, describe
+from gpucluster.localcloud.provider.planning import differences, dotted, with_kept_zeros, with_unknowns
 from gpucluster.localcloud.provider.rest import ApiCredentials, CredentialsError, RestClient, ServiceError
 from gpucluster.localcloud.provider.schema import UNKNOWN, catalogue, known
 from gpucluster.localcloud.provider.translation import from_wire, to_wire
@@ -117,7 +117,11 @@ def test_tags_with_namespaces_are_flat_in_terraform() -> None:
         ({"metadata": {**INSTANCE["metadata"], "note": "x"}}, []),  # type: ignore[dict-item]
         ({"timeouts": {"create": "90m", "delete": None, "update": None}}, []),
         ({"shape_config": []}, []),
-        ({"source_details": []}, ["source_details"]),
+        ({"compartment_id": "d"}, []),
+        ({"create_vnic_details": []}, ["create_vnic_details"]),
+        ({"platform_config": [{"type": "AMD_VM"}]}, []),
+        ({"platform_config": [{"type": "AMD_MILAN_BM_GPU"}]}, ["platform_config"]),
+        ({"launch_options": [{"firmware": "UEFI_64"}]}, ["launch_options"]),
     ],
 )
 def test_what_forces_a_new_instance(change: dict[str, Any], replaces: list[str]) -> None:
@@ -126,11 +130,29 @@ def test_what_forces_a_new_instance(change: dict[str, Any], replaces: list[str])
     after = known(_planned("oci_core_instance", **{**INSTANCE, **change}))
     if change.get("source_details"):
         after["source_details"][0]["boot_volume_size_in_gbs"] = "256"
-    paths = [
-        ".".join(step for step in path if isinstance(step, str)) for path in differences(kind.schema, before, after)
-    ]
+    paths = [dotted(path) for path in differences(kind.schema, before, after)]
     assert paths
-    assert [path for path in paths if kind.forces_replacement(path)] == replaces
+    assert [path for path in paths if kind.forces_replacement(path, before, after)] == replaces
+
+
+def test_what_is_changed_in_place_on_oci_and_not_here_is_refused() -> None:
+    before = known(_planned("oci_core_instance", id="i", **INSTANCE))
+    client: Any = None
+    with pytest.raises(ServiceError, match="OCI changes compartment_id of Instance in place"):
+        ResourceOperator(client).update(KINDS["oci_core_instance"], before, {**before, "compartment_id": "d"})
+
+
+def test_an_empty_value_of_the_real_provider_is_no_change_where_nothing_is_set() -> None:
+    schema = KINDS["oci_core_security_list"].schema
+    rule = {"protocol": "6", "source": "10.0.0.0/16", "source_type": None, "description": None, "stateless": None}
+    other = {**rule, "protocol": "17"}
+    stored = {**rule, "source_type": "CIDR_BLOCK", "description": "", "stateless": False}
+    kept = with_kept_zeros(schema, {"ingress_security_rules": [stored]}, {"ingress_security_rules": [rule, other]})
+    assert kept["ingress_security_rules"] == [stored, other]
+    schema = KINDS["oci_core_instance"].schema
+    zeros = {"preserve_boot_volume": False, "async": False, "shape": "s", "source_details": [{"kms_key_id": "k"}]}
+    kept = with_kept_zeros(schema, zeros, {"preserve_boot_volume": None, "shape": None, "source_details": [{}]})
+    assert (kept["preserve_boot_volume"], kept["shape"]) == (False, None)
 
 
 def test_sets_have_no_order() -> None:

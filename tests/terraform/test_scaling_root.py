@@ -279,7 +279,10 @@ def test_another_image_is_a_replacement_and_other_memory_a_reboot(cluster: Clust
         cluster.resizing(silent_controller=True).drain_and_detach(cluster.terraform, plan)
     cluster.apply(plan)
     ids = sorted(before.values())
-    assert [(sorted(rebooted), replaced) for rebooted, replaced in cluster.forgotten[-2:]] == [(ids, []), (ids, [])]
+    assert [(sorted(rebooted), sorted(replaced)) for rebooted, replaced in cluster.forgotten[-2:]] == [
+        (ids, []),
+        (ids, []),
+    ]
 
     cluster.apply(cluster.plan(cpu=f"{larger}, count: 2, {image}"), replace_nodes=True)
     assert cluster.forgotten[-3] == (["record"], [])

@@ -7,6 +7,7 @@ cluster.yml does not need them.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -37,16 +38,14 @@ _PROVIDER_CLIENTS = (
     "oci_file_storage.FileStorageClient",
     "oci_bastion.BastionClient",
 )
-# The provider's client for work requests, which reports why a launch failed, has no such setting: it calls the host
-# of our region in this domain. No such host can exist (RFC 2606), so nothing about a local cluster is ever sent to
-# Oracle.
-_NO_DOMAIN = "invalid"
 
 
 def real_provider_env(endpoint: str) -> dict[str, str]:
     """Variables that point the real provider at the local cloud, and at nothing else."""
+    from gpucluster.localcloud.state.region import NO_DOMAIN
+
     overrides = ";".join(f"{client}={endpoint}" for client in _PROVIDER_CLIENTS)
-    return {"CLIENT_HOST_OVERRIDES": overrides, "OCI_DEFAULT_REALM": _NO_DOMAIN}
+    return {"CLIENT_HOST_OVERRIDES": overrides, "OCI_DEFAULT_REALM": NO_DOMAIN}
 
 
 def bundled_provider_env(terraform_rc: Path, endpoint: str) -> dict[str, str]:
@@ -197,12 +196,27 @@ class LocalCloudProvider:
         env = self._profile.terraform_env(self._profile.region)
         self._drop_other_provider_lock(self._provider)
         if self._provider == "registry":
-            return {**env, **real_provider_env(self._endpoint)}
+            return {**env, **real_provider_env(self._endpoint), **self._work_request_env()}
         plugins = self.home / "providers"
         installation.install(plugins, provider_address)
         config = self._paths.root / "terraform.rc"
         write_private(config, installation.cli_config(plugins))
         return {**env, **bundled_provider_env(config, self._endpoint)}
+
+    def _work_request_env(self) -> dict[str, str]:
+        """Lets the real provider read work requests here: see `localcloud.server.work_requests`.
+
+        A proxy that the caller needs stays. Then the reason of a failed launch is in the local cloud's log only.
+        """
+        from gpucluster.localcloud.server import work_requests
+
+        if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy")):
+            return {}
+        try:
+            where = json.loads((self.home / work_requests.FILE).read_text())
+        except OSError:
+            return {}  # the server is of an earlier version
+        return {"HTTPS_PROXY": where["proxy"], "custom_cert_location": where["certificate"]}
 
     def controller_access(self) -> ControllerAccess:
         """As an instance principal like on OCI, at the address that this machine has in the cluster's network."""

@@ -1,11 +1,8 @@
 #!/bin/sh
 # cloud-init runs this once, at the end of the first boot.
-# shellcheck source=/dev/null
-. /etc/gpucluster/node.conf
-# The cloud's security lists restrict access to a node; a firewall on it would block traffic between the hosts.
-# shellcheck disable=SC2154 # from the data
-if [ "$firewalld" = off ] && systemctl cat firewalld.service > /dev/null 2>&1; then
-    systemctl disable --now firewalld.service || exit 1
+# Oracle Linux would write the host name and /etc/hosts at each boot as the cloud has them, not as the cluster.
+if [ -f /etc/oci-hostname.conf ]; then
+    sed -i '/^PRESERVE_HOSTINFO=/d' /etc/oci-hostname.conf && echo PRESERVE_HOSTINFO=2 >> /etc/oci-hostname.conf || exit 1
 fi
 # Oracle Linux has its root file system on LVM, which cloud-init can't grow. With nothing to grow oci-growfs exits 1.
 if [ -x /usr/libexec/oci-growfs ]; then

@@ -15,7 +15,7 @@ import secrets
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -38,7 +38,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_der_public_key,
     load_pem_private_key,
 )
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gpucluster.localcloud.auth.signing import SignatureRefused
 from gpucluster.paths import write_private
@@ -47,6 +47,8 @@ _KEY_BITS = 2048
 _CERTIFICATE_LIFE = timedelta(hours=2, minutes=1)
 _TOKEN_SECONDS = 1200
 _AUTHORITY_LIFE = timedelta(days=36500)
+# Of the web server's certificate, which is made at every start of the server.
+_SERVER_LIFE = timedelta(days=3650)
 _AUTHORITY_NAME = "Identity Intermediate of the local cloud"
 _CLOCK_SKEW = timedelta(minutes=5)
 
@@ -109,6 +111,19 @@ class PrincipalAuthority:
     def intermediate(self) -> str:
         """The certificate that certificates of instances are signed with, as PEM."""
         return self._certificate.public_bytes(Encoding.PEM).decode("ascii")
+
+    def server_certificate(self, hosts: Sequence[str]) -> str:
+        """A key and a certificate for a web server with these names, as PEM."""
+        key = generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        certificate = (
+            _certificate(hosts[0], key, self._certificate.subject, now, _SERVER_LIFE)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+            .sign(self._key, SHA256())
+        )
+        return _pem(key, certificate)
 
     def leaf(self, principal: Principal) -> Leaf:
         """The certificate of an instance; a new one when half of its life is over.
@@ -225,18 +240,36 @@ def session_key(der_base64: object) -> RSAPublicKey:
 
 def _new_authority(now: datetime) -> str:
     key = generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _AUTHORITY_NAME)])
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _AUTHORITY_NAME)])
+    usage = x509.KeyUsage(
+        key_cert_sign=True, crl_sign=True, digital_signature=False, content_commitment=False, key_encipherment=False,
+        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
     certificate = (
+        _certificate(_AUTHORITY_NAME, key, issuer, now, _AUTHORITY_LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, SHA256())
+    )
+    return _pem(key, certificate)
+
+
+def _certificate(
+    name: str, key: RSAPrivateKey, issuer: x509.Name, now: datetime, life: timedelta
+) -> x509.CertificateBuilder:
+    return (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + _AUTHORITY_LIFE)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, SHA256())
+        .not_valid_after(now + life)
     )
+
+
+def _pem(key: RSAPrivateKey, certificate: x509.Certificate) -> str:
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return (private + certificate.public_bytes(Encoding.PEM)).decode("ascii")
 

@@ -28,6 +28,7 @@ _FOLDER_LABEL = "gpucluster.folder"
 _SET_BY_USER = "3"
 _SEED_TARGET = "/var/lib/cloud/seed/nocloud"
 _EXPORTS_TARGET = "/run/localcloud/exports"
+_CA_TARGET = "/run/localcloud/ca.pem"
 # Files that an image must not pass on to the instances made from it.
 _INSTANCE_TRACES = (
     "etc/hosts",
@@ -103,6 +104,7 @@ def launch(request: ContainerLaunch) -> None:
         public_keys=request.ssh_authorized_keys,
         login_user=request.login_user,
         metadata=request.metadata,
+        hosts=request.hosts,
     )
     seed.write(folder / "seed")
     request.exports_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -208,15 +210,23 @@ def _run_options(request: ContainerLaunch, folder: Path) -> list[str]:
         f"--network={request.network}",
         f"--ip={request.ip}",
         f"--mac-address={mac_address(request.ip)}",
-        f"--network-alias={request.hostname}",
+        *_names(request),
         f"--mount=type=bind,source={folder / 'seed'},destination={_SEED_TARGET},ro",
         f"--mount=type=bind,source={request.exports_dir},destination={_EXPORTS_TARGET}",
+        *([f"--mount=type=bind,source={request.trusted_ca},destination={_CA_TARGET},ro"] if request.trusted_ca else []),
         "--restart=no",
         "--log-driver=k8s-file",
         "--log-opt=max-size=1mb",
         *(f"--label={key}={value}" for key, value in labels.items()),
         *settings().run_options(),
     ]
+
+
+def _names(request: ContainerLaunch) -> list[str]:
+    """Options that make an instance's name known as OCI's resolver does (docs: DNS in Your Virtual Cloud Network)."""
+    if not request.domain:
+        return [f"--network-alias={request.hostname}"]
+    return [f"--network-alias={request.hostname}.{request.domain}", f"--dns-search={request.domain}"]
 
 
 def _blank_labels(name: str) -> list[str]:

@@ -4,17 +4,18 @@ A request that an instance sends leaves the instance like any other, through the
 one to the listener at the bridge. The host's own addresses and routes stay as they are: the host may be an instance of
 a cloud itself, with a metadata service of its own at the same address. That one must not be reached by instances of the
 local cloud, so nothing that comes from their bridges is forwarded to link-local addresses.
+The API with TLS is at port 443 of the gateway for them, where the host itself may have another web server.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpucluster import process
 from gpucluster.errors import CloudError
+from gpucluster.localcloud.engine.protocol import NetworkListeners
 
 METADATA_ADDRESS = "169.254.169.254"
 _LINK_LOCAL = "169.254.0.0/16"
@@ -22,43 +23,33 @@ _LINK_LOCAL = "169.254.0.0/16"
 _DNS_PORT = 53
 
 
-@dataclass(frozen=True)
-class MetadataPath:
-    """Where the requests of one network go.
-
-    Args:
-        bridge: the interface of this host that the network's instances are connected to.
-        gateway: its address, where the metadata service listens at `port`, and the name server at port 53.
-    """
-
-    bridge: str
-    gateway: str
-    port: int
-
-
 def table_name(home: Path) -> str:
     """The name of a local cloud's table."""
     return f"gpucluster_{hashlib.sha256(str(home).encode()).hexdigest()[:12]}"
 
 
-def rules(table: str, paths: Mapping[str, MetadataPath]) -> str:
+def rules(table: str, paths: Mapping[str, NetworkListeners]) -> str:
     """The input of `nft -f`, which replaces the table at once; without paths it is removed.
 
     The first line makes the removal succeed where there is none yet.
+
+    Args:
+        paths: by the interface of this host that a network's instances are connected to.
     """
     removal = f"table ip {table}\ndelete table ip {table}\n"
     if not paths:
         return removal
     to_address, kept, direct = [], [], []
-    for path in paths.values():
-        sent = f'iifname "{path.bridge}" ip daddr {METADATA_ADDRESS}'
+    for bridge, to in paths.items():
+        sent = f'iifname "{bridge}" ip daddr {METADATA_ADDRESS}'
         to_address += [
-            f"{sent} tcp dport 80 dnat to {path.gateway}:{path.port}",
-            f"{sent} meta l4proto {{ tcp, udp }} th dport {_DNS_PORT} dnat to {path.gateway}:{_DNS_PORT}",
+            f"{sent} tcp dport 80 dnat to {to.gateway}:{to.metadata_port}",
+            f"{sent} meta l4proto {{ tcp, udp }} th dport {_DNS_PORT} dnat to {to.gateway}:{_DNS_PORT}",
+            f'iifname "{bridge}" ip daddr {to.gateway} tcp dport 443 dnat to {to.gateway}:{to.api_port}',
         ]
-        kept.append(f'iifname "{path.bridge}" ip daddr {_LINK_LOCAL} reject')
+        kept.append(f'iifname "{bridge}" ip daddr {_LINK_LOCAL} reject')
         # Or a firewall in the instance, which guards the address, could be passed by.
-        listener = f"ip daddr {path.gateway} tcp dport {path.port}"
+        listener = f"ip daddr {to.gateway} tcp dport {to.metadata_port}"
         direct.append(f"{listener} ct original ip daddr != {METADATA_ADDRESS} reject with tcp reset")
     chains = (
         ("prerouting", "type nat hook prerouting priority dstnat - 5", to_address),
@@ -72,7 +63,7 @@ def rules(table: str, paths: Mapping[str, MetadataPath]) -> str:
     return f"{removal}table ip {table} {{\n{body}}}\n"
 
 
-def set_paths(home: Path, paths: Mapping[str, MetadataPath]) -> None:
+def set_paths(home: Path, paths: Mapping[str, NetworkListeners]) -> None:
     """Make these the paths of a local cloud, in place of the earlier ones.
 
     Raises:
@@ -81,7 +72,7 @@ def set_paths(home: Path, paths: Mapping[str, MetadataPath]) -> None:
     done = process.run(["nft", "-f", "-"], input=rules(table_name(home), paths), check=False)
     if done.returncode != 0:
         raise CloudError(
-            f"the instances' way to {METADATA_ADDRESS} can't be made: {done.stderr.strip()}",
+            f"the instances' way to {METADATA_ADDRESS} and to the API can't be made: {done.stderr.strip()}",
             where="nft",
             hint="The kernel needs nf_tables with NAT: modprobe nft_chain_nat",
         )

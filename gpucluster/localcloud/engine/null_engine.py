@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest, RunState
+from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest, NetworkListeners, RunState
 from gpucluster.localcloud.image.contents import Contents
 
 
@@ -23,6 +23,7 @@ class NullEngine:
     root: Path
     image: str = "null/debian:13"
     workers = 4
+    networked = False
 
     def __post_init__(self) -> None:
         for folder in ("machines", "networks", "images"):
@@ -52,8 +53,8 @@ class NullEngine:
         """The recorded ones."""
         return sorted(path.name for path in _records(self.root / "networks"))
 
-    def serve_metadata(self, listeners: Mapping[str, tuple[str, int]]) -> None:
-        """Nothing: no instance can ask."""
+    def serve_networks(self, listeners: Mapping[str, NetworkListeners]) -> None:
+        """Not asked for."""
 
     def launch(self, request: LaunchRequest) -> None:
         """Record it as running."""
@@ -63,6 +64,7 @@ class NullEngine:
                 "state": RunState.RUNNING,
                 "ocid": request.labels[LABEL_OCID],
                 "ip": request.ip,
+                "network": request.network,
                 "hostname": request.hostname,
             },
         )

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpucluster.localcloud.engine import containers, link_local
-from gpucluster.localcloud.engine.protocol import LABEL_HOME, LABEL_OCID, EngineInstance, LaunchRequest, RunState
+from gpucluster.localcloud.engine.protocol import (
+    LABEL_HOME,
+    LABEL_OCID,
+    EngineInstance,
+    LaunchRequest,
+    NetworkListeners,
+    RunState,
+)
 from gpucluster.localcloud.image import base_image
 from gpucluster.localcloud.image.contents import Contents, all_contents, folder_of
 from gpucluster.localcloud.podman.command import probe
@@ -20,6 +27,7 @@ class PodmanEngine:
     home: Path
     # A starting container mostly waits for the disk and for systemd.
     workers = 4
+    networked = True
 
     @property
     def _label(self) -> str:
@@ -49,15 +57,9 @@ class PodmanEngine:
         """The networks with the label of this home."""
         return containers.networks(self._label)
 
-    def serve_metadata(self, listeners: Mapping[str, tuple[str, int]]) -> None:
+    def serve_networks(self, listeners: Mapping[str, NetworkListeners]) -> None:
         """Make rules of the packet filter for the bridges of these networks."""
-        link_local.set_paths(
-            self.home,
-            {
-                name: link_local.MetadataPath(containers.bridge(name), address, port)
-                for name, (address, port) in listeners.items()
-            },
-        )
+        link_local.set_paths(self.home, {containers.bridge(name): found for name, found in listeners.items()})
 
     def launch(self, request: LaunchRequest) -> None:
         """Start a container that boots systemd."""

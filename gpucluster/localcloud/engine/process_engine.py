@@ -26,7 +26,7 @@ from typing import Any
 from gpucluster import process
 from gpucluster.errors import CloudError, GpuClusterError, InputError
 from gpucluster.localcloud.engine.null_engine import NullEngine
-from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest, RunState
+from gpucluster.localcloud.engine.protocol import LABEL_OCID, EngineInstance, LaunchRequest, NetworkListeners, RunState
 from gpucluster.waiting import wait_until
 
 CONFIG = "process-engine.json"
@@ -41,6 +41,7 @@ class ProcessEngine(NullEngine):
     """Runs one process for each instance; networks and images are only recorded."""
 
     workers = 4
+    networked = False
 
     def __init__(self, home: Path) -> None:
         super().__init__(home / "processes", image="process/none:1")
@@ -52,8 +53,8 @@ class ProcessEngine(NullEngine):
         """The time from the launch to the start of the process."""
         return float(self._config().get("boot_seconds", 0))
 
-    def serve_metadata(self, listeners: Mapping[str, tuple[str, int]]) -> None:
-        """Nothing: the processes have no network of their own, and the address belongs to this machine."""
+    def serve_networks(self, listeners: Mapping[str, NetworkListeners]) -> None:
+        """Not asked for: the processes use the network of this machine."""
 
     def launch(self, request: LaunchRequest) -> None:
         """Start the process. A leftover process of the same name is killed first."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ class Seed:
         public_keys: for the default user.
         login_user: name of the default user; empty for the image's own.
         metadata: what `cloud-init query ds.meta_data.metadata` shows.
+        hosts: further names for /etc/hosts, by address.
     """
 
     instance_id: str
@@ -32,6 +33,7 @@ class Seed:
     public_keys: tuple[str, ...]
     metadata: Mapping[str, Any]
     login_user: str = ""
+    hosts: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Write the files, readable by root only: user data often holds secrets. Replaces the folder."""
@@ -46,8 +48,13 @@ class Seed:
         _write(folder / "meta-data", json.dumps(meta_data, indent=1).encode())
         _write(folder / "user-data", self.user_data or b"")
         _write(folder / "vendor-data", self._vendor_data())
-        hosts = f"127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{self.address} {self.hostname}\n"
-        _write(folder / "hosts", hosts.encode())
+        hosts = [
+            "127.0.0.1 localhost",
+            "::1 localhost ip6-localhost ip6-loopback",
+            f"{self.address} {self.hostname}",
+            *(f"{address} {' '.join(names)}" for address, names in self.hosts.items()),
+        ]
+        _write(folder / "hosts", "".join(f"{line}\n" for line in hosts).encode())
 
     def _vendor_data(self) -> bytes:
         """The name of the default user, which OCI's images have in their own configuration."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+from gpucluster.localcloud.provider.planning import differences, dotted
 from gpucluster.localcloud.provider.rest import RETRYABLE, RestClient, RestReply, ServiceError
-from gpucluster.localcloud.provider.schema import DataSource, Json, ManagedResource, catalogue, filled
+from gpucluster.localcloud.provider.schema import Block, DataSource, Json, ManagedResource, catalogue, filled
 from gpucluster.localcloud.provider.translation import from_wire, state_value, to_wire, wire_name
 
 GONE = frozenset({"TERMINATED", "DELETED"})
@@ -76,6 +77,7 @@ class ResourceOperator:
 
     def update(self, kind: ManagedResource, before: Mapping[str, Any], planned: Mapping[str, Any]) -> Json:
         """Send the differences. Like the real provider, does not wait until a cluster network has its new size."""
+        _require_carried_out(kind, before, planned)
         changed = {
             name for name in (*kind.schema.attributes, *kind.schema.blocks) if before.get(name) != planned.get(name)
         }
@@ -223,6 +225,16 @@ class ResourceOperator:
             "During creation, Terraform expected the resource to reach state(s):"
             f" {', '.join(sorted(targets))}, but the service reported unexpected state: {state}.",
         )
+
+
+def _require_carried_out(kind: ManagedResource, before: Mapping[str, Any], planned: Mapping[str, Any]) -> None:
+    """Refuse a change in place that OCI makes with an operation of its own, which the local cloud does not have."""
+    for name in map(dotted, differences(kind.schema, before, planned)):
+        changed = kind.schema.at(name)
+        given = isinstance(changed, Block) or (changed is not None and (changed.required or changed.optional))
+        if given and not kind.carries_out(name):
+            text = f"OCI changes {name} of {kind.noun} in place, and the local cloud does not"
+            raise ServiceError(HTTPStatus.NOT_IMPLEMENTED, "NotImplemented", text)
 
 
 def describe(error: ServiceError, service: str, operation: str) -> str:

@@ -37,6 +37,14 @@ from tf.gen import tfplugin_pb2_grpc as rpc
 
 from gpucluster.localcloud.provider.composite_keys import CompositeKeyOperator
 from gpucluster.localcloud.provider.operations import ResourceOperator, TaintedCreate, describe
+from gpucluster.localcloud.provider.planning import (
+    Path_,
+    differences,
+    dotted,
+    with_kept_blocks,
+    with_kept_zeros,
+    with_unknowns,
+)
 from gpucluster.localcloud.provider.rest import ApiCredentials, CredentialsError, RestClient, ServiceError
 from gpucluster.localcloud.provider.schema import UNKNOWN, Attribute, Block, Json, ManagedResource, catalogue
 
@@ -55,10 +63,6 @@ _NESTING = {
     "set": pb.Schema.NestedBlock.NestingMode.SET,
     "single": pb.Schema.NestedBlock.NestingMode.SINGLE,
 }
-
-Step = str | int
-Path_ = tuple[Step, ...]
-
 
 # Values on the wire
 
@@ -107,82 +111,6 @@ def _block_message(block: Block) -> pb.Schema.Block:
 
 def _error(text: str) -> list[pb.Diagnostic]:
     return [pb.Diagnostic(severity=pb.Diagnostic.ERROR, summary=text)]
-
-
-# Planning
-
-
-def with_unknowns(block: Block, proposed: Mapping[str, Any]) -> Json:
-    """The plan of a create: values that the cloud will set are unknown."""
-    planned: Json = {}
-    for name, attribute in block.attributes.items():
-        value = proposed.get(name)
-        planned[name] = UNKNOWN if value is None and attribute.computed else value
-    for name, nested in block.blocks.items():
-        value = proposed.get(name)
-        if isinstance(value, list):
-            value = [item if item is UNKNOWN else with_unknowns(nested, item) for item in value]
-        planned[name] = value
-    return planned
-
-
-def with_kept_blocks(block: Block, before: Mapping[str, Any], proposed: Mapping[str, Any]) -> Json:
-    """The plan of an update: a block that the configuration does not have keeps what the cloud has set.
-
-    Terraform does that with attributes that are computed. It does not know that a block is; the real provider does, and
-    declares those as computed that are no lists of the user's.
-    """
-    kept: Json = dict(proposed)
-    for name, nested in block.blocks.items():
-        old, new = before.get(name), proposed.get(name)
-        if nested.nesting != "list" or nested.max_items != 1 or not (isinstance(old, list) and isinstance(new, list)):
-            continue
-        if old and not new:
-            kept[name] = old
-        elif old and new and isinstance(new[0], dict):
-            kept[name] = [with_kept_blocks(nested, old[0], new[0])]
-    return kept
-
-
-def differences(block: Block, before: Mapping[str, Any], after: Mapping[str, Any], at: Path_ = ()) -> Iterator[Path_]:
-    """Paths of all attributes, keys of maps and sets of blocks that differ."""
-    for name, attribute in block.attributes.items():
-        old, new = before.get(name), after.get(name)
-        if _equal(attribute, old, new):
-            continue
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from ((*at, name, key) for key in sorted({*old, *new}) if old.get(key) != new.get(key))
-        else:
-            yield (*at, name)
-    for name, nested in block.blocks.items():
-        old, new = before.get(name), after.get(name)
-        if not (isinstance(old, list) and isinstance(new, list)):
-            same = old == new
-        elif nested.nesting == "set":
-            same = _unordered(old) == _unordered(new)
-        elif len(old) == len(new):
-            for position, (old_item, new_item) in enumerate(zip(old, new, strict=True)):
-                yield from differences(nested, old_item, new_item, (*at, name, position))
-            continue
-        else:
-            same = False
-        if not same:
-            yield (*at, name)
-
-
-def _equal(attribute: Attribute, old: Any, new: Any) -> bool:
-    is_set = isinstance(attribute.type, list) and attribute.type[0] == "set"
-    if is_set and isinstance(old, list) and isinstance(new, list):
-        return _unordered(old) == _unordered(new)
-    return bool(old == new)
-
-
-def _unordered(items: list[Any]) -> list[str]:
-    return sorted(json.dumps(item, sort_keys=True, default=repr) for item in items)
-
-
-def _dotted(path: Path_) -> str:
-    return ".".join(step for step in path if isinstance(step, str))
 
 
 def _attribute_path(block: Block, path: Path_) -> pb.AttributePath:
@@ -341,11 +269,11 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
             return pb.PlanResourceChange.Response(
                 planned_state=_encode(with_unknowns(kind.schema, proposed)), legacy_type_system=True
             )
-        proposed = with_kept_blocks(kind.schema, before, proposed)
+        proposed = with_kept_zeros(kind.schema, before, with_kept_blocks(kind.schema, before, proposed))
         replacing = [
             _attribute_path(kind.schema, path)
             for path in differences(kind.schema, before, proposed)
-            if kind.forces_replacement(_dotted(path))
+            if kind.forces_replacement(dotted(path), before, proposed)
         ]
         return pb.PlanResourceChange.Response(
             planned_state=_encode(proposed), requires_replace=replacing, legacy_type_system=True

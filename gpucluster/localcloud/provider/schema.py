@@ -18,6 +18,7 @@ from urllib.parse import quote
 # A state, a body, or a type: plain JSON, with `UNKNOWN` for values that a plan does not know yet.
 Json = dict[str, Any]
 _ALWAYS_UPDATABLE = ("defined_tags", "display_name", "freeform_tags", "timeouts")
+_VM_PLATFORMS = ("INTEL_VM", "AMD_VM")
 _VERBS = ("create", "get", "update", "delete")
 
 
@@ -44,12 +45,14 @@ def known(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Attribute:
-    """One attribute: its type as Terraform writes it in JSON, and who may set it."""
+    """One attribute: its type as Terraform writes it in JSON, who may set it, and whether another value is another
+    resource."""
 
     type: Any
     required: bool
     optional: bool
     computed: bool
+    force_new: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,21 @@ class Block:
     nesting: str = "single"
     min_items: int = 0
     max_items: int = 0
+    force_new: bool = False
+
+    @property
+    def forces_new(self) -> bool:
+        """Whether a block more or less is another resource."""
+        inside = any(each.force_new for each in self.attributes.values())
+        return self.force_new or inside or any(each.forces_new for each in self.blocks.values())
+
+    def at(self, path: str) -> Attribute | Block | None:
+        """What is at `block.attribute`; None if nothing is. The keys of a map are those of its attribute."""
+        name, _, rest = path.partition(".")
+        if name in self.attributes:
+            return self.attributes[name]
+        nested = self.blocks.get(name)
+        return nested.at(rest) if nested and rest else nested
 
 
 @dataclass(frozen=True)
@@ -84,7 +102,13 @@ class CompositeKey:
 
 @dataclass(frozen=True)
 class ManagedResource:
-    """A resource: its schema and its API calls."""
+    """A resource: its schema and its API calls.
+
+    Attributes:
+        updatable: what an update carries out here: "block.attribute", or a block with all of its attributes.
+        replace: what makes a new resource by a rule in the provider's code (CustomizeDiff), and not by its schema.
+        replace_bare_metal: the same, where the platform configuration is or becomes one of bare metal.
+    """
 
     type_name: str
     schema: Block
@@ -94,15 +118,29 @@ class ManagedResource:
     ready: tuple[str, ...]
     updatable: tuple[str, ...]
     replace: tuple[str, ...]
+    replace_bare_metal: tuple[str, ...]
     operations: Mapping[str, str]
     update_waits: bool
     composite_key: CompositeKey | None = None
 
-    def forces_replacement(self, path: str) -> bool:
+    def forces_replacement(self, path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
         """Whether a change of `block.attribute` makes a new resource."""
         if path in self.replace:
             return True
-        return not any(path == known or path.startswith(f"{known}.") for known in self.updatable)
+        if path in self.replace_bare_metal:
+            return any(_is_bare_metal(each) for each in (before, after))
+        changed = self.schema.at(path)
+        return changed.forces_new if isinstance(changed, Block) else changed is not None and changed.force_new
+
+    def carries_out(self, path: str) -> bool:
+        """Whether the stand-in changes `block.attribute`, or a part of a block, in place."""
+        return any(f"{path}.".startswith(f"{known}.") or known.startswith(f"{path}.") for known in self.updatable)
+
+
+def _is_bare_metal(state: Mapping[str, Any]) -> bool:
+    """Whether a state of an instance has firmware settings of bare metal."""
+    blocks = state.get("platform_config") or [{}]
+    return (blocks[0].get("type") or "AMD_VM") not in _VM_PLATFORMS
 
 
 @dataclass(frozen=True)
@@ -164,6 +202,7 @@ def catalogue() -> ProviderCatalogue:
             ready=tuple(entry["ready"]),
             updatable=(*_ALWAYS_UPDATABLE, *entry["update"]),
             replace=tuple(entry.get("replace", ())),
+            replace_bare_metal=tuple(entry.get("replace_bare_metal", ())),
             operations={verb: _operation(verb, entry) for verb in _VERBS},
             update_waits=entry.get("update_waits", True),
             composite_key=_composite_key(entry),
@@ -220,11 +259,12 @@ def _operation(verb: str, entry: Mapping[str, Any]) -> str:
 def _block(raw: Mapping[str, Any]) -> Block:
     return Block(
         attributes={
-            name: Attribute(kind, "r" in flags, "o" in flags, "c" in flags)
+            name: Attribute(kind, "r" in flags, "o" in flags, "c" in flags, "n" in flags)
             for name, (kind, flags) in raw["attributes"].items()
         },
         blocks={name: _block(nested) for name, nested in raw.get("blocks", {}).items()},
         nesting=raw.get("nesting", "single"),
         min_items=raw.get("min", 0),
         max_items=raw.get("max", 0),
+        force_new=raw.get("force_new", False),
     )

@@ -17,8 +17,9 @@ from gpucluster.localcloud.engine.process_engine import ProcessEngine
 from gpucluster.localcloud.engine.protocol import Engine
 from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.faults import Faults
+from gpucluster.localcloud.state.region import SERVICE_HOSTS
 from gpucluster.localcloud.state.store import ResourceStore
-from gpucluster.paths import make_private
+from gpucluster.paths import make_private, write_private
 
 
 def open_engine(name: str, home: Path) -> Engine:
@@ -37,6 +38,22 @@ def open_authority(home: Path) -> PrincipalAuthority:
     folder = home / "credentials"
     make_private(folder)
     return PrincipalAuthority.open(folder / "instance_authority.pem")
+
+
+def write_certificates(home: Path, authority: PrincipalAuthority) -> Path:
+    """Write what the API's web server for instances needs, and the certificate that they check it with (`ca.pem`).
+
+    Returns the file with the server's key and certificate.
+    """
+    folder = home / "credentials"
+    tls = folder / "api_tls.pem"
+    write_private(tls, authority.server_certificate(SERVICE_HOSTS))
+    certificate = folder / "ca.pem"
+    if not certificate.exists() or certificate.read_text() != authority.intermediate:
+        # In place: instances have this file mounted.
+        certificate.write_text(authority.intermediate)
+    certificate.chmod(0o644)
+    return tls
 
 
 def open_cloud(home: Path, engine: Engine, authority: PrincipalAuthority) -> CloudState:

@@ -17,8 +17,9 @@ from gpucluster.localcloud.metadata.service import MetadataService
 from gpucluster.localcloud.server import recovery
 from gpucluster.localcloud.server.application import Application
 from gpucluster.localcloud.server.forwarder import Forwarder
-from gpucluster.localcloud.server.home import announce
-from gpucluster.localcloud.server.metadata_endpoint import MetadataEndpoint
+from gpucluster.localcloud.server.home import announce, write_certificates
+from gpucluster.localcloud.server.instance_endpoints import InstanceEndpoints
+from gpucluster.localcloud.server.work_requests import WorkRequestProxy
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.store import ResourceStore
 from gpucluster.paths import write_private
@@ -47,8 +48,8 @@ def _tcp_socket() -> socket.socket:
 class _Networks:
     """Offers the API and the metadata service to the instances of every VCN."""
 
-    def __init__(self, forwarder: Forwarder, metadata: MetadataEndpoint) -> None:
-        self._offered = (forwarder, metadata)
+    def __init__(self, forwarder: Forwarder, endpoints: InstanceEndpoints) -> None:
+        self._offered = (forwarder, endpoints)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -71,16 +72,20 @@ async def serve(cloud: CloudState, authority: PrincipalAuthority, listener: sock
     """Serve until SIGTERM or SIGINT. `held` is the descriptor of the server's lock."""
     port = listener.getsockname()[1]
     forwarder = Forwarder(cloud, port)
-    metadata_endpoint = MetadataEndpoint(cloud, MetadataService(cloud, authority))
-    networks = _Networks(forwarder, metadata_endpoint)
+    application = Application(cloud, authority)
+    tls = write_certificates(cloud.home, authority)
+    endpoints = InstanceEndpoints(cloud, MetadataService(cloud, authority), application, tls)
+    networks = _Networks(forwarder, endpoints)
     cloud.networks_changed = networks.changed
     bastion_endpoint = BastionEndpoint(cloud)
     cloud.open_ssh_endpoint, cloud.session_ended = bastion_endpoint.open, bastion_endpoint.session_ended
     await asyncio.to_thread(recovery.recover, cloud)
     await asyncio.to_thread(bastion_endpoint.reopen)
     await networks.refresh()
+    work_requests = WorkRequestProxy(cloud.home, port, tls)
+    await work_requests.open()
     config = uvicorn.Config(
-        Application(cloud, authority),
+        application,
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -95,8 +100,9 @@ async def serve(cloud: CloudState, authority: PrincipalAuthority, listener: sock
     sweeper = asyncio.create_task(_sweep(cloud))
     await _Server(config).serve(sockets=[listener])
     sweeper.cancel()
+    work_requests.close()
     forwarder.close()
-    await metadata_endpoint.close()
+    await endpoints.close()
     bastion_endpoint.close()
 
 

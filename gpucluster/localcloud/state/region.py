@@ -6,11 +6,25 @@ from collections.abc import Mapping
 
 from gpucluster.localcloud.state.wire import invalid
 
+#: The domain of our realm. No host can exist there (RFC 2606): a client whose endpoint can't be set sends nothing about
+#: a local cluster to Oracle.
+NO_DOMAIN = "invalid"
 REGION = "local-1"
 AVAILABILITY_DOMAINS = ("local:LOCAL-1-AD-1", "local:LOCAL-1-AD-2")
-# As the metadata service shows it. No host can exist in this domain (RFC 2606).
+# The hosts that the SDK derives from the region: it takes an unknown one for a region of Oracle's own domain, unless it
+# is told to ask the metadata service.
+_DOMAINS = ("oraclecloud.com", NO_DOMAIN)
+SERVICE_HOSTS = tuple(
+    f"{name}.{domain}"
+    for domain in _DOMAINS
+    for name in (
+        *(f"{service}.{REGION}" for service in ("auth", "iaas")),
+        *(f"{service}.{REGION}.oci" for service in ("bastion", "filestorage", "identity", "limits")),
+    )
+)
+# As the metadata service shows it.
 REGION_INFO = {
-    "realmDomainComponent": "invalid",
+    "realmDomainComponent": NO_DOMAIN,
     "realmKey": "local",
     "regionIdentifier": REGION,
     "regionKey": "LOC",

@@ -3,18 +3,23 @@
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 export DEBIAN_FRONTEND=noninteractive
+
+lay_files() { # trap
+    [ -d "$here/$1/rootfs" ] || return 0
+    (cd "$here/$1/rootfs" && find . -type f) | while read -r file; do
+        case $file in ./usr/sbin/* | ./usr/libexec/*) mode=0755 ;; *) mode=0644 ;; esac
+        install -D -o 0 -g 0 -m "$mode" "$here/$1/rootfs/$file" "/$file"
+    done
+}
+
 for trap in "$@"; do
-    # The files come first: a package then finds its configuration and keeps it.
-    if [ -d "$here/$trap/rootfs" ]; then
-        (cd "$here/$trap/rootfs" && find . -type f) | while read -r file; do
-            case $file in ./usr/sbin/* | ./usr/libexec/*) mode=0755 ;; *) mode=0644 ;; esac
-            install -D -o 0 -g 0 -m "$mode" "$here/$trap/rootfs/$file" "/$file"
-        done
-    fi
+    # Before the packages, which then keep their configuration, and after them: some write it when they are installed.
+    lay_files "$trap"
     if [ -d "/var/lib/localcloud/packages/$trap" ]; then
         # From these files alone, without an index; it removes what a package conflicts with.
         apt-get -qq -y --no-install-recommends -o Dpkg::Options::=--force-confold -o Dpkg::Use-Pty=0 \
             install "/var/lib/localcloud/packages/$trap"/*.deb
+        lay_files "$trap"
     fi
     if [ -f "$here/$trap/setup.sh" ]; then sh -eu "$here/$trap/setup.sh"; fi
     echo "$trap" >> /etc/localcloud-traps
