@@ -66,11 +66,10 @@ def _system(machine: Any, provider: ProviderTraits) -> str:
     image = machine.get("image") if isinstance(machine, dict) else None
     if not isinstance(image, dict):
         return ""
-    named = (str(image.get("operating_system")), str(image.get("version")))
-    if provider.default_image is not None and not systems.is_distribution(named[0]):
-        # A listing, or an image by name or OCID. In the local cloud the listings contain what the default image does.
-        named = (provider.default_image["operating_system"], provider.default_image["version"])
-    system = systems.find(*provider.stand_ins.get(named, named))
+    default = provider.default_image
+    if provider.stand_in is not None and default and image.get("operating_system") != default["operating_system"]:
+        image = provider.stand_in
+    system = systems.find(str(image.get("operating_system")), str(image.get("version")))
     return system.vars_file if system else ""
 
 
