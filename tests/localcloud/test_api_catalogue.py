@@ -96,7 +96,7 @@ def test_an_image_says_what_it_contains(api: Api) -> None:
     }
     oracle = api.named_image(PLAIN).freeform_tags
     assert oracle[tags.CONTAINS] == "Debian 13"
-    assert {"firewalld", "hostinfo"} <= set(oracle[tags.TRAPS].split())
+    assert {"chrony", "hostinfo"} <= set(oracle[tags.TRAPS].split())
 
 
 def test_a_stand_in_is_refused_with_words_where_the_operator_wants_none(api: Api, subnet: Any) -> None:
