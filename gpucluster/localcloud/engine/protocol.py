@@ -96,9 +96,11 @@ class Engine(Protocol):
 
     Attributes:
         workers: number of launches and terminations at the same time.
+        networked: instances have networks of their own, from which they reach this host.
     """
 
     workers: int
+    networked: bool
 
     def boot_seconds(self) -> float:
         """How long an instance is PROVISIONING before `launch` is called."""
@@ -119,7 +121,10 @@ class Engine(Protocol):
         """Names of the networks of this home."""
 
     def serve_networks(self, listeners: Mapping[str, NetworkListeners]) -> None:
-        """Lead the instances of each network to its listeners, in place of the earlier ones of this home."""
+        """Lead the instances of each network to its listeners, in place of the earlier ones of this home.
+
+        Only an engine that is `networked` is asked to.
+        """
 
     def launch(self, request: LaunchRequest) -> None:
         """Create and boot an instance. Replaces a leftover of the same name."""
