@@ -126,7 +126,7 @@ def test_both_releases_of_debian_are_what_they_say(tmp_path: Path) -> None:
 
 
 def test_oracle_linux_is_always_a_stand_in(tmp_path: Path) -> None:
-    found = contents_of("Oracle Linux", "8", tmp_path)
+    found = contents_of("Oracle Linux", "9", tmp_path)
     assert (found.stand_in, found.suite.distribution, "firewalld" in found.traps) == (True, "Debian", True)
 
 

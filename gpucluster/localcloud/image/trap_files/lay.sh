@@ -24,4 +24,8 @@ for trap in "$@"; do
     if [ -f "$here/$trap/setup.sh" ]; then sh -eu "$here/$trap/setup.sh"; fi
     echo "$trap" >> /etc/localcloud-traps
 done
+# apt removes what a package conflicts with: such a trap needs another suite.
+for program in cloud-init sshd; do
+    command -v "$program" > /dev/null || { echo "lay.sh: a trap has removed $program" >&2; exit 1; }
+done
 rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/*.log
