@@ -39,7 +39,7 @@ class Steps:
     done: list[Any] = field(default_factory=list)
     hardware_emulated: bool = False
 
-    def run(self, playbook: str, _inventory: Path, *, run_id: str) -> PlaybookResult:
+    def run(self, playbook: str, _inventory: Path, *, run_id: str, **_variables: Any) -> PlaybookResult:
         self.done.append(playbook)
         return self.ends()
 
