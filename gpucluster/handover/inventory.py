@@ -259,6 +259,7 @@ def _container_variables(spec: ClusterSpec, software: ReleaseSet) -> dict[str, A
         "containers_runtimes": list(containers.runtimes),
         "containers_compression": containers.compression,
         "containers_pull": list(containers.pull),
+        "docker_repository": containers.docker_repository and containers.docker_repository.model_dump(mode="json"),
         "containers_storage": container_storage(spec),
         "pyxis_container_scope": containers.container_scope,
         "pyxis_squashfuse": containers.squashfuse,

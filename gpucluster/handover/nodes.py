@@ -48,7 +48,8 @@ def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
     needed = catalogue.needed_by(spec, hardware_emulated=False)
     return {
         "configuration": _NODE_CONFIGURATION,
-        "containers": spec.containers.model_dump(mode="json"),
+        # A key that is not set is left out: images that were baked before the key existed stay valid.
+        "containers": spec.containers.model_dump(mode="json", exclude_none=True),
         "nccl": nccl(pool),
         "nvidia": spec.nvidia.model_dump(mode="json"),
         "privilege": [spec.users.privilege_group, spec.users.privilege_gid],

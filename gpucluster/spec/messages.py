@@ -60,6 +60,8 @@ _PATTERNS = {
     fields.VERSION_PATTERN: ("must be a version", 'Such as "4.1.2", in quotes'),
     fields.BRANCH_PATTERN: ("must be the number of a driver branch", 'Such as "580", in quotes'),
     fields.SHA256_PATTERN: ("must be a SHA-256: 64 digits of 0 to 9 and a to f", "sha256sum FILE prints it"),
+    fields.URL_PATTERN: ("must be a URL without a password", "Such as https://mirror.example/docker"),
+    fields.FINGERPRINT_PATTERN: ("must be the fingerprint of a key: 40 hexadecimal digits", "gpg --show-keys FILE"),
     fields.NO_PROXY_PATTERN: ("must be a host, a domain or a network", "Such as .corp.example or 10.0.0.0/8"),
     fields.IMAGE_NAME_PATTERN: ("must be the name of an image", "Such as registry.example/horovod:0.28.1"),
 }

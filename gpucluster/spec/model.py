@@ -93,7 +93,10 @@ def sections() -> dict[type[BaseModel], list[str]]:
 
 
 def _collect_sections(kind: Any, path: str, paths: dict[type[BaseModel], list[str]]) -> None:
-    if get_origin(kind) is dict:
+    if type(None) in get_args(kind):
+        for each in get_args(kind):
+            _collect_sections(each, path, paths)
+    elif get_origin(kind) is dict:
         _collect_sections(get_args(kind)[1], f"{path}.<name>", paths)
     elif get_origin(kind) is tuple:
         _collect_sections(get_args(kind)[0], f"{path}[]", paths)

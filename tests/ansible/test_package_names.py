@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from tests.ansible.loading import read
 from tests.ansible.package_names import OF_CONTROLLERS, SUITES, is_controller, lists, names, snapshot
 
 SNAPSHOT = snapshot()
+INSTALL = "dnf --assumeyes --quiet install oracle-epel-release-el8"
 SYSTEMS = sorted(read("group_vars/all/packages.yml")["packages"])
 
 
@@ -44,3 +47,26 @@ def test_epel_comes_with_its_release_package(system: str) -> None:
     version = system.rpartition("-")[2]
     assert f"ol{version}_developer_EPEL" in facts["os_package_repositories"]
     assert facts["os_repository_packages"] == [f"oracle-epel-release-el{version}"]
+
+
+@pytest.mark.parametrize(
+    ("registered", "installed", "calls"),
+    [
+        (True, False, ["osms unregister", "rpm --query --quiet oracle-epel-release-el8", INSTALL]),
+        (True, True, ["osms unregister", "rpm --query --quiet oracle-epel-release-el8"]),
+        (False, False, ["rpm --query --quiet oracle-epel-release-el8", INSTALL]),
+    ],
+)
+def test_repositories_are_freed_and_named_before_dnf_is_asked(
+    registered: bool, installed: bool, calls: list[str], tmp_path: Path
+) -> None:
+    """osms, rpm and dnf are doubles that write down how they are called; unregistering fails, as on a host without a
+    registration."""
+    task = next(task for task in read("roles/base/tasks/install_dnf.yml") if "base_script" in task.get("vars", {}))
+    for name, code in {"rpm": int(not installed), "dnf": 0, **({"osms": 1} if registered else {})}.items():
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >> {tmp_path}/calls\nexit {code}\n')
+        program.chmod(0o755)
+    argv = ["/bin/sh", "-c", task["vars"]["base_script"], "sh", "oracle-epel-release-el8"]
+    subprocess.run(argv, check=True, env={"PATH": str(tmp_path)})
+    assert (tmp_path / "calls").read_text().splitlines() == calls

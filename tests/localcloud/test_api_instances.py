@@ -79,6 +79,7 @@ def test_the_engine_gets_names_address_and_label(api: Api, private: Any) -> None
         "ocid": instance.id,
         "ip": vnic_of(api, instance).private_ip,
         "hostname": "node-7",
+        "network": f"gpucluster-{private.vcn_id[-12:]}",
     }
     assert vnic_of(api, instance).public_ip is None
     api.compute.terminate_instance(instance.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -190,3 +191,39 @@ def test_unknown_things(api: Api) -> None:
         api.network.create_subnet(details)
     with refused(404, "NotFound"):
         api.network.list_public_ip_pools(api.tenancy)
+
+
+def test_a_vcn_has_as_many_blocks_as_on_oci_and_instances_in_each(api: Api) -> None:
+    details = models.CreateVcnDetails(
+        compartment_id=api.tenancy, cidr_blocks=["10.81.0.0/24", "10.82.0.0/24"], dns_label="two"
+    )
+    vcn = api.network.create_vcn(details).data
+    assert (vcn.cidr_block, vcn.cidr_blocks) == ("10.81.0.0/24", ["10.81.0.0/24", "10.82.0.0/24"])
+    first, second = api.subnet(vcn, "10.81.0.0/25"), api.subnet(vcn, "10.82.0.128/25", dns_label="other")
+    launched = [api.launch(subnet, name) for subnet, name in ((first, "one"), (second, "two"))]
+
+    def engine(kind: str) -> list[dict[str, Any]]:
+        files = (api.home / "null" / kind).iterdir()
+        return [{"name": file.name, **json.loads(file.read_text())} for file in files]
+
+    def blocks() -> dict[str, str]:
+        return {each["name"]: each["cidr"] for each in engine("networks") if each["cidr"].startswith("10.8")}
+
+    assert sorted(blocks().values()) == ["10.81.0.0/24", "10.82.0.0/24"]
+    where = {each["ocid"]: blocks()[each["network"]] for each in engine("machines")}
+    assert where == {launched[0].id: "10.81.0.0/24", launched[1].id: "10.82.0.0/24"}
+    api.kill()
+    api.start()
+    assert sorted(blocks().values()) == ["10.81.0.0/24", "10.82.0.0/24"]
+    with refused(400, "InvalidParameter"):
+        api.subnet(vcn, "10.83.0.0/25")
+    overlapping = models.CreateVcnDetails(compartment_id=api.tenancy, cidr_blocks=["10.84.0.0/16", "10.84.1.0/24"])
+    with refused(400, "InvalidParameter"):
+        api.network.create_vcn(overlapping)
+    for instance in launched:
+        api.compute.terminate_instance(instance.id)
+        api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+    for subnet in (first, second):
+        api.network.delete_subnet(subnet.id)
+    api.network.delete_vcn(vcn.id)
+    assert blocks() == {}

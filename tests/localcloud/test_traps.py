@@ -15,6 +15,7 @@ import pytest
 from gpucluster.handover.user_data import BootSettings
 from gpucluster.localcloud.image import traps
 from gpucluster.localcloud.image.contents import contents_of
+from tests.ansible.render import render
 from tests.localcloud.boot_harness import Instance, World, a_world
 
 pytestmark = pytest.mark.containers
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.containers
 FIREWALL, FIRST_BOOT = "/usr/local/sbin/gpucluster-firewall", "/usr/local/sbin/gpucluster-first-boot"
 RULES = "/etc/iptables/rules.v4"
 SLURMD = 6818
+VCN = "trap.oraclevcn.com"
 UNREACHABLE = "No route to host"
 # The last numbers of the hosts' addresses, and what is added to them for the second ones.
 UBUNTU, ORACLE, OUTSIDE = 20, 30, 200
@@ -65,7 +67,8 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trapped]:
         machine = BootSettings("UTC", networks=(f"{world.subnet}.0/25",))
 
         def boot(name: str, host: int, system: tuple[str, str]) -> Instance:
-            made = world.boot(name, host, machine, contents=contents_of(*system, home / "images"))
+            contents = contents_of(*system, home / "images")
+            made = world.boot(name, host, machine, contents=contents, domain=f"{name}net.{VCN}")
             assert made.errors() == []
             return made
 
@@ -186,6 +189,23 @@ def test_chrony_asks_the_time_server_of_the_cloud_through_the_rules(hosts: Trapp
     assert node.sh("systemctl is-enabled systemd-timesyncd 2>&1", status=None).endswith(
         ("not-found", "No such file or directory")
     )
+
+
+def test_ssh_finds_a_node_of_another_subnet_that_the_resolver_does_not(hosts: Trapped) -> None:
+    """OCI's resolver searches the domain of a host's own subnet only. The controller is in another than its nodes."""
+    node, config = hosts.ubuntu, "/root/ssh_elastic"
+    assert node.sh("getent hosts ubuntu").startswith(hosts.address(UBUNTU))
+    assert node.sh("getent hosts oracle", status=2) == ""
+    assert node.sh(f"getent hosts oracle.oraclenet.{VCN}").startswith(hosts.address(ORACLE))
+
+    def ssh(domain: str) -> str:
+        known = {"slurm_pools": [{"elastic_nodes": "oracle[1-2]"}], "private_subnet_domain_name": domain}
+        text = render("base", "ssh_elastic", known)
+        node.sh(f"cat > {config} <<'END'\n{text}\nEND")
+        return node.sh(f"ssh -F {config} -o BatchMode=yes oracle true", status=255)
+
+    assert "Could not resolve hostname" in ssh("")
+    assert "Permission denied" in ssh(f"oraclenet.{VCN}")
 
 
 def test_traps_are_named_in_the_image(hosts: Trapped, tmp_path: Path) -> None:

@@ -210,6 +210,8 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "exceptions without a proxy": ("timezone: UTC", "timezone: UTC\n  no_proxy: §[.example]", "software.no_proxy", "has no effect without proxy"),
     "an exception of two words": ("timezone: UTC", 'timezone: UTC\n  proxy: http://p.example:1\n  no_proxy: [§"a b"]', "software.no_proxy[0]", "must be a host, a domain or a network"),
     "no certificate": ("timezone: UTC", "timezone: UTC\n  trusted_ca_files: [§nowhere.pem]", "software.trusted_ca_files[0]", 'there is no file "nowhere.pem"'),
+    "repository with a password": ("slurm:\n", "containers: {docker_repository: {url: §'https://a:b@m.example/x', key_url: 'https://m.example/k', key_fingerprint: '" + "A" * 40 + "'}}\nslurm:\n", "containers.docker_repository.url", "must be a URL without a password"),
+    "short fingerprint": ("slurm:\n", "containers: {docker_repository: {url: 'https://m.example/x', key_url: 'https://m.example/k', key_fingerprint: §621E9F35}}\nslurm:\n", "containers.docker_repository.key_fingerprint", "must be the fingerprint of a key"),
     "short checksum": ("timezone: UTC", "timezone: UTC\n  checksums: {a.deb: §abc}", "software.checksums.a.deb", "must be a SHA-256"),
     "file in a folder": ("timezone: UTC", f"timezone: UTC\n  checksums: {{§../a: {'0' * 64}}}", "software.checksums.../a", "is not the name of a file"),
     "version in words": ("timezone: UTC", "timezone: UTC\n  versions: {enroot: §newest}", "software.versions.enroot", "must be a version"),

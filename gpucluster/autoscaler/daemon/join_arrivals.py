@@ -18,7 +18,7 @@ from gpucluster.autoscaler.daemon.join_requests import Request
 
 PORT = 22
 # Seconds: for more requests after the last one; for other hosts after the first one answered; for a host to answer.
-SETTLE, WINDOW, PATIENCE = 1.0, 5.0, 300.0
+SETTLE, WINDOW, PATIENCE = 2.0, 5.0, 300.0
 _PROBE = 0.2
 
 

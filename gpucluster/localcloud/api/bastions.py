@@ -285,13 +285,14 @@ def _target(cloud: CloudState, bastion: Resource, details: Json) -> Json:
 
 
 def _in_vcn(cloud: CloudState, bastion: Resource, address: object) -> str:
-    block = str(cloud.get("vcn", bastion.body["targetVcnId"]).body["cidrBlock"])
+    blocks = cloud.get("vcn", bastion.body["targetVcnId"]).body["cidrBlocks"]
     try:
-        if ipaddress.IPv4Address(str(address)) in ipaddress.IPv4Network(block):
+        if any(ipaddress.IPv4Address(str(address)) in ipaddress.IPv4Network(block) for block in blocks):
             return str(address)
     except ValueError:
         pass
-    raise invalid(f"targetResourcePrivateIpAddress {address} is not an address in {block}, the bastion's VCN")
+    where = " or ".join(blocks)
+    raise invalid(f"targetResourcePrivateIpAddress {address} is not an address in {where}, the bastion's VCN")
 
 
 def activate(cloud: CloudState, ocid: str) -> None:

@@ -1,7 +1,7 @@
 """Core networking: VCNs, subnets, gateways, route tables, security lists and groups, DHCP options.
 
-A VCN is a network of the engine. Everything else is stored and shown but has no effect on this machine: packets are
-neither routed by these route tables nor filtered by these rules.
+Each CIDR block of a VCN is a network of the engine. Everything else is stored and shown but has no effect on this
+machine: packets are neither routed by these route tables nor filtered by these rules.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import Any
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.api import kinds, security
 from gpucluster.localcloud.api.kinds import ResourceKind
+from gpucluster.localcloud.compute.addresses import engine_networks
 from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
-from gpucluster.localcloud.state.names import network_name, new_ocid
+from gpucluster.localcloud.state.names import new_ocid
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import CORE, Route, conflict, invalid
 
 IPv4 = ipaddress.IPv4Network
+_MOST_BLOCKS = 5  # OCI's limit (docs: Overview of VCNs and Subnets)
 
 
 def _in_use(resource: Resource, by: Resource) -> Exception:
@@ -35,13 +37,17 @@ def _in_use(resource: Resource, by: Resource) -> Exception:
 def _prepare_vcn(cloud: CloudState, body: Json) -> Json:
     blocks = body.get("cidrBlocks") or [body.pop("cidrBlock", None)]
     parsed = [security.cidr(block) for block in blocks]
-    if len(parsed) != 1:
-        raise invalid("The local cloud gives a VCN exactly one CIDR block")
+    if len(parsed) > _MOST_BLOCKS:
+        raise invalid(f"A VCN has at most {_MOST_BLOCKS} CIDR blocks")
+    for number, block in enumerate(parsed):
+        for other in parsed[:number]:
+            if block.overlaps(other):
+                raise invalid(f"The CIDR blocks {other} and {block} of the VCN overlap")
     label = body.get("dnsLabel")
     return {
         **body,
         "cidrBlock": str(parsed[0]),
-        "cidrBlocks": [str(parsed[0])],
+        "cidrBlocks": [str(block) for block in parsed],
         **({"vcnDomainName": f"{label}.oraclevcn.com"} if label else {}),
     }
 
@@ -74,12 +80,17 @@ def _add_defaults(cloud: CloudState, vcn: Resource) -> None:
 
 
 def create_network(cloud: CloudState, vcn: Resource) -> None:
-    """Create the engine's network of a VCN."""
-    try:
-        cloud.engine.create_network(network_name(vcn.id), vcn.body["cidrBlock"], cloud.labels(vcn.id))
-    except GpuClusterError as error:
-        _remove_defaults(cloud, vcn)
-        raise invalid(f"This machine can't create the network {vcn.body['cidrBlock']}: {error}") from error
+    """Create the engine's networks of a VCN, one for each CIDR block."""
+    created: list[str] = []
+    for name, block in engine_networks(vcn).items():
+        try:
+            cloud.engine.create_network(name, block, cloud.labels(vcn.id))
+        except GpuClusterError as error:
+            for other in created:
+                cloud.engine.remove_network(other)
+            _remove_defaults(cloud, vcn)
+            raise invalid(f"This machine can't create the network {block}: {error}") from error
+        created.append(name)
     cloud.networks_changed()
 
 
@@ -112,7 +123,8 @@ def _check_delete_vcn(cloud: CloudState, vcn: Resource) -> None:
 
 
 def _remove_vcn_network(cloud: CloudState, vcn: Resource) -> None:
-    cloud.engine.remove_network(network_name(vcn.id))
+    for name in engine_networks(vcn):
+        cloud.engine.remove_network(name)
     cloud.drop_exports_dir(vcn.id)
     _remove_defaults(cloud, vcn)
     cloud.networks_changed()
@@ -124,8 +136,8 @@ def _remove_vcn_network(cloud: CloudState, vcn: Resource) -> None:
 def _prepare_subnet(cloud: CloudState, body: Json) -> Json:
     vcn = cloud.related("vcn", body["vcnId"])
     block = security.cidr(body.get("cidrBlock") or next(iter(body.get("ipv4CidrBlocks") or []), None))
-    if not block.subnet_of(IPv4(vcn.body["cidrBlock"])):
-        raise invalid(f"The requested CIDR {block} is not within the VCN's CIDR {vcn.body['cidrBlock']}")
+    if not any(block.subnet_of(IPv4(theirs)) for theirs in vcn.body["cidrBlocks"]):
+        raise invalid(f"The requested CIDR {block} is not within the VCN's CIDR {' or '.join(vcn.body['cidrBlocks'])}")
     for other in cloud.store.find("subnet", vcnId=vcn.id):
         if block.overlaps(IPv4(other.body["cidrBlock"])):
             theirs = f"subnet {other.id} with CIDR {other.body['cidrBlock']}"

@@ -7,6 +7,7 @@ import socket
 import time
 
 from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.state.names import network_name
 from gpucluster.localcloud.state.store import Resource
 from gpucluster.localcloud.state.wire import ApiError, invalid
 
@@ -51,6 +52,20 @@ def release(cloud: CloudState, owner: str) -> None:
         cloud.store.release_addresses(owner)
 
 
-def gateway_address(vcn: Resource) -> str:
-    """The address of the host in a VCN: the first one of its CIDR block."""
-    return str(ipaddress.IPv4Network(vcn.body["cidrBlock"])[1])
+def engine_networks(vcn: Resource) -> dict[str, str]:
+    """The CIDR blocks of a VCN by the engine's names: each block is a network of its own there."""
+    first = network_name(vcn.id)
+    return {f"{first}-{number}" if number else first: block for number, block in enumerate(vcn.body["cidrBlocks"])}
+
+
+def engine_network(vcn: Resource, address: str) -> tuple[str, str]:
+    """The engine's network that has an address, and the address of this host in it."""
+    for name, block in engine_networks(vcn).items():
+        if ipaddress.IPv4Address(address) in ipaddress.IPv4Network(block):
+            return name, gateway_address(block)
+    raise ValueError(f"{address} is not in {vcn.id}")
+
+
+def gateway_address(block: str) -> str:
+    """The address of this host in a CIDR block of a VCN: the first one."""
+    return str(ipaddress.IPv4Network(block)[1])

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from gpucluster.errors import GpuClusterError
-from gpucluster.localcloud.compute.addresses import gateway_address
+from gpucluster.localcloud.compute.addresses import engine_network
 from gpucluster.localcloud.compute.custom_images import remove_unused
 from gpucluster.localcloud.compute.image_catalogue import BASE_USER
 from gpucluster.localcloud.compute.launching import boot_rows
@@ -20,7 +20,6 @@ from gpucluster.localcloud.engine.protocol import Engine, LaunchRequest, RunStat
 from gpucluster.localcloud.state.cloud import CloudState, launch_facts, log
 from gpucluster.localcloud.state.faults import Effect
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAction
-from gpucluster.localcloud.state.names import network_name
 from gpucluster.localcloud.state.region import SERVICE_HOSTS
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import ApiError
@@ -113,11 +112,12 @@ def launch(cloud: CloudState, ocid: str, effect: Effect) -> bool:
 def _request(cloud: CloudState, instance: Resource) -> LaunchRequest:
     hidden, metadata = instance.hidden, instance.body["metadata"]
     keys = str(metadata.get("ssh_authorized_keys", "")).splitlines()
+    network, gateway = engine_network(cloud.get("vcn", hidden["vcn"]), hidden["ip"])
     return LaunchRequest(
         name=hidden["name"],
         hostname=hidden["hostname"],
         image=hidden["engine_image"],
-        network=network_name(hidden["vcn"]),
+        network=network,
         ip=hidden["ip"],
         user_data=base64.b64decode(metadata["user_data"]) if metadata.get("user_data") else None,
         metadata=metadata,
@@ -125,9 +125,16 @@ def _request(cloud: CloudState, instance: Resource) -> LaunchRequest:
         labels=cloud.labels(instance.id),
         exports_dir=cloud.exports_dir(hidden["vcn"]),
         login_user=hidden.get("login_user", ""),
-        hosts={gateway_address(cloud.get("vcn", hidden["vcn"])): SERVICE_HOSTS},
+        domain=_domain(cloud, instance),
+        hosts={gateway: SERVICE_HOSTS},
         trusted_ca=cloud.home / "credentials" / "ca.pem",
     )
+
+
+def _domain(cloud: CloudState, instance: Resource) -> str:
+    """The domain of the instance's subnet; empty where it or its VCN has no DNS label."""
+    subnet = cloud.get("subnet", cloud.get("vnic", instance.hidden["vnic"]).body["subnetId"])
+    return str(subnet.body.get("subnetDomainName") or "")
 
 
 def mark_terminating(cloud: CloudState, instance: Resource, *, preserve_boot_volume: bool = False) -> str:

@@ -210,7 +210,7 @@ def _run_options(request: ContainerLaunch, folder: Path) -> list[str]:
         f"--network={request.network}",
         f"--ip={request.ip}",
         f"--mac-address={mac_address(request.ip)}",
-        f"--network-alias={request.hostname}",
+        *_names(request),
         f"--mount=type=bind,source={folder / 'seed'},destination={_SEED_TARGET},ro",
         f"--mount=type=bind,source={request.exports_dir},destination={_EXPORTS_TARGET}",
         *([f"--mount=type=bind,source={request.trusted_ca},destination={_CA_TARGET},ro"] if request.trusted_ca else []),
@@ -220,6 +220,13 @@ def _run_options(request: ContainerLaunch, folder: Path) -> list[str]:
         *(f"--label={key}={value}" for key, value in labels.items()),
         *settings().run_options(),
     ]
+
+
+def _names(request: ContainerLaunch) -> list[str]:
+    """Options that make an instance's name known as OCI's resolver does (docs: DNS in Your Virtual Cloud Network)."""
+    if not request.domain:
+        return [f"--network-alias={request.hostname}"]
+    return [f"--network-alias={request.hostname}.{request.domain}", f"--dns-search={request.domain}"]
 
 
 def _blank_labels(name: str) -> list[str]:

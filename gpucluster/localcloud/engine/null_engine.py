@@ -23,6 +23,7 @@ class NullEngine:
     root: Path
     image: str = "null/debian:13"
     workers = 4
+    networked = False
 
     def __post_init__(self) -> None:
         for folder in ("machines", "networks", "images"):
@@ -53,7 +54,7 @@ class NullEngine:
         return sorted(path.name for path in _records(self.root / "networks"))
 
     def serve_networks(self, listeners: Mapping[str, NetworkListeners]) -> None:
-        """Nothing: no instance can ask."""
+        """Not asked for."""
 
     def launch(self, request: LaunchRequest) -> None:
         """Record it as running."""
@@ -63,6 +64,7 @@ class NullEngine:
                 "state": RunState.RUNNING,
                 "ocid": request.labels[LABEL_OCID],
                 "ip": request.ip,
+                "network": request.network,
                 "hostname": request.hostname,
             },
         )

@@ -27,6 +27,7 @@ class PodmanEngine:
     home: Path
     # A starting container mostly waits for the disk and for systemd.
     workers = 4
+    networked = True
 
     @property
     def _label(self) -> str:

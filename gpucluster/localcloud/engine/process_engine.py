@@ -41,6 +41,7 @@ class ProcessEngine(NullEngine):
     """Runs one process for each instance; networks and images are only recorded."""
 
     workers = 4
+    networked = False
 
     def __init__(self, home: Path) -> None:
         super().__init__(home / "processes", image="process/none:1")
@@ -53,7 +54,7 @@ class ProcessEngine(NullEngine):
         return float(self._config().get("boot_seconds", 0))
 
     def serve_networks(self, listeners: Mapping[str, NetworkListeners]) -> None:
-        """Nothing: the processes have no network of their own, and the addresses belong to this machine."""
+        """Not asked for: the processes use the network of this machine."""
 
     def launch(self, request: LaunchRequest) -> None:
         """Start the process. A leftover process of the same name is killed first."""

@@ -29,7 +29,7 @@ class LaunchRequest:
 
     Args:
         name: the engine's name for the instance, unique on this host.
-        hostname: short name; the other instances of the network can resolve it.
+        hostname: short name.
         image: a name that the engine knows.
         network: a network made by `create_network`; `ip` is an IPv4 address in it.
         user_data: decoded, for cloud-init; `metadata`: any JSON object.
@@ -37,6 +37,8 @@ class LaunchRequest:
         labels: to find the instance by; "gpucluster.ocid" is also its id for cloud-init.
         exports_dir: the shares of this network.
         login_user: the default user; empty for the image's own.
+        domain: of the subnet. As with OCI's resolver, other instances find this one by its name in the domain, and
+            those of the same domain by its short name. Empty: all of the network find it by its short name.
         hosts: further names that the instance knows, by address.
         trusted_ca: a file with the certificate of the API, which the instance sees as /run/localcloud/ca.pem.
     """
@@ -52,6 +54,7 @@ class LaunchRequest:
     labels: Mapping[str, str]
     exports_dir: Path
     login_user: str = field(default="", kw_only=True)
+    domain: str = field(default="", kw_only=True)
     hosts: Mapping[str, Sequence[str]] = field(default_factory=dict, kw_only=True)
     trusted_ca: Path | None = field(default=None, kw_only=True)
 
@@ -93,9 +96,11 @@ class Engine(Protocol):
 
     Attributes:
         workers: number of launches and terminations at the same time.
+        networked: instances have networks of their own, from which they reach this host.
     """
 
     workers: int
+    networked: bool
 
     def boot_seconds(self) -> float:
         """How long an instance is PROVISIONING before `launch` is called."""
@@ -116,7 +121,10 @@ class Engine(Protocol):
         """Names of the networks of this home."""
 
     def serve_networks(self, listeners: Mapping[str, NetworkListeners]) -> None:
-        """Lead the instances of each network to its listeners, in place of the earlier ones of this home."""
+        """Lead the instances of each network to its listeners, in place of the earlier ones of this home.
+
+        Only an engine that is `networked` is asked to.
+        """
 
     def launch(self, request: LaunchRequest) -> None:
         """Create and boot an instance. Replaces a leftover of the same name."""

@@ -91,7 +91,8 @@ def _digest(suite: Suite) -> str:
         content = file.read_bytes()
         digest.update(f"{file.relative_to(_HERE)} {len(content)}\n".encode() + content)
     for trap in traps.catalogue().values():
-        digest.update(f"{trap.name} {trap.packages}\n".encode())
+        if trap.packages:
+            digest.update(f"{trap.name} {trap.packages}\n".encode())
     return digest.hexdigest()
 
 

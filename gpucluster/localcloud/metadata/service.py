@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gpucluster.localcloud.auth.instance_principals import Principal, PrincipalAuthority
-from gpucluster.localcloud.compute.addresses import gateway_address
+from gpucluster.localcloud.compute.addresses import engine_network
 from gpucluster.localcloud.metadata.documents import instance_document, selected, vnic_documents
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.store import Resource
@@ -110,7 +110,7 @@ class MetadataService:
         subnet = store.get("subnet", str(vnic.body["subnetId"])) if vnic else None
         if vnic is None or vcn is None or subnet is None:
             return []
-        return vnic_documents([(vnic, subnet)], gateway_address(vcn))
+        return vnic_documents([(vnic, subnet)], engine_network(vcn, instance.hidden["ip"])[1])
 
 
 _NOT_FOUND = Answer(404, "There is no such metadata.\n")

@@ -6,10 +6,9 @@ import asyncio
 import contextlib
 import socket
 
-from gpucluster.localcloud.compute.addresses import gateway_address
+from gpucluster.localcloud.compute.addresses import engine_networks, gateway_address
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
-from gpucluster.localcloud.state.names import network_name
 
 # linux/in.h: bind an address that no interface has yet. Podman creates the bridge with the first container.
 _IP_FREEBIND = 15
@@ -17,9 +16,9 @@ _CHUNK = 65536
 
 
 def gateways(cloud: CloudState) -> dict[str, str]:
-    """The address of this host in each VCN, by the engine's name of the VCN's network."""
+    """The address of this host in each CIDR block of each VCN, by the engine's name of its network."""
     vcns = [vcn for vcn in cloud.store.find("vcn") if vcn.state != LifecycleState.TERMINATING]
-    return {network_name(vcn.id): gateway_address(vcn) for vcn in vcns}
+    return {name: gateway_address(block) for vcn in vcns for name, block in engine_networks(vcn).items()}
 
 
 def gateway_socket(address: str, port: int) -> socket.socket:

@@ -57,6 +57,8 @@ class InstanceEndpoints:
 
     async def refresh(self) -> None:
         """Listen for the networks that exist, and nowhere else."""
+        if not self._cloud.engine.networked:
+            return
         async with self._lock:
             try:
                 present = set(await asyncio.to_thread(self._cloud.engine.networks))

@@ -12,10 +12,10 @@ from functools import partial
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.api import bastions, console, file_storage, identity, instance_configurations, kinds, network
 from gpucluster.localcloud.compute import addresses, custom_images, lifecycle, pools
+from gpucluster.localcloud.compute.addresses import engine_networks
 from gpucluster.localcloud.engine.protocol import RunState
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkRequestStatus
-from gpucluster.localcloud.state.names import network_name
 from gpucluster.localcloud.state.store import Resource
 from gpucluster.localcloud.state.wire import ApiError
 
@@ -71,12 +71,12 @@ def _finish_creates_and_deletes(cloud: CloudState) -> None:
 
 
 def _recreate_networks(cloud: CloudState) -> None:
-    known = {network_name(vcn.id): vcn for vcn in cloud.store.find("vcn")}
     present = set(cloud.engine.networks())
-    for name, vcn in known.items():
-        if name not in present:
-            log.warning("the network of %s is missing and is created again", vcn.id)
-            cloud.engine.create_network(name, vcn.body["cidrBlock"], cloud.labels(vcn.id))
+    for vcn in cloud.store.find("vcn"):
+        for name, block in engine_networks(vcn).items():
+            if name not in present:
+                log.warning("the network of %s is missing and is created again", vcn.id)
+                cloud.engine.create_network(name, block, cloud.labels(vcn.id))
 
 
 def _close_lost_actions(cloud: CloudState) -> None:
@@ -100,7 +100,7 @@ def _adopt_instances(cloud: CloudState) -> dict[str, RunState]:
         log.warning("removing the container %s, which has no row", instance.name)
         leftovers.append(instance.name)
         cloud.engine.terminate(instance.name)
-    networks = {network_name(vcn.id) for vcn in cloud.store.find("vcn")}
+    networks = {name for vcn in cloud.store.find("vcn") for name in engine_networks(vcn)}
     for name in cloud.engine.networks():
         if name not in networks:
             log.warning("removing the network %s, which has no row", name)

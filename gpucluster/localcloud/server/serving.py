@@ -82,7 +82,7 @@ async def serve(cloud: CloudState, authority: PrincipalAuthority, listener: sock
     await asyncio.to_thread(recovery.recover, cloud)
     await asyncio.to_thread(bastion_endpoint.reopen)
     await networks.refresh()
-    work_requests = WorkRequestProxy(cloud.home, port)
+    work_requests = WorkRequestProxy(cloud.home, port, tls)
     await work_requests.open()
     config = uvicorn.Config(
         application,

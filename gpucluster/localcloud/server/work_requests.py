@@ -1,8 +1,9 @@
 """Brings the real provider's client for work requests here: it is the only one whose endpoint can't be changed.
 
 The client calls https://iaas.<region>.<realm>, and obeys HTTPS_PROXY and `custom_cert_location`. So this is an HTTP
-proxy for CONNECT: for the domain `NO_DOMAIN`, in which no host can exist, it ends TLS with a certificate of
-its own and passes the requests on to the API. To any other host it is a tunnel, as for the backend of a state.
+proxy for CONNECT: for the domain `NO_DOMAIN`, in which no host can exist, it ends TLS with the certificate that
+instances know the API by, and passes the requests on to the API. To any other host it is a tunnel: the backend of a
+state may be one.
 """
 
 from __future__ import annotations
@@ -11,22 +12,14 @@ import asyncio
 import contextlib
 import json
 import ssl
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
 from gpucluster.localcloud.state.cloud import log
-from gpucluster.localcloud.state.region import NO_DOMAIN, REGION
+from gpucluster.localcloud.state.region import NO_DOMAIN
 from gpucluster.paths import write_private
 
 #: Beside the credentials: {"proxy": URL, "certificate": path}. It is there as long as the server runs, or has crashed.
 FILE = Path("credentials", "work_requests.json")
-_HOST = f"iaas.{REGION}.{NO_DOMAIN}"
-_DAYS = 3650
 _CHUNK = 65536
 _HEADER_SECONDS = 30.0
 _CONNECT_SECONDS = 30.0
@@ -38,21 +31,22 @@ class WorkRequestProxy:
     Args:
         home: of the local cloud.
         port: of the API at 127.0.0.1.
+        tls: the file with the key and the certificate of the API, which instances check with `ca.pem`, too.
     """
 
-    def __init__(self, home: Path, port: int) -> None:
+    def __init__(self, home: Path, port: int, tls: Path) -> None:
         self._home = home
         self._port = port
+        self._tls = tls
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
         """Listen at 127.0.0.1, and write where."""
-        certificate, key = (self._home / "credentials" / f"work_requests{suffix}.pem" for suffix in ("", "_key"))
-        _write_pair(certificate, key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
+        context.load_cert_chain(self._tls)
         self._server = await asyncio.start_server(lambda *pair: self._serve(context, *pair), "127.0.0.1", 0)
         proxy = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        certificate = self._home / "credentials" / "ca.pem"
         write_private(self._home / FILE, json.dumps({"proxy": proxy, "certificate": str(certificate)}) + "\n")
 
     def close(self) -> None:
@@ -100,24 +94,3 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     finally:
         with contextlib.suppress(OSError):
             writer.close()
-
-
-def _write_pair(certificate: Path, key: Path) -> None:
-    """A certificate of its own for the host that the client calls. A new one at each start: nobody keeps it."""
-    private = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, _HOST)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(private.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + timedelta(days=_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(_HOST)]), critical=False)
-        .sign(private, SHA256())
-    )
-    write_private(key, private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode())
-    write_private(certificate, made.public_bytes(Encoding.PEM).decode())

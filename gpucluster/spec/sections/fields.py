@@ -32,6 +32,8 @@ PYTHON_PATTERN = r"^3\.(1[1-9]|[2-9][0-9])$"
 WORD_PATTERN = r"^[^\s]+$"
 VERSION_PATTERN = r"^[0-9][0-9A-Za-z.+~-]{0,39}$"
 BRANCH_PATTERN = r"^[0-9]{3}$"
+URL_PATTERN = r"^https?://[^\s@/]+(/[^\s@]*)?$"
+FINGERPRINT_PATTERN = r"^[0-9A-Fa-f]{40}$"
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 # A host, a domain with a dot before it, an address, or a network.
 NO_PROXY_PATTERN = r"^[A-Za-z0-9.:/_-]+$"

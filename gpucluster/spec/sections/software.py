@@ -10,8 +10,10 @@ from pydantic import Field, PrivateAttr
 
 from gpucluster.spec.sections.fields import (
     BRANCH_PATTERN,
+    FINGERPRINT_PATTERN,
     PYTHON_PATTERN,
     TIMEZONE_PATTERN,
+    URL_PATTERN,
     FileName,
     ImageName,
     NoProxy,
@@ -25,6 +27,28 @@ from gpucluster.spec.sections.fields import (
 Runtime = Literal["enroot", "docker", "containerd"]
 #: A mirror with one of these prefixes is a URL; any other is a directory.
 REMOTE = ("http://", "https://")
+
+
+class Repository(Part):
+    """A package repository, and the key that signs its packages."""
+
+    url: str = Field(
+        pattern=URL_PATTERN,
+        max_length=1024,
+        description="URL for dnf; `$basearch` and `$releasever` may be in it.",
+        examples=["https://mirror.example/docker/9/$basearch"],
+    )
+    key_url: str = Field(
+        pattern=URL_PATTERN,
+        max_length=1024,
+        description="URL of its public key.",
+        examples=["https://mirror.example/docker/gpg"],
+    )
+    key_fingerprint: str = Field(
+        pattern=FINGERPRINT_PATTERN,
+        description="Fingerprint of that key: 40 hexadecimal digits. Another key is refused.",
+        examples=["060A61C51B558A7F742B77AAC52FEB6B621E9F35"],
+    )
 
 
 class Containers(Part):
@@ -54,6 +78,11 @@ class Containers(Part):
         max_length=100,
         description="Images that nodes with `docker` or `containerd` pull in advance.",
         examples=[["registry.example/horovod:0.28.1"]],
+    )
+    docker_repository: Repository | None = Field(
+        default=None,
+        description="Repository with Docker's packages for nodes with Oracle Linux, which has none of its own. `null`: "
+        "download.docker.com. Debian and Ubuntu have a package.",
     )
 
 

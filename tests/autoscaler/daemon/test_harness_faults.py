@@ -69,6 +69,10 @@ class Play:
         """A job that runs until `open(name)`."""
         self.submit(name, pool, nodes, *options, script=self.harness.gated(name))
 
+    def decided_launches(self, pool: str) -> int:
+        """How often the daemon decided to launch: a call may still be on its way when the job is annotated."""
+        return sum((one["event"], one.get("pool")) == ("launch", pool) for one in self.harness.events("launch"))
+
     def waits(self, name: str, *words: str, seconds: float = 30) -> str:
         """The job waits, and what a user sees of it in squeue says why, in these words."""
         job = self.jobs[name]
@@ -181,9 +185,7 @@ def test_scenario_42_a_heterogeneous_job_gets_all_or_nothing(play: Play) -> None
 def test_scenario_06_a_limit_is_not_asked_again_and_again(play: Play) -> None:
     play.waits("06", "a limit or quota", "LimitExceeded", "gpu4-count exceeded")
     assert play.harness.calls("p06").total() <= 2
-    # The job is annotated when the first launch is refused; the second one may still be on its way.
-    play.harness.none_left("p06")
-    play.seen["06"] = str(play.harness.calls("p06").total())
+    assert play.decided_launches("p06") == 2
 
 
 def test_scenario_07_what_can_never_be_is_held(play: Play) -> None:
@@ -365,4 +367,4 @@ def test_scenario_26_orphans_are_ended_and_nobody_elses_instances(play: Play) ->
 
 
 def test_scenario_06_it_is_still_not_asked(play: Play) -> None:
-    assert str(play.harness.calls("p06").total()) == play.seen["06"]
+    assert play.decided_launches("p06") == 2

@@ -27,8 +27,8 @@ def test_a_single_node_begins_as_soon_as_it_answers() -> None:
 
 def test_more_requests_may_follow_the_first() -> None:
     one = arrival(1, 100.0, 100.0)
-    assert due([one], 100.9) == []
-    assert due([one], 101.0) == [one]
+    assert due([one], 101.9) == []
+    assert due([one], 102.0) == [one]
 
 
 def test_nobody_waits_long_for_a_host_that_does_not_boot() -> None:
