@@ -37,13 +37,13 @@ class HostPython:
     source: str
 
     @property
-    def version(self) -> str:
+    def version(self) -> str | None:
         """The version of every program of gpucluster on a host, except for the autoscaler."""
         return self._at_least(OLDEST)
 
     @property
-    def of_autoscaler(self) -> str:
-        """The version that the autoscaler runs with, on a controller."""
+    def of_autoscaler(self) -> str | None:
+        """The version that the autoscaler runs with, on a controller; None if the system has none for it."""
         return self._at_least(OLDEST_OF_AUTOSCALER)
 
     @property
@@ -51,17 +51,18 @@ class HostPython:
         """The package with the newer Python."""
         return f"python{self.newer}" if self.newer else None
 
-    def _at_least(self, oldest: str) -> str:
-        return self.newer if self.newer and _numbers(self.own) < _numbers(oldest) else self.own
+    def _at_least(self, oldest: str) -> str | None:
+        return self.newer if _numbers(self.own) < _numbers(oldest) else self.own
 
 
-_RED_HAT = "developers.redhat.com, How RHEL provides secure and stable Python streams, 2025-03-13"
-#: Python 3.12 and not 3.11, which Oracle Linux has as well: it is the Python of Enterprise Linux 10 and is maintained
-#: for longest.
+_RED_HAT = "docs.redhat.com, Installing and using dynamic programming languages; developers.redhat.com of 2025-03-13, "
+_RED_HAT += "How RHEL provides secure and stable Python streams"
+#: Python 3.12 and not 3.11, which Oracle Linux has as well: it is the Python of Enterprise Linux 10.
 PYTHONS = (
     HostPython("debian-12", ("Debian", "12"), "3.11", None, "packages.debian.org"),
     HostPython("debian-13", ("Debian", "13"), "3.13", None, "packages.debian.org"),
-    HostPython("ubuntu-22", ("Canonical Ubuntu", "22.04"), "3.10", "3.11", "packages.ubuntu.com (3.11: a candidate)"),
+    # Its 3.11 is a release candidate.
+    HostPython("ubuntu-22", ("Canonical Ubuntu", "22.04"), "3.10", None, "packages.ubuntu.com"),
     HostPython("ubuntu-24", ("Canonical Ubuntu", "24.04"), "3.12", None, "packages.ubuntu.com"),
     HostPython("ol-8", ("Oracle Linux", "8"), "3.6", "3.12", _RED_HAT),
     HostPython("ol-9", ("Oracle Linux", "9"), "3.9", "3.12", _RED_HAT),

@@ -20,10 +20,15 @@ def test_each_system_has_its_values_and_packages_and_no_other_has() -> None:
     assert set(packages) == named
 
 
-def test_the_python_of_each_system_is_known_and_of_no_other() -> None:
-    assert {python.image for python in host_python.PYTHONS} == {
+def test_each_system_has_a_python_and_the_autoscaler_one_on_every_controller() -> None:
+    assert {found.image for found in host_python.PYTHONS} == {
         (system.operating_system, system.version) for system in systems.SYSTEMS
     }
+    for system in systems.SYSTEMS:
+        known = host_python.of_image(system.operating_system, system.version)
+        assert known is not None
+        assert known.version is not None, system.title
+        assert known.of_autoscaler or not system.controller, system.title
 
 
 def test_a_refused_role_has_a_reason_and_every_system_a_login_user() -> None:

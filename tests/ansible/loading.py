@@ -12,11 +12,14 @@ from types import ModuleType
 from typing import Any
 
 import yaml
+from ansible.plugins.loader import lookup_loader
 
 from ansible import module_utils
 from gpucluster.paths import ansible_dir
 
 ANSIBLE = ansible_dir()
+# As ansible.cfg says, for templates that are evaluated without a playbook.
+lookup_loader.add_directory(str(ANSIBLE / "lookup_plugins"))
 ROLES = sorted(path.name for path in (ANSIBLE / "roles").iterdir())
 PLAYBOOKS = sorted(path.name for path in ANSIBLE.glob("*.yml"))
 

@@ -21,6 +21,7 @@ from gpucluster import process
 from gpucluster.agent.interpreter import PYTHON
 from gpucluster.handover.user_data import BootSettings, LocalDiskSettings, RdmaAddressing, user_data
 from gpucluster.localcloud.image.base_image import ensure_image
+from gpucluster.localcloud.image.contents import DEBIAN_13, Contents
 from tests.localcloud.boot_harness import Instance, World, a_world
 
 pytestmark = pytest.mark.containers
@@ -101,6 +102,13 @@ def test_an_image_without_a_firewall_gets_one_rule_for_the_boot_volume(good: Goo
     assert node.reads_boot_volume("nobody") == "refused"
     node.sh("gpucluster-firewall")
     assert node.sh("iptables -S | grep -c -e '^-A'") == "1"
+
+
+def test_a_system_whose_own_python_is_too_old_gets_the_link_to_a_newer_one(world: World) -> None:
+    node = world.boot("old", 22, BootSettings("UTC"), contents=Contents(DEBIAN_13.suite, ("old-python",)))
+    assert node.errors() == []
+    assert node.sh(f"python3 -V; {PYTHON} -V").startswith("Python 3.6.8\nPython 3.13.")
+    assert node.sh("systemctl --failed --no-legend") == ""
 
 
 def test_cloud_init_looks_for_room_below_the_root_file_system(good: Good) -> None:

@@ -200,3 +200,19 @@ def test_the_rules_go_with_the_last_network(site: Site) -> None:
     finally:
         set_paths(other, {})
     assert table_name(other) not in tables()
+
+
+@pytest.mark.containers
+def test_rules_of_a_deleted_cloud_do_not_catch_the_bridge_that_has_its_name_now(tmp_path: Path) -> None:
+    need_containers()
+    killed, now, beside = (tmp_path / name for name in ("killed", "now", "beside"))
+    listeners = NetworkListeners("10.213.9.65", 1, 2)
+    try:
+        set_paths(killed, {"nonesuch1": listeners})
+        set_paths(beside, {"nonesuch10": listeners})
+        set_paths(now, {"nonesuch1": listeners})
+        left = tables().split()
+        assert [table_name(home) in left for home in (killed, now, beside)] == [False, True, True]
+    finally:
+        for home in (killed, now, beside):
+            set_paths(home, {})

@@ -1,5 +1,7 @@
 #!/bin/sh
 # cloud-init runs this once, at the end of the first boot.
+# shellcheck source=/dev/null
+. /etc/gpucluster/node.conf
 # Oracle Linux would write the host name and /etc/hosts at each boot as the cloud has them, not as the cluster.
 if [ -f /etc/oci-hostname.conf ]; then
     sed -i '/^PRESERVE_HOSTINFO=/d' /etc/oci-hostname.conf && echo PRESERVE_HOSTINFO=2 >> /etc/oci-hostname.conf || exit 1

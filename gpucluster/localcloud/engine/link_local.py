@@ -10,7 +10,7 @@ The API with TLS is at port 443 of the gateway for them, where the host itself m
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from gpucluster import process
@@ -19,24 +19,23 @@ from gpucluster.localcloud.engine.protocol import NetworkListeners
 
 METADATA_ADDRESS = "169.254.169.254"
 _LINK_LOCAL = "169.254.0.0/16"
+_PREFIX = "gpucluster_"
 # Where Podman's name server of a network listens, at the gateway.
 _DNS_PORT = 53
 
 
 def table_name(home: Path) -> str:
     """The name of a local cloud's table."""
-    return f"gpucluster_{hashlib.sha256(str(home).encode()).hexdigest()[:12]}"
+    return f"{_PREFIX}{hashlib.sha256(str(home).encode()).hexdigest()[:12]}"
 
 
 def rules(table: str, paths: Mapping[str, NetworkListeners]) -> str:
     """The input of `nft -f`, which replaces the table at once; without paths it is removed.
 
-    The first line makes the removal succeed where there is none yet.
-
     Args:
         paths: by the interface of this host that a network's instances are connected to.
     """
-    removal = f"table ip {table}\ndelete table ip {table}\n"
+    removal = _removal(table)
     if not paths:
         return removal
     to_address, kept, direct = [], [], []
@@ -63,16 +62,41 @@ def rules(table: str, paths: Mapping[str, NetworkListeners]) -> str:
     return f"{removal}table ip {table} {{\n{body}}}\n"
 
 
+def _removal(table: str) -> str:
+    # The first line makes the removal succeed where there is none.
+    return f"table ip {table}\ndelete table ip {table}\n"
+
+
 def set_paths(home: Path, paths: Mapping[str, NetworkListeners]) -> None:
     """Make these the paths of a local cloud, in place of the earlier ones.
 
     Raises:
         CloudError: the packet filter refused.
     """
-    done = process.run(["nft", "-f", "-"], input=rules(table_name(home), paths), check=False)
+    own = table_name(home)
+    removals = "".join(map(_removal, _left_behind(own, paths)))
+    done = process.run(["nft", "-f", "-"], input=removals + rules(own, paths), check=False)
     if done.returncode != 0:
         raise CloudError(
             f"the instances' way to {METADATA_ADDRESS} and to the API can't be made: {done.stderr.strip()}",
             where="nft",
             hint="The kernel needs nf_tables with NAT: modprobe nft_chain_nat",
         )
+
+
+def _left_behind(own: str, bridges: Collection[str]) -> list[str]:
+    """The tables of local clouds that were killed and deleted, whose bridges are ours now: Podman uses names again."""
+    if not bridges:
+        return []
+    listed = process.run(["nft", "list", "tables", "ip"], check=False).stdout.split()
+    return [
+        table
+        for table in listed
+        if table.startswith(_PREFIX)
+        and table != own
+        and any(f'iifname "{bridge}"' in text for text in [_text_of(table)] for bridge in bridges)
+    ]
+
+
+def _text_of(table: str) -> str:
+    return process.run(["nft", "list", "table", "ip", table], check=False).stdout
