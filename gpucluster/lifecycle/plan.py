@@ -172,8 +172,12 @@ class Planning:
 
 
 def _other_release(answer: _OnController | None, spec: ClusterSpec) -> Iterator[str]:
-    """That apply would refuse another release of Slurm. Earlier versions of gpucluster recorded none."""
-    recorded = (answer.record or {}).get("settings") if answer else None
+    """That apply would refuse another release of Slurm. Earlier versions of gpucluster recorded none.
+
+    An apply that did not end has recorded the release that it wanted, and nothing is known of the hosts.
+    """
+    record = (answer.record or {}) if answer else {}
+    recorded = record.get("settings") if record.get("complete") else None
     if not recorded or not spec.slurm.enabled:
         return
     before = recorded.get("slurm_release", DISTRIBUTION)

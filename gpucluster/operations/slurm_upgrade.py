@@ -101,7 +101,7 @@ def _parsed(text: str) -> tuple[str, dict[str, str], int]:
     version, nodes, jobs = "", {}, 0
     for line in text.splitlines():
         match line.split():
-            case ["controller", "slurm", found]:
+            case ["controller", _, found]:  # Debian's calls itself slurm-wlm
                 version = found
             case ["node", name, found] if found[:1].isdigit():
                 nodes[name] = found

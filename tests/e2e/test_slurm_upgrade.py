@@ -83,11 +83,11 @@ def _to_cache(container: str) -> None:
 
 
 def test_apply_does_not_change_the_release(site: Site) -> None:
+    assert any("slurm upgrade" in warning for warning in site.good("plan")["warnings"])
     code, events = site.run("apply")
     assert code == 1
     assert "gpucluster slurm upgrade" in events[-1]["message"]
-    assert "24.11" in _in(site, "demo-controller", "slurmctld", "-V")
-    assert any("slurm upgrade" in warning for warning in site.good("plan")["warnings"])
+    assert "24.11" in _in(site, "demo-controller", "/usr/sbin/slurmctld", "-V")
 
 
 def test_a_job_runs_across_the_upgrade(site: Site) -> None:
@@ -106,7 +106,7 @@ def test_a_job_runs_across_the_upgrade(site: Site) -> None:
     _to_cache(controller)
     assert re.match(r"/var/backups/gpucluster/slurm-24\.11", result["slurm_copy"])
     for host, program in (("demo-controller", "slurmctld"), ("demo-controller", "slurmdbd"), ("compute-1", "slurmd")):
-        assert _in(site, host, f"/usr/sbin/{program}", "-V").startswith("slurm 26.05")
+        assert _in(site, host, "sudo", f"/usr/sbin/{program}", "-V").startswith("slurm 26.05")
         assert _in(site, host, "systemctl", "is-active", program) == "active"
     # The same job, on the same node, still runs, and what waited still waits.
     assert site.as_alice(f"squeue -h -j {job} -o '%T %N'") == "RUNNING compute-1"
@@ -120,7 +120,7 @@ def test_a_job_runs_across_the_upgrade(site: Site) -> None:
 
 
 def test_a_second_apply_changes_and_builds_nothing(site: Site) -> None:
-    assert site.good("apply")["changed"] == {"demo-controller": 0, "compute-1": 0}
+    assert set(site.good("apply")["changed"].values()) == {0}
 
 
 def test_a_node_of_another_system_has_the_same_release(site: Site) -> None:

@@ -16,6 +16,7 @@ from gpucluster.cli.summaries import plan_text
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event, ignore
 from gpucluster.handover.configuration_diff import NOT_KNOWN
+from gpucluster.lifecycle import plan as plans
 from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.resize import PoolScaling, Replacement, Scaling
 from gpucluster.operations.users import UserPreview
@@ -162,3 +163,22 @@ def test_a_plan_is_json(tmp_path: Path) -> None:
     data = json.loads(json.dumps(plan.to_dict()))
     assert data["changes"][0]["values"] == {"shape_config.ocpus": [4, 8]}
     assert data["configuration"][0]["text"] == "users: add bob"
+
+
+@pytest.mark.parametrize(
+    ("record", "warned"),
+    [
+        ({"complete": True, "settings": {"slurm_release": "distribution"}}, True),
+        # Of a version of gpucluster that knew no releases.
+        ({"complete": True, "settings": {}}, False),
+        ({"complete": True, "settings": {"slurm_cluster_name": "demo"}}, True),
+        ({"complete": True, "settings": {"slurm_release": "26.05"}}, False),
+        # What apply wanted; it may have been refused.
+        ({"complete": False, "settings": {"slurm_release": "distribution"}}, False),
+        (None, False),
+    ],
+)
+def test_another_release_of_slurm_is_what_apply_would_refuse(record: dict[str, Any] | None, warned: bool) -> None:
+    spec = loads(LOCAL.replace("  accounting: true\n", '  accounting: true\n  release: "26.05"\n'))
+    said = list(plans._other_release(plans._OnController(record), spec))
+    assert [("slurm upgrade" in each) for each in said] == [True] * warned

@@ -13,7 +13,7 @@ from gpucluster.spec import loads
 from tests.spec.spec_texts import LOCAL
 
 ANSWER = """\
-controller slurm {controller}
+controller slurm-wlm {controller}
 node compute-1 {node}
 node compute-2 N/A
 jobs 3
