@@ -96,7 +96,7 @@ def test_ubuntu_is_a_stand_in_until_a_mirror_with_its_suite_is_named(apt: Path, 
     folder = apt / "images"
     (folder / "ubuntu.sources").write_text(line)
     stood_in = contents_of("Canonical Ubuntu", "24.04", folder)
-    assert (stood_in.suite, stood_in.stand_in) == (TRIXIE, True)
+    assert (stood_in.suite, stood_in.stand_in) == (SUITES["bookworm"], True)
     (folder / "archive.gpg").touch()
     (folder / "ubuntu.sources").write_text(
         f"deb [signed-by={folder}/archive.gpg] http://archive.example/ubuntu noble main universe\n"
