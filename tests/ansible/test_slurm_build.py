@@ -76,7 +76,7 @@ def test_a_release_is_built_once_and_replaces_the_distribution_s() -> None:
         pinned = {"path": "/etc/apt/preferences.d/gpucluster-slurm", "content": "\n".join([*preferences, ""])}
         install = [
             {"gpucluster_service": {"accounts": accounts, "files": [pinned]}},
-            {"gpucluster_role_packages": {"absent": ["libslurm-dev"]}},
+            {"gpucluster_role_packages": {"absent": known["slurm_foreign_packages"]}},
             {"gpucluster_software": {"server": f"file://{FOLDER}", "files": [built], "packages": names}},
         ]
         first = node.play(install, {}, seconds=300)
