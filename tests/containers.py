@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from gpucluster import host_python
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.podman.command import probe
 from gpucluster.paths import local_cloud_home
+from gpucluster.systems import host_python
 
 
 def need_containers() -> None:

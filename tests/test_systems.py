@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from gpucluster import host_python, systems
 from gpucluster.paths import ansible_dir
 from gpucluster.spec import PROVIDERS
 from gpucluster.spec.defaults import LOGIN_USERS
+from gpucluster.systems import host_python, matrix
 
 ANSIBLE = ansible_dir()
 
 
 def test_each_system_has_its_values_and_packages_and_no_other_has() -> None:
-    named = {system.vars_file for system in systems.SYSTEMS}
+    named = {system.vars_file for system in matrix.SYSTEMS}
     assert {file.stem for file in (ANSIBLE / "vars" / "os").glob("*.yml")} == named
     packages = yaml.safe_load((ANSIBLE / "group_vars" / "all" / "packages.yml").read_text())["packages"]
     assert set(packages) == named
@@ -22,9 +22,9 @@ def test_each_system_has_its_values_and_packages_and_no_other_has() -> None:
 
 def test_each_system_has_a_python_and_the_autoscaler_one_on_every_controller() -> None:
     assert {found.image for found in host_python.PYTHONS} == {
-        (system.operating_system, system.version) for system in systems.SYSTEMS
+        (system.operating_system, system.version) for system in matrix.SYSTEMS
     }
-    for system in systems.SYSTEMS:
+    for system in matrix.SYSTEMS:
         known = host_python.of_image(system.operating_system, system.version)
         assert known is not None
         assert known.version is not None, system.title
@@ -32,16 +32,16 @@ def test_each_system_has_a_python_and_the_autoscaler_one_on_every_controller() -
 
 
 def test_a_refused_role_has_a_reason_and_every_system_a_login_user() -> None:
-    for system in systems.SYSTEMS:
+    for system in matrix.SYSTEMS:
         assert bool(system.refused) is not bool(system.controller and system.node), system.title
         assert system.operating_system in LOGIN_USERS
-    assert all("listing" not in system.controller for system in systems.SYSTEMS), "the listings are Oracle Linux 8"
+    assert all("listing" not in system.controller for system in matrix.SYSTEMS), "the listings are Oracle Linux 8"
 
 
 def test_the_default_images_are_in_the_matrix_for_both_roles() -> None:
     for traits in PROVIDERS.values():
         if traits.default_image is not None:
-            found = systems.find(traits.default_image["operating_system"], traits.default_image["version"])
+            found = matrix.find(traits.default_image["operating_system"], traits.default_image["version"])
             assert found is not None
             assert "platform" in found.controller
             assert "platform" in found.node
@@ -63,7 +63,7 @@ def test_the_default_images_are_in_the_matrix_for_both_roles() -> None:
     ],
 )
 def test_a_system_is_found_by_its_name_and_version(operating_system: str, version: str, title: str | None) -> None:
-    found = systems.find(operating_system, version)
+    found = matrix.find(operating_system, version)
     assert (found and found.title) == title
 
 
@@ -83,6 +83,6 @@ def test_a_system_is_found_by_its_name_and_version(operating_system: str, versio
     ],
 )
 def test_the_nearest_that_is_supported_in_that_role(
-    operating_system: str, version: str, role: systems.Role, title: str
+    operating_system: str, version: str, role: matrix.Role, title: str
 ) -> None:
-    assert systems.nearest(operating_system, version, role).title == title
+    assert matrix.nearest(operating_system, version, role).title == title

@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
     def _provide_python(self) -> str:
         """The path of the host's Python. In check mode the link is not made."""
         try:
-            from gpucluster import host_python
+            from gpucluster.systems import host_python
         except ImportError as error:
             raise AnsibleActionFail(
                 f"the Python that runs Ansible has no package gpucluster ({error}); run `gpucluster apply`, or install "

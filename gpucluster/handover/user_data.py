@@ -16,11 +16,12 @@ from typing import Any
 
 import yaml
 
-from gpucluster import host_python, shapes
+from gpucluster import shapes
 from gpucluster.errors import InputError
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.paths import ansible_dir
 from gpucluster.spec import ClusterSpec
+from gpucluster.systems import host_python
 from gpucluster.text import count
 
 #: OCI allows 32,000 bytes of metadata per instance, including user data in base64 (docs: LaunchInstanceDetails). This

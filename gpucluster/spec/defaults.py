@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gpucluster import systems
 from gpucluster.slurm import releases
 from gpucluster.spec.sections.cloud import PROVIDERS, ProviderTraits
 from gpucluster.spec.sections.fields import WORD_PATTERN
 from gpucluster.spec.sections.machines import CONTROLLER_SHAPE
 from gpucluster.spec.sections.users import Users
+from gpucluster.systems import matrix
 
 CONTROLLER_OCPUS = 4
 CONTROLLER_MEMORY_GB = 32
@@ -69,7 +69,7 @@ def _system(machine: Any, provider: ProviderTraits) -> str:
     default = provider.default_image
     if provider.stand_in is not None and default and image.get("operating_system") != default["operating_system"]:
         image = provider.stand_in
-    system = systems.find(str(image.get("operating_system")), str(image.get("version")))
+    system = matrix.find(str(image.get("operating_system")), str(image.get("version")))
     return system.vars_file if system else ""
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpucluster import systems
+from gpucluster.systems import matrix
 from tests.ansible.loading import read
 
 SNAPSHOT = Path(__file__).with_suffix(".toml")
@@ -47,7 +47,7 @@ def snapshot() -> dict[str, Any]:
 
 def is_controller(system: str) -> bool:
     """Whether the support matrix has controllers of this system."""
-    return any(row.vars_file == system and row.controller for row in systems.SYSTEMS)
+    return any(row.vars_file == system and row.controller for row in matrix.SYSTEMS)
 
 
 def _archive(mirror: str, suite: str) -> dict[str, str]:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from gpucluster import host_python, systems
 from gpucluster.agent.interpreter import PYTHON
 from gpucluster.localcloud.image import traps
+from gpucluster.systems import host_python, matrix
 from tests.ansible.in_container import Host, Played, host
 from tests.ansible.loading import ANSIBLE, read
 from tests.ansible.render import INVENTORY
@@ -39,7 +39,7 @@ def of_vars_file(system: str) -> host_python.HostPython:
 def test_the_roles_have_the_pythons_of_the_table(system: str) -> None:
     python, interpreter = of_vars_file(system), read(f"vars/os/{system}.yml")["os_python"]
     assert interpreter in ("{{ host_python }}", f"/usr/bin/python{python.of_autoscaler}")
-    if interpreter != "{{ host_python }}" and (row := systems.find(*python.image)) and row.controller:
+    if interpreter != "{{ host_python }}" and (row := matrix.find(*python.image)) and row.controller:
         assert python.package in read("group_vars/all/packages.yml")["packages"][system]["autoscaler"]
     else:
         assert python.of_autoscaler in (None, python.version)

@@ -19,9 +19,10 @@ from typing import Any
 import oci
 import pytest
 
-from gpucluster import environment, systems
+from gpucluster import environment
 from gpucluster.localcloud.state import member_types
 from gpucluster.spec import template
+from gpucluster.systems import matrix
 from tests.golden import sdk_facts
 
 REPOSITORY = Path(__file__).parents[2]
@@ -49,7 +50,7 @@ def test_the_demo_is_the_template() -> None:
     ("page", "made", "begin", "end"),
     [
         ("environment.md", environment.table, "tests/golden -->\n", "<!-- end of rules -->"),
-        ("systems.md", systems.table, "tests/golden -->\n", "<!-- end of the table -->"),
+        ("systems.md", matrix.table, "tests/golden -->\n", "<!-- end of the table -->"),
     ],
     ids=lambda value: value if isinstance(value, str) and value.endswith(".md") else "",
 )

@@ -19,7 +19,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucluster import host_python, shapes
+from gpucluster import shapes
 from gpucluster.errors import InputError
 from gpucluster.handover.user_data import (
     MAX_BYTES,
@@ -31,6 +31,7 @@ from gpucluster.handover.user_data import (
 )
 from gpucluster.paths import ansible_dir
 from gpucluster.spec import ClusterSpec, loads
+from gpucluster.systems import host_python
 from tests.spec.spec_texts import LOCAL
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from gpucluster.localcloud.image.suites import SUITES, Suite
 from gpucluster.localcloud.podman import host
 from gpucluster.localcloud.podman.command import probe
 from gpucluster.spec import PROVIDERS
-from gpucluster.systems import SYSTEMS
+from gpucluster.systems.matrix import SYSTEMS
 
 DEB822 = """\
 # the archive

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gpucluster import systems
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.preflight.checks.images import images
 from gpucluster.preflight.facts import Facts, FoundImage, Instance, Unknown
 from gpucluster.spec import ClusterSpec, loads
+from gpucluster.systems import matrix
 from tests.preflight.preflight_facts import HPC_IMAGE
 from tests.spec import spec_texts
 
@@ -148,8 +148,8 @@ def test_what_an_image_lacks_is_said_with_what_to_use_instead(
     assert action in one.action
 
 
-@pytest.mark.parametrize("system", systems.SYSTEMS, ids=lambda system: system.title)
-def test_the_controller_has_a_system_of_the_matrix(system: systems.System, tmp_path: Path) -> None:
+@pytest.mark.parametrize("system", matrix.SYSTEMS, ids=lambda system: system.title)
+def test_the_controller_has_a_system_of_the_matrix(system: matrix.System, tmp_path: Path) -> None:
     fact = FoundImage("ocid1.image.oc1..c", "", system=system.operating_system, version=system.version)
     gpu = named(HPC_IMAGE, custom=True)
     findings = list(images(spec(tmp_path, BY_OCID), Facts(domains=("AD-1",), images={"controller": fact, "gpu": gpu})))
@@ -159,7 +159,7 @@ def test_the_controller_has_a_system_of_the_matrix(system: systems.System, tmp_p
         (one,) = findings
         assert one.level == "error"
         assert one.reason.startswith(f"controller: {system.title} is not supported on the controller: {system.refused}")
-        assert systems.nearest(system.operating_system, system.version, "controller").title in one.action
+        assert matrix.nearest(system.operating_system, system.version, "controller").title in one.action
 
 
 def test_a_controller_that_runs_is_not_refused(tmp_path: Path) -> None:

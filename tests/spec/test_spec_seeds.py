@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucluster import handover, systems
+from gpucluster import handover
 from gpucluster.oci.image_names import version_filter
 from gpucluster.slurm.releases import NEWEST
 from gpucluster.spec import ClusterSpec, load, loads, template
+from gpucluster.systems import matrix
 from tests.spec.spec_texts import KEY
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
@@ -105,7 +106,7 @@ def test_no_file_of_ours_dies_with_the_next_build_of_an_image(file: Path | str, 
             chosen = version_filter(image.listing_version, amd=False)
             assert [version for version in VERSIONS if chosen.fits(version)] == VERSIONS[:1]
         else:
-            found = systems.find(str(image.operating_system), str(image.version))
+            found = matrix.find(str(image.operating_system), str(image.version))
             assert found is not None
             assert "platform" in found.kinds("controller" if machine is spec.controller else "node")
 

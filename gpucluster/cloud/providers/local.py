@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gpucluster import host_python, process
+from gpucluster import process
 from gpucluster.cloud.client import Access, all_pages, refusals
 from gpucluster.cloud.providers.interface import ControllerAccess
 from gpucluster.cloud.providers.profile import OciProfile
@@ -24,6 +24,7 @@ from gpucluster.oci import tags
 from gpucluster.paths import ClusterPaths, local_cloud_home, write_private
 from gpucluster.spec import LOCAL_IMAGE, PROVIDERS, ClusterSpec, Image, finding, overlapping_routes
 from gpucluster.ssh import adopt_key, ensure_key, public_key
+from gpucluster.systems import host_python
 
 if TYPE_CHECKING:
     from gpucluster.localcloud.image.contents import Contents

@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpucluster import host_python
 from gpucluster.cloud.client import Access
 from gpucluster.cloud.providers.interface import ControllerAccess
 from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.spec import PROVIDERS, ClusterSpec, Image
+from gpucluster.systems import host_python
 
 
 class OciCloudProvider:

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from gpucluster import shapes, systems
+from gpucluster import shapes
 from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.oci import image_names
 from gpucluster.preflight import requirements
 from gpucluster.preflight.facts import Facts, FoundImage, Unknown
 from gpucluster.preflight.requirements import MachineGroup
 from gpucluster.spec import ClusterSpec
+from gpucluster.systems import matrix
 
 Level = Literal["error", "warning", "note"]
 
@@ -24,7 +25,7 @@ _PAGE = "docs/reference/systems.md"
 _LISTING = "Oracle Linux - GPU Cluster Networking Image"
 # As in the files that `init` writes and in the inventories.
 _PLACEHOLDER = "exampleuniqueid"
-_ROLES: dict[systems.Role, str] = {"controller": "the controller", "node": "nodes"}
+_ROLES: dict[matrix.Role, str] = {"controller": "the controller", "node": "nodes"}
 
 
 def images(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
@@ -132,19 +133,19 @@ def _system(machine: MachineGroup, fact: FoundImage) -> Iterator[Finding]:
         operating_system, version = parts.operating_system, parts.version
     if not operating_system:
         return
-    role: systems.Role = "controller" if machine.name == requirements.CONTROLLER else "node"
-    kind: systems.ImageKind = "listing" if fact.listing else "custom" if fact.custom else "platform"
-    found = systems.find(operating_system, version)
+    role: matrix.Role = "controller" if machine.name == requirements.CONTROLLER else "node"
+    kind: matrix.ImageKind = "listing" if fact.listing else "custom" if fact.custom else "platform"
+    found = matrix.find(operating_system, version)
     if found is not None and kind in found.kinds(role):
         return
-    nearest = systems.nearest(operating_system, version, role)
+    nearest = matrix.nearest(operating_system, version, role)
     reason = f"{machine.place}: {operating_system} {version} is not supported on {_ROLES[role]}"
     action = f"The nearest that is: {nearest.title} ({_written(nearest)}); all: {_PAGE}"
     level: Level = "error"
     if found is not None:
-        reason += f": {found.refused}" if not found.kinds(role) else f" from a {systems.KINDS[kind]}"
+        reason += f": {found.refused}" if not found.kinds(role) else f" from a {matrix.KINDS[kind]}"
     elif kind == "custom":
-        level = "error" if systems.is_distribution(operating_system) else "warning"
+        level = "error" if matrix.is_distribution(operating_system) else "warning"
         action += (
             f". If the image has another system than its entry says: oci compute image update --image-id {fact.id} "
             f"--operating-system '{nearest.operating_system}' --operating-system-version {nearest.version}"
@@ -152,7 +153,7 @@ def _system(machine: MachineGroup, fact: FoundImage) -> Iterator[Finding]:
     yield Finding(level, "image", f"{reason} (image {_name(fact)})", action)
 
 
-def _written(system: systems.System) -> str:
+def _written(system: matrix.System) -> str:
     return f'`image: {{operating_system: {system.operating_system}, version: "{system.version}"}}`'
 
 

@@ -86,7 +86,7 @@ def arguments() -> list[str]:
 
 def script() -> str:
     """The text of the script, for `sh`."""
-    return resources.files("gpucluster").joinpath("host_python.sh").read_text(encoding="utf-8")
+    return resources.files("gpucluster.systems").joinpath("host_python.sh").read_text(encoding="utf-8")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
