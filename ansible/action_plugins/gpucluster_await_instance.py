@@ -19,14 +19,13 @@ no failure here: the roles then report what is missing.
 
 PAUSE = 1.0
 LATE = 124
-# cloud-init decides before sshd starts whether it is disabled.
+# cloud-init decides before sshd starts whether it is disabled. No newline at the end: Ansible's ssh appends ` && sleep 0`.
 SCRIPT = """\
 n=0
 while [ ! -e /run/cloud-init/result.json ] && [ ! -e /run/cloud-init/disabled ] && command -v cloud-init > /dev/null; do
     [ $((n += 1)) -le {polls} ] || exit {late}
     sleep 0.5
-done
-"""
+done"""
 
 
 class ActionModule(ActionBase):
@@ -47,7 +46,7 @@ class ActionModule(ActionBase):
             if done["rc"] == LATE:
                 return {**result, "failed": True, "msg": f"cloud-init has not ended within {seconds:g} seconds"}
             if time.monotonic() > deadline:
-                words = f"nobody could log in within {seconds:g} seconds: {done['stderr']}"
+                words = f"it did not answer as it should within {seconds:g} seconds: {done['stderr']}"
                 return {**result, "failed": True, "msg": words}
             time.sleep(PAUSE)
             # The shared connection of the failed attempt may still be there.

@@ -1,6 +1,6 @@
 """The Python of a host: one path on every system, whatever its own `python3` is.
 
-User data makes the link at the first boot, and Ansible's first task where it is missing (`gpucluster.systems.host_python`).
+User data makes the link at the first boot, and Ansible's first task where it is missing (`systems.host_python`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ def script(folder: Path, *, cloud_init: bool, polls: int) -> subprocess.Popen[by
     programs.mkdir()
     for name in ("sleep", *(["cloud-init"] if cloud_init else [])):
         (programs / name).symlink_to("/bin/sleep")
-    return subprocess.Popen(["/bin/sh", "-c", text], env={"PATH": str(programs)})
+    # As Ansible's connection by ssh does it.
+    return subprocess.Popen(["/bin/sh", "-c", f"{text} && sleep 0"], env={"PATH": str(programs)})
 
 
 def plugin() -> Any:
