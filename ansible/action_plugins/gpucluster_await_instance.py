@@ -19,7 +19,8 @@ no failure here: the roles then report what is missing.
 
 PAUSE = 1.0
 LATE = 124
-# cloud-init decides before sshd starts whether it is disabled. No newline at the end: Ansible's ssh appends ` && sleep 0`.
+# cloud-init decides before sshd starts whether it is disabled.
+# No newline at the end: Ansible's ssh appends ` && sleep 0`.
 SCRIPT = """\
 n=0
 while [ ! -e /run/cloud-init/result.json ] && [ ! -e /run/cloud-init/disabled ] && command -v cloud-init > /dev/null; do

@@ -45,6 +45,7 @@ def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
                 slurm["release"] = releases.default_release(
                     [system for system in systems_of(spec, provider).values() if system],
                     prefers_distribution=provider.hardware_emulated,
+                    elastic=any(is_elastic(pool) for pool in pools.values()),
                 )
     if isinstance(slurm, dict) and slurm.get("enabled") is False:
         spec["storage"] = _without_home(spec.get("storage", {}))
@@ -52,6 +53,14 @@ def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
         group = users.get("group", Users.model_fields["group"].default)
         spec["users"] = {**users, "people": tuple(_person(person, group) for person in users["people"])}
     return spec
+
+
+def is_elastic(pool: Any) -> bool:
+    """Whether a pool is elastic; False where its counts are invalid."""
+    if not isinstance(pool, dict):
+        return False
+    count, most = pool.get("count"), pool.get("max_count")
+    return isinstance(count, int) and isinstance(most, int) and most > count
 
 
 def systems_of(spec: Mapping[str, Any], provider: ProviderTraits) -> dict[str, str]:
@@ -66,10 +75,11 @@ def _system(machine: Any, provider: ProviderTraits) -> str:
     image = machine.get("image") if isinstance(machine, dict) else None
     if not isinstance(image, dict):
         return ""
-    default = provider.default_image
-    if provider.stand_in is not None and default and image.get("operating_system") != default["operating_system"]:
-        image = provider.stand_in
-    system = matrix.find(str(image.get("operating_system")), str(image.get("version")))
+    named = (str(image.get("operating_system")), str(image.get("version")))
+    if provider.default_image is not None and not matrix.is_distribution(named[0]):
+        # A listing, or an image by name or OCID. In the local cloud the listings contain what the default image does.
+        named = (provider.default_image["operating_system"], provider.default_image["version"])
+    system = matrix.find(*provider.stand_ins.get(named, named))
     return system.vars_file if system else ""
 
 

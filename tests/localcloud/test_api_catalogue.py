@@ -95,8 +95,8 @@ def test_an_image_says_what_it_contains(api: Api) -> None:
         version: {tags.CONTAINS: f"Debian {version}"} for version in ("12", "13")
     }
     oracle = api.named_image(PLAIN).freeform_tags
-    assert oracle[tags.CONTAINS] == "Debian 12"
-    assert {"firewalld", "hostinfo"} <= set(oracle[tags.TRAPS].split())
+    assert oracle[tags.CONTAINS] == "Debian 13"
+    assert {"chrony", "hostinfo"} <= set(oracle[tags.TRAPS].split())
 
 
 def test_a_stand_in_is_refused_with_words_where_the_operator_wants_none(api: Api, subnet: Any) -> None:
@@ -109,7 +109,7 @@ def test_a_stand_in_is_refused_with_words_where_the_operator_wants_none(api: Api
         api.launch(subnet, "debian")
     finally:
         file.unlink()
-    assert "its name is that of Oracle Linux 8, and it contains Debian 12" in said[0]
+    assert "its name is that of Oracle Linux 8, and it contains Debian 13" in said[0]
     assert "can't make one that dnf installs" in said[0]
 
 

@@ -143,7 +143,7 @@ def test_an_image_that_is_not_what_its_name_says_is_noted(tmp_path: Path) -> Non
     images = {
         "{operating_system: Debian, version: '12'}": "",
         "{operating_system: Oracle Linux, version: '9'}": "contains Debian 12",
-        "{listing: Oracle Linux - GPU Cluster Networking Image, login_user: opc}": "contains Debian 12",
+        "{listing: Oracle Linux - GPU Cluster Networking Image, login_user: opc}": "contains Debian 13",
     }
     for image, said in images.items():
         found = _findings(tmp_path, ("count: 2", f"image: {image}, count: 2"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from gpucluster.slurm import releases
@@ -55,6 +57,16 @@ def test_each_release_that_can_be_built_is_in_the_table() -> None:
 
 
 def test_a_quick_start_does_not_begin_with_a_build() -> None:
-    assert releases.default_release(["Debian-13"], prefers_distribution=True) == "distribution"
-    assert releases.default_release(["Debian-13", "Debian-12"], prefers_distribution=True) == "26.05"
-    assert releases.default_release(["Ubuntu-24"], prefers_distribution=False) == "26.05"
+    default = functools.partial(releases.default_release, elastic=False)
+    assert default(["Debian-13"], prefers_distribution=True) == "distribution"
+    assert default(["Debian-13", "Debian-12"], prefers_distribution=True) == "26.05"
+    assert default(["Ubuntu-24"], prefers_distribution=False) == "26.05"
+
+
+def test_elastic_nodes_need_a_release_that_they_are_proven_with() -> None:
+    default = functools.partial(releases.default_release, prefers_distribution=True)
+    assert default(["Debian-12"], elastic=False) == "distribution"
+    assert default(["Debian-12"], elastic=True) == "26.05"
+    assert default(["Debian-13"], elastic=True) == "distribution"
+    assert releases.too_different({"controller": "Debian-12"}, elastic=False) == ""
+    assert "the oldest for elastic nodes is 24.11" in releases.too_different({"controller": "Debian-12"}, elastic=True)

@@ -64,14 +64,6 @@ class RuleContext:
         return self.document.place(path).line
 
 
-def is_elastic(pool: Any) -> bool:
-    """Whether a pool is elastic; False where its counts are invalid."""
-    if not isinstance(pool, dict):
-        return False
-    count, most = pool.get("count"), pool.get("max_count")
-    return isinstance(count, int) and isinstance(most, int) and most > count
-
-
 def _pruned(value: Any, path: Path, invalid: set[Path]) -> Any:
     """`value` without what is invalid: keys are left out, entries of lists become None."""
     if isinstance(value, dict):

@@ -8,9 +8,10 @@ from typing import Any
 
 from gpucluster import shapes
 from gpucluster.spec import document
+from gpucluster.spec.defaults import is_elastic
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
-from gpucluster.spec.rules.context import RuleContext, is_elastic
+from gpucluster.spec.rules.context import RuleContext
 from gpucluster.spec.sections import fields, slurm
 from gpucluster.text import did_you_mean
 

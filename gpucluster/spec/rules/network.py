@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from ipaddress import AddressValueError, IPv4Network, IPv6Network, NetmaskValueError
 from typing import Any
 
+from gpucluster.spec.defaults import is_elastic
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
-from gpucluster.spec.rules.context import RuleContext, is_elastic
+from gpucluster.spec.rules.context import RuleContext
 from gpucluster.spec.rules.nodes import has_rdma, rdma_interfaces
 from gpucluster.text import count
 

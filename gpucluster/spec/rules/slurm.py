@@ -6,17 +6,18 @@ import re
 from typing import Any
 
 from gpucluster.slurm import releases
-from gpucluster.spec.defaults import systems_of
+from gpucluster.spec.defaults import is_elastic, systems_of
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
 from gpucluster.spec.reserved import OWNED_SLURM_KEYS
-from gpucluster.spec.rules.context import RuleContext, is_elastic
+from gpucluster.spec.rules.context import RuleContext
 from gpucluster.text import did_you_mean
 
 RULES = (
     "`slurm.enabled: true` needs `storage.home.enabled: true`. With `false` no pool is elastic.",
     "`slurm.release: distribution` needs hosts of one system, whose own Slurm is "
-    f"{releases.OLDEST} or later: neither Ubuntu 22.04 nor Oracle Linux 8.",
+    f"{releases.OLDEST} or later: neither Ubuntu 22.04 nor Oracle Linux 8. With elastic pools it must be "
+    f"{releases.OLDEST_OF_ELASTIC} or later: Debian 13.",
     "At most one pool has `default: true`, and `slurm.default_partition` does not contradict it.",
     "`slurm.extra_config` refuses these keys, which gpucluster sets itself: "
     + ", ".join(f"`{key}`" for key in sorted(OWNED_SLURM_KEYS))
@@ -44,7 +45,8 @@ def check(context: RuleContext) -> None:
 def _check_release(context: RuleContext, slurm: dict[str, Any]) -> None:
     if slurm.get("enabled") is not True or slurm.get("release") != releases.DISTRIBUTION or context.provider is None:
         return
-    refused = releases.too_different(systems_of(context.data, context.provider))
+    elastic = any(is_elastic(pool) for pool in context.section("pools").values())
+    refused = releases.too_different(systems_of(context.data, context.provider), elastic=elastic)
     if refused:
         context.error(("slurm", "release"), refused, f'Write a release for all hosts: release: "{releases.NEWEST}"')
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
@@ -33,7 +33,7 @@ class ProviderTraits:
         title: first line of a new cluster.yml.
         only_region: the one region that it has; empty where the file must name one.
         default_image: image of a machine that names none; None where every machine must name one.
-        stand_in: what images of another operating system than the default image's contain; None if they are real.
+        stand_ins: the systems, as operating system and version, whose images contain another one.
         needs_compartment: the file must name a compartment.
         uses_profile: credentials come from a profile of the operator's OCI configuration file.
         generates_keys: gpucluster may generate key pairs, for the operator and for users.
@@ -43,7 +43,7 @@ class ProviderTraits:
     title: str
     only_region: str = ""
     default_image: Mapping[str, str] | None = None
-    stand_in: Mapping[str, str] | None = None
+    stand_ins: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     needs_compartment: bool = False
     uses_profile: bool = False
     generates_keys: bool = False
@@ -52,7 +52,14 @@ class ProviderTraits:
 
 LOCAL_IMAGE: Mapping[str, str] = MappingProxyType({"operating_system": "Debian", "version": "13"})
 # As in localcloud/image/systems.toml; a test compares them.
-_LOCAL_STAND_IN: Mapping[str, str] = MappingProxyType({"operating_system": "Debian", "version": "12"})
+_LOCAL_STAND_INS = MappingProxyType(
+    {
+        ("Canonical Ubuntu", "24.04"): ("Debian", "13"),
+        ("Canonical Ubuntu", "22.04"): ("Debian", "12"),
+        ("Oracle Linux", "9"): ("Debian", "12"),
+        ("Oracle Linux", "8"): ("Debian", "13"),
+    }
+)
 
 PROVIDERS: Mapping[ProviderName, ProviderTraits] = MappingProxyType(
     {
@@ -60,7 +67,7 @@ PROVIDERS: Mapping[ProviderName, ProviderTraits] = MappingProxyType(
             title="A cluster on this machine.",
             only_region="local-1",
             default_image=LOCAL_IMAGE,
-            stand_in=_LOCAL_STAND_IN,
+            stand_ins=_LOCAL_STAND_INS,
             generates_keys=True,
             hardware_emulated=True,
         ),
