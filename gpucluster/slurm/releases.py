@@ -100,7 +100,8 @@ def too_different(systems: Mapping[str, str], *, elastic: bool) -> str:
         return f"hosts of different systems have different releases of Slurm: {listed}"
     for place, system in known.items():
         if elastic and OF_SYSTEM[system] < OLDEST_OF_ELASTIC:
-            return f"{place}: {system} has Slurm {OF_SYSTEM[system]}; the oldest for elastic nodes is {OLDEST_OF_ELASTIC}"
+            oldest = f"the oldest for elastic nodes is {OLDEST_OF_ELASTIC}"
+            return f"{place}: {system} has Slurm {OF_SYSTEM[system]}; {oldest}"
     return ""
 
 
