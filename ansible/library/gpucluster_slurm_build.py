@@ -80,7 +80,7 @@ must_build: {description: Whether this host's is missing., returned: always, typ
 """
 
 # Raised when a change of this module makes other packages from the same source.
-RECIPE = 1
+RECIPE = 2
 PREFIX = "slurm-packages_"
 RECORD = ".json"
 # Of other sources, for the way back after an upgrade.
@@ -216,7 +216,12 @@ class Build:
         self.call([*APT, "--no-install-recommends", "build-dep", f"{top}/"], top)
         words = ["nocheck", "nodoc", "noautodbgsym", *self.module.params["profile"], f"parallel={os.cpu_count() or 1}"]
         # Packing the static libraries as small as possible would take as long as a tenth of the build.
-        environment = {"DEB_BUILD_OPTIONS": " ".join(words), "DPKG_DEB_COMPRESSOR_LEVEL": "1"}
+        # Debug information is not kept, and takes a part of the build.
+        environment = {
+            "DEB_BUILD_OPTIONS": " ".join(words),
+            "DEB_CFLAGS_APPEND": "-g0",
+            "DPKG_DEB_COMPRESSOR_LEVEL": "1",
+        }
         self.call(["dpkg-buildpackage", "-b", "-uc", "-us"], top, environment)
         return sorted(top.parent.glob("*.deb"))
 
