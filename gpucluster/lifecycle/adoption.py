@@ -95,7 +95,7 @@ class Adoption:
         tagged = self._tagged()
         # The state is read after the cloud: what another run creates in between is in it.
         found = tagged.find()
-        entries = terraform.contents().entries
+        entries = terraform.contents(damaged_is_empty=True).entries
         state = {entry.address: entry.id for entry in entries if not entry.deposed}
         adoption.require_one_cluster(found, {entry.id for entry in entries}, self._cluster)
         variables = terraform.variables
@@ -156,7 +156,7 @@ class Adoption:
             CloudError: the cloud refused.
         """
         tagged = self._tagged()
-        found, known = tagged.find(), terraform.contents().ids
+        found, known = tagged.find(), terraform.contents(damaged_is_empty=True).ids
         adoption.require_one_cluster(found, known, self._cluster)
         untracked = adoption.untracked(found, known)
         tagged.remove([each for each in untracked if each.kind != "file_system"], leave_used=True)

@@ -288,13 +288,16 @@ class Terraform:
         self._state.set_output(self._root, name, value)
         self._state.protect()
 
-    def contents(self) -> StateContents:
+    def contents(self, *, damaged_is_empty: bool = False) -> StateContents:
         """The outputs and the ids of the resources in the state, read at once.
+
+        Args:
+            damaged_is_empty: for who compares it with the cloud: a damaged one knows no resource.
 
         Raises:
             TerraformError: the state can't be read.
         """
-        return self._state.contents()
+        return self._state.contents(damaged_is_empty=damaged_is_empty)
 
     def addresses(self) -> tuple[str, ...]:
         """The addresses of everything in the state, data sources left out."""

@@ -153,15 +153,20 @@ class TerraformState:
     def _location_file(self) -> Path:
         return self._paths.root / "backend.json"
 
-    def contents(self) -> StateContents:
+    def contents(self, *, damaged_is_empty: bool = False) -> StateContents:
         """Its outputs and the ids of its resources. A state in a local file needs no terraform. One in a remote backend
         is read once for as long as this run holds its lock and does not write it.
+
+        Args:
+            damaged_is_empty: for who compares it with the cloud: a damaged one knows no resource.
 
         Raises:
             TerraformError: it can't be read.
         """
         location = self._location()
         backend = location.backend if location else self._desired
+        if damaged_is_empty and self.damaged is not None:
+            return StateContents.parse("")
         self._require_sound()
         known: StateContents | None = self._lock.known(backend)
         return known or self._lock.remember(backend, self._read_contents(backend))

@@ -164,7 +164,7 @@ class TerraformDouble:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def contents(self) -> StateContents:
+    def contents(self, *, damaged_is_empty: bool = False) -> StateContents:
         return StateContents({}, tuple(StateEntry(*entry) for entry in self._world.state.items()))
 
     def addresses(self) -> tuple[str, ...]:

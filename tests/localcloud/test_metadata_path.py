@@ -58,6 +58,9 @@ class Site:
         self.api = api
         self.table = table_name(api.home)
         self.subnet = api.subnet(api.vcn(cidr), cidr)
+        # With a domain, the name server knows an instance by its whole name only.
+        domain = self.subnet.subnet_domain_name
+        self.domain = f".{domain}" if domain else ""
         self.instance = api.launch(self.subnet, "one")
         [self.container] = host("podman", "ps", "--filter", f"label=gpucluster.home={api.home}", "--format",
                                 "{{.Names}}").split()  # fmt: skip
@@ -103,7 +106,8 @@ def test_an_instance_reaches_the_service_and_only_so(site: Site) -> None:
     question = (
         "import socket\n"
         "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5)\n"
-        "one = bytes.fromhex('00010100000100000000000003') + b'one' + bytes.fromhex('0000010001')\n"
+        f"name = b''.join(bytes([len(part)]) + part for part in b'one{site.domain}'.split(b'.'))\n"
+        "one = bytes.fromhex('000101000001000000000000') + name + bytes.fromhex('0000010001')\n"
         f"s.sendto(one, ('{ADDRESS}', 53)); print(s.recv(512).hex())"
     )
     octets = socket_hex(site)

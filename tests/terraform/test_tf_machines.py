@@ -183,8 +183,8 @@ def test_an_image_of_the_marketplace_is_subscribed_to_once_and_kept(workspace: W
     workspace.pool("b", image={"name": "Debian-13-local"})
     (named,) = [address for address, action in workspace.plan().changes if address == 'terraform_data.image["pool/b"]']
     assert named
-    workspace.pool("b", image={"name": "Debian-12-local"})
-    assert "No image Debian-12-local is offered for shape BM.GPU4.8 (pool/b)" in workspace.plan(check=False).errors
+    workspace.pool("b", image={"name": "Debian-11-local"})
+    assert "No image Debian-11-local is offered for shape BM.GPU4.8 (pool/b)" in workspace.plan(check=False).errors
 
 
 def test_a_custom_image_is_offered_for_another_shape(workspace: Workspace, cloud: LocalCloud) -> None:

@@ -89,10 +89,11 @@ class Play:
         return str(self.api.identity.create_compartment(details).data.id)
 
     def _subscribed_image(self) -> str:
-        """The newest image of a listing, which the compartment may use."""
+        """An image of a listing for NVIDIA's shapes, which the compartment may use. The newest one is for AMD's."""
         compute = self.api.compute
         listing = compute.list_app_catalog_listings().data[0].listing_id
-        version = compute.list_app_catalog_listing_resource_versions(listing).data[0]
+        versions = compute.list_app_catalog_listing_resource_versions(listing).data
+        version = next(one for one in versions if "-AMD-" not in one.listing_resource_version)
         read = compute.get_app_catalog_listing_agreements(listing, version.listing_resource_version).data
         names = ("listing_id", "listing_resource_version", "eula_link", "oracle_terms_of_use_link", "signature",
                  "time_retrieved")  # fmt: skip
