@@ -70,6 +70,10 @@ lint: $(VENV)/dev.stamp $(CHECKOV)/$(CHECKOV_VERSION).stamp check-style ## every
 unit: $(VENV)/dev.stamp ## run the tests that start no container
 	$(BIN)/python -m pytest -m "not containers and not slurm and not e2e"
 
+.PHONY: test-build
+test-build: system-packages $(VENV)/dev.stamp ## build Slurm from its source and upgrade a cluster to it: minutes without a cache
+	GPUCLUSTER_TEST_BUILD=1 $(BIN)/python -m pytest -n 0 tests/ansible/test_slurm_build.py tests/e2e/test_slurm_upgrade.py
+
 .PHONY: bench
 bench: system-packages $(VENV)/dev.stamp ## measure: medians and ratios
 	$(BIN)/python benchmarks/run.py
