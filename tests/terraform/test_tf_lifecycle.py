@@ -240,17 +240,25 @@ def test_the_provider_ends_with_a_terraform_that_is_killed(workspace: Workspace,
     cloud.faults({"operation": "GetInstance", "status": 503, "code": "ServiceUnavailable", "message": "Later."})
     workspace.write()
     leftovers = _provider_leftovers(workspace)
-    running = subprocess.Popen(
-        ["terraform", "apply", "-auto-approve", "-input=false"],
-        cwd=workspace.folder,
-        env=dict(workspace.environment),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    output = workspace.folder / "output"
+    with output.open("w") as stream:
+        running = subprocess.Popen(
+            ["terraform", "apply", "-auto-approve", "-input=false", "-no-color"],
+            cwd=workspace.folder,
+            env=dict(workspace.environment),
+            stdout=stream,
+            stderr=subprocess.DEVNULL,
+        )
     try:
-        for _ in range(200):
-            if cloud.standing(INSTANCES, "demo"):
-                break
+        # Nothing else is being created then: it would be in no state as well, and hold the subnet.
+        since = time.monotonic()
+        until = since + 60
+        while time.monotonic() < min(since + 1, until):
+            text = output.read_text()
+            if text.count(": Creating...") - text.count(": Creation complete") != 1 or not cloud.standing(
+                INSTANCES, "demo"
+            ):
+                since = time.monotonic()
             time.sleep(0.05)
         (lost,) = cloud.standing(INSTANCES, "demo")
         plugins = _children(running.pid)
