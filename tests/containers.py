@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 
 import pytest
 
+from gpucluster.errors import CloudError
+from gpucluster.localcloud.engine import containers
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.podman.command import probe
 from gpucluster.paths import local_cloud_home
@@ -32,3 +35,15 @@ def provide_python(run: Callable[..., object]) -> None:
         run: runs a program in the container, given as words.
     """
     run("sh", "-c", host_python.script(), "host_python", *host_python.arguments())
+
+
+def free_network(prefix: str, labels: dict[str, str]) -> str:
+    """A small network in a range that is free on this host. Returns its first three octets."""
+    for _ in range(20):
+        subnet = f"10.{200 + secrets.randbelow(50)}.{secrets.randbelow(256)}"
+        try:
+            containers.create_network(prefix, f"{subnet}.0/24", labels)
+        except CloudError:
+            continue
+        return subnet
+    raise AssertionError("no free range for a network was found")

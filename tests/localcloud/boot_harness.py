@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from gpucluster import process
-from gpucluster.errors import CloudError
 from gpucluster.handover.user_data import BootSettings, user_data
 from gpucluster.localcloud.engine import containers
 from gpucluster.localcloud.engine.containers import ContainerLaunch
@@ -23,7 +22,7 @@ from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.image.contents import DEBIAN_13, Contents
 from gpucluster.localcloud.podman.host import HostSettings
 from gpucluster.localcloud.podman.host import settings as host_settings
-from tests.containers import need_containers
+from tests.containers import free_network, need_containers
 
 
 @dataclass(frozen=True)
@@ -142,19 +141,8 @@ def a_world(home: Path) -> Iterator[World]:
     need_containers()
     prefix = f"gcinit-{secrets.token_hex(4)}"
     try:
-        yield World(prefix, home, _free_network(prefix, {"gpucluster.home": str(home)}))
+        yield World(prefix, home, free_network(prefix, {"gpucluster.home": str(home)}))
     finally:
         for machine in containers.listing(f"gpucluster.home={home}"):
             containers.terminate(machine.name, home)
         containers.remove_network(prefix)
-
-
-def _free_network(prefix: str, labels: dict[str, str]) -> str:
-    for _ in range(20):
-        subnet = f"10.94.{secrets.randbelow(256)}"
-        try:
-            containers.create_network(prefix, f"{subnet}.0/24", labels)
-        except CloudError:
-            continue
-        return subnet
-    raise AssertionError("no free range for a network was found")

@@ -20,6 +20,7 @@ from gpucluster.localcloud.engine.containers import ContainerLaunch
 from gpucluster.localcloud.engine.protocol import mac_address
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.podman.command import probe
+from tests.containers import free_network
 
 pytestmark = pytest.mark.containers
 
@@ -100,18 +101,6 @@ def _answers(address: str) -> bool:
         return False
 
 
-def _free_network(prefix: str, labels: dict[str, str]) -> str:
-    """A small network in a range that is free on this host. Returns its first three octets."""
-    for _ in range(20):
-        subnet = f"10.{200 + secrets.randbelow(50)}.{secrets.randbelow(256)}"
-        try:
-            containers.create_network(prefix, f"{subnet}.0/24", labels)
-        except CloudError:
-            continue
-        return subnet
-    raise AssertionError("no free range for a network was found")
-
-
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     problems = probe()
@@ -122,7 +111,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
     prefix = f"gctest-{secrets.token_hex(4)}"
     try:
-        subnet = _free_network(prefix, {"gpucluster.home": str(home)})
+        subnet = free_network(prefix, {"gpucluster.home": str(home)})
         made = World(prefix, home, subnet, key, image)
         exports = home / "exports" / "vcn"
         (exports / "share").mkdir(parents=True)
