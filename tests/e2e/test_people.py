@@ -36,13 +36,18 @@ network:
   private_subnet_cidr: 10.103.1.0/24
   ssh_allowed_cidrs: [127.0.0.0/8]
 # Oracle Linux 9 is Debian 12 here, with the traps of its image: the directory, sssd and Slurm of the older system.
-controller: &machine
+controller:
   shape: VM.Standard.E5.Flex
   ocpus: 2
   memory_gb: 16
   image: {operating_system: Oracle Linux, version: "9"}
 pools:
-  compute: {<<: *machine, count: 1}
+  compute:
+    count: 1
+    shape: VM.Standard.E5.Flex
+    ocpus: 2
+    memory_gb: 16
+    image: {operating_system: Oracle Linux, version: "9"}
 users:
   people:
     - {name: alice, full_name: Alice Example, generate_key: true}
