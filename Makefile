@@ -5,6 +5,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
+AUDIT_SERVICE ?= pypi
 VENV := .venv
 BIN := $(VENV)/bin
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -21,9 +22,6 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # The tests of `make check`: no container, no daemon, nothing that takes seconds.
 FAST := not slow and not containers and not slurm and not e2e
-
-CHECKOV_VERSION := 3.3.30
-CHECKOV := $(VENV)/checkov
 
 .PHONY: help
 help: ## show this
@@ -77,8 +75,8 @@ check-ansible:
 	cd ansible && PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/ansible-lint --offline --strict
 
 .PHONY: check-terraform
-check-terraform: $(CHECKOV)/$(CHECKOV_VERSION).stamp
-	$(CHECKOV)/bin/checkov --quiet --compact --skip-download --config-file terraform/.checkov.yml --directory terraform
+check-terraform: $(VENV)/checkov/stamp
+	$(VENV)/checkov/bin/checkov --quiet --compact --skip-download --config-file terraform/.checkov.yml --directory terraform
 
 .PHONY: unit
 unit: $(VENV)/dev.stamp ## run the tests that start no container
@@ -113,23 +111,70 @@ system-packages: ## install the Debian packages that are missing
 test-packages: system-packages ## install what the tests need beside them
 	$(call install_packages,$(TEST_PACKAGES))
 
+# They have no wheel.
+SOURCE_ONLY := python-terraform
+
+# Installs the sections $(2) of requirements.lock into the virtual environment $(1): nothing whose hash is not in it. What has
+# no wheel is built with the locked setuptools, which therefore comes first.
+define install_locked
+[ -x $(1)/bin/python ] || $(PYTHON) -m venv $(1)
+$(1)/bin/python tools/lock.py show $(2) > $(1)/requirements.txt
+$(1)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-build-isolation \
+  --only-binary=:all: --no-binary=$(SOURCE_ONLY) \
+  --requirement $(1)/requirements.txt
+endef
+
+# The package itself, with the locked hatchling.
+define install_editable
+$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --editable .
+endef
+
 # The virtual environment, once for using it and once more for working on it.
-$(VENV)/run.stamp: pyproject.toml constraints.txt | system-packages
-	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local]'
+$(VENV)/run.stamp: pyproject.toml requirements.lock | system-packages
+	$(call install_locked,$(VENV),controller build)
+	$(call install_locked,$(VENV),run)
+	$(call install_editable)
 	touch $@
 
-$(VENV)/dev.stamp: pyproject.toml constraints.txt | system-packages
-	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+$(VENV)/dev.stamp: pyproject.toml requirements.lock | system-packages
+	$(call install_locked,$(VENV),controller build)
+	$(call install_locked,$(VENV),run dev)
+	$(call install_editable)
 	touch $@ $(VENV)/run.stamp
 
-# The same versions everywhere: constraints.txt, for all Pythons that pyproject.toml allows.
+# They pin many versions of packages that we use, too, so they have environments of their own.
+$(VENV)/checkov/stamp: requirements.lock
+	$(call install_locked,$(VENV)/checkov,checkov)
+	touch $@
+
+$(VENV)/audit/stamp: requirements.lock
+	$(call install_locked,$(VENV)/audit,audit)
+	touch $@
+
+# The same versions and files everywhere, for all Pythons that pyproject.toml allows.
 .PHONY: lock
-lock: ## write constraints.txt again: the newest versions that pyproject.toml allows
-	[ -x $(VENV)/uv/bin/uv ] || { $(PYTHON) -m venv $(VENV)/uv; $(VENV)/uv/bin/python -m pip install --quiet uv; }
-	$(VENV)/uv/bin/uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev --no-annotate \
-	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
+lock: $(VENV)/dev.stamp $(VENV)/audit/stamp ## write requirements.lock again: the newest versions that pyproject.toml allows
+	PYTHONPATH=. $(BIN)/python tools/lock.py write $(VENV)/audit/bin/uv
+
+.PHONY: sbom
+sbom: $(VENV)/audit/stamp ## write dist/gpucluster.cdx.json: what `make demo` and a controller install, as CycloneDX
+	mkdir -p dist
+	$(PYTHON) tools/lock.py show controller build run > dist/requirements.txt
+	$(VENV)/audit/bin/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml --of JSON \
+	  --output-file dist/gpucluster.cdx.json dist/requirements.txt
+
+# Asks the package index for known vulnerabilities. A package that it can't ask for is a failure, not a pass: a mirror
+# often has the files only, without what is known of them.
+.PHONY: audit
+audit: $(VENV)/audit/stamp ## look for known vulnerabilities of every package of requirements.lock; needs pypi.org, or AUDIT_SERVICE=osv
+	mkdir -p dist
+	failed=
+	for sections in 'controller build run dev' checkov audit; do
+	  $(PYTHON) tools/lock.py show $$sections > dist/requirements.txt
+	  $(VENV)/audit/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner=off \
+	    --vulnerability-service=$(AUDIT_SERVICE) --requirement dist/requirements.txt || failed="$$failed $$sections"
+	done
+	[ -z "$$failed" ] || { echo "not all was asked for, or something is vulnerable:$$failed" >&2; exit 1; }
 
 .PHONY: test-newest
 test-newest: system-packages ## run the tests that start no container with the newest versions that pyproject.toml allows
@@ -138,9 +183,3 @@ test-newest: system-packages ## run the tests that start no container with the n
 	$(VENV)/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dev]'
 	$(VENV)/newest/bin/python -m pip freeze --exclude-editable
 	PATH="$(CURDIR)/$(VENV)/newest/bin:$$PATH" $(VENV)/newest/bin/python -m pytest -m "not containers and not slurm and not e2e"
-
-# It pins many versions of packages that we use, too, so it has an environment of its own.
-$(CHECKOV)/$(CHECKOV_VERSION).stamp:
-	$(PYTHON) -m venv $(CHECKOV)
-	$(CHECKOV)/bin/python -m pip install --quiet --disable-pip-version-check checkov==$(CHECKOV_VERSION)
-	touch $@

@@ -17,15 +17,15 @@ from gpucluster.errors import EnvironmentFault
 STATE_DIRECTORY = ".gpucluster"
 
 
-def _data_dir(name: str) -> Path:
-    """`terraform/` and `ansible/` are beside the package in a checkout, and inside it in a wheel."""
+def _data(name: str) -> Path:
+    """`terraform/`, `ansible/` and the lock file are beside the package in a checkout, and inside it in a wheel."""
     package = Path(__file__).resolve().parent
     # First inside: beside an installed package is ansible-core's own folder `ansible`.
     for candidate in (package / "_data" / name, package.parent / name):
-        if candidate.is_dir():
+        if candidate.exists():
             return candidate
     raise EnvironmentFault(
-        f"the {name} files of gpucluster are missing",
+        f"{name} of gpucluster is missing",
         where=str(package),
         hint="Install gpucluster again: pip install --force-reinstall gpucluster",
     )
@@ -39,12 +39,17 @@ def import_root() -> Path:
 
 def terraform_dir() -> Path:
     """The folder with the root `cluster/` and its `modules/`."""
-    return _data_dir("terraform")
+    return _data("terraform")
 
 
 def ansible_dir() -> Path:
     """The folder with the playbooks and `roles/`."""
-    return _data_dir("ansible")
+    return _data("ansible")
+
+
+def requirements_lock() -> Path:
+    """The lock file of all Python packages that gpucluster installs."""
+    return _data("requirements.lock")
 
 
 def local_cloud_home() -> Path:

@@ -1,7 +1,8 @@
 """The Python packages of the autoscaler, as wheels for the controller: our own, and its dependencies.
 
 The controller may not reach a package index, so this machine provides them: downloaded once for the controller's
-Python, or taken from a folder of the operator. Our own wheel is built from the package that runs now. Its version ends
+Python, each with a version and a checksum that requirements.lock has, or taken from a folder of the operator, who
+vouches for it. Our own wheel is built from the package that runs now. Its version ends
 with a hash of its files, so pip sees at once whether it is installed already.
 
     <cache>/wheels/packages-<key>/   what was downloaded; complete if wheels.json exists
@@ -30,7 +31,7 @@ from gpucluster import events, process
 from gpucluster.artifacts.cache import assembling, delete_old, key_of, link, sha256_of
 from gpucluster.errors import EnvironmentFault, ProcessError
 from gpucluster.events import Sink
-from gpucluster.paths import ansible_dir, cache_dir
+from gpucluster.paths import ansible_dir, cache_dir, requirements_lock
 
 # Of the packages that gpucluster requires, those that the autoscaler and join.yml import.
 _IMPORTED = frozenset({"ansible-core", "clustershell", "oci", "prometheus-client", "pyyaml"})  # canonical names
@@ -61,6 +62,11 @@ class Target:
     architecture: str
 
 
+def is_imported(needed: Requirement) -> bool:
+    """Whether the autoscaler or join.yml imports a package that gpucluster requires."""
+    return canonicalize_name(needed.name) in _IMPORTED
+
+
 def requirements(python: str) -> tuple[str, ...]:
     """What the autoscaler requires on a host with this Python, as its package's metadata says.
 
@@ -72,8 +78,27 @@ def requirements(python: str) -> tuple[str, ...]:
     return tuple(
         f"{needed.name}{needed.specifier}"
         for needed in listed
-        if canonicalize_name(needed.name) in _IMPORTED and (needed.marker is None or needed.marker.evaluate(condition))
+        if is_imported(needed) and (needed.marker is None or needed.marker.evaluate(condition))
     )
+
+
+def locked(python: str, lock: str) -> tuple[str, ...]:
+    """The same and all that they require in turn, with exact versions and hashes, as pip reads them.
+
+    Args:
+        lock: the text of requirements.lock, which `tools/lock.py` writes.
+    """
+    condition = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    section = lock.partition("# -- controller\n")[2].partition("\n# -- ")[0]
+    found = []
+    for entry in section.replace("\\\n", " ").splitlines():
+        line, *hashes = entry.split(" --hash=")
+        if not line.strip():
+            continue
+        needed = Requirement(line)
+        if needed.marker is None or needed.marker.evaluate(condition):
+            found.append(" --hash=".join([f"{needed.name}{needed.specifier}", *(one.strip() for one in hashes)]))
+    return tuple(found)
 
 
 def ensure(target: Target, own_directory: Path | None, version: str, on_event: Sink) -> Path:
@@ -124,28 +149,33 @@ def _packages(root: Path, target: Target, own_directory: Path | None, on_event: 
         sorted(f"{file.name} {file.stat().st_size}" for file in own_directory.glob("*.whl")) if own_directory else []
     )
     needed = requirements(target.python)
-    key = key_of([needed, target.python, target.architecture, str(own_directory), given])
+    taken = needed if own_directory else locked(target.python, requirements_lock().read_text())
+    key = key_of([taken, target.python, target.architecture, str(own_directory), given])
     folder = root / f"packages-{key}"
     if (folder / INDEX).exists():
         return folder
     events.info(on_event, "wheels", f"downloading the controller's Python packages ({', '.join(needed)})")
     sums: dict[str, str] = {}
     with assembling(folder, INDEX, {"version": _VERSION, "sha256": sums}) as scratch:
-        _download(scratch, target.python, target.architecture, own_directory)
+        _download(scratch, target, own_directory, taken)
         sums |= {file.name: sha256_of(file) for file in sorted(scratch.glob("*.whl"))}
     return folder
 
 
-def _download(folder: Path, python: str, architecture: str, own_directory: Path | None) -> None:
-    short = python.replace(".", "")
+def _download(folder: Path, target: Target, own_directory: Path | None, taken: tuple[str, ...]) -> None:
+    python, short = target.python, target.python.replace(".", "")
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]
     argv += ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}", f"--dest={folder}"]
     argv += [f"--abi={abi}" for abi in (f"cp{short}", "abi3", "none")]
-    argv += [f"--platform={kind}_{architecture}" for kind in _MANYLINUX]
+    argv += [f"--platform={kind}_{target.architecture}" for kind in _MANYLINUX]
+    file = folder / "requirements.txt"
     if own_directory is not None:
         argv += ["--no-index", f"--find-links={own_directory}"]
+    else:
+        argv += ["--require-hashes", "--no-deps"]
     try:
-        process.run([*argv, *requirements(python)], timeout=_DOWNLOAD_TIMEOUT)
+        file.write_text("".join(f"{line}\n" for line in taken))
+        process.run([*argv, f"--requirement={file}"], timeout=_DOWNLOAD_TIMEOUT)
     except ProcessError as error:
         if "No module named pip" in error.stderr:
             hint = f"Install it: {sys.executable} -m ensurepip, or the package python3-pip"
@@ -154,6 +184,8 @@ def _download(folder: Path, python: str, architecture: str, own_directory: Path 
         where = str(own_directory) if own_directory else "pip download"
         what = f"the controller's Python {python} packages are not available: {errors[-1].removeprefix('ERROR: ')}"
         raise EnvironmentFault(what, where=where, hint=_HINT) from error
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def _own_wheel(version: str, needed: tuple[str, ...]) -> tuple[str, bytes]:

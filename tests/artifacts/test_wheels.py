@@ -20,7 +20,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from gpucluster import process
+from gpucluster import paths, process
 from gpucluster.artifacts import agent_archive, wheels
 from gpucluster.errors import EnvironmentFault
 from gpucluster.events import Event, ignore
@@ -100,6 +100,52 @@ def test_the_requirements_are_those_of_the_package_for_that_python() -> None:
         specifiers = {str(Requirement(line).specifier) for line in declared}
         assert {str(one.specifier) for one in needed} <= specifiers
         assert not any(one.marker for one in needed)
+
+
+def test_what_an_index_gives_must_have_a_locked_hash(
+    packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index is a folder; the packages are doubles."""
+    index = tmp_path / "index"
+    for name in ("oci", "pyyaml"):
+        (index / name).mkdir(parents=True)
+        links = "".join(f'<a href="{file.as_uri()}">{file.name}</a>' for file in sorted(packages.glob(f"{name}-*")))
+        (index / name / "index.html").write_text(links)
+    for name in list(os.environ):
+        if name.upper().startswith("PIP_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
+    sums = {file.name.split("-")[0]: hashlib.sha256(file.read_bytes()).hexdigest() for file in packages.glob("*6*.whl")}
+    lock = tmp_path / "requirements.lock"
+    monkeypatch.setattr(wheels, "requirements_lock", lambda: lock)
+    text = (
+        f"# about\n\n# -- controller\noci==2.160.0 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{{oci}}\n"
+        f"pyyaml==6.0.2 ; python_full_version >= '3.11' \\\n    --hash=sha256:{{pyyaml}}\n"
+        f"pyyaml==5.0 ; python_full_version < '3.11' \\\n    --hash=sha256:{'0' * 64}\n\n# -- run\nnothing==1\n"
+    )
+    lock.write_text(text.format(**sums))
+    names = [file.name.partition("-py3")[0] for file in sorted(_ensure(None).glob("*.whl"))]
+    assert names[-2:] == ["oci-2.160.0", "pyyaml-6.0.2"], "and not what they require"
+    assert len(names) == 3
+    lock.write_text(text.format(oci=sums["oci"], pyyaml="f" * 64))
+    with pytest.raises(EnvironmentFault, match="HASHES") as caught:
+        _ensure(None)
+    assert "software.wheels" in caught.value.hint
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_what_is_locked_fits_what_is_required(python: str) -> None:
+    locked = {
+        canonicalize_name(Requirement(line.partition(" --hash=")[0]).name): line
+        for line in wheels.locked(python, paths.requirements_lock().read_text())
+    }
+    assert all(line.count(" --hash=sha256:") >= 1 for line in locked.values())
+    for line in wheels.requirements(python):
+        needed = Requirement(line)
+        version = locked[canonicalize_name(needed.name)].split("==")[1].split()[0]
+        assert needed.specifier.contains(version), line
+    assert "cffi" in locked, "what they require in turn"
 
 
 def test_the_second_time_costs_nothing(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ BEGIN, END = "<!-- operations: written by UPDATE_GOLDEN=1 pytest tests/golden --
 
 
 def _pinned_sdk() -> str:
-    pinned = re.search(r"^oci==(\S+)$", (REPOSITORY / "constraints.txt").read_text(), re.MULTILINE)
+    pinned = re.search(r"^oci==(\S+)", (REPOSITORY / "requirements.lock").read_text(), re.MULTILINE)
     assert pinned is not None
     return pinned[1]
 

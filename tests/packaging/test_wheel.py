@@ -59,7 +59,7 @@ def test_the_wheel_has_everything_and_nothing_else(wheel: Path) -> None:
         (entries,) = [archive.read(name).decode() for name in names if name.endswith("entry_points.txt")]
     assert {line.split(" = ")[0] for line in entries.splitlines() if " = " in line} == PROGRAMS
     assert "gpucluster/py.typed" in names  # type checkers of users read our annotations
-    tracked = run(["git", "ls-files", "gpucluster", "ansible", "terraform"], ROOT).split()
+    tracked = run(["git", "ls-files", "gpucluster", "ansible", "terraform", "requirements.lock"], ROOT).split()
     for file in tracked:
         place = file if file.startswith("gpucluster/") else f"gpucluster/_data/{file}"
         assert place in names or not (ROOT / file).is_file(), f"{file} is not in the wheel"
