@@ -126,6 +126,7 @@ def test_a_second_apply_changes_and_builds_nothing(site: Site) -> None:
 def test_a_node_of_another_system_has_the_same_release(site: Site) -> None:
     site.file.write_text(site.file.read_text().replace("\nusers:\n", f"{OTHER_SYSTEM}\nusers:\n", 1))
     controller = _container(site, "demo-controller")
+    _from_cache(controller)
     code, events = site.run("apply", timeout=SECONDS)
     assert code == 0, events[-5:]
     _to_cache(controller)
