@@ -247,8 +247,12 @@ def test_scenario_21_two_jobs_share_nodes_and_hooks_are_called_twice(play: Play)
         play.harness.slurm_harness.run("/opt/gpucluster/bin/resume", "p21-e[1-2]")
     play.ran("21")
     play.ran("21b")
-    nodes = {*play.harness.nodes(play.jobs["21"]), *play.harness.nodes(play.jobs["21b"])}
-    assert play.harness.calls("p21") == {"200": len(nodes)}
+    # One call for each instance that was decided. On a busy machine a node may be suspended before the second job needs
+    # it, and then comes again: in its next generation.
+    launched = [one for one in play.harness.events("launch") if (one["event"], one.get("pool")) == ("launch", "p21")]
+    asked = {(one["node"], one["generation"]) for one in launched}
+    assert play.harness.calls("p21") == {"200": len(asked)}
+    assert {len(instances) for instances in play.harness.instances("p21").values()} <= {1}
 
 
 def test_scenario_22_a_name_is_used_again_only_when_its_instance_is_gone(play: Play) -> None:

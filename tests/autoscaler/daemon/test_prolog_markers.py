@@ -42,7 +42,7 @@ def test_the_files_follow_slurm(tmp_path: Path) -> None:
 def test_what_is_there_is_not_waited_for(tmp_path: Path, nodes: str) -> None:
     up = tmp_path / "up"
     prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE")}, {})
-    assert start(nodes, up).wait(timeout=5) == 0
+    assert start(nodes, up).wait(timeout=30) == 0
 
 
 def test_it_waits_for_the_last_node(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_it_waits_for_the_last_node(tmp_path: Path) -> None:
         time.sleep(0.6)
         assert waiting.poll() is None
         prolog_markers.publish(up, {"a-e1": node("a-e1", "IDLE"), "a-e12": node("a-e12", "IDLE")}, {})
-        assert waiting.wait(timeout=5) == 0
+        assert waiting.wait(timeout=30) == 0
     finally:
         waiting.kill()
 
@@ -71,7 +71,7 @@ def test_it_waits_for_every_node_of_a_list(tmp_path: Path, nodes: str, last: str
         time.sleep(0.3)
         assert waiting.poll() is None
         prolog_markers.publish(up, {name: node(name, "IDLE") for name in elastic}, {})
-        assert waiting.wait(timeout=5) == 0
+        assert waiting.wait(timeout=30) == 0
     finally:
         waiting.kill()
 
@@ -86,7 +86,7 @@ def test_it_does_not_hold_up_a_job_that_lost_its_nodes(tmp_path: Path, state: st
         time.sleep(0.6)
         assert waiting.poll() is None
         prolog_markers.publish(up, {}, {**others, "7": Job("7", "7", state, reason, ("a",), (), 1)})
-        assert waiting.wait(timeout=5) == 0
+        assert waiting.wait(timeout=30) == 0
         prolog_markers.publish(up, {}, others)
         assert os.listdir(up) == []
     finally:
@@ -103,6 +103,6 @@ def test_without_the_autoscaler_it_does_not_wait(tmp_path: Path, late: bool) -> 
         if late:
             time.sleep(0.3)
             up.rmdir()
-        assert waiting.wait(timeout=5) == 0
+        assert waiting.wait(timeout=30) == 0
     finally:
         waiting.kill()

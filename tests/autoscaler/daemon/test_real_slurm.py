@@ -343,7 +343,7 @@ def test_slurm_that_hangs_or_is_gone_is_unavailable_and_comes_back(
     with pytest.raises(SlurmUnavailable):
         impatient.nodes()
     assert not impatient.alive()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20, "Slurm's programs try for longer"
     slurm_harness.thaw("slurmctld")
     assert impatient.alive()
     slurm_harness.stop("slurmctld")

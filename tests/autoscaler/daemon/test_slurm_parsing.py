@@ -253,7 +253,7 @@ def test_one_error_whatever_is_wrong(tmp_path: Path, call: str, script: str, wor
     began = time.monotonic()
     with pytest.raises(SlurmUnavailable, match=words):
         CALLS[call](broken(tmp_path, script))
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20, "the program sleeps for 30 s"
 
 
 def test_a_program_that_is_missing_or_dead_is_no_slurm(tmp_path: Path) -> None:
