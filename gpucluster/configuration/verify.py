@@ -88,8 +88,7 @@ def evaluate(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
     """
     checks = [_answers(expected, facts)]
     checks += [_home(expected, facts)] if expected.home_mount_path else []
-    checks.append(_users(expected, facts))
-    checks.append(_firewall(expected, facts))
+    checks += [_users(expected, facts), _cloud_services(expected, facts), _firewall(expected, facts)]
     if expected.local_drives:
         checks.append(_local_disks(expected, facts))
     if expected.rdma_addressed:
@@ -180,6 +179,22 @@ def _users(expected: Expectation, facts: Facts) -> Check:
         if ids_text.partition(":")[2] != str(expected.people[person])
     ]
     return _result(name, failures, f"{', '.join(expected.people)} on {count(len(expected.hosts), 'host')}")
+
+
+def _cloud_services(expected: Expectation, facts: Facts) -> Check:
+    """Who reaches the metadata service has the instance's identity; who reaches the boot volume has what is on it."""
+    name = "users reach no service of the cloud's own"
+    told = {host: facts.get(host, {}).get("cloud_services") for host in expected.hosts}
+    untried = [host for host, services in told.items() if services is None]
+    if untried:
+        return Check(name, NOT_RUN, f"not tried on {', '.join(untried)}")
+    open_to_all = {host: services["nobody"] for host, services in told.items() if services and services["nobody"]}
+    failures = [f"{host}: any user reaches the {' and the '.join(reached)}" for host, reached in open_to_all.items()]
+    if failures:
+        failures.append("run: gpucluster apply, or on the host: sudo gpucluster-metadata")
+    silent = [host for host, services in told.items() if services and not services["root"]]
+    good = f"neither metadata nor boot volume, on {count(len(expected.hosts), 'host')}"
+    return _result(name, failures, good + (f"; root does not reach the first on {', '.join(silent)}" if silent else ""))
 
 
 def _mesh(expected: Expectation, facts: Facts) -> Check:

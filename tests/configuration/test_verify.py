@@ -26,6 +26,7 @@ def _host(name: str) -> dict[str, Any]:
         "home_fs": {"source": "10.0.1.2:/mnt/home", "fstype": "nfs", "mounted": True},
         "home_token_seen": True,
         "user_ids": {"alice": "10001:9999"},
+        "cloud_services": {"nobody": [], "root": ["metadata"]},
         "firewall": {"state": "open", "words": "to 10.0.0.0/16"},
     }
 
@@ -45,12 +46,21 @@ def _facts() -> dict[str, dict[str, Any]]:
 def test_a_sound_cluster_passes() -> None:
     checks = evaluate(EXPECTED, _facts())
     assert passed(checks), checks
-    assert len(checks) == 7
+    assert len(checks) == 8
+
+
+def test_a_service_that_root_does_not_reach_either_is_told() -> None:
+    facts = _facts()
+    facts["compute-2"]["cloud_services"]["root"] = []
+    (check,) = [check for check in evaluate(EXPECTED, facts) if check.name == SERVICES]
+    assert check.status == CheckStatus.PASS
+    assert check.message.endswith("root does not reach the first on compute-2")
 
 
 Spoil = Callable[[dict[str, dict[str, Any]]], Any]
 HEAD = "demo-controller"
 HOME, USERS = "/mnt/home is one file system", "directory users resolve"
+SERVICES = "users reach no service of the cloud's own"
 FIREWALL = "firewalls are open to the cluster's hosts"
 READY, JOB = "pool compute is ready in Slurm", "a two-node job runs in pool compute"
 SPOILED: list[tuple[str, Spoil, str, str]] = [
@@ -61,6 +71,9 @@ SPOILED: list[tuple[str, Spoil, str, str]] = [
     ("an unknown user", lambda f: f["compute-2"]["user_ids"].update(alice=None), USERS, "fail"),
     ("two uids", lambda f: f["compute-2"]["user_ids"].update(alice="9:9876"), USERS, "fail"),
     ("a wrong group", lambda f: [h["user_ids"].update(alice="10001:5") for h in f.values()], USERS, "fail"),
+    ("users reach the identity", lambda f: f[HEAD]["cloud_services"].update(nobody=["metadata"]), SERVICES, "fail"),
+    ("users reach a disk", lambda f: f["compute-1"]["cloud_services"].update(nobody=["boot volume"]), SERVICES, "fail"),
+    ("nobody tried", lambda f: f["compute-2"].pop("cloud_services"), SERVICES, "not_run"),
     ("closed firewall", lambda f: f["compute-1"].update(firewall={"state": "failed", "words": ""}), FIREWALL, "fail"),
     ("a firewall nobody opened", lambda f: f[HEAD].update(firewall={"state": "", "words": ""}), FIREWALL, "fail"),
     ("no host says it", lambda f: [h.pop("firewall") for h in f.values()], FIREWALL, "not_run"),
@@ -353,7 +366,7 @@ def _facts_of_a_mesh() -> dict[str, dict[str, Any]]:
 def test_without_a_scheduler_accounts_and_ssh_are_judged_and_nothing_of_slurm() -> None:
     checks = evaluate(ALONE, _facts_of_a_mesh())
     assert passed(checks), checks
-    assert [check.name for check in checks] == ["hosts answer", "users have accounts", FIREWALL, MESH]
+    assert [check.name for check in checks] == ["hosts answer", "users have accounts", SERVICES, FIREWALL, MESH]
 
 
 @pytest.mark.parametrize(
