@@ -99,9 +99,7 @@ def test_each_fault_is_found_and_named(spoil: Spoil, name: str, status: str) -> 
 
 ONE_NODE = dataclasses.replace(EXPECTED, pools={"big": ["big-1"]}, hosts=[HEAD, "big-1"])
 # Of a step whose MPI plugin slurmd does not have, when the time is over.
-NO_STEP = (
-    "srun: job 1 has been allocated resources\n\nSession terminated, killing shell...srun: forcing job termination"
-)
+NO_STEP = "srun: job 1 has been allocated resources\n\nSession terminated, killing shell... ...killed."
 BROKEN_MPI = "srun: error: Couldn't find the specified plugin name for mpi/pmix looking at all files"
 
 
