@@ -101,6 +101,8 @@ def evaluate(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
 
 # As sinfo has it, for a node on which no further job may fit.
 _IN_USE = ("allocated", "mixed", "completing")
+# What srun writes before it starts a step.
+_ALLOCATED = "has been allocated resources"
 
 
 def _scheduled(expected: Expectation, controller: Mapping[str, Any]) -> list[Check]:
@@ -304,6 +306,10 @@ def _job(pool: str, nodes: Sequence[str], expected: Expectation, controller: Map
             return Check(name, SKIP, f"{nodes[0]} runs other jobs")
         if wanted == 1 and not expected.people:
             return Check(name, SKIP, "there is no user who could run one")
+        if _ALLOCATED in run.get("error", ""):
+            # As where slurmd does not have the MPI plugin that srun has chosen; srun says nothing of it.
+            log = "see /var/log/slurm/slurmd.log on the pool's nodes"
+            return Check(name, FAIL, f"nodes were allocated, and srun's step did not begin in time: {log}")
         return Check(name, NOT_RUN, run.get("error") or "no job was tried")
     found = sorted(set(run.get("nodes") or ()))
     if run.get("error") or len(found) != wanted:

@@ -13,7 +13,8 @@ from gpucluster.handover.names import BUILDER_GROUP, elastic_names, elastic_pref
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
-from gpucluster.spec import ClusterSpec, Pool
+from gpucluster.spec import PROVIDERS, ClusterSpec, Pool
+from gpucluster.spec.defaults import systems_of
 from gpucluster.ssh import GATEWAY, Host
 
 # Slurm's timeouts in seconds for powering a node up and down. Bare metal runs its firmware tests before it boots.
@@ -197,6 +198,9 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_cluster_name": spec.slurm.cluster_name or spec.name,
         "slurm_accounting": spec.slurm.accounting,
         "slurm_release": spec.slurm.release,
+        "slurm_systems": sorted(
+            {found for found in systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider]).values() if found}
+        ),
         "slurm_extra_config": dict(spec.slurm.extra_config),
         "slurm_default_partition": default,
         "slurm_pools": [

@@ -266,3 +266,12 @@ def test_a_shell_s_squeue_says_when_and_why(slurm: dict[str, Any]) -> None:
     assert line.rstrip().endswith("gpucluster: no capacity, next try at 15:42")
     # Columns that a user has chosen stay.
     assert len(slurm["own_format"]) == len(slurm["format_option"]) == 1
+
+
+def test_hosts_with_two_versions_of_pmix_have_the_mpi_plugin_of_slurm_itself() -> None:
+    # A step of srun on Debian 12 never began on Debian 13: "unable to resolve MPI plugin offset from plugin_id".
+    for systems, plugin in ((["Debian-13"], "pmix"), ([], "pmix"), (["Debian-12", "Debian-13"], "pmi2")):
+        assert settings(render_slurm({"slurm_systems": systems})["slurm.conf"])["MpiDefault"] == plugin
+    # The facts of a host count as well: an image that is named by its OCID has a system that cluster.yml does not say.
+    other = host_facts() | {"system": "Debian-12"}
+    assert settings(render_slurm({"slurm_systems": ["Debian-13"]}, facts=other)["slurm.conf"])["MpiDefault"] == "pmi2"

@@ -98,6 +98,8 @@ def test_each_fault_is_found_and_named(spoil: Spoil, name: str, status: str) -> 
 
 
 ONE_NODE = dataclasses.replace(EXPECTED, pools={"big": ["big-1"]}, hosts=[HEAD, "big-1"])
+# Of a step whose MPI plugin slurmd does not have, when the time is over.
+NO_STEP = "srun: job 1 has been allocated resources\n\nSession terminated, killing shell... ...killed."
 BROKEN_MPI = "srun: error: Couldn't find the specified plugin name for mpi/pmix looking at all files"
 
 
@@ -107,6 +109,7 @@ BROKEN_MPI = "srun: error: Couldn't find the specified plugin name for mpi/pmix 
         ({"ran": True, "nodes": ["big-1"], "user": "alice", "error": ""}, "idle", True, "pass", "on big-1 as alice"),
         ({"ran": False, "nodes": [], "error": BROKEN_MPI}, "idle", True, "not_run", "mpi/pmix"),
         ({"ran": True, "nodes": ["big-1"], "error": BROKEN_MPI}, "idle", True, "fail", "mpi/pmix"),
+        ({"ran": False, "nodes": [], "error": NO_STEP}, "idle", True, "fail", "see /var/log/slurm/slurmd.log"),
         ({"ran": False, "nodes": [], "error": "Requested nodes are busy"}, "mixed", True, "skip", "other jobs"),
         (None, "idle", True, "not_run", "no job was tried"),
         (None, "idle", False, "skip", "no user"),
