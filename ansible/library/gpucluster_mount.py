@@ -22,6 +22,7 @@ options:
   fstype: {description: File system type., type: str, default: nfs}
   options: {description: Mount options., type: str, default: defaults}
   root_mode: {description: Mode of the top directory of the share; not changed if not given., type: str}
+  selinux_booleans: {description: SELinux booleans to switch on., type: list, elements: str, default: []}
 author: gpucluster
 """
 
@@ -157,9 +158,14 @@ def main() -> None:
         "fstype": {"type": "str", "default": "nfs"},
         "options": {"type": "str", "default": "defaults"},
         "root_mode": {"type": "str"},
+        "selinux_booleans": {"type": "list", "elements": "str", "default": []},
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     share = Mount(module)
+    denied = module.params["selinux_booleans"]
+    if not module.check_mode:
+        for name in denied:
+            module.run_command(["setsebool", "-P", name, "on"], check_rc=True)
     changed = share.keep_entry()
     is_mounted = mounted_at(MOUNTINFO.read_text(encoding="utf-8"), share.path) is not None
     if not module.check_mode:
@@ -167,7 +173,7 @@ def main() -> None:
             share.mount()
         share.verify()
     changed = share.set_mode() or changed
-    module.exit_json(changed=changed or not is_mounted, mounted=not is_mounted)
+    module.exit_json(changed=changed or bool(denied) or not is_mounted, mounted=not is_mounted)
 
 
 if __name__ == "__main__":
