@@ -89,6 +89,14 @@ class Mount:
         self.module.fail_json(msg=f"{self.source} on {self.path}: {why}")
         raise AssertionError
 
+    def switch_on(self) -> bool:
+        """Switch SELinux booleans on, also for the boots that follow."""
+        names: list[str] = self.module.params["selinux_booleans"]
+        if not self.module.check_mode:
+            for name in names:
+                self.module.run_command(["setsebool", "-P", name, "on"], check_rc=True)
+        return bool(names)
+
     def keep_entry(self) -> bool:
         """Write the line of fstab if it is missing."""
         options = self.module.params["options"]
@@ -162,18 +170,15 @@ def main() -> None:
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     share = Mount(module)
-    denied = module.params["selinux_booleans"]
-    if not module.check_mode:
-        for name in denied:
-            module.run_command(["setsebool", "-P", name, "on"], check_rc=True)
-    changed = share.keep_entry()
+    changed = share.switch_on()
+    changed = share.keep_entry() or changed
     is_mounted = mounted_at(MOUNTINFO.read_text(encoding="utf-8"), share.path) is not None
     if not module.check_mode:
         if not is_mounted:
             share.mount()
         share.verify()
     changed = share.set_mode() or changed
-    module.exit_json(changed=changed or bool(denied) or not is_mounted, mounted=not is_mounted)
+    module.exit_json(changed=changed or not is_mounted, mounted=not is_mounted)
 
 
 if __name__ == "__main__":

@@ -98,6 +98,15 @@ def test_no_role_validates_arguments_that_validate_yml_has_checked() -> None:
                 assert call["rolespec_validate"] is False, f"{file.relative_to(ANSIBLE)}: {task['name']}"
 
 
+def test_roles_of_every_node_are_static_imports() -> None:
+    # An include is a process for each host, whether it includes something or not. What a cluster may not need is
+    # included by one task: each play of nodes has at most one.
+    for play in read("site.yml"):
+        if play.get("hosts") in ("all", "compute"):
+            includes = [task["name"] for task in play["tasks"] if "ansible.builtin.include_role" in task]
+            assert len(includes) <= 1, f"{play['name']}: {includes}"
+
+
 def test_task_files_that_are_named_exist() -> None:
     named = [
         (file, f"roles/{call['name']}/tasks/{re.sub('{{.*}}', '*', call.get('tasks_from', 'main'))}.yml")
