@@ -22,6 +22,7 @@ options:
   fstype: {description: File system type., type: str, default: nfs}
   options: {description: Mount options., type: str, default: defaults}
   root_mode: {description: Mode of the top directory of the share; not changed if not given., type: str}
+  selinux_booleans: {description: SELinux booleans to switch on., type: list, elements: str, default: []}
 author: gpucluster
 """
 
@@ -87,6 +88,14 @@ class Mount:
         """End the task."""
         self.module.fail_json(msg=f"{self.source} on {self.path}: {why}")
         raise AssertionError
+
+    def switch_on(self) -> bool:
+        """Switch SELinux booleans on, also for the boots that follow."""
+        names: list[str] = self.module.params["selinux_booleans"]
+        if not self.module.check_mode:
+            for name in names:
+                self.module.run_command(["setsebool", "-P", name, "on"], check_rc=True)
+        return bool(names)
 
     def keep_entry(self) -> bool:
         """Write the line of fstab if it is missing."""
@@ -157,10 +166,12 @@ def main() -> None:
         "fstype": {"type": "str", "default": "nfs"},
         "options": {"type": "str", "default": "defaults"},
         "root_mode": {"type": "str"},
+        "selinux_booleans": {"type": "list", "elements": "str", "default": []},
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     share = Mount(module)
-    changed = share.keep_entry()
+    changed = share.switch_on()
+    changed = share.keep_entry() or changed
     is_mounted = mounted_at(MOUNTINFO.read_text(encoding="utf-8"), share.path) is not None
     if not module.check_mode:
         if not is_mounted:

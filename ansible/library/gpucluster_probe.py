@@ -45,11 +45,11 @@ EXAMPLES = """
 """
 
 RETURN = """
-facts:
+ansible_facts:
   description: >-
-    hostname, user_ids, user_groups; home_fs and home_token_seen with a share; mesh if asked for; local_disk and
-    rdma_addresses if user data wants them; cloud_services, what a user without rights reaches of them, and what root
-    does; certificates and secrets of a host that has made them.
+    One fact, C(gpucluster_facts): hostname, user_ids, user_groups; home_fs and home_token_seen with a share; mesh if
+    asked for; local_disk and rdma_addresses if user data wants them; cloud_services, what a user without rights
+    reaches of them, and what root does; certificates and secrets of a host that has made them.
   returned: always
   type: dict
 """
@@ -255,7 +255,7 @@ def main() -> None:
         },
         "secrets": {name: generation(file.read_bytes()) for name, file in SECRETS.items() if file.is_file()},
     }
-    module.exit_json(changed=False, facts=facts)
+    module.exit_json(changed=False, ansible_facts={"gpucluster_facts": facts})
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpucluster.errors import CloudError
@@ -36,13 +36,14 @@ class Access:
     endpoint: str | None
     compartment_id: str
     profile_region: str = ""
+    # The signer of the first client: to read and check the private key takes longer than a request.
+    _signers: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def client(self, service: str, name: str, *, timeout: float | None = None, signer: Any = None) -> Any:
+    def client(self, service: str, name: str, *, timeout: float | None = None) -> Any:
         """A client, such as `client("core", "ComputeClient")`. It retries what OCI says may be retried.
 
         Args:
             timeout: seconds that one request may take. With it, the client retries nothing: the caller does.
-            signer: the signer of another client, so that the key is not read and checked again.
         """
         import oci
 
@@ -51,19 +52,22 @@ class Access:
             options["retry_strategy"] = oci.retry.NoneRetryStrategy()
             options["circuit_breaker_strategy"] = oci.circuit_breaker.NoCircuitBreakerStrategy()
             options["timeout"] = (timeout, timeout)
-        if signer is not None:
-            options["signer"] = signer
+        # A session's token is read again: the operator may have renewed it.
+        kept = [] if self.config.get("security_token_file") else self._signers
+        if kept:
+            options["signer"] = kept[0]
         if self.endpoint:
             options["service_endpoint"] = self.endpoint
         client = getattr(getattr(oci, service), name)(dict(self.config), **options)
         if self.endpoint:
             # An endpoint of our own is on this machine: the SDK would ask the caller's proxy for it.
             client.base_client.session.trust_env = False
+        self._signers[:] = [client.base_client.signer]
         return client
 
 
 class SharedClients:
-    """The SDK's clients of one access for several threads: each is made once, and the key is read once for all.
+    """The SDK's clients of one access for several threads: each is made once.
 
     Args:
         timeout: as in `Access.client`.
@@ -79,9 +83,7 @@ class SharedClients:
         """A client, such as `get("core", "ComputeClient")`."""
         with self._lock:
             if (service, name) not in self._clients:
-                signer = next((each.base_client.signer for each in self._clients.values()), None)
-                made = self._access.client(service, name, timeout=self._timeout, signer=signer)
-                self._clients[service, name] = made
+                self._clients[service, name] = self._access.client(service, name, timeout=self._timeout)
             return self._clients[service, name]
 
 

@@ -71,7 +71,7 @@ def named_in_loops(task: dict[str, Any]) -> set[str]:
 
 def test_roles_that_are_named_exist_and_say_when_they_have_work() -> None:
     loops = [named_in_loops(task) for _file, task in ALL_TASKS if "loop" in task]
-    named = set().union(*loops)
+    named = set(read("group_vars/all/cluster.yml")["node_software"]).union(*loops)
     assert named >= {"ldap", "slurm", "docker"}
     assert named <= set(ROLES)
     assert named <= set(read("group_vars/all/cluster.yml")["role_has_work"]) <= set(ROLES)
@@ -96,6 +96,15 @@ def test_no_role_validates_arguments_that_validate_yml_has_checked() -> None:
         for call in (task.get(f"ansible.builtin.{verb}_role") for verb in ("import", "include")):
             if call and "tasks_from" not in call:
                 assert call["rolespec_validate"] is False, f"{file.relative_to(ANSIBLE)}: {task['name']}"
+
+
+def test_roles_of_every_node_are_static_imports() -> None:
+    # An include is a process for each host, whether it includes something or not. What a cluster may not need is
+    # included by one task: each play of nodes has at most one.
+    for play in read("site.yml"):
+        if play.get("hosts") in ("all", "compute"):
+            includes = [task["name"] for task in play["tasks"] if "ansible.builtin.include_role" in task]
+            assert len(includes) <= 1, f"{play['name']}: {includes}"
 
 
 def test_task_files_that_are_named_exist() -> None:

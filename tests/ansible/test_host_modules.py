@@ -126,6 +126,19 @@ def test_a_mount_point_has_one_line_in_fstab() -> None:
     assert gpucluster_mount.with_entry(first + entry + "\n", "/mnt/home", moved).count("/mnt/home nfs") == 1
 
 
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_selinux_booleans_are_switched_on_for_good(check_mode: bool) -> None:
+    ran: list[list[str]] = []
+    params = {"source": "a:/b", "path": "/c", "fstype": "nfs", "selinux_booleans": ["use_nfs_home_dirs"]}
+    module = SimpleNamespace(
+        params=params, check_mode=check_mode, run_command=lambda argv, *, check_rc: ran.append([*argv, str(check_rc)])
+    )
+    assert gpucluster_mount.Mount(module).switch_on()
+    assert ran == ([] if check_mode else [["setsebool", "-P", "use_nfs_home_dirs", "on", "True"]])
+    module.params["selinux_booleans"] = []
+    assert not gpucluster_mount.Mount(module).switch_on()
+
+
 def test_the_generation_of_a_secret_is_read_where_the_roles_have_it_and_does_not_tell_it() -> None:
     slurm, ldap = (
         yaml.safe_load((ANSIBLE / "roles" / role / "vars" / "main.yml").read_text()) for role in ("slurm", "ldap")
