@@ -22,9 +22,7 @@ from gpucluster.paths import ansible_dir, cache_dir, local_cloud_home
 HERE = Path(__file__).resolve()
 CHECKOUT = HERE.parents[2]
 AGENT = CHECKOUT / "gpucluster" / "agent"
-MODULES = tuple(
-    ansible_dir() / name for name in ("library", "module_utils", "action_plugins", "callback_plugins", "lookup_plugins")
-)
+MODULES = tuple(ansible_dir() / name for name in ("library", "module_utils", "action_plugins", "lookup_plugins"))
 SUITE = "bullseye"
 # pip judges conditions such as `python_version < "3.11"` by its own Python: what they name is written out.
 # It does not compare a package's own bound with this version, either.
