@@ -5,6 +5,7 @@ plugins, and ends. In a run that changes nothing this takes more processor time 
 
 - Compiled templates and packed modules are kept in files below `ANSIBLE_HOME`, for later tasks and for later runs.
 - Plugins are loaded before the first fork.
+- A worker does not collect garbage among the objects of the whole playbook.
 
 Nothing here changes what a playbook does. What this version of Ansible names differently is left out.
 
@@ -14,6 +15,7 @@ Nothing here changes what a playbook does. What this version of Ansible names di
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import importlib
 import marshal
@@ -30,6 +32,9 @@ from typing import Any
 
 from gpucluster.configuration import content
 
+# Objects that are created before the collector looks at the young ones; Python's own value is 700. A task creates some
+# ten thousands, and ends.
+_YOUNG = 50_000
 # What the environment of a template has that decides how it is compiled, besides its class.
 _SYNTAX = (
     "block_start_string", "block_end_string", "variable_start_string", "variable_end_string", "comment_start_string",
@@ -58,6 +63,7 @@ def main() -> None:
         with contextlib.suppress(ImportError):
             keep_templates(folder / "templates")
     load_plugins()
+    spare_the_collector()
     playbook.main()
 
 
@@ -173,6 +179,16 @@ def load_plugins() -> None:
 
     for plugins, name in ((loader.filter_loader, "map"), (loader.test_loader, "match")):
         plugins.get(name)
+
+
+def spare_the_collector() -> None:
+    """Let a worker's collector leave alone what existed before the fork.
+
+    It would visit all objects of the playbook and the inventory, so that the kernel copies their pages, and find
+    nothing to free: a fifth of the processor time of a worker. In this process everything is collected as before.
+    """
+    gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
+    os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
 
 
 if __name__ == "__main__":

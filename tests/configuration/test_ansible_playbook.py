@@ -90,6 +90,26 @@ def test_what_one_run_has_compiled_serves_the_next_and_gives_the_same(
     assert results(tmp_path)[0] == RESULTS[0].replace("hidden-value", "fail")
 
 
+# A lookup in a task's argument is evaluated in the task's own process.
+LOOKUP = """
+import gc
+from ansible.plugins.lookup import LookupBase
+class LookupModule(LookupBase):
+    def run(self, terms, variables=None, **options):
+        return ["frozen" if gc.get_freeze_count() > 10000 and gc.get_threshold()[0] > 10000 else "visited"]
+"""
+
+
+def test_the_collector_of_a_task_leaves_alone_what_existed_before(
+    play: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "ansible/lookup_plugins").mkdir()
+    (tmp_path / "ansible/lookup_plugins/collector.py").write_text(LOOKUP)
+    done = play("--extra-vars=word=\"{{ lookup('collector') }}\"")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert results(tmp_path)[0].startswith("frozenfrozen ")
+
+
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path) -> None:
     folder = ansible_playbook.cache_folder(tmp_path)
     assert folder.stat().st_mode & 0o777 == 0o700

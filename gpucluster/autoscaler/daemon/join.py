@@ -43,6 +43,8 @@ _MAX_BYTES = 4096
 # So many hosts in one run; so many runs at once.
 BATCH, RUNS = 64, 4
 _POLL = 0.25
+# ansible-playbook with what makes its workers cheaper. A program here: this folder imports nothing of that one.
+_PLAYBOOK = ("-P", "-m", "gpucluster.configuration.ansible_playbook")
 _KEPT_DAYS = 30
 
 log = Log("join")
@@ -124,6 +126,7 @@ class Service:
         self._settle, self._window, self._patience = settle, window, patience
         self._waiting: dict[str, Arrival] = {}
         self._free = threading.Semaphore(runs)
+        self._kept_home = threading.Lock()
         self._lock = threading.Lock()
         self._active: set[str] = set()
         self._stop = threading.Event()
@@ -282,26 +285,33 @@ class Service:
 
         folder = self._work / f"run-{secrets.token_hex(6)}"
         folder.mkdir(mode=0o700)
+        # What a run has compiled serves the next one. Of several at the same time, one has that folder.
+        keeps = self._kept_home.acquire(blocking=False)
         try:
             hosts = new_hosts(requests, inventory, key=self._key, known_hosts=self._work / "known_hosts")
             write_private(folder / "new.yml", yaml.safe_dump(hosts))
             programs = Path(sys.executable).parent
             # `timeout` ends the playbook's whole process group, with its workers and their ssh.
-            argv = ["timeout", "--kill-after=10", f"{timeout:g}", str(programs / "ansible-playbook"),
+            argv = ["timeout", "--kill-after=10", f"{timeout:g}", sys.executable, *_PLAYBOOK,
                     "-i", str(self._inventory), "-i", str(folder / "new.yml"), "join.yml"]  # fmt: skip
-            done = process.run(argv, env=self._environment(folder, programs), cwd=self._playbooks, check=False)
+            home = self._work / "ansible" if keeps else folder / "home"
+            environment = self._environment(folder, programs, home)
+            done = process.run(argv, env=environment, cwd=self._playbooks, check=False)
             output = process.without_colour(done.stdout + done.stderr)
             return parse_results(output, done.returncode, [request.node for request in requests])
         finally:
+            if keeps:
+                self._kept_home.release()
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _environment(self, folder: Path, programs: Path) -> dict[str, str]:
+    def _environment(self, folder: Path, programs: Path, home: Path) -> dict[str, str]:
         return {
             "PATH": f"{programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": str(self._work),
             "LANG": "C.UTF-8",
             "ANSIBLE_CONFIG": str(self._playbooks / "ansible.cfg"),
-            "ANSIBLE_HOME": str(folder / "home"),
+            "ANSIBLE_HOME": str(home),
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder / "cp"),
             "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_PIPELINING": "1",

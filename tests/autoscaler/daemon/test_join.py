@@ -245,7 +245,8 @@ def test_those_that_come_together_are_configured_together_and_one_that_fails_har
     assert (root.made / "compute-e1").read_text() == f"10.9.1.11 opc {request(1).instance_id}"
     # No key comes from the daemon's folder, and nothing of a run stays.
     assert (root.made / "key").read_text() == str(root.work / join.KEY)
-    assert sorted(entry.name for entry in root.work.iterdir()) == ["known_hosts", "ssh"]
+    assert sorted(entry.name for entry in root.work.iterdir()) == ["ansible", "known_hosts", "ssh"]
+    assert [entry.name for entry in (root.work / "ansible").iterdir()] == ["compiled"]
     for file in (root.state / "join").glob("*.result.json"):
         assert file.stat().st_mode & 0o777 == 0o600
 

@@ -300,6 +300,7 @@ def test_the_program_needs_no_more_than_what_the_controller_has() -> None:
     lines = [f"import sys; sys.modules.update(dict.fromkeys({absent!r}))"]
     lines += [f"import gpucluster.autoscaler.{module}" for module in modules]
     lines += ["import gpucluster.autoscaler.__main__ as program", "program._parser()"]
+    lines += ["import gpucluster.configuration.ansible_playbook  # which the join service runs"]
     lines += ["heavy = {'oci', 'yaml', 'ansible'} & set(sys.modules)", "assert not heavy, heavy"]
     done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
