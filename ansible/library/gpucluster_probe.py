@@ -246,6 +246,7 @@ def main() -> None:
         **({"mesh": hop(module, params["mesh"])} if params["mesh"] else {}),
         "user_ids": {name: ids(name) for name in params["users"]},
         "user_groups": {name: groups(name) for name in params["users"]},
+        "firewall": outcome("firewall"),
         "local_disk": local_disk(mounts, data),
         "rdma_addresses": outcome("rdma-addresses") if data.get("rdma_interfaces") else None,
         "cloud_services": cloud_services(),
