@@ -343,13 +343,6 @@ def test_with_the_clusters_tag_the_controller_reaches_only_what_is_the_clusters(
         assert attacks.successful() == {attack}, f"without{part}"
 
 
-def test_each_narrowed_statement_is_needed(play: Play) -> None:
-    narrow = play.statements_for(NARROW)
-    for statement in set(narrow) - set(play.statements):
-        play.controller.allow([one for one in narrow if one != statement])
-        assert play.refusals(), f"nothing needs: {statement}"
-
-
 def test_a_node_has_none_of_the_controllers_rights(play: Play, tmp_path: Path) -> None:
     node = Entitled(play.api, play.node, tmp_path / "config")
     with refused(404, "NotAuthorizedOrNotFound"):
