@@ -227,7 +227,8 @@ class TaggedResources:
             yield from all_pages(call, compartment_id=compartment)
 
     def _ours(self, resource: Any) -> bool:
-        tagged = tags.of_cluster(getattr(resource, "freeform_tags", None), self._cluster)
+        found = getattr(resource, "freeform_tags", None)
+        tagged = tags.of_cluster(found, self._cluster) and tags.of_compartment(found, self._access.compartment_id)
         return tagged and _state(resource) not in ENDED and resource.id not in self._keep
 
     def _parts(self, resource: TaggedResource) -> list[TaggedResource | str]:

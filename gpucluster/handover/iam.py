@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpucluster.oci import permissions
-from gpucluster.oci.permissions import Right
+from gpucluster.oci.permissions import Right, all_of, any_of
 from gpucluster.spec import ClusterSpec, Pool
 
 # Placeholders for values that are not known yet, or that gpucluster can't know.
@@ -156,10 +156,11 @@ def _controller(spec: ClusterSpec, pools: tuple[Pool, ...], subject: str, own: s
         for right in rights:
             places = {permissions.SUBNETS: [network], permissions.VNICS: [own, network]}.get(right, [own])
             for place in dict.fromkeys(places):
-                yield _allow(feature, subject, right, place)
+                for condition in _conditions(spec, right):
+                    yield _allow(feature, subject, right, place, condition)
     if any(pool.image.listing for pool in pools):
         yield _allow("images of a Marketplace listing", subject, permissions.LISTINGS, "in tenancy")
-    if spec.cloud.defined_tags:
+    if _defined_tags(spec):
         yield _allow("defined tags of new nodes", subject, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
 
 
@@ -178,11 +179,36 @@ def _for_nodes(pools: tuple[Pool, ...]) -> Iterator[tuple[str, tuple[Right, ...]
         yield "capacity reservations", (permissions.CAPACITY_RESERVATIONS,)
 
 
+def _conditions(spec: ClusterSpec, right: Right) -> list[str]:
+    """The conditions of a right, one for each statement; empty for a right without any.
+
+    A tag can be compared only where the request names a resource that exists: so not for INSTANCE_CREATE, nor for lists
+    (docs: "Using Tags to Manage Access"). The variables of Compute have neither the instance configuration nor the
+    subnet of a launch (docs: "Details for the Core Services", Supported Variables).
+    """
+    if spec.iam.tag is None:
+        return [right.condition]
+    tag = f"target.resource.tag.{spec.iam.tag} = '{spec.name}'"
+    if right == permissions.INSTANCES:
+        launch = "" if spec.iam.any_launch else any_of("request.operation", permissions.LAUNCHING)
+        return [
+            any_of("request.permission", permissions.SEE_INSTANCES),
+            all_of(any_of("request.permission", permissions.CREATE_INSTANCES), launch),
+            all_of(any_of("request.permission", permissions.END_INSTANCES), tag),
+        ]
+    if right == permissions.LAUNCH_CONFIGURATIONS:
+        return [all_of(right.condition, tag)]
+    # The subnet of an existing network is not ours to tag.
+    return [tag] if right == permissions.SUBNETS and spec.network.vcn_id is None else [right.condition]
+
+
+def _defined_tags(spec: ClusterSpec) -> list[str]:
+    return [*spec.cloud.defined_tags, *([spec.iam.tag] if spec.iam.tag else [])]
+
+
 def _of_tags(spec: ClusterSpec) -> str:
     """The condition on namespaces. A tag namespace is in a parent compartment, most often in the tenancy."""
-    spaces = sorted({name.partition(".")[0] for name in spec.cloud.defined_tags})
-    tests = [f"target.tag-namespace.name = '{space}'" for space in spaces]
-    return tests[0] if len(tests) == 1 else f"any {{{', '.join(tests)}}}"
+    return any_of("target.tag-namespace.name", sorted({name.partition(".")[0] for name in _defined_tags(spec)}))
 
 
 # --- the operator -----
@@ -203,7 +229,7 @@ def _operator(spec: ClusterSpec, subject: str, own: str, network: str) -> Iterat
     ):
         for right in rights:
             yield _allow(feature, subject, right, place)
-    if spec.cloud.defined_tags:
+    if _defined_tags(spec):
         yield _allow("defined tags", subject, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
     if spec.state.backend == "oci" and isinstance(bucket := spec.state.config.get("bucket"), str):
         condition = f"target.bucket.name = '{bucket}'"
@@ -279,7 +305,7 @@ def _storage(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
 def _identity(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
     if not spec.elastic_pools or not spec.iam.create:
         return
-    outside = any(pool.image.listing for pool in spec.elastic_pools.values()) or bool(spec.cloud.defined_tags)
+    outside = any(pool.image.listing for pool in spec.elastic_pools.values()) or bool(_defined_tags(spec))
     yield "permissions of the controller", (Right("manage", "dynamic-groups"),), "in tenancy"
     yield "permissions of the controller", (Right("manage", "policies"),), "in tenancy" if outside else own
 

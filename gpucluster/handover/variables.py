@@ -76,6 +76,7 @@ def tfvars(
         "recorded": {name: dict(values) for name, values in (recorded or {}).items()},
         "freeform_tags": {**spec.cloud.freeform_tags, tags.CLUSTER: spec.name},
         "defined_tags": dict(spec.cloud.defined_tags),
+        "elastic_tags": {spec.iam.tag: spec.name} if spec.iam.tag else {},
     }
 
 

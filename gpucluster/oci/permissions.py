@@ -10,7 +10,7 @@ Combinations" and "Permissions Required for Each API Operation". `request.permis
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 PREFIX = "gpucluster"
@@ -31,19 +31,32 @@ class Right:
     @property
     def condition(self) -> str:
         """The permissions as a condition of a policy statement; empty if there are none."""
-        tests = [f"request.permission = '{permission}'" for permission in self.permissions]
-        return tests[0] if len(tests) == 1 else f"any {{{', '.join(tests)}}}" if tests else ""
+        return any_of("request.permission", self.permissions)
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource}"
 
 
+def any_of(variable: str, values: Sequence[str]) -> str:
+    """A condition of a policy statement: the variable has one of these values; empty without any."""
+    tests = [f"{variable} = '{value}'" for value in values]
+    return tests[0] if len(tests) == 1 else f"any {{{', '.join(tests)}}}" if tests else ""
+
+
+def all_of(*conditions: str) -> str:
+    """All of these conditions that are not empty."""
+    tests = [condition for condition in conditions if condition]
+    return tests[0] if len(tests) == 1 else f"all {{{', '.join(tests)}}}"
+
+
+SEE_INSTANCES = ("INSTANCE_INSPECT", "INSTANCE_READ")
+CREATE_INSTANCES = ("INSTANCE_CREATE",)
+END_INSTANCES = ("INSTANCE_DELETE", "INSTANCE_DETACH_VOLUME")
+# The operations for which INSTANCE_CREATE is needed; the second asks for the rights of the launch that it is about.
+LAUNCHING = ("LaunchInstanceConfiguration", "ListWorkRequestErrors")
+
 # `manage instances` alone would also allow to change instances, to power them off and to make images of them.
-INSTANCES = Right(
-    "manage",
-    "instances",
-    ("INSTANCE_INSPECT", "INSTANCE_READ", "INSTANCE_CREATE", "INSTANCE_DELETE", "INSTANCE_DETACH_VOLUME"),
-)
+INSTANCES = Right("manage", "instances", (*SEE_INSTANCES, *CREATE_INSTANCES, *END_INSTANCES))
 READ_CONFIGURATIONS = Right("read", "instance-configurations")
 LAUNCH_CONFIGURATIONS = Right("manage", "instance-configurations", ("INSTANCE_CONFIGURATION_LAUNCH",))
 IMAGES = Right("read", "instance-images")

@@ -2,7 +2,9 @@
 
 Terraform puts CLUSTER on every resource. Instances that Terraform did not create carry more: an elastic node NODE, POOL
 and GENERATION; the instance that an image is baked on BUILDER and POOL. A baked image carries ROLE, POOL and
-FINGERPRINT. The file system of the home share carries FILES: what is known of users' files in it.
+FINGERPRINT. The file system of the home share carries FILES: what is known of users' files in it. The controller's
+dynamic group and policies carry COMPARTMENT: they are in the tenancy, where another compartment may have a cluster of
+the same name.
 OCI does not distinguish upper and lower case in the keys of tags.
 """
 
@@ -19,6 +21,7 @@ BUILDER = "builder"
 ROLE = "role"
 FINGERPRINT = "fingerprint"
 FILES = "gpucluster-files"
+COMPARTMENT = "gpucluster-compartment"
 #: On images of the local cloud: the system that an image really contains, and the traps of the real one that it has.
 CONTAINS = "gpucluster-contains"
 TRAPS = "gpucluster-traps"
@@ -29,7 +32,7 @@ CONTROLLER = "controller"
 COMPUTE = "compute"
 
 #: Keys that cluster.yml may not use for tags of its own.
-RESERVED = (CLUSTER, ROLE, POOL, NODE, GENERATION, BUILDER, FILES)
+RESERVED = (CLUSTER, ROLE, POOL, NODE, GENERATION, BUILDER, FILES, COMPARTMENT)
 
 Tags = Mapping[str, str]
 
@@ -62,6 +65,13 @@ def cluster(tags: Tags | None) -> str:
 def of_cluster(tags: Tags | None, cluster: str) -> bool:
     """Whether a resource belongs to a cluster."""
     return (tags or {}).get(CLUSTER) == cluster
+
+
+def of_compartment(tags: Tags | None, compartment_id: str) -> bool:
+    """Whether a cluster's resource in the tenancy is not known to belong to another compartment; earlier releases did
+    not say.
+    """
+    return (tags or {}).get(COMPARTMENT, compartment_id) == compartment_id
 
 
 def elastic_node(tags: Tags | None, cluster: str) -> str:

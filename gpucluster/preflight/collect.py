@@ -99,6 +99,7 @@ class _Collector:
         domains_future = self._begin(queries.domains)
         compartment = self._begin(queries.compartment)
         instances = self._begin(queries.instances)
+        strangers = self._begin(queries.strangers) if requirements.reaches_all(spec) else None
         vcns = self._begin(queries.vcns)
         vcn = self._begin(queries.vcn, network.vcn_id) if network.vcn_id else None
         subnets = {name: self._begin(queries.subnet, ocid) for name, ocid in subnet_ids.items() if ocid}
@@ -125,6 +126,7 @@ class _Collector:
             domains=domains,
             shapes=self._all(shapes, "shapes"),
             instances=self._end(instances, "limits"),
+            strangers=self._end(strangers, "compartment") if strangers else None,
             limits=self._all(limits, "limits"),
             capacity=self._all(capacity, "capacity"),
             images=self._all(images, "image"),

@@ -17,6 +17,7 @@ CHECKS: tuple[Check, ...] = (
     access.clock,
     access.region,
     access.compartment,
+    access.strangers,
     access.ssh,
     access.terraform,
     machines.domains,

@@ -282,6 +282,7 @@ class Facts:
         domains: the availability domains of the region, in its order.
         shapes: the shapes that are offered, by domain.
         instances: the existing instances of this cluster.
+        strangers: the number of instances in the compartment that are not of this cluster.
         limits: by service, limit and domain.
         capacity: by domain and shape.
         images: by machine (`controller` or a pool).
@@ -299,6 +300,7 @@ class Facts:
     domains: tuple[str, ...] | Unknown | None = None
     shapes: Mapping[str, frozenset[str] | Unknown] = field(default_factory=dict)
     instances: tuple[Instance, ...] | Unknown | None = None
+    strangers: int | Unknown | None = None
     limits: Mapping[LimitKey, Limit | Unknown] = field(default_factory=dict)
     capacity: Mapping[tuple[str, str], Capacity | Unknown] = field(default_factory=dict)
     images: Mapping[str, FoundImage | Unknown] = field(default_factory=dict)

@@ -152,3 +152,8 @@ def host_names(spec: ClusterSpec, subnet: str) -> frozenset[str]:
         return controller
     nodes = {node for name, pool in spec.pools.items() for node in handover.permanent_names(name, pool)}
     return frozenset(nodes) | (frozenset() if spec.network.access == "public" else controller)
+
+
+def reaches_all(spec: ClusterSpec) -> bool:
+    """Whether the controller's permissions are about every instance of a compartment that others may use."""
+    return bool(spec.elastic_pools) and spec.cloud.traits.needs_compartment and spec.iam.tag is None

@@ -50,6 +50,10 @@ _PATTERNS = {
     ),
     fields.TITLE_PATTERN: ("must be one line, without spaces at its start or end", ""),
     fields.DOMAIN_PATTERN: ("must be the name of an identity domain", "Letters, digits, . _ and -; at most 100"),
+    fields.TAG_PATTERN: (
+        "must be a namespace and a key with a period between them",
+        "Such as Gpucluster.Cluster, which must exist in the tenancy",
+    ),
     fields.SLURM_CLUSTER_PATTERN: (
         "must be at most 40 lower-case letters, digits, _ and -, beginning with a letter",
         "",

@@ -9,7 +9,7 @@ module "iam" {
   defined_tags           = local.defined_tags
   description            = var.iam.description
   dynamic_group          = var.iam.dynamic_group
-  freeform_tags          = merge(var.freeform_tags, { role = "iam" })
+  freeform_tags          = merge(var.freeform_tags, { role = "iam", "gpucluster-compartment" = var.compartment_id })
   instance_id            = module.controller.instance.id
   tenancy_id             = var.tenancy_id
   tenancy_statements     = var.iam.tenancy_statements

@@ -7,6 +7,7 @@ module "pool" {
   cluster_name        = var.cluster_name
   compartment_id      = var.compartment_id
   defined_tags        = local.defined_tags
+  elastic_tags        = var.elastic_tags
   freeform_tags       = merge(var.freeform_tags, { role = "compute", pool = each.key })
   hostname_prefix     = local.private_subnet.hostname_prefix
   image_id            = local.pool_image_ids[each.key]

@@ -100,6 +100,18 @@ variable "defined_tags" {
   }
 }
 
+variable "elastic_tags" {
+  description = "Defined tags, in addition to defined_tags, of what the controller's permissions are restricted to: instance configurations of elastic pools, the instances that are launched from them, and the private subnet."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+
+  validation {
+    condition     = alltrue([for key in keys(var.elastic_tags) : can(regex("^[^. ]+\\.[^. ]+$", key))])
+    error_message = "elastic_tags: every key must be a namespace, a dot and a key, such as Gpucluster.Cluster."
+  }
+}
+
 variable "existing_images" {
   description = "OCIDs of the images of hosts that exist and are adopted, by \"controller\" and \"pool/<name>\". One is used where no image was selected yet; otherwise another image than theirs could be selected, which would replace them."
   type        = map(string)

@@ -90,6 +90,17 @@ def test_a_job_brings_its_nodes_and_the_controller_configures_them(site: Site) -
     assert sum(row["state"] in ("idle", "allocated", "completing") for row in status["slurm"]) == 2
 
 
+IDENTITY = "http://169.254.169.254/opc/v2/identity/key.pem"
+ASK = f"curl --noproxy '*' -s -m 5 -o /dev/null -w '%{{http_code}}' -H 'Authorization: Bearer Oracle' {IDENTITY}"
+
+
+def test_only_root_and_the_autoscaler_get_the_controllers_identity(site: Site) -> None:
+    assert site.as_alice(f"{ASK} || true") == "000"
+    assert site.as_alice(f"srun -N 2 --ntasks-per-node=1 {ASK} 2> /dev/null || true") == "000000"
+    for user in ("root", "gpucluster"):
+        assert on_controller(site, f"sudo -u {user} {ASK}") == "200"
+
+
 def test_a_container_job_runs_on_nodes_that_the_controller_configured(site: Site) -> None:
     image(site)
     assert batch(site, "-N 2") == [f"{MARKER} compute-e1", f"{MARKER} compute-e2"]

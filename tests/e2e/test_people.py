@@ -181,6 +181,47 @@ def test_a_user_is_added_with_a_password_that_nobody_can_read(site: Folk) -> Non
     assert "userPassword" not in own
 
 
+#: Who has this key is the host for the cloud.
+IDENTITY = "http://169.254.169.254/opc/v2/identity/key.pem"
+ASK = f"curl --noproxy '*' -s -m 5 -o /dev/null -w '%{{http_code}}' -H 'Authorization: Bearer Oracle' {IDENTITY}"
+
+
+def test_a_user_does_not_become_the_controller(site: Folk) -> None:
+    """From the controller, from a job on a node, and through a forwarded port, which sshd opens as the user."""
+    for host in HOSTS:
+        assert site.root(ASK, host) == "200"
+    assert site.person("alice", ASK).stdout == "000"
+    assert site.person("alice", f"srun {ASK}").stdout == "000"
+    argv = ["ssh", "-F", str(site.folder / ".gpucluster" / "ssh" / "config"), "-o", "ControlMaster=no"]
+    argv += [
+        "-o",
+        "ControlPath=none",
+        "-i",
+        str(site.key("alice")),
+        "-l",
+        "alice",
+        "-W",
+        "169.254.169.254:80",
+        CONTROLLER,
+    ]
+    asked = "GET /opc/v2/identity/key.pem HTTP/1.0\r\nHost: 169.254.169.254\r\nAuthorization: Bearer Oracle\r\n\r\n"
+    done = subprocess.run(argv, input=asked, capture_output=True, text=True, timeout=60, check=False)
+    assert "PRIVATE KEY" not in done.stdout
+    assert "forwarding failed" in done.stderr, done.stderr
+
+    # With the rules gone, verify says so.
+    site.root("nft delete table inet gpucluster", NODE)
+    assert site.person("alice", f"srun {ASK}").stdout == "200"
+    code, events = site.run("verify")
+    assert code == 1
+    checks = {event["name"]: event for event in events if event["kind"] == "check"}
+    check = checks["users reach no service of the cloud's own"]
+    assert check["status"] == "fail"
+    assert f"{NODE}: any user reaches the metadata" in check["message"]
+    site.root("systemctl restart gpucluster-metadata", NODE)
+    assert site.person("alice", f"srun {ASK}").stdout == "000"
+
+
 def test_a_new_password_of_their_own_is_hashed_as_strongly(site: Folk) -> None:
     entry = f"uid=bob,ou=people,{SUFFIX}"
     change = f"-x -D {entry} -w 'correct horse 7' -s 'another horse 8' -H ldaps://{CONTROLLER}"

@@ -101,6 +101,35 @@ def test_a_feature_has_its_right_and_no_other_spec_has_it(changes: dict[str, Any
     assert right not in _rights(plain.controller) + _rights(plain.controller_tenancy)
 
 
+TAG = "target.resource.tag.Ops.Cluster = 'demo'"
+
+
+def test_with_a_tag_rights_end_at_what_carries_it() -> None:
+    wanted = _policies(_spec(iam={"tag": "Ops.Cluster"}))
+    texts = [one.text for one in wanted.controller]
+    tagged = [text for text in texts if TAG in text]
+    assert [next(word for word in ("INSTANCE_DELETE", "CONFIGURATION_LAUNCH", "use subnets") if word in one)
+            for one in tagged] == ["INSTANCE_DELETE", "CONFIGURATION_LAUNCH", "use subnets"]  # fmt: skip
+    [create] = [text for text in texts if "INSTANCE_CREATE" in text]
+    assert TAG not in create, "what does not exist has no tag"
+    assert "request.operation = 'LaunchInstanceConfiguration'" in create
+    assert _rights(wanted.controller_tenancy) == ["use tag-namespaces"]
+    assert "use tag-namespaces" in _rights(wanted.operator_tenancy)
+    assert [one for one in texts if "INSTANCE_READ" in one and TAG in one] == [], "a list names no resource"
+
+    any_launch = _policies(_spec(iam={"tag": "Ops.Cluster", "any_launch": True}))
+    assert "request.operation" not in "".join(one.text for one in any_launch.controller)
+    assert sum(TAG in one.text for one in any_launch.controller) == 3
+
+
+def test_a_subnet_that_is_not_ours_needs_no_tag() -> None:
+    existing = {"vcn_id": "ocid1.vcn.oc1.iad.v", "private_subnet_id": "ocid1.subnet.oc1.iad.s",
+                "public_subnet_id": "ocid1.subnet.oc1.iad.p"}  # fmt: skip
+    wanted = _policies(_spec(network=existing, iam={"tag": "Ops.Cluster"}), network_compartment_id=NETWORK)
+    [subnets] = [one.text for one in wanted.controller_tenancy if "use subnets" in one.text]
+    assert " where " not in subnets
+
+
 def test_a_cluster_without_elastic_pools_has_no_dynamic_group() -> None:
     wanted = _policies(_spec(pools={"gpu": {"shape": "BM.GPU4.8", "count": 2}}))
     assert (wanted.controller, wanted.controller_tenancy, wanted.created) == ((), (), False)

@@ -283,6 +283,14 @@ def test_no_person_reaches_the_metadata_service_by_the_name_of_an_agent(tmp_path
     assert done.stdout == "0,995,996,584788\n"
 
 
+def test_the_addresses_of_the_metadata_service_are_those_that_the_sdk_asks() -> None:
+    from oci.auth.signers import InstancePrincipalsSecurityTokenSigner
+
+    rules = METADATA.read_text()
+    assert f"ip daddr {InstancePrincipalsSecurityTokenSigner.IMDS_IPV4_HOST} tcp dport 80 " in rules
+    assert f"ip6 daddr {InstancePrincipalsSecurityTokenSigner.IMDS_IPV6_HOST} tcp dport 80 " in rules
+
+
 def test_the_autoscalers_user_is_among_those_who_reach_the_metadata_service() -> None:
     variables = yaml.safe_load((ROLE_BASE.parent / "autoscaler" / "vars" / "main.yml").read_text())
     assert f" {variables['autoscaler_user']} " in METADATA.read_text()

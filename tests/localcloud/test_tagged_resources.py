@@ -94,6 +94,25 @@ def _network(api: Api, common: dict[str, Any]) -> tuple[Any, Any]:
     return vcn, api.network.create_subnet(subnet).data
 
 
+def test_a_cluster_of_the_same_name_in_another_compartment_keeps_its_group(api: Api) -> None:
+    def group(name: str, tags: dict[str, str]) -> None:
+        details = oci.identity.models.CreateDynamicGroupDetails(
+            compartment_id=api.tenancy,
+            name=name,
+            description="-",
+            matching_rule="instance.id = 'x'",
+            freeform_tags=tags,
+        )
+        api.identity.create_dynamic_group(details)
+
+    group("ours", {**TAG, "gpucluster-compartment": api.tenancy})
+    group("theirs", {**TAG, "gpucluster-compartment": "ocid1.compartment.local..theirs"})
+    group("of-an-earlier-release", TAG)
+    config = oci.config.from_file(str(api.home / "credentials" / "config"))
+    found = TaggedResources(Access(config, api.endpoint, api.tenancy), "demo", ignore).find()
+    assert {resource.name for resource in found} == {"ours", "of-an-earlier-release"}
+
+
 def test_what_the_file_names_is_never_touched_whatever_its_tags(api: Api) -> None:
     storage = oci.file_storage.models
     common = {"compartment_id": api.tenancy, "freeform_tags": TAG}

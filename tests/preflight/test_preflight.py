@@ -158,6 +158,13 @@ CASES: dict[str, tuple[Changes, dict[str, Any], str, str, str]] = {
         "compartment",
         "could not read the compartment",
     ),
+    "instances of others": (
+        (),
+        {"strangers": 3},
+        "warning",
+        "compartment",
+        "3 instances of others, which the controller",
+    ),
     "compartment deleted": ((), {"compartment": Compartment("hpc", "DELETED")}, "error", "compartment", "is DELETED"),
     # ssh, terraform
     "ssh key elsewhere": ((), {"ssh": SshPair(SSH, "ssh-ed25519 A", exists=False)}, "warning", "ssh", "not a file"),
@@ -501,6 +508,11 @@ def test_what_stands_already_needs_no_room(tmp_path: Path) -> None:
     assert evaluate(spec, facts) == ()
     bare = evaluate(spec, replace(facts, instances=(), mount_target=""))
     assert {one.check for one in bare if one.level == "error"} == {"limits", "addresses", "names"}
+
+
+@pytest.mark.parametrize("changes", [PERMANENT, (("pools:\n", "iam: {tag: Ops.Cluster}\npools:\n"),)])
+def test_instances_of_others_are_out_of_reach_without_rights_or_by_their_tag(changes: Changes, tmp_path: Path) -> None:
+    assert evaluate(desired(tmp_path, *changes), good(*changes, strangers=3)) == ()
 
 
 def test_elastic_nodes_that_stand_do_not_make_room_for_permanent_ones(tmp_path: Path) -> None:

@@ -113,6 +113,8 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     # --- iam
     "identity domain": (END, f"iam: {{identity_domain: §my domain}}\n{END}", "iam.identity_domain", "must be the name of an identity domain"),
     "rights in a word": (END, f"iam: {{create: §no}}\n{END}", "iam.create", "Write false, without quotes"),
+    "tag without namespace": (END, f"iam: {{tag: §Cluster}}\n{END}", "iam.tag", "must be a namespace and a key with a period between them"),
+    "tag with two values": (TAGS, f"{TAGS}\n  defined_tags: {{Ops.Cluster: x}}\niam: {{tag: §Ops.Cluster}}", "iam.tag", "cloud.defined_tags sets it, too. Take it out"),
     # --- state
     "unknown backend": (END, state("{backend: §gcs}"), "state.backend", "must be local or oci or s3 or http"),
     "settings of the local backend": (END, state("{config: {§path: x}}"), "state.config.path", "unknown setting of the backend local. It has no settings"),

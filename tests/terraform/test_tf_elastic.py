@@ -61,6 +61,26 @@ def _alive(cloud: LocalCloud) -> set[str]:
     return {item["displayName"] for item in cloud.standing(INSTANCES) if item["lifecycleState"] not in gone}
 
 
+def test_the_tag_of_the_controllers_rights_is_on_what_they_are_about_and_on_nothing_else(
+    cloud: LocalCloud, workspace: Workspace
+) -> None:
+    workspace.variables["elastic_tags"] = {"Ops.Cluster": "demo"}
+    workspace.pool("burst", kind="compute_cluster", count=1, max_count=4)
+    workspace.pool("fixed", kind="instances", count=1, max_count=1, rdma=False, rdma_plugins=[])
+    workspace.apply()
+    of_cluster = {"Ops": {"Cluster": "demo"}}
+    access, made = _access(cloud), workspace.output()["pools"]["burst"]["instance_configuration_id"]
+    [configuration] = cloud.standing("/20160918/instanceConfigurations")
+    assert (configuration["id"], configuration["definedTags"]) == (made, of_cluster)
+    node = _launch(access, workspace.output()["pools"]["burst"], "burst-e1", {"gpucluster": "demo", "node": "burst-e1"})
+    tagged = {item["id"] for item in cloud.standing(INSTANCES) if item["definedTags"] == of_cluster}
+    assert tagged == {node}, "neither the controller nor a permanent node"
+    subnets = {item["displayName"]: item["definedTags"] for item in cloud.standing("/20160918/subnets")}
+    assert {name for name, tags in subnets.items() if tags == of_cluster} == {"demo-private"}
+    assert workspace.plan().changes == []
+    assert ElasticInstances(access, CLUSTER, ignore).remove() == 1
+
+
 def test_only_what_carries_both_tags_is_removed(cloud: LocalCloud, pool: dict[str, Any]) -> None:
     access = _access(cloud)
     permanent = _alive(cloud)

@@ -30,6 +30,7 @@ def test_the_group_matches_the_controller_alone_and_the_policies_name_it(
     [group] = _made(cloud, "dynamicGroups")
     assert group["matchingRule"] == f"instance.id = '{output['controller']['id']}'"
     assert output["dynamic_group_id"] == group["id"]
+    assert group["freeformTags"]["gpucluster-compartment"] == compartment
     [policy] = _made(cloud, "policies")
     assert policy["name"] == "gpucluster-demo"
     assert policy["statements"] == [one.text for one in wanted.controller]

@@ -79,6 +79,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("ssh_authorized_keys", ["ssh-ed25519 AAAA a\nssh-ed25519 AAAA b"], "must be OpenSSH public keys"),
     ("home_region", "home", "home_region must be the identifier"),
     ("defined_tags", {"CostCenter": "42"}, "every key must be a namespace, a dot and a key"),
+    ("elastic_tags", {"Cluster": "demo"}, "elastic_tags: every key must be a namespace, a dot and a key"),
     ("network.access", "vpn", "access must be public or bastion"),
     ("network.access", "bastion", "access bastion has no public subnet"),
     ("network.public_subnet_cidr", None, "access public needs public_subnet_cidr"),

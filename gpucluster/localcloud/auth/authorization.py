@@ -16,6 +16,11 @@ _DENIED = "Authorization failed or requested resource not found."
 # network and VNIC_ATTACH in that of the instances.
 _OF_NETWORK = ("SUBNET_", "VNIC_CREATE", "VNIC_DELETE")
 _LAUNCHES = ("LaunchInstance", "LaunchInstanceConfiguration")
+# The kinds whose defined tags are variables, target.resource.tag.<namespace>.<key>, of the permissions that begin so.
+# INSTANCE_CREATE has none, and neither has a list: what does not exist, or is not named, has no tags (docs: "Using Tags
+# to Manage Access").
+_TAGGED = {"INSTANCE_CONFIGURATION_": "instanceconfiguration", "INSTANCE_": "instance", "SUBNET_": "subnet"}
+_UNTAGGED = ("INSTANCE_CREATE", "INSTANCE_IMAGE_", "INSTANCE_POOL_", "INSTANCE_CONSOLE_", "INSTANCE_AGENT_")
 
 
 def policies_in_force(cloud: CloudState) -> PolicySet:
@@ -82,12 +87,38 @@ def required_permissions(cloud: CloudState, route: Route, call: Call) -> list[Re
         return None
     place = _compartment(cloud, call)
     if route.operation in _LAUNCHES and route.details is not None:
-        return _launch_needs(cloud, route.details(call), permissions, place)
+        configuration = _named(cloud, call.path.get("instanceConfigurationId", ""))
+        return _launch_needs(cloud, route.details(call), permissions, place, configuration)
     instance_id = call.path.get("instanceId", "")
     if permissions == policies.INHERITED:
         permissions, instance_id = _inherited(cloud, call)
-    network = _network_of_instance(cloud, instance_id) or place
-    return [RequiredPermission(name, network if name.startswith(_OF_NETWORK) else place) for name in permissions]
+    subnet = _subnet_of_instance(cloud, instance_id)
+    network = str(subnet.body["compartmentId"]) if subnet else place
+    named = [_named(cloud, ocid) for ocid in (*call.path.values(), instance_id)]
+    targets = [resource for resource in (*named, subnet) if resource]
+    return [
+        RequiredPermission(name, network if name.startswith(_OF_NETWORK) else place, _target_tags(name, targets))
+        for name in permissions
+    ]
+
+
+def _target_tags(permission: str, targets: list[Resource]) -> dict[str, str]:
+    """The tags of the resource that a permission is about, as variables of conditions."""
+    if permission.startswith(_UNTAGGED):
+        return {}
+    kind = next((kind for prefix, kind in _TAGGED.items() if permission.startswith(prefix)), "")
+    resource = next((target for target in targets if target.kind == kind), None)
+    tags: Mapping[str, Mapping[str, object]] = (resource.body.get("definedTags") or {}) if resource else {}
+    return {
+        f"target.resource.tag.{space}.{key}".lower(): str(value)
+        for space, keys in tags.items()
+        for key, value in keys.items()
+    }
+
+
+def _named(cloud: CloudState, ocid: str) -> Resource | None:
+    kind = ocid.split(".")[1] if ocid.startswith("ocid1.") and ocid.count(".") > 1 else ""
+    return cloud.store.get(kind, ocid) if kind else None
 
 
 def _inherited(cloud: CloudState, call: Call) -> tuple[tuple[str, ...], str]:
@@ -104,7 +135,11 @@ def _inherited(cloud: CloudState, call: Call) -> tuple[tuple[str, ...], str]:
 
 
 def _launch_needs(
-    cloud: CloudState, details: Json, permissions: tuple[str, ...] | str, of_configuration: str
+    cloud: CloudState,
+    details: Json,
+    permissions: tuple[str, ...] | str,
+    of_configuration: str,
+    configuration: Resource | None,
 ) -> list[RequiredPermission]:
     more = policies.tables().launch
     vnic: Json = details.get("createVnicDetails") or {}
@@ -124,8 +159,13 @@ def _launch_needs(
         ("INSTANCE_IMAGE_",): str(image.body.get("compartmentId") or here) if image else here,
         ("APP_CATALOG_",): cloud.identity.tenancy,
     }
+    targets = [resource for resource in (configuration, subnet) if resource]
     needs = [
-        RequiredPermission(name, next((at for kinds, at in places.items() if name.startswith(kinds)), here))
+        RequiredPermission(
+            name,
+            next((at for kinds, at in places.items() if name.startswith(kinds)), here),
+            _target_tags(name, targets),
+        )
         for name in wanted
     ]
     spaces = {**(details.get("definedTags") or {}), **(vnic.get("definedTags") or {})}
@@ -141,12 +181,12 @@ def _image(cloud: CloudState, details: Json) -> Resource | None:
     return cloud.store.get("image", str(source.get("imageId") or details.get("imageId")))
 
 
-def _network_of_instance(cloud: CloudState, instance_id: str) -> str | None:
-    """The compartment of the current or last subnet of an instance."""
+def _subnet_of_instance(cloud: CloudState, instance_id: str) -> Resource | None:
+    """The current or last subnet of an instance."""
     for attachment in cloud.store.find("vnicattachment", gone=None, instanceId=instance_id) if instance_id else ():
         subnet = cloud.store.get("subnet", str(attachment.body.get("subnetId")))
         if subnet is not None:
-            return str(subnet.body["compartmentId"])
+            return subnet
     return None
 
 
@@ -157,10 +197,9 @@ def _compartment(cloud: CloudState, call: Call) -> str:
     for ocid in (*call.path.values(), *_ids(call.query), *_ids(body)):
         if ocid == tenancy:
             return tenancy
-        kind = ocid.split(".")[1] if ocid.startswith("ocid1.") and ocid.count(".") > 1 else ""
-        row = cloud.store.get(kind, ocid) if kind else None
+        row = _named(cloud, ocid)
         if row is not None:
-            return row.id if kind == "compartment" else str(row.body.get("compartmentId") or tenancy)
+            return row.id if row.kind == "compartment" else str(row.body.get("compartmentId") or tenancy)
     return tenancy
 
 

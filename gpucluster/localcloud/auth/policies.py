@@ -5,7 +5,8 @@ resource-type, and the permissions that an operation requires. A statement that 
 created, so no statement grants less than its text.
 
 Supported: subjects of every kind (only dynamic groups and any-user ever match), verbs or permissions, individual
-resource-types and families, compartments by OCID and by path, and conditions with `=` and `!=`.
+resource-types and families, compartments by OCID and by path, and conditions with `=` and `!=` on the variables
+request.permission, request.operation, target.tag-namespace.name and target.resource.tag.<namespace>.<key>.
 """
 
 from __future__ import annotations

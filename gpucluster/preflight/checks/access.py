@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpucluster.errors import PreflightFinding as Finding
+from gpucluster.preflight import requirements
 from gpucluster.preflight.facts import UNAUTHENTICATED, Facts, SshPair, Unknown
 from gpucluster.spec import ClusterSpec
+from gpucluster.text import count
 
 #: Allowed clock skew in seconds. OCI refuses a signature that is more than five minutes off its own time.
 SKEW_WARNING, SKEW_ERROR = 60.0, 300.0
@@ -85,6 +87,15 @@ def region(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
 
 def _not_subscribed(name: str, facts: Facts) -> bool:
     return isinstance(facts.regions, tuple) and bool(facts.regions) and name not in facts.regions
+
+
+def strangers(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """The compartment of an elastic cluster without `iam.tag` has no instances of others."""
+    if requirements.reaches_all(spec) and isinstance(facts.strangers, int) and facts.strangers:
+        found = count(facts.strangers, "instance")
+        reason = f"the compartment has {found} of others, which the controller's permissions let it terminate"
+        action = "Set iam.tag, or use a compartment for this cluster alone: docs/how-to/policies.md"
+        yield Finding("warning", "compartment", reason, action)
 
 
 def compartment(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:

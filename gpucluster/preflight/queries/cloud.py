@@ -86,6 +86,16 @@ class CloudQueries:
 
         return self._client.query("limits", "which instances exist", f"read instances {self._here}", read)
 
+    def strangers(self) -> int | Unknown:
+        """The number of instances in the compartment that are not of this cluster."""
+
+        def read() -> int:
+            listed = all_pages(self._compute.list_instances, self._compartment)
+            others = (item for item in listed if not tags.of_cluster(item.freeform_tags, self._cluster))
+            return sum(item.lifecycle_state not in GONE for item in others)
+
+        return self._client.query("compartment", "which instances exist", f"read instances {self._here}", read)
+
     def limit(self, key: LimitKey) -> Limit | Unknown:
         """What is left of a service limit."""
         service, name, domain = key

@@ -29,6 +29,10 @@ def check(context: RuleContext) -> None:
         elif key.casefold() in OWN_TAGS:
             message = f"the tag {key} is set by gpucluster itself"
             context.error(path, message, f"Choose another key; reserved are {', '.join(OWN_TAGS)}", key=True)
+    tag = context.section("iam").get("tag")
+    if isinstance(tag, str) and tag.casefold() in map(str.casefold, context.section("cloud", "defined_tags")):
+        message = f"the tag {tag} has the cluster's name as its value; cloud.defined_tags sets it, too"
+        context.error(("iam", "tag"), message, "Take it out of cloud.defined_tags")
     for key in context.section("cloud", "defined_tags"):
         if not re.fullmatch(rf"{_KEY}\.{_KEY}", key):
             message = f"must be a namespace and a key with a period between them; got {shown(key)}"

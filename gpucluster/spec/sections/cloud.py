@@ -13,6 +13,7 @@ from gpucluster.spec.sections.fields import (
     COMPARTMENT_PATTERN,
     DOMAIN_PATTERN,
     REGION_PATTERN,
+    TAG_PATTERN,
     WORD_PATTERN,
     Part,
     TagValue,
@@ -142,4 +143,17 @@ class Iam(Part):
         pattern=DOMAIN_PATTERN,
         description="Identity domain of the dynamic group. `null`: the default domain.",
         examples=["Default"],
+    )
+    tag: str | None = Field(
+        default=None,
+        pattern=TAG_PATTERN,
+        description="Defined tag, `Namespace.Key`, that exists in the tenancy. Elastic nodes, and what they are "
+        "launched from, get it with the cluster's name as its value, and the controller may launch and end nothing "
+        "else. `null`: the controller may launch any instance in the compartment, and end every one.",
+        examples=["Gpucluster.Cluster"],
+    )
+    any_launch: bool = Field(
+        default=False,
+        description="Only with `tag`. `true`: the controller may launch instances without an instance configuration, "
+        "too. OCI does not document as which operation it checks a launch from one; set this if it refuses them all.",
     )

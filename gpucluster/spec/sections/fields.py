@@ -27,6 +27,7 @@ RESERVATION_PATTERN = r"^ocid1\.capacityreservation" + _OCID_REST
 SLURM_CLUSTER_PATTERN = r"^[a-z][a-z0-9_-]{0,39}$"
 TIMEZONE_PATTERN = r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$"
 TITLE_PATTERN = r"^\S(.*\S)?$"
+TAG_PATTERN = r"^[!-\-/-~]{1,100}\.[!-\-/-~]{1,100}$"
 DOMAIN_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 PYTHON_PATTERN = r"^3\.(1[1-9]|[2-9][0-9])$"
 WORD_PATTERN = r"^[^\s]+$"

@@ -19,7 +19,7 @@ resource "oci_core_subnet" "private" {
   compartment_id             = var.compartment_id
   vcn_id                     = local.vcn_id
   cidr_block                 = var.network.private_subnet_cidr
-  defined_tags               = var.defined_tags
+  defined_tags               = length(var.elastic_tags) == 0 ? var.defined_tags : merge(var.defined_tags, var.elastic_tags)
   display_name               = "${var.name}-private"
   dns_label                  = "private"
   freeform_tags              = var.freeform_tags

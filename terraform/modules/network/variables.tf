@@ -10,6 +10,13 @@ variable "defined_tags" {
   default     = null
 }
 
+variable "elastic_tags" {
+  description = "Further defined tags of the private subnet, in which elastic nodes are launched."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+}
+
 variable "freeform_tags" {
   description = "Free-form tags of all network resources."
   type        = map(string)

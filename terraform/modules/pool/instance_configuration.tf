@@ -3,7 +3,7 @@ resource "oci_core_instance_configuration" "this" {
   count = local.has_instance_configuration ? 1 : 0
 
   compartment_id = var.compartment_id
-  defined_tags   = var.defined_tags
+  defined_tags   = local.launch_tags
   display_name   = local.display_name
   freeform_tags  = var.freeform_tags
 
@@ -15,7 +15,7 @@ resource "oci_core_instance_configuration" "this" {
       capacity_reservation_id = var.pool.capacity_reservation_id
       compartment_id          = var.compartment_id
       compute_cluster_id      = local.compute_cluster_id
-      defined_tags            = var.defined_tags
+      defined_tags            = local.launch_tags
       freeform_tags           = var.freeform_tags
       shape                   = var.pool.shape
 
@@ -91,7 +91,7 @@ resource "terraform_data" "launch" {
   input = {
     boot_volume_vpus_per_gb = var.pool.boot_volume_vpus_per_gb
     capacity_reservation_id = var.pool.capacity_reservation_id
-    defined_tags            = var.defined_tags
+    defined_tags            = local.launch_tags
     kind                    = var.pool.kind # the compute cluster exists only for one of the kinds
     platform                = local.platform
   }

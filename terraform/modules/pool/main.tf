@@ -7,6 +7,9 @@ locals {
   has_compute_cluster        = var.pool.kind == "compute_cluster"
   has_instance_configuration = local.has_cluster_network || var.pool.max_count > var.pool.count
 
+  # Null stays null: an empty map would remove the tags of the tenancy's tag defaults.
+  launch_tags = length(var.elastic_tags) == 0 || var.pool.max_count <= var.pool.count ? var.defined_tags : merge(var.defined_tags, var.elastic_tags)
+
   # Permanent nodes that Terraform creates individually, so that each can be removed alone. A cluster network creates its own.
   instance_names = local.has_cluster_network ? [] : var.pool.node_names
 

@@ -28,6 +28,13 @@ variable "defined_tags" {
   default     = null
 }
 
+variable "elastic_tags" {
+  description = "Further defined tags of the instance configuration of a pool that can grow, and of the instances that are launched from it."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+}
+
 variable "freeform_tags" {
   description = "Free-form tags of the pool's resources and nodes."
   type        = map(string)

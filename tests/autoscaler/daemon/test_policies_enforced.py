@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import oci
 import pytest
@@ -22,7 +23,7 @@ from gpucluster.autoscaler.decide.types import Fault
 from gpucluster.autoscaler.policy import Authentication
 from gpucluster.handover import iam
 from gpucluster.oci import permissions
-from gpucluster.spec import loads
+from gpucluster.spec import ClusterSpec, loads
 from tests.autoscaler.cloud_harness import CLUSTER, Site
 from tests.localcloud.api_harness import GPU_SHAPE, Api, refused, running
 from tests.localcloud.entitled import CLUSTER as TEXT
@@ -43,6 +44,11 @@ SPEC = loads(
 )
 
 
+# The value of the second: the cluster's name.
+TAGS = {"Finance": {"CostCenter": "gpu", "Cluster": CLUSTER}}
+NARROW = SPEC.model_copy(update={"iam": SPEC.iam.model_copy(update={"tag": "Finance.Cluster"})})
+
+
 class Play:
     """A cluster in a compartment of its own, in a network of another one, whose controller asks the API."""
 
@@ -54,24 +60,18 @@ class Play:
             api,
             compartment=self.compartment,
             network=self.network,
-            defined_tags={"Finance": {"CostCenter": "gpu"}},
+            defined_tags=TAGS,
             capacity_reservation_id=self._reservation(),
             source_details=source,
         )
+        self._tag()
         self.controller_id = api.launch(self.site.subnet, "controller", compartment_id=self.compartment).id
         self.controller = Entitled(api, self.controller_id, folder / "config", name=CLUSTER).in_group()
         self.site.policy = replace(
             self.site.policy,
             authentication=Authentication("api_key", config_file=str(self.controller.config), endpoint=api.endpoint),
         )
-        wanted = iam.policies(
-            SPEC,
-            compartment_id=self.compartment,
-            controller_id=self.controller_id,
-            network_compartment_id=self.network,
-        )
-        # Both policies in one, of the tenancy: what the statements say is the same.
-        self.statements = tuple(one.text for one in (*wanted.controller, *wanted.controller_tenancy))
+        self.statements = self.statements_for(SPEC)
         self._number = 0
         # An instance that came to nothing after it had been accepted has a work request with an error.
         self.controller.allow(self.statements)
@@ -81,6 +81,24 @@ class Play:
         self.site.faults()
         self.node, _ = self.launch()
         api.wait(api.compute.get_instance, self.node, "RUNNING")
+
+    def _tag(self) -> None:
+        """As Terraform does with `iam.tag`."""
+        api, of_cluster = self.api, {"Finance": {"Cluster": CLUSTER}}
+        api.network.update_subnet(self.site.subnet.id, models.UpdateSubnetDetails(defined_tags=of_cluster))
+        api.management.update_instance_configuration(
+            self.site.configuration.id, models.UpdateInstanceConfigurationDetails(defined_tags=of_cluster)
+        )
+
+    def statements_for(self, spec: ClusterSpec) -> tuple[str, ...]:
+        """What gpucluster generates. Both policies in one, of the tenancy: what the statements say is the same."""
+        wanted = iam.policies(
+            spec,
+            compartment_id=self.compartment,
+            controller_id=self.controller_id,
+            network_compartment_id=self.network,
+        )
+        return tuple(one.text for one in (*wanted.controller, *wanted.controller_tenancy))
 
     def _compartment(self, name: str) -> str:
         details = oci.identity.models.CreateCompartmentDetails(
@@ -123,7 +141,7 @@ class Play:
         self._number += 1
         tags = {"gpucluster": CLUSTER, "node": f"compute-e{self._number}"}
         details = self.api.launch_details(
-            self.site.subnet, tags["node"], compartment_id=self.compartment, freeform_tags=tags
+            self.site.subnet, tags["node"], compartment_id=self.compartment, freeform_tags=tags, defined_tags=TAGS
         )
         return str(self.api.compute.launch_instance(details).data.id)
 
@@ -172,7 +190,7 @@ def test_the_autoscaler_works_with_exactly_these_rights(play: Play) -> None:
     cloud.console(play.node)
     made, _ = cloud.launch("compute", "compute-e900", 1, "token-900")
     tags = play.api.compute.get_instance(made).data.defined_tags
-    assert tags == {"Finance": {"CostCenter": "gpu"}}
+    assert tags == TAGS
     assert cloud.terminate(made)
     # Nothing is asked that the table does not have, and the table has nothing that is not asked.
     assert {operation for operation, _ in asked} == set(permissions.NEEDED)
@@ -236,6 +254,93 @@ def test_nothing_else_is_permitted(play: Play) -> None:
             forbidden()
     assert api.compute.get_instance(elsewhere).data.lifecycle_state == "RUNNING"
     assert api.compute.get_instance(play.node).data.display_name.startswith("compute-e")
+
+
+# --- with the tag of the cluster: what an attacker with the controller's identity may do in its compartment -----
+
+
+class Attacks:
+    """What belongs to others, in the same compartment, and requests with the controller's identity."""
+
+    def __init__(self, play: Play) -> None:
+        self._play, api = play, play.api
+        vcn = api.network.get_vcn(play.site.subnet.vcn_id).data
+        self._beside = api.subnet(vcn, "10.77.64.0/24", compartment_id=play.network, dns_label="beside")
+        self._configuration = api.configuration(
+            compartment_id=play.compartment, create_vnic_details=self._vnic(play.site.subnet.id)
+        ).id
+
+    def end_a_stranger(self) -> None:
+        details = {"compartment_id": self._play.compartment}
+        stranger = self._play.api.launch(self._play.site.subnet, f"stranger-{uuid4().hex[:8]}", **details).id
+        self._play.controller.compute.terminate_instance(stranger)
+
+    def launch_with_own_user_data(self) -> None:
+        details = self._play.api.launch_details(
+            self._play.site.subnet,
+            "mine",
+            compartment_id=self._play.compartment,
+            metadata={"user_data": "IyEvYmluL3No"},
+        )
+        self._play.controller.compute.launch_instance(details)
+
+    def launch_from_a_strangers_configuration(self) -> None:
+        self._launch(self._configuration, self._play.site.subnet.id)
+
+    def launch_into_a_strangers_subnet(self) -> None:
+        self._launch(self._play.site.configuration.id, self._beside.id)
+
+    def _launch(self, configuration: str, subnet: str) -> None:
+        details = models.InstanceConfigurationLaunchInstanceDetails(create_vnic_details=self._vnic(subnet))
+        self._play.controller.management.launch_instance_configuration(
+            configuration, models.ComputeInstanceDetails(launch_details=details)
+        )
+
+    @staticmethod
+    def _vnic(subnet: str) -> models.InstanceConfigurationCreateVnicDetails:
+        return models.InstanceConfigurationCreateVnicDetails(assign_public_ip=False, subnet_id=subnet)
+
+    def successful(self) -> set[str]:
+        """The names of the attacks that are permitted."""
+        attacks = (self.end_a_stranger, self.launch_with_own_user_data, self.launch_from_a_strangers_configuration,
+                   self.launch_into_a_strangers_subnet)  # fmt: skip
+        return {attack.__name__ for attack in attacks if self._is_permitted(attack)}
+
+    @staticmethod
+    def _is_permitted(attack: Callable[[], None]) -> bool:
+        try:
+            attack()
+        except oci.exceptions.ServiceError as error:
+            if error.code != "NotAuthorizedOrNotFound":
+                raise
+            return False
+        return True
+
+
+_TAG = f"target.resource.tag.Finance.Cluster = '{CLUSTER}'"
+# The part of a statement, and the attack that only this part prevents.
+CONDITIONS = (
+    (f", {_TAG}", "'INSTANCE_DELETE'", "end_a_stranger"),
+    (
+        ", any {request.operation = 'LaunchInstanceConfiguration', request.operation = 'ListWorkRequestErrors'}",
+        "'INSTANCE_CREATE'",
+        "launch_with_own_user_data",
+    ),
+    (f", {_TAG}", "'INSTANCE_CONFIGURATION_LAUNCH'", "launch_from_a_strangers_configuration"),
+    (f" where {_TAG}", " use subnets ", "launch_into_a_strangers_subnet"),
+)
+
+
+def test_with_the_clusters_tag_the_controller_reaches_only_what_is_the_clusters(play: Play) -> None:
+    attacks, narrow = Attacks(play), play.statements_for(NARROW)
+    play.controller.allow(narrow)
+    assert play.refusals() == {}, "what the autoscaler needs is permitted"
+    assert attacks.successful() == set()
+    for part, statement, attack in CONDITIONS:
+        opened = [one.replace(part, "") if statement in one else one for one in narrow]
+        assert len(set(opened) - set(narrow)) == 1
+        play.controller.allow(opened)
+        assert attacks.successful() == {attack}, f"without{part}"
 
 
 def test_a_node_has_none_of_the_controllers_rights(play: Play, tmp_path: Path) -> None:
