@@ -56,7 +56,10 @@ NODE_DATA = Path("/etc/gpucluster/node.conf")
 OUTCOMES = Path("/run/gpucluster")
 BLOCK_DEVICES = Path("/sys/class/block")
 # What only the controller has, for Terraform's state: certificates of its authorities, and its secrets.
-CERTIFICATES = {"directory": Path("/etc/gpucluster/authority/ca.pem")}
+CERTIFICATES = {
+    "directory": Path("/etc/gpucluster/authority/ca.pem"),
+    "ssh": Path("/etc/gpucluster/authority/ssh_ca.pub"),
+}
 SECRETS = {"munge": Path("/etc/gpucluster/munge.key"), "directory": Path("/etc/gpucluster/sssd.password")}
 # NFS may show an old listing of a directory for a moment.
 TOKEN_SECONDS = 10.0
