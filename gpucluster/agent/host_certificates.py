@@ -43,7 +43,8 @@ _FIRST_UNPRIVILEGED = 1024
 # A connection's own ports; those below 600 belong to services.
 _PORTS = range(1023, 600, -1)
 _ANSWER_SECONDS = 20.0
-_PAUSE = 2.0
+# Seconds between two requests, twice as long each time: each one starts a program on the controller.
+_PAUSE, _LONGEST_PAUSE = 2.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ def _from_a_port_of_root(address: str, port: int) -> socket.socket:
 def request(settings: Mapping[str, Any], host_key: Path = HOST_KEY) -> None:
     """Wait until this host has a certificate for its key, and let sshd use it."""
     target = host_key.with_name(host_key.name.replace(".pub", "-cert.pub"))
-    told = ""
+    told, pause = "", _PAUSE
     while True:
         try:
             text = _missing(settings, host_key, target)
@@ -232,7 +233,8 @@ def request(settings: Mapping[str, Any], host_key: Path = HOST_KEY) -> None:
             sys.stderr.write(f"no certificate yet: {reason}\n")
             sys.stderr.flush()
             told = reason
-        time.sleep(_PAUSE)
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
     if text:
         new = target.with_name(f".{target.name}.new")
         new.write_text(text)
