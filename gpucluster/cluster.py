@@ -18,6 +18,7 @@ from gpucluster.cloud import clusters
 from gpucluster.cloud.baked_images import BakedImage, BakedImages
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.cloud.clusters import CloudContents
+from gpucluster.cloud.console import Consoles
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.cloud.members import PoolMembers
@@ -91,6 +92,7 @@ class Cluster:
             pool_members=self._pool_members,
             bastion=self._bastion,
             ssh_client=self._ssh_client,
+            consoles=self._consoles,
         )
         self._locator = HostLocator(sources)
         self._controller = ControllerConnection(spec, self.paths, self._locator.locate, self._bastion, report)
@@ -591,6 +593,9 @@ class Cluster:
 
     def _pool_members(self) -> PoolMembers:
         return PoolMembers(self._cloud.access(), self._on_event)
+
+    def _consoles(self) -> Consoles:
+        return Consoles(self._cloud.access())
 
     def _elastic(self) -> ElasticInstances:
         return ElasticInstances(self._cloud.access(), self.spec.name, self._on_event)

@@ -88,6 +88,9 @@ SITE = Path("/etc/gpucluster/site")
 # One marker file for each container runtime that a role has installed.
 RUNTIMES = Path("/etc/gpucluster/runtimes")
 SLURM_PACKAGES = Path("/etc/gpucluster/slurm-packages")
+SSH_AUTHORITY = Path("/etc/gpucluster/authority/ssh_ca.pub")
+# Of /etc/passwd; users have ids from 1000 to 65533 on every system.
+PASSWD_COLONS, FIRST_UID, NOBODY = 6, 1000, 65534
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
 PLUGSTACK = Path("/etc/slurm/plugstack.conf")
 # Programs that mount an image, and their packages.
@@ -163,6 +166,17 @@ def host_keys() -> list[str]:
     """The public host keys, as `type key`."""
     files = sorted(Path("/etc/ssh").glob("ssh_host_*_key.pub"))
     return [" ".join(read(file).split()[:2]) for file in files if read(file)]
+
+
+def local_users(passwd: str) -> list[str]:
+    """Users of this host's own database who can log in: root, and those of the image or of an administrator."""
+    accounts = [line.split(":") for line in passwd.splitlines() if line.count(":") == PASSWD_COLONS]
+    shells = ("/nologin", "/false", "/sync", "/halt", "/shutdown")
+    return [
+        name
+        for name, _password, uid, _gid, _gecos, _home, shell in accounts
+        if uid.isdigit() and (int(uid) == 0 or FIRST_UID <= int(uid) < NOBODY) and not shell.endswith(shells)
+    ]
 
 
 def missing_packages(wanted: list[str]) -> list[str]:
@@ -265,6 +279,9 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "rdma_classes": sorted(path.parent.name for path in CLASSES.glob("infiniband_*/abi_version")),
         "default_interface": default_interface(read("/proc/net/route")),
         "ssh_host_keys": host_keys(),
+        # Of the cluster's own authority for host keys; only the controller has it.
+        "ssh_authority": " ".join(read(SSH_AUTHORITY).split()[:2]),
+        "local_users": local_users(read(Path("/etc/passwd"))),
         "slurm_version": slurm_version(),
         # The controller of a cluster; an image may have the packages already.
         "slurm_configured": SLURM_CONF.exists(),

@@ -7,7 +7,6 @@ import grp
 import os
 import pwd
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any, Callable
 
@@ -18,8 +17,8 @@ DOCUMENTATION = """
 module: gpucluster_people
 short_description: Local accounts of users
 description:
-  - Groups, accounts with the same numbers on every host, homes with mode 0700, authorized keys in a marked block, and a
-    key pair with which each user logs in from host to host. Other accounts are not changed.
+  - Groups, accounts with the same numbers on every host, homes with mode 0700, and authorized keys in a marked block.
+    Other accounts are not changed.
 options:
   groups:
     description: Groups with a fixed gid. Other groups of users get the next free one.
@@ -44,10 +43,6 @@ options:
       ssh_keys: {description: Public keys., type: list, elements: str, default: []}
       slurm_account: {description: "Ignored: there is no Slurm.", type: str}
   home_base: {description: Where homes are., type: path, default: /home}
-  pairs:
-    description: By name, the key pair of each user, C(private) and C(public). A user without one gets a new pair.
-    type: dict
-    default: {}
 author: gpucluster
 """
 
@@ -59,7 +54,6 @@ EXAMPLES = """
 """
 
 RETURN = """
-pairs: {description: "The key pair of each user, as in the option; secret.", returned: always, type: dict}
 made: {description: Accounts and groups that were created., returned: always, type: list}
 """
 
@@ -73,7 +67,6 @@ USER_SPEC: dict[str, dict[str, Any]] = {
     "ssh_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
     "slurm_account": {"type": "str"},
 }
-KEY = "id_ed25519"
 
 
 def group_of(name: str) -> grp.struct_group | None:
@@ -106,7 +99,7 @@ def differences(user: dict[str, Any], account: pwd.struct_passwd, memberships: s
     return words
 
 
-def as_user(account: pwd.struct_passwd, work: Callable[[], dict[str, str]]) -> dict[str, str]:
+def as_user(account: pwd.struct_passwd, work: Callable[[], bool]) -> bool:
     """Run a function in a child process with the user's uid: links in a home lead only where its owner may write.
 
     Raises:
@@ -121,7 +114,7 @@ def as_user(account: pwd.struct_passwd, work: Callable[[], dict[str, str]]) -> d
             os.setgid(account.pw_gid)
             os.setuid(account.pw_uid)
             os.umask(0o077)
-            answer = "\0".join(f"{key}={value}" for key, value in work().items())
+            answer = "changed" if work() else ""
             status = 0
         except OSError as error:
             answer = f"{error.filename}: {error.strerror}"
@@ -134,7 +127,7 @@ def as_user(account: pwd.struct_passwd, work: Callable[[], dict[str, str]]) -> d
     _pid, ended = os.waitpid(child, 0)
     if ended != 0:
         raise OSError(0, answer)
-    return dict(pair.split("=", 1) for pair in answer.split("\0")) if answer else {}
+    return bool(answer)
 
 
 def write(file: Path, text: str, mode: int) -> bool:
@@ -185,46 +178,31 @@ class People:
         if words:
             self.run(["usermod", *words, user["name"]])
 
-    def home(self, user: dict[str, Any], pair: dict[str, str]) -> dict[str, str]:
-        """Create the home and its contents; returns the user's key pair."""
+    def home(self, user: dict[str, Any]) -> None:
+        """Create the home and its contents."""
         account = account_of(user["name"])
         if account is None:
-            return pair  # only in check mode
+            return  # only in check mode
         home = Path(account.pw_dir)
         if not home.exists():
             self.changed = True
             if self.module.check_mode:
-                return pair
+                return
             shutil.copytree("/etc/skel", home, symlinks=True) if Path("/etc/skel").is_dir() else home.mkdir()
             for path in [home, *home.rglob("*")]:
                 os.chown(path, account.pw_uid, account.pw_gid, follow_symlinks=False)
             home.chmod(0o700)
-        if self.module.check_mode:
-            return pair
-        answer = as_user(account, lambda: self._fill(home, user, pair))
-        self.changed = self.changed or answer.pop("changed") == "yes"
-        return answer
+        if not self.module.check_mode:
+            self.changed = as_user(account, lambda: self._fill(home, user)) or self.changed
 
-    def _fill(self, home: Path, user: dict[str, Any], pair: dict[str, str]) -> dict[str, str]:
+    @staticmethod
+    def _fill(home: Path, user: dict[str, Any]) -> bool:
         ssh = home / ".ssh"
         ssh.mkdir(mode=0o700, exist_ok=True)
-        private, public = ssh / KEY, ssh / f"{KEY}.pub"
-        changed = False
-        if pair:
-            changed = write(private, pair["private"], 0o600)
-            changed = write(public, pair["public"], 0o644) or changed
-        elif not private.exists():
-            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", user["name"], "-f", str(private)]
-            done = subprocess.run(argv, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise OSError(0, f"ssh-keygen: {done.stderr.strip()}", str(private))
-            changed = True
-        own = {"private": private.read_text(encoding="utf-8"), "public": public.read_text(encoding="utf-8")}
-        keys = [key.strip() for key in [*user["ssh_keys"], own["public"]]]
         file = ssh / "authorized_keys"
         old = file.read_text(encoding="utf-8") if file.is_file() else ""
-        changed = write(file, with_block(old, "\n".join(keys), "top"), 0o600) or changed
-        return {**own, "changed": "yes" if changed else "no"}
+        keys = "\n".join(key.strip() for key in user["ssh_keys"])
+        return write(file, with_block(old, keys, "top"), 0o600)
 
     def run(self, argv: list[str]) -> None:
         """Run a program that changes something, except in check mode."""
@@ -241,12 +219,11 @@ def main() -> None:
             "groups": {"type": "list", "elements": "dict", "required": True, "options": group_spec},
             "people": {"type": "list", "elements": "dict", "required": True, "options": USER_SPEC},
             "home_base": {"type": "path", "default": "/home"},
-            "pairs": {"type": "dict", "default": {}, "no_log": True},
         },
         supports_check_mode=True,
     )
     params = module.params
-    people, pairs = People(module), {}
+    people = People(module)
     try:
         fixed = {group["name"]: group["gid"] for group in params["groups"]}
         named = {name for user in params["people"] for name in [user["group"], *user["groups"]]}
@@ -254,10 +231,10 @@ def main() -> None:
             people.group(name, fixed.get(name))
         for user in params["people"]:
             people.account(user, Path(params["home_base"]))
-            pairs[user["name"]] = people.home(user, (params["pairs"] or {}).get(user["name"]) or {})
+            people.home(user)
     except OSError as error:
         module.fail_json(msg=" ".join(str(word) for word in (error.filename, error.strerror) if word))
-    module.exit_json(changed=people.changed, made=people.made, pairs=pairs)
+    module.exit_json(changed=people.changed, made=people.made)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,10 @@ NODE_DATA = Path("/etc/gpucluster/node.conf")
 OUTCOMES = Path("/run/gpucluster")
 BLOCK_DEVICES = Path("/sys/class/block")
 # What only the controller has, for Terraform's state: certificates of its authorities, and its secrets.
-CERTIFICATES = {"directory": Path("/etc/gpucluster/authority/ca.pem")}
+CERTIFICATES = {
+    "directory": Path("/etc/gpucluster/authority/ca.pem"),
+    "ssh": Path("/etc/gpucluster/authority/ssh_ca.pub"),
+}
 SECRETS = {"munge": Path("/etc/gpucluster/munge.key"), "directory": Path("/etc/gpucluster/sssd.password")}
 # What of the cloud's own services no user may reach: the identity of the instance, and its boot volume.
 CLOUD_SERVICES = {"metadata": ("169.254.169.254", 80), "boot volume": ("169.254.0.2", 3260)}

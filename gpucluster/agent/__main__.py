@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "backup": ("backup.__main__", "back up and restore directory and accounting (`gpucluster-backup`)"),
     "images": ("images.__main__", "container images that all jobs share (`gpucluster-image`)"),
     "ca": ("ca", "the cluster's certificate authority"),
+    "host-certificate": ("host_certificates", "certificates for the ssh host keys of the cluster's hosts"),
     "release-server": ("release_server", "serve release files to the cluster's hosts"),
     "rootless": ("rootless_containers", "prepare a user's rootless containers"),
     "home-files": ("home_files", "count the files of users on the home share"),
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None, called_as: str | None = None) -> int
 
 
 def _usage() -> str:
-    rows = "".join(f"  {name:<15} {text}\n" for name, (_module, text) in COMMANDS.items())
+    rows = "".join(f"  {name:<17} {text}\n" for name, (_module, text) in COMMANDS.items())
     return (
         f"usage: gpucluster-agent [--version] COMMAND ...\n\n{rows}\nfor more, run: gpucluster-agent COMMAND --help\n"
     )

@@ -23,7 +23,7 @@ from gpucluster.handover.names import (
     pool_group,
 )
 from gpucluster.handover.nodes import image_fingerprint, node_fingerprint
-from gpucluster.handover.outputs import CONTRACT_VERSION, RECORDED, Identity, Outputs, PoolOutput
+from gpucluster.handover.outputs import CONTRACT_VERSION, RECORDED, SSH_AUTHORITY, Identity, Outputs, PoolOutput
 from gpucluster.handover.variables import RDMA_PLUGINS, tfvars
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "POLICY_VERSION",
     "RDMA_PLUGINS",
     "RECORDED",
+    "SSH_AUTHORITY",
     "Autoscaling",
     "Identity",
     "Members",

@@ -70,8 +70,8 @@ def inventory(
         hardware_emulated: hosts have less hardware than their shape says (the local cloud).
         software: the release files for the hosts.
     """
-    addresses = [{"name": outputs.controller.name, "address": outputs.controller.private_ip}]
-    addresses += [{"name": node.name, "address": node.private_ip} for nodes in members.values() for node in nodes]
+    every = [outputs.controller, *(node for nodes in members.values() for node in nodes)]
+    addresses = [{"name": host.name, "address": host.private_ip, "id": host.id} for host in every]
     return {
         "all": {
             "vars": {
@@ -167,6 +167,7 @@ def _variables(
         "home_mount_path": home.mount_path if home.enabled else None,
         "users_group": spec.users.group,
         "users_gid": spec.users.gid,
+        "users_keys_in_homes": spec.users.keys_in_homes,
         "users_privilege_group": spec.users.privilege_group,
         "users_privilege_gid": spec.users.privilege_gid,
         "users_first_uid": spec.users.first_uid,
@@ -187,7 +188,7 @@ def _proxy(spec: ClusterSpec, outputs: Outputs, addresses: list[dict[str, str]])
     return {
         "url": spec.software.proxy,
         "direct": list(dict.fromkeys([*direct, *spec.software.no_proxy])),
-        "hosts": [value for host in addresses for value in host.values()],
+        "hosts": [host[key] for host in addresses for key in ("name", "address")],
     }
 
 

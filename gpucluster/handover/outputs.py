@@ -12,6 +12,8 @@ from gpucluster.errors import TerraformError
 CONTRACT_VERSION = 1
 #: The parts of the output `identity` that are known only after the hosts were reached.
 RECORDED = ("host_keys", "certificates", "secrets")
+#: The name of the ssh authority among the certificates.
+SSH_AUTHORITY = "ssh"
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Identity:
         compartment_id: empty if the state does not say it.
         login_keys: the public halves of generated login keys, by user.
         host_keys: the ssh host keys of the controller and the permanent nodes, by OCID.
-        certificates: those of the cluster's certificate authorities, as PEM, by their name.
+        certificates: those of the cluster's certificate authorities, by their name: as PEM, for ssh a public key.
         secrets: which generation of each secret the controller has: a number that changes with the secret and does
             not tell it.
     """
@@ -127,6 +129,11 @@ class Identity:
             str(identity.get("compartment_id") or ""),
             *(dict(identity.get(name) or {}) for name in ("login_keys", *RECORDED)),
         )
+
+    @property
+    def ssh_authority(self) -> str:
+        """The public key, `type base64`, that certifies ssh host keys; empty if the state does not say it."""
+        return " ".join(self.certificates.get(SSH_AUTHORITY, "").split()[:2])
 
     @property
     def recorded(self) -> dict[str, dict[str, str]]:

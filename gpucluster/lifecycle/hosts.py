@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from gpucluster import handover
 from gpucluster.cloud.bastion import LEFT_FOR_A_RUN, Bastion
+from gpucluster.cloud.console import Consoles, fingerprint
 from gpucluster.cloud.members import Member, PoolMembers
 from gpucluster.cloud.providers import CloudProvider
-from gpucluster.errors import GpuClusterError
-from gpucluster.events import Sink
+from gpucluster.errors import CloudError, GpuClusterError
+from gpucluster.events import Sink, warn
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
-from gpucluster.ssh import Host, SshClient, own_key
+from gpucluster.ssh import Host, SshClient, host_key_error, own_key
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 
@@ -25,6 +27,8 @@ MEMBERS_DEADLINE = 90 * 60.0
 BOOT_DEADLINE = 20 * 60.0
 # For a host that has answered before: a virtual machine restarts in this time.
 ANSWER_DEADLINE = 5 * 60.0
+# Consoles that are read at the same time.
+_CONSOLES = 8
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class HostSources:
 
     Args:
         outputs: reads Terraform's outputs; empty without a state.
-        pool_members, bastion, ssh_client: make the clients of the started cloud.
+        pool_members, bastion, ssh_client, consoles: make the clients of the started cloud.
     """
 
     spec: ClusterSpec
@@ -83,19 +87,29 @@ class HostSources:
     pool_members: Callable[[], PoolMembers]
     bastion: Callable[[], Bastion]
     ssh_client: Callable[[], SshClient]
+    consoles: Callable[[], Consoles]
 
     def own_key(self) -> str:
         """The public key with which this machine logs in."""
         return self.spec.ssh.public_key or own_key(self.cloud.authorized_keys())
 
-    def write(self, hosts: Sequence[Host]) -> None:
-        """Let ssh reach these hosts by their names, and no others under the name of a host whose key is recorded."""
-        recorded: Mapping[str, str] = {}
+    def write(self, hosts: Sequence[Host], *, built: bool = False) -> None:
+        """Let ssh reach these hosts by their names, and no others under the name of a host that the state knows.
+
+        Args:
+            built: by this run, as far as the state does not know them.
+        """
+        identity = handover.Identity()
         # A state that can't be read hides no host. What this machine knows of the keys holds nevertheless.
         with suppress(GpuClusterError):
-            recorded = handover.Identity.parse(self.outputs()).host_keys
+            identity = handover.Identity.parse(self.outputs())
         here = {host.instance_id for host in hosts}
-        self.ssh_client().write(hosts, {ocid: key for ocid, key in recorded.items() if ocid in here})
+        self.ssh_client().write(
+            hosts,
+            {ocid: key for ocid, key in identity.host_keys.items() if ocid in here},
+            authority=identity.ssh_authority,
+            new=here if built else (),
+        )
 
 
 class Hosts:
@@ -104,6 +118,7 @@ class Hosts:
     def __init__(self, sources: HostSources, on_event: Sink) -> None:
         self._sources = sources
         self._on_event = on_event
+        self._trusts_answers = False
 
     def reach(self, run: Run) -> Deployment:
         """Find every host and wait until it answers.
@@ -129,9 +144,10 @@ class Hosts:
         return {host.instance_id: known[host.instance_id] for host in deployment.hosts if host.instance_id in known}
 
     def forget_keys(self) -> None:
-        """Forget all host keys, and where the hosts are: the next contact with each is a first one."""
+        """Forget all host keys, and where the hosts are: the next contact with each is a first one, and is trusted."""
+        self._trusts_answers = True
         ssh_client = self._sources.ssh_client()
-        ssh_client.forget(ssh_client.host_keys())
+        ssh_client.forget_all()
         self._sources.saved.forget_hosts()
 
     def forget(self, *, rebooted: Collection[str], replaced: Collection[str]) -> None:
@@ -153,13 +169,52 @@ class Hosts:
 
     def _wait(self, hosts: Sequence[Host]) -> None:
         ssh_client = self._sources.ssh_client()
-        self._sources.write(hosts)
+        self._sources.write(hosts, built=True)
         # A host that has answered once has booted. If it does not exist any more, Ansible reports it.
         booted = {host.booted for host in self._sources.saved.hosts() if host.booted}
         self._sources.saved.save_hosts(hosts, booted)
         # Always ask the controller: that opens the one connection that all others share.
         again = [host for host in hosts if host.is_entry_point and host.instance_id in booted]
+        known = ssh_client.host_keys()
         ssh_client.wait(again, ANSWER_DEADLINE, self._on_event)
         ssh_client.wait([host for host in hosts if host.instance_id not in booted], BOOT_DEADLINE, self._on_event)
+        self._check_first_contacts([host for host in hosts if host.instance_id not in known])
         ssh_client.write(hosts)  # from now on with the keys of new hosts
         self._sources.saved.save_hosts(hosts, {host.instance_id for host in hosts})
+
+    def _check_first_contacts(self, hosts: Sequence[Host]) -> None:
+        """Compare the keys of hosts that have answered for the first time with what the cloud has of their consoles.
+        Nothing but the question whether they have booted was sent to them.
+
+        Raises:
+            ToolError: one has answered with another key.
+        """
+        ssh_client = self._sources.ssh_client()
+        learned = ssh_client.host_keys()
+        asked = [host for host in hosts if host.instance_id in learned]
+        if not asked or self._trusts_answers:
+            return
+        consoles = self._sources.consoles()
+
+        def ask(host: Host) -> Collection[str] | CloudError:
+            try:
+                return consoles.fingerprints(host.instance_id)
+            except CloudError as error:
+                return error
+
+        with ThreadPoolExecutor(_CONSOLES) as workers:
+            said = dict(zip(asked, workers.map(ask, asked), strict=True))
+        wrong = [
+            host
+            for host, found in said.items()
+            if found and not isinstance(found, CloudError) and fingerprint(learned[host.instance_id]) not in found
+        ]
+        if wrong:
+            ssh_client.forget({host.instance_id for host in wrong})
+            raise host_key_error(", ".join(host.name for host in wrong))
+        refused = [found for found in said.values() if isinstance(found, CloudError)]
+        silent = [host.name for host, found in said.items() if not found or isinstance(found, CloudError)]
+        if silent:
+            why = f" ({refused[0].what})" if refused else ""
+            text = f"the cloud's console history does not show the ssh host keys of {', '.join(silent)}{why}: "
+            warn(self._on_event, "ssh", f"{text}their first answer was trusted")

@@ -216,13 +216,16 @@ class Provisioning:
         terraform.set_output("identity", {**outputs["identity"], **said})
 
     def forget_host_keys(self, terraform: Terraform) -> None:
-        """Take the host keys out of the state: the next contact with each host is a first one.
+        """Take the host keys, and the authority that certifies them, out of the state: the next contact with each host
+        is a first one.
 
         Raises:
             TerraformError: Terraform refused.
         """
-        if handover.Identity.parse(terraform.outputs()).host_keys:
-            self.record(terraform, host_keys={})
+        identity = handover.Identity.parse(terraform.outputs())
+        if identity.host_keys or identity.ssh_authority:
+            others = {name: text for name, text in identity.certificates.items() if name != handover.SSH_AUTHORITY}
+            self.record(terraform, host_keys={}, certificates=others)
             terraform.set_variables(self._variables(terraform))
 
     def recover(self, terraform: Terraform, run: Run) -> Recovered:

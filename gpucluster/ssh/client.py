@@ -15,6 +15,8 @@ from gpucluster.ssh.boot import Waiting
 from gpucluster.ssh.hosts import GATEWAY, Gateway, Host
 from gpucluster.ssh.sockets import Sockets
 
+# What stands before the key of the cluster's ssh authority in known_hosts.
+_AUTHORITY = "@cert-authority *"
 _NOT_SHARED = ("-o", "ControlMaster=no", "-o", "ControlPath=none")
 
 
@@ -32,26 +34,44 @@ class SshClient:
         self._key = private_key
         self._sockets = Sockets(paths.root)
 
-    def write(self, hosts: Sequence[Host], recorded: Mapping[str, str] | None = None) -> None:
+    def write(
+        self,
+        hosts: Sequence[Host],
+        recorded: Mapping[str, str] | None = None,
+        *,
+        authority: str = "",
+        new: Collection[str] = (),
+    ) -> None:
         """Write the configuration for these hosts. A host whose `jump` is GATEWAY is reached through the gateway.
 
         Args:
             recorded: host keys by the instance's OCID, as Terraform's state has them. They go before those that this
                 machine knows: another one may have given a host a new disk.
+            authority: the public key of the cluster's ssh authority, which certifies the keys of hosts for their OCIDs;
+                empty leaves the one that this machine knows.
+            new: the OCIDs of instances that this run builds: their keys are learned at the first contact. Where there
+                is an authority, no other host is trusted at first sight.
         """
-        known = self.host_keys()
-        present = {**known, **(recorded or {})}
-        if present != known:
-            write_private(self._known_hosts, "".join(f"{alias} {key}\n" for alias, key in sorted(present.items())))
-        write_private(self.config, self._text(hosts, present))
+        known = self._known()
+        keys = {**known, **(recorded or {}), **({_AUTHORITY: authority} if authority else {})}
+        if keys != known:
+            write_private(self._known_hosts, "".join(f"{alias} {key}\n" for alias, key in sorted(keys.items())))
+        learned = {host.instance_id for host in hosts if _AUTHORITY not in keys or host.instance_id in new}
+        write_private(self.config, self._text(hosts, learned - keys.keys()))
 
     def host_keys(self) -> dict[str, str]:
         """The host keys that this machine knows, by the instance's OCID: type and key."""
+        return {alias: key for alias, key in self._known().items() if alias != _AUTHORITY}
+
+    def _known(self) -> dict[str, str]:
+        """The lines of known_hosts: type and key, by what stands before them."""
         try:
-            lines = [line.split() for line in self._known_hosts.read_text().splitlines()]
+            lines = self._known_hosts.read_text().splitlines()
         except OSError:
             return {}
-        return {words[0]: f"{words[1]} {words[2]}" for words in lines if len(words) >= 3}  # noqa: PLR2004 - a key's line
+        # The authority's line begins with two words, any other with one.
+        parts = [(line.split()[: 1 + line.startswith("@")], line.split()[1 + line.startswith("@") :]) for line in lines]
+        return {" ".join(alias): " ".join(key[:2]) for alias, key in parts if len(key) >= 2}  # noqa: PLR2004 - type, key
 
     def write_gateway(self, gateway: Gateway) -> None:
         """Write the gateway into a file of its own, because it changes more often than the hosts."""
@@ -66,11 +86,11 @@ class SshClient:
         ]
         write_private(self._gateway, "\n".join([f"Host {GATEWAY}", *(f"  {line}" for line in lines)]) + "\n")
 
-    def _text(self, hosts: Sequence[Host], known: Collection[str]) -> str:
+    def _text(self, hosts: Sequence[Host], learned: Collection[str]) -> str:
         blocks = [f"Include {_quoted(self._gateway)}"] if any(host.jump == GATEWAY for host in hosts) else []
         for host in hosts:
             lines = [f"HostName {host.address}", f"User {host.user}", f"HostKeyAlias {host.instance_id}"]
-            if host.instance_id in known:
+            if host.instance_id not in learned:
                 # With accept-new, a known host could come with a key of another type.
                 lines.append("StrictHostKeyChecking yes")
             if host.jump:
@@ -152,6 +172,11 @@ class SshClient:
                 line for line in self._known_hosts.read_text().splitlines() if line.split(" ", 1)[0] not in instances
             ]
             write_private(self._known_hosts, "".join(f"{line}\n" for line in kept))
+        self._close_connections()
+
+    def forget_all(self) -> None:
+        """Forget all host keys, and the authority that has certified some."""
+        self._known_hosts.unlink(missing_ok=True)
         self._close_connections()
 
     def close(self) -> None:

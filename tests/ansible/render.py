@@ -87,6 +87,8 @@ def host_facts(*, cgroups: bool = False, slurm: str = "24.11.5") -> dict[str, An
         "hard_limits": {"nofile": 4096, "memlock": None},
         "default_interface": "ens3",
         "ssh_host_keys": ["ssh-ed25519 AAAAhost"],
+        "ssh_authority": "ssh-ed25519 AAAAauthority",
+        "local_users": ["root", "debian", "alice", "admin2"],
         "slurm_version": slurm,
         "runtimes": [],
         "fuse": True,

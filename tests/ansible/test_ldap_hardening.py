@@ -78,11 +78,11 @@ def test_an_account_that_expired_is_refused_whatever_it_logs_in_with() -> None:
     # A cache must not admit a user who was just disabled.
     assert found["pam_initgroups_scheme"] == "always"
     assert int(found["pam_id_timeout"]) <= 1
-    assert "UsePAM yes" in render("ldap", "sshd.conf", variables(role="ldap"))
+    assert "UsePAM yes" in render("base", "sshd.conf", variables(role="base"))
 
 
 def test_keys_come_from_the_directory_by_somebody_without_rights() -> None:
-    text = render("ldap", "sshd.conf", variables(role="ldap"))
+    text = render("base", "sshd.conf", variables(role="base"))
     assert "AuthorizedKeysCommand /usr/bin/sss_ssh_authorizedkeys %u" in text
     assert "AuthorizedKeysCommandUser nobody" in text
     assert "ssh" in sssd()["services"].split(", ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.ansible.render import ELASTIC, EMPTY_POOL, GPU_POOL, host_facts, render, render_slurm, variables
+from tests.ansible.render import CONTROLLER, ELASTIC, EMPTY_POOL, GPU_POOL, host_facts, render, render_slurm, variables
 
 
 def lines(text: str) -> list[str]:
@@ -123,7 +124,73 @@ def test_every_host_knows_every_host_s_name_and_key() -> None:
         "10.0.1.2 compute-1",
         "10.0.1.3 compute-2",
     ]
-    assert lines(render("base", "ssh_known_hosts", known))[0] == "demo-controller,10.0.0.2 ssh-ed25519 AAAAhost"
+    assert lines(render("base", "ssh_known_hosts", known))[:2] == [
+        "@cert-authority * ssh-ed25519 AAAAauthority",
+        "demo-controller,10.0.0.2 ssh-ed25519 AAAAhost",
+    ]
+
+
+def sshd(known: dict[str, Any], user: str) -> dict[str, str]:
+    """What sshd.conf says for a user, by the rule that the first value counts and a Match block goes before it."""
+    found: dict[str, str] = {}
+    own: dict[str, str] = {}
+    here = True
+    for line in lines(render("base", "sshd.conf", known)):
+        word, value = line.split(None, 1)
+        if word == "Match":
+            here = value == "all" or user in value.removeprefix("User ").split(",")
+        elif line.startswith(" "):
+            own |= {word: value} if here else {}
+        else:
+            found.setdefault(word, value)
+    return found | own
+
+
+def test_nodes_accept_users_of_other_hosts_and_the_controller_does_not() -> None:
+    node, controller = variables(role="base", host="compute-1"), variables(role="base")
+    assert sshd(node, "bob")["HostbasedAuthentication"] == "yes"
+    assert sshd(controller, "bob")["HostbasedAuthentication"] == "no"
+    login = variables(role="base", host="login-1")
+    login["groups"]["login"] = ["login-1"]
+    assert sshd(login, "bob")["HostbasedAuthentication"] == "no"
+    # Those who are operators of each host: another host does not vouch for them, nor does a file that it could write.
+    for own in ("root", "debian", "admin2"):
+        assert sshd(node, own)["HostbasedAuthentication"] == "no"
+    # A user could bring a key for any host of the cluster in files of their home.
+    assert sshd(node, "bob")["IgnoreUserKnownHosts"] == sshd(node, "bob")["IgnoreRhosts"] == "yes"
+
+
+def test_users_keys_are_not_read_from_homes_that_nodes_write() -> None:
+    for host in (CONTROLLER, "compute-1"):
+        known = variables(role="base", host=host)
+        assert sshd(known, "bob")["AuthorizedKeysFile"] == "none"
+        # Keys of the host's own users are on its own disk.
+        for own in ("root", "debian", "admin2"):
+            assert sshd(known, own)["AuthorizedKeysFile"].startswith(".ssh/authorized_keys")
+        opened = variables({"users_keys_in_homes": True}, role="base", host=host)
+        assert "AuthorizedKeysFile" not in sshd(opened, "bob")
+    alone = sshd(variables({"home_mount_path": None}, role="base"), "alice")
+    assert "AuthorizedKeysCommand" not in alone
+    assert "AuthorizedKeysFile" not in alone
+
+
+def test_every_host_that_may_come_is_named() -> None:
+    known = variables(ELASTIC | {"private_subnet_domain_name": DOMAIN}, role="base")
+    named = lines(render("base", "shosts.equiv", known))
+    assert named[:3] == ["demo-controller", "compute-1", "compute-2"]
+    assert {"elastic-e1", f"elastic-e4.{DOMAIN}", "second-e6"} <= set(named)
+    assert len(named) == 3 + 2 * 16
+
+
+def test_the_authority_knows_hosts_by_address() -> None:
+    known = variables(ELASTIC, role="base")
+    old = {"name": "b", "address": "10.0.0.3"}
+    known["gpucluster_hosts"] = [{"name": "a", "address": "10.0.0.2", "id": "ocid1.a"}, old]
+    assert json.loads(render("base", "host_names.json", known)) == {
+        "hosts": {"10.0.0.2": ["a", "ocid1.a"], "10.0.0.3": ["b"]},
+        "elastic": ["compute-e[1-6]", "second-e[1-6]", "elastic-e[1-4]"],
+        "domain": known["private_subnet_domain_name"] or "",
+    }
 
 
 DOMAIN = "private.demo.oraclevcn.com"
@@ -154,9 +221,10 @@ def test_ssh_finds_elastic_nodes_in_the_domain_of_their_subnet(
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     found = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
     assert found["hostname"] == reached
+    # Never trusted at first sight: see test_host_certificates.
+    assert (found["stricthostkeychecking"] == "true") is not checked
     # Settings for the name as typed also hold for the longer one.
     assert (found["user"] == "me") is (host == "compute-e1")
-    assert (found["stricthostkeychecking"] != "false") is checked
     assert (found["userknownhostsfile"] != "/dev/null") is checked
 
 

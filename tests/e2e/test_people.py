@@ -247,6 +247,66 @@ def test_a_key_of_the_directory_lets_in_where_the_home_has_none(site: Folk) -> N
     assert site.person("carol", "true").returncode != 0
 
 
+# ---- from host to host
+
+
+def test_users_go_on_to_nodes_without_a_key_of_their_own(site: Folk) -> None:
+    """With no private key in the home, and no agent: the host that they come from vouches for them."""
+    on = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes"
+    assert site.person("alice", "ls -A .ssh").stdout.split() in ([], ["authorized_keys"])
+    hop = f"{on} {NODE} '{on} {NODE} \"hostname; id -un\"'"
+    lets_in(site, "alice", CONTROLLER)
+    assert site.person("alice", hop).stdout.split() == [NODE, "alice"]
+
+
+#: Root of a node has alice's rights there, and whatever lies in her home. Her keys, and one that is put there now.
+TAKEN = """\
+cat > /tmp/taken <<'EOF'
+cd && mkdir -p .ssh && test -e .ssh/evil || ssh-keygen -q -t ed25519 -N "" -f .ssh/evil
+for file in authorized_keys authorized_keys2; do
+    cat .ssh/evil.pub >> .ssh/$file; chmod 600 .ssh/$file
+done
+for key in none $(ls .ssh/* | grep -v -e pub -e authorized); do
+    ssh -o BatchMode=yes -i $key alice@{host} echo in
+done
+EOF
+su alice -c 'sh /tmp/taken'
+"""
+
+
+def test_root_of_a_node_gets_into_no_other_host_with_what_lies_there(site: Folk) -> None:
+    said = site.root(TAKEN.format(host=CONTROLLER), NODE, check=False)
+    assert "Permission denied" in said
+    assert "in" not in said.split()
+    # As operators of other nodes: for the image's login user and for root no host vouches.
+    login = site.root("logname 2> /dev/null || stat -c %U ~ubuntu ~opc ~debian 2> /dev/null | head -1", NODE)
+    for user in (login, "root"):
+        told = site.root(f"su {user} -c 'ssh -o BatchMode=yes {NODE} echo in'", NODE, check=False)
+        assert "Permission denied" in told, told
+    site.root("rm -f /mnt/home/alice/.ssh/evil* /mnt/home/alice/.ssh/authorized_keys2", check=False)
+
+
+def test_hosts_are_known_by_the_cluster_s_own_authority(site: Folk) -> None:
+    """With nothing else than the authority's key in known_hosts, as for a node that was launched a moment ago."""
+    only = "grep cert-authority /etc/ssh/ssh_known_hosts > /tmp/only"
+    known = "-o GlobalKnownHostsFile=/tmp/only -o UserKnownHostsFile=/dev/null -o StrictHostKeyChecking=yes"
+    site.root(only)
+
+    def reached() -> bool:
+        return site.person("alice", f"ssh -o BatchMode=yes {known} {NODE} hostname").stdout.strip() == NODE
+
+    eventually(reached, 60)
+    # A certificate holds for the names of its host, and for no other.
+    other = site.person("alice", f"ssh -o BatchMode=yes {known} -o HostKeyAlias={CONTROLLER} {NODE} hostname")
+    assert "verification failed" in other.stderr
+    # Somebody without root's rights gets none, on no host.
+    talk = f"import socket; s = socket.create_connection(('{CONTROLLER}', 6822))"
+    talk += "; s.sendall(open('/etc/ssh/ssh_host_ed25519_key.pub', 'rb').read()); s.shutdown(1); print(s.recv(4096))"
+    told = site.root(f'su alice -c "python3 -c \\"{talk}\\""', NODE)
+    assert "may belong to any user" in told
+    assert "cert" not in told
+
+
 def test_a_job_knows_of_a_new_group_as_soon_as_a_login_does(site: Folk) -> None:
     """Slurm hands groups to jobs, and remembers them: by itself for ten minutes."""
     assert "lab" not in site.person("bob", "srun id -Gn").stdout.split()

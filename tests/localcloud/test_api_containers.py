@@ -11,6 +11,7 @@ from typing import Any
 import oci
 import pytest
 
+from gpucluster.cloud.console import fingerprints
 from gpucluster.localcloud.engine import containers
 from gpucluster.localcloud.engine.protocol import LABEL_HOME
 from tests.containers import need_containers
@@ -68,6 +69,8 @@ def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path) -> None:
     console = api.compute.get_console_history_content(history.id, length=1_000_000).data
     assert b"sshd" in console
     assert b"head" in console
+    shown = ssh(key, public, "ssh-keygen -l -f /etc/ssh/ssh_host_ed25519_key.pub").split()[1]
+    assert fingerprints(console.decode()) == {shown}
 
     port = api.endpoint.rpartition(":")[2]
     probe = f"import urllib.request as u; print(u.urlopen('http://10.213.7.1:{port}/health', timeout=5).status)"

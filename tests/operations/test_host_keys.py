@@ -20,9 +20,10 @@ from typing import Any
 import asyncssh
 import pytest
 
+from gpucluster.cloud.console import fingerprint
 from gpucluster.configuration.runner import Ansible
-from gpucluster.errors import ToolError
-from gpucluster.events import ignore
+from gpucluster.errors import CloudError, ToolError
+from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.hosts import Hosts, HostSources
 from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.operations.controller import ControllerConnection
@@ -48,8 +49,8 @@ class _Anybody(asyncssh.SSHServer):
 
 
 @contextmanager
-def _host(key: asyncssh.SSHKey) -> Iterator[int]:
-    """A host with this key that lets everybody in and says `here` to each command. Yields its port."""
+def _host(key: Any) -> Iterator[int]:
+    """A host with this key (and certificate) that lets all in and says `here` to each command. Yields its port."""
     loop, ready, ports = asyncio.new_event_loop(), threading.Event(), []
 
     def answer(process: Any) -> None:
@@ -90,6 +91,8 @@ class Machine:
         self._bin = folder / "bin"
         self._bin.mkdir()
         self._monkeypatch = monkeypatch
+        #: What the cloud says of consoles: a double of its client.
+        self.consoles: Any = SimpleNamespace(fingerprints=lambda _ocid: {fingerprint(_text(RIGHT))})
         unused: Any = SimpleNamespace(start_if_used=lambda: None, members=None)
         self.sources = HostSources(
             loads(LOCAL, "cluster.yml"),
@@ -100,6 +103,7 @@ class Machine:
             pool_members=lambda: unused,
             bastion=lambda: pytest.fail("no bastion"),
             ssh_client=lambda: SshClient(self.paths, key),
+            consoles=lambda: self.consoles,
         )
         self.connection = ControllerConnection(
             self.sources.spec, self.paths, HostLocator(self.sources).locate, self.sources.bastion, ignore
@@ -194,3 +198,63 @@ def test_a_key_that_another_machines_run_has_recorded_goes_before_the_one_that_t
 @contextmanager
 def _phase(_name: str) -> Iterator[None]:
     yield
+
+
+def test_a_host_whose_key_the_authority_has_certified_is_known_by_its_ocid(machine: Machine, tmp_path: Path) -> None:
+    """No key of this host is recorded, as for a node that another machine's run has just added."""
+    authority = asyncssh.generate_private_key("ssh-ed25519")
+    machine.outputs["identity"] = {"contract_version": 1, "certificates": {"ssh": _text(authority)}}
+    right = authority.generate_host_certificate(RIGHT, "c", principals=["demo-controller", CONTROLLER])
+    for other in (authority.generate_host_certificate(RIGHT, "n", principals=["compute-1", "ocid1.n"]), None):
+        with _host((RIGHT, other) if other else RIGHT) as port:
+            machine.network(port)
+            with pytest.raises(ToolError, match="answers with another ssh host key"):
+                machine.ask()
+    with _host((RIGHT, right)) as port:
+        machine.network(port)
+        assert "here" in machine.ask()
+
+
+def test_a_host_that_answers_for_the_first_time_has_the_key_that_its_console_shows(machine: Machine) -> None:
+    with _host(OTHER) as port:
+        machine.network(port)
+        with pytest.raises(ToolError, match="demo-controller answers with another ssh host key"):
+            Hosts(machine.sources, ignore).reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
+    # It was not learned.
+    assert SshClient(machine.paths, None).host_keys() == {}
+    events: list[Event] = []
+    with _host(RIGHT) as port:
+        machine.network(port)
+        Hosts(machine.sources, events.append).reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
+        SshClient(machine.paths, None).close()
+    assert not [event for event in events if "console" in event.message]
+
+
+def test_a_console_that_shows_no_key_is_told(machine: Machine) -> None:
+    def refused(_ocid: str) -> set[str]:
+        raise CloudError("reading the console: not authorized")
+
+    for answer, words in ((lambda _ocid: set(), "trusted"), (refused, "not authorized")):
+        machine.consoles = SimpleNamespace(fingerprints=answer)
+        events: list[Event] = []
+        hosts = Hosts(machine.sources, events.append)
+        with _host(RIGHT) as port:
+            machine.network(port)
+            hosts.reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
+            (told,) = [event.message for event in events if "console history" in event.message]
+            assert "demo-controller" in told
+            assert words in told
+            # Known now: it is not asked again.
+            hosts.reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
+            assert len([event for event in events if "console history" in event.message]) == 1
+        SshClient(machine.paths, None).forget_all()
+
+
+def test_keys_that_were_made_again_on_purpose_are_accepted(machine: Machine) -> None:
+    hosts = Hosts(machine.sources, ignore)
+    hosts.forget_keys()  # as `apply --accept-host-keys`; the console shows the keys of the first boot
+    with _host(OTHER) as port:
+        machine.network(port)
+        deployment = hosts.reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
+        SshClient(machine.paths, None).close()
+    assert hosts.host_keys(deployment) == {CONTROLLER: _text(OTHER)}

@@ -194,3 +194,32 @@ def test_a_host_is_reached_past_one_that_does_not_answer(tmp_path: Path) -> None
     client = SshClient(ClusterPaths(tmp_path), None)
     direct = client.argv("compute-1", ["true"], direct=True)
     assert direct == ["ssh", "-F", str(client.config), "-o", "ProxyCommand=none", "compute-1", "--", "true"]
+
+
+def test_where_there_is_an_authority_no_host_is_trusted_at_first_sight(paths: ClusterPaths) -> None:
+    client = SshClient(paths, None)
+    known, hosts = paths.ssh / "known_hosts", [HOSTS[0]]
+    (controller,) = (host.instance_id for host in hosts)
+
+    def checking() -> str:
+        return _read(client, HOSTS[0].name)["stricthostkeychecking"]
+
+    client.write(hosts)
+    assert checking() == "accept-new"
+    client.write(hosts, authority="ssh-ed25519 AAAA")
+    assert known.read_text() == "@cert-authority * ssh-ed25519 AAAA\n"
+    assert checking() == "true"
+    client.write(hosts, new={controller})  # of the run that builds it
+    assert checking() == "accept-new"
+    client.write(hosts, {controller: "ssh-ed25519 CCCC"}, new={controller})
+    assert checking() == "true"
+    assert client.host_keys() == {controller: "ssh-ed25519 CCCC"}
+    client.write(hosts, authority="ssh-ed25519 BBBB")
+    assert "AAAA" not in known.read_text()
+    client.forget({controller})
+    client.write(hosts)
+    assert checking() == "true"
+    client.forget_all()
+    client.write(hosts)
+    assert checking() == "accept-new"
+    client.close()

@@ -26,7 +26,7 @@ class Controller:
     def __init__(self, config: Config, local: LocalAccounts, wait: float = 30) -> None:
         self.config, self.local = config, local
         self.ldap = Ldap(config.uri)
-        self.homes = Homes(config.home_base, config.name)
+        self.homes = Homes(config.home_base)
         self.slurm = Slurm(config.slurm) if config.slurm else None
         self._wait = wait
 

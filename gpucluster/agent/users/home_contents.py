@@ -8,22 +8,19 @@ import select
 import shutil
 import signal
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from gpucluster.agent import programs
-from gpucluster.agent.errors import AgentError, Failed
+from gpucluster.agent.errors import AgentError
 from gpucluster.agent.users.errors import InHome
 from gpucluster.agent.users.state import User
 
 SKELETON = Path("/etc/skel")
 KEYS_BEGIN = "# BEGIN gpucluster: these keys come from the cluster's description"
 KEYS_END = "# END gpucluster: add your own keys below"
-PAIR = "id_ed25519"
 #: sshd reads both files.
 _KEY_FILES = ("authorized_keys", "authorized_keys2")
 _ASIDE = ".disabled"
@@ -48,24 +45,8 @@ def with_keys(text: str, keys: Sequence[str]) -> str:
     return block + text
 
 
-def new_pair(comment: str) -> tuple[str, str]:
-    """A private key and its public half.
-
-    ssh-keygen fails for a user that the host can't resolve yet. So root makes the pair, where only root can read it.
-
-    Raises:
-        Failed: it could not be made.
-    """
-    with tempfile.TemporaryDirectory(prefix="gpucluster-") as folder:
-        file = Path(folder) / PAIR
-        done = programs.call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(file)])
-        if done.returncode != 0:
-            raise Failed(f"ssh-keygen made no key pair: {done.stderr.strip()}", "Install openssh-client")
-        return file.read_text(encoding="utf-8"), file.with_suffix(".pub").read_text(encoding="utf-8")
-
-
-def fill(home: Path, user: User, pair: tuple[str, str] | None, skeleton: Path = SKELETON) -> bool:
-    """Fill a new home from the skeleton; write the keys and, if it is missing, the pair for ssh between hosts.
+def fill(home: Path, user: User, skeleton: Path = SKELETON) -> bool:
+    """Fill a new home from the skeleton; write the keys of the directory.
 
     Returns:
         Whether anything changed.
@@ -76,10 +57,9 @@ def fill(home: Path, user: User, pair: tuple[str, str] | None, skeleton: Path = 
         ssh.mkdir(mode=0o700)
         changed = True
     changed = move_keys(ssh, enabled=user.enabled) or changed
-    changed = _write_pair(ssh, pair) or changed
     file = ssh / (_KEY_FILES[0] + ("" if user.enabled else _ASIDE))
     old = read(file)
-    new = with_keys(old, [*user.ssh_keys, *_public_half(ssh)])
+    new = with_keys(old, user.ssh_keys)
     if new != old:
         _write(file, new, 0o600)
         changed = True
@@ -105,17 +85,6 @@ def _copy_skeleton(skeleton: Path, home: Path) -> bool:
     shutil.copytree(skeleton, home, symlinks=True, dirs_exist_ok=True, copy_function=copy, ignore=links)
     # copytree sets the mode of the skeleton.
     home.chmod(mode)
-    return True
-
-
-def _write_pair(ssh: Path, pair: tuple[str, str] | None) -> bool:
-    file = ssh / PAIR
-    if pair is None or file.exists() or file.is_symlink():
-        return False
-    # The private half is last: where it exists, the pair is complete.
-    private, public = pair
-    _write(file.with_suffix(".pub"), public, 0o644)
-    _write(file, private, 0o600)
     return True
 
 
@@ -151,11 +120,6 @@ def _write(target: Path, text: str, mode: int) -> None:
     fresh.write_bytes(text.encode(errors="surrogateescape"))
     fresh.chmod(mode)
     fresh.replace(target)
-
-
-def _public_half(ssh: Path) -> list[str]:
-    text = read(ssh / f"{PAIR}.pub").strip()
-    return [text] if text.startswith("ssh-ed25519 ") and "\n" not in text else []
 
 
 def move_keys(ssh: Path, *, enabled: bool) -> bool:

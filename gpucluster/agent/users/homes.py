@@ -29,11 +29,9 @@ class Homes:
 
     Args:
         base: the mount point of the share that holds them.
-        cluster: its name, for the comment of key pairs.
     """
 
     base: Path
-    cluster: str
 
     def check(self, otherwise: str = "homes made now would be hidden by the share") -> None:
         """Check that the share is mounted.
@@ -77,9 +75,7 @@ class Homes:
             elif state.st_uid != user.uid:
                 message = f"{home} belongs to uid {state.st_uid}, {user.name} has {user.uid}"
                 raise Refused(message, "Give it to the user or move it away")
-        missing = home_contents.as_user(user, lambda: not os.path.lexists(home / ".ssh" / home_contents.PAIR))
-        pair = home_contents.new_pair(f"{user.name}@{self.cluster}") if missing else None
-        return bool(home_contents.as_user(user, lambda: home_contents.fill(home, user, pair))) or changed
+        return bool(home_contents.as_user(user, lambda: home_contents.fill(home, user))) or changed
 
     def lock(self, user: User) -> bool:
         """Set the keys in a home aside if the user is disabled, else put them back; returns whether it changed."""

@@ -100,8 +100,8 @@ def _there(host: str, login: Login, key: Path | None, words: Sequence[str]) -> M
     identity = [f"-i{key}", "-oIdentitiesOnly=yes"] if key else []
     options = [
         *("-T", "-F", "none", "-oBatchMode=yes", f"-oConnectTimeout={_CONNECT_SECONDS}", "-oForwardAgent=no"),
-        # Keys of permanent hosts are known; those of elastic nodes are accepted and not kept.
-        *("-oStrictHostKeyChecking=accept-new", "-oUserKnownHostsFile=/dev/null", "-oLogLevel=ERROR"),
+        # The keys of permanent hosts are known, those of elastic nodes have certificates.
+        *("-oStrictHostKeyChecking=yes", "-oUserKnownHostsFile=/dev/null", "-oLogLevel=ERROR"),
         # The host key is found by the host's name, whatever address is used.
         f"-oHostKeyAlias={host}",
     ]

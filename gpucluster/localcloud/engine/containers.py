@@ -182,10 +182,19 @@ def commit(name: str, image: str) -> None:
         podman("rmi", raw, check=False)
 
 
+_JOURNAL = """\
+journalctl --boot --no-pager --lines=2000
+echo '-----BEGIN SSH HOST KEY KEYS-----'
+cat /etc/ssh/ssh_host_*_key.pub
+echo '-----END SSH HOST KEY KEYS-----'
+"""
+
+
 def console(name: str) -> bytes:
-    """The console output of an instance's init, and the last 2,000 lines of its journal if it runs."""
+    """The console output of an instance's init, and the last 2,000 lines of its journal if it runs, with the host keys
+    as cloud-init writes them to the console of a machine at its first boot. (Here they are those of now.)"""
     init_output = podman("logs", "--tail=1000", name, check=False)
-    journal = podman("exec", name, "journalctl", "--boot", "--no-pager", "--lines=2000", check=False)
+    journal = podman("exec", name, "sh", "-c", _JOURNAL, check=False)
     parts = [done.stdout for done in (init_output, journal) if done.returncode == 0]
     return "".join(parts).encode()
 

@@ -80,4 +80,9 @@ class Users(Part):
     )
     privilege_gid: Id = Field(default=9876, description="Id of that group.")
     first_uid: Id = Field(default=10001, description="Lowest user id.")
+    keys_in_homes: bool = Field(
+        default=False,
+        description="Whether keys in `~/.ssh/authorized_keys` let users log in, besides those in the directory. Root "
+        "of each node can write into homes, and with `true` log in to the controller as any user.",
+    )
     people: tuple[Person, ...] = Field(default=(), max_length=1000, description="The users.")

@@ -104,6 +104,8 @@ def start_node() -> None:
     shutil.copy(f"{key}.pub", allowed)
     Path("/run/sshd").mkdir(exist_ok=True)
     subprocess.run(["ssh-keygen", "-A"], check=True, capture_output=True)
+    keys = [" ".join(file.read_text().split()[:2]) for file in Path("/etc/ssh").glob("ssh_host_*_key.pub")]
+    Path("/etc/ssh/ssh_known_hosts").write_text("".join(f"node-1 {key}\n" for key in keys))
     daemon("sshd", "/usr/sbin/sshd", "-D", "-e", "-o", "UsePAM=no", "-o", "ListenAddress=127.0.0.2")
 
 

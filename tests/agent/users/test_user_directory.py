@@ -227,11 +227,7 @@ def test_disable_ends_what_runs_and_enable_forgets_nothing(controller: Controlle
     assert said["ended"]["processes"] >= 2
     assert said["ended"]["unreachable"] == ["gone"]
     assert controller.run("pgrep", "-l", "-r", "R,S,D,T", "-U", str(user["uid"]), check=False)[0] == 1
-    assert controller.run("ls", f"{HOMES}/dave/.ssh")[1].split() == [
-        "authorized_keys.disabled",
-        "id_ed25519",
-        "id_ed25519.pub",
-    ]
+    assert controller.run("ls", f"{HOMES}/dave/.ssh")[1].split() == ["authorized_keys.disabled"]
     assert (said["user"]["enabled"], said["user"]["ssh_keys"]) == (False, [KEY])
     people = [
         {
@@ -308,7 +304,7 @@ def test_an_import_reports_each_and_completes_what_was_interrupted(controller: C
     controller.run("rm", "-rf", f"{HOMES}/jose")
     again = controller.request("user.import", users=[users[0], users[3]])
     assert [row["status"] for row in again["users"]] == ["unchanged", "changed"]
-    assert controller.run("stat", "-c", "%a", f"{HOMES}/jose/.ssh/id_ed25519")[1] == "600\n"
+    assert controller.run("stat", "-c", "%a", f"{HOMES}/jose/.ssh/authorized_keys")[1] == "600\n"
 
 
 def as_user(controller: Controller, name: str, script: str, *, check: bool = True) -> tuple[int, str, str]:

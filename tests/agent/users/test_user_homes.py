@@ -19,8 +19,6 @@ from gpucluster.agent.users import cli, csv_file, home_contents, homes, lock, re
 from gpucluster.agent.users.errors import InHome
 from tests.agent.users.harness import KEY
 
-PAIR = ("private\n", "ssh-ed25519 AAAA alice@demo\n")
-
 
 def alice(home: Path, *keys: str, enabled: bool = True) -> Any:
     return state.User("alice", os.geteuid(), os.getegid(), "Alice", str(home), "/bin/bash", keys, enabled)
@@ -60,16 +58,18 @@ def test_a_new_home_is_filled_and_private(tmp_path: Path) -> None:
     (skeleton / "sub" / "link").symlink_to("nowhere")
     home.mkdir(mode=0o700)
     person = alice(home, KEY)
-    assert home_contents.fill(home, person, PAIR, skeleton) is True
+    assert home_contents.fill(home, person, skeleton) is True
     assert (home / ".bashrc").read_text() == "alias\n"
     assert (home / "sub" / "link").is_symlink()
     ssh = home / ".ssh"
-    modes = [path.stat().st_mode & 0o777 for path in (home, ssh, ssh / "authorized_keys", ssh / "id_ed25519")]
-    assert modes == [0o700, 0o700, 0o600, 0o600]
-    assert (ssh / "authorized_keys").read_text().splitlines()[1:3] == [KEY, PAIR[1].strip()]
-    assert home_contents.fill(home, person, PAIR, skeleton) is False
+    modes = [path.stat().st_mode & 0o777 for path in (home, ssh, ssh / "authorized_keys")]
+    assert modes == [0o700, 0o700, 0o600]
+    # No private key lies where root of a node can read it.
+    assert [path.name for path in ssh.iterdir()] == ["authorized_keys"]
+    assert (ssh / "authorized_keys").read_text().splitlines()[1:-1] == [KEY]
+    assert home_contents.fill(home, person, skeleton) is False
     (home / ".bashrc").unlink()
-    assert home_contents.fill(home, person, PAIR, skeleton) is False, "what a person has removed does not come back"
+    assert home_contents.fill(home, person, skeleton) is False, "what a person has removed does not come back"
 
 
 def test_a_home_that_was_begun_is_completed_and_one_in_use_is_not(tmp_path: Path) -> None:
@@ -81,23 +81,23 @@ def test_a_home_that_was_begun_is_completed_and_one_in_use_is_not(tmp_path: Path
     (begun / ".bashrc").write_text("kept\n")
     (begun / ".profile.gpucluster").write_text("ne")
     (used / "thesis").write_text("mine\n")
-    home_contents.fill(begun, alice(begun), PAIR, skeleton)
-    home_contents.fill(used, alice(used), PAIR, skeleton)
+    home_contents.fill(begun, alice(begun), skeleton)
+    home_contents.fill(used, alice(used), skeleton)
     assert [(begun / name).read_text() for name in (".bashrc", ".profile")] == ["kept\n", "new\n"]
     assert not (used / ".bashrc").exists()
 
 
 def test_keys_are_put_aside_and_back(tmp_path: Path) -> None:
-    home_contents.fill(tmp_path, alice(tmp_path, KEY), PAIR)
+    home_contents.fill(tmp_path, alice(tmp_path, KEY))
     ssh = tmp_path / ".ssh"
     (ssh / "authorized_keys2").write_text("old\n")
     before = (ssh / "authorized_keys").read_text()
-    assert home_contents.fill(tmp_path, alice(tmp_path, KEY, enabled=False), None) is True
+    assert home_contents.fill(tmp_path, alice(tmp_path, KEY, enabled=False)) is True
     assert sorted(path.name for path in ssh.glob("authorized*")) == [
         "authorized_keys.disabled",
         "authorized_keys2.disabled",
     ]
-    assert home_contents.fill(tmp_path, alice(tmp_path, KEY), None) is True
+    assert home_contents.fill(tmp_path, alice(tmp_path, KEY)) is True
     assert (ssh / "authorized_keys").read_text() == before
 
 
@@ -134,12 +134,12 @@ def test_what_is_done_in_a_home_is_done_as_its_owner(tmp_path: Path) -> None:
 
 def test_without_the_share_no_home_is_made(tmp_path: Path) -> None:
     with pytest.raises(errors.Failed, match="is not mounted"):
-        homes.Homes(tmp_path, "demo").check()
-    homes.Homes(Path("/proc"), "demo").check()
+        homes.Homes(tmp_path).check()
+    homes.Homes(Path("/proc")).check()
 
 
 def test_an_archive_follows_no_link_and_root_alone_reads_it(tmp_path: Path) -> None:
-    store = homes.Homes(tmp_path, "demo")
+    store = homes.Homes(tmp_path)
     secret = tmp_path / "secret"
     secret.write_text("x" * 100_000)
     home = tmp_path / "alice"
@@ -213,11 +213,11 @@ def test_bytes_that_are_no_text_stay_in_a_file_of_keys(tmp_path: Path) -> None:
     ssh = tmp_path / ".ssh"
     ssh.mkdir()
     (ssh / "authorized_keys").write_bytes(b"# ren\xe9\nssh-ed25519 AAAA\n")
-    assert home_contents.fill(tmp_path, alice(tmp_path, KEY), PAIR) is True
+    assert home_contents.fill(tmp_path, alice(tmp_path, KEY)) is True
     content = (ssh / "authorized_keys").read_bytes()
     assert content.endswith(b"# ren\xe9\nssh-ed25519 AAAA\n")
     assert KEY.encode() in content
-    assert home_contents.delete_keys(ssh) == 3
+    assert home_contents.delete_keys(ssh) == 2
     assert home_contents.delete_keys(ssh) == 0
 
 

@@ -394,7 +394,7 @@ def test_elastic_nodes_are_reached_by_the_address_that_slurm_knows(monkeypatch: 
     assert sorted(asked) == ["10.0.1.6", "10.0.1.9", "n-1"]
     # The address of an elastic node is soon another's: its key is that of its name, which is kept nowhere.
     words = asked["10.0.1.6"]
-    assert {"-oHostKeyAlias=e1", "-oStrictHostKeyChecking=accept-new", "-oUserKnownHostsFile=/dev/null"} <= set(words)
+    assert {"-oHostKeyAlias=e1", "-oStrictHostKeyChecking=yes", "-oUserKnownHostsFile=/dev/null"} <= set(words)
     assert words[words.index("-l") + 1] == "ubuntu"
 
 

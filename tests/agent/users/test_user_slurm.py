@@ -50,8 +50,7 @@ def test_from_the_first_day_to_the_last(controller: Controller) -> None:
     assert submit(controller, "alice") == 0
 
     removed = controller.request("user.remove", name="alice", home="archive")
-    # The key of alice, and the one of the pair that every home has.
-    assert removed["removed"] == {"entry": True, "association": True, "keys": 2, "jobs": 1, "processes": 0}
+    assert removed["removed"] == {"entry": True, "association": True, "keys": 1, "jobs": 1, "processes": 0}
     assert (associations(controller), removed["kept"]) == ([], [])
     assert controller.run("getent", "passwd", "alice", check=False)[0] == 2
     assert controller.run("squeue", "--all", "--noheader")[1] == ""
