@@ -548,7 +548,7 @@ class Cluster:
             changes=changes,
             changed={host: done.changed for host, done in configured.hosts.items()} if configured else {},
             checks=checks,
-            login=self._login_keys.login_commands(deployment.controller),
+            login=self._login_keys.login_commands(deployment.login),
         )
 
     # --- clients: made when they are needed, because the local cloud answers only after a run has started it -----

@@ -60,6 +60,7 @@ class Host:
         user: the login user.
         instance_id: its OCID, under which its host key is stored.
         jump: the name of the host through which it is reached; empty if directly.
+        alias: another name under which ssh knows it; empty for none.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Host:
     user: str
     instance_id: str
     jump: str = ""
+    alias: str = ""
 
     @property
     def is_entry_point(self) -> bool:
@@ -203,7 +205,8 @@ class SshClient:
             if host.jump:
                 # With ProxyJump, ssh would not read this file for the jump host; with -W it does.
                 lines.append(f"ProxyCommand ssh -F {_quoted(self.config)} -W %h:%p {host.jump}")
-            blocks.append("\n".join([f"Host {host.name}", *(f"  {line}" for line in lines)]))
+            named = f"{host.name} {host.alias}".rstrip()
+            blocks.append("\n".join([f"Host {named}", *(f"  {line}" for line in lines)]))
         defaults = [
             "BatchMode yes",
             "StrictHostKeyChecking accept-new",
