@@ -411,6 +411,14 @@ class Cluster:
         """
         return self._controller.ssh_argv(host, command)
 
+    def login_addresses(self) -> tuple[str, ...]:
+        """Where users log in: the addresses of the login nodes, or of the controller where there is none.
+
+        Raises:
+            GpuClusterError: the hosts can't be found.
+        """
+        return self._controller.login_addresses()
+
     def has_new_key(self, host: str | None = None) -> bool:
         """Whether ssh to a host was refused because of a new host key that Terraform's state has: then try again.
 

@@ -75,6 +75,16 @@ class ControllerConnection:
         """
         return tuple(self._locate())
 
+    def login_addresses(self) -> tuple[str, ...]:
+        """Where users log in: the addresses of the login nodes, or of the controller where there is none.
+
+        Raises:
+            GpuClusterError: the hosts can't be found.
+        """
+        hosts = self.hosts()
+        login = [host for host in hosts if is_login_name(self._spec.name, host.name)]
+        return tuple(host.address for host in login or hosts[:1])
+
     def relocate(self) -> bool:
         """Find the hosts again, after ssh reached nobody: another machine may have built the cluster again. True if it
         did. An error of the search is none of the caller's, who knows that nobody was reached.
