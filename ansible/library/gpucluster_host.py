@@ -189,8 +189,12 @@ def group_of(user: str) -> str:
 
 
 def slurm_version() -> str:
-    """The version of the installed daemon, or of the commands without one; empty if there are none."""
-    program = next((path for path in map(shutil.which, ("slurmctld", "slurmd", "sinfo")) if path), None)
+    """The version of the installed daemon, or on a login node of the commands; empty if there are none.
+
+    An image may have the commands: only with a configuration they are those of a login node.
+    """
+    commands = ["sinfo"] if SLURM_CONF.exists() else []
+    program = next((path for path in map(shutil.which, ("slurmctld", "slurmd", *commands)) if path), None)
     if not program:
         return ""
     output = subprocess.run([program, "-V"], capture_output=True, text=True, check=False).stdout.split()
