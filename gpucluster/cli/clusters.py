@@ -330,6 +330,7 @@ class _SshCommand(OwnOptions):
     epilog="""\b
 Examples:
   gpucluster ssh                        log in to the controller
+  gpucluster ssh login                  log in to a login node that answers
   gpucluster ssh compute-1 nvidia-smi   run a command on a node
   gpucluster ssh -- sinfo               run a command on the controller""",
 )

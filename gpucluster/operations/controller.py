@@ -31,6 +31,8 @@ _TIMEOUT = 60.0
 # Seconds for a reader who does not wait for a controller that is gone, and for the connection alone.
 _READ_TIMEOUT = 3.5
 _CONNECT_TIMEOUT = 3
+# Seconds until another login node is tried: a shared connection to one that is gone gives no answer.
+_ANSWER_TIMEOUT = 10.0
 _SLURM_FIELDS = ("node", "state", "partition")
 # Exit statuses: of ssh without a connection, of a shell without the program, of `timeout`.
 SSH_FAILED = 255
@@ -145,7 +147,7 @@ class ControllerConnection:
             ssh, *rest = SshClient(self._paths, None).argv(name, ["true"])
             argv = [ssh, "-o", f"ConnectTimeout={_CONNECT_TIMEOUT}", *rest]
             with suppress(ProcessError):
-                if process.run(argv, check=False, timeout=_TIMEOUT).returncode != SSH_FAILED:
+                if process.run(argv, check=False, timeout=_ANSWER_TIMEOUT).returncode != SSH_FAILED:
                     return name
         return login[0]
 
