@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import grp
 import hashlib
 import os
 import platform
+import pwd
 import re
 import resource
 import shutil
@@ -192,9 +194,21 @@ def missing_packages(wanted: list[str]) -> list[str]:
     ]
 
 
+def group_of(user: str) -> str:
+    """The name of a user's primary group; empty if there is no such user."""
+    try:
+        return grp.getgrgid(pwd.getpwnam(user).pw_gid).gr_name
+    except KeyError:
+        return ""
+
+
 def slurm_version() -> str:
-    """The version of the installed daemon, empty if there is none."""
-    program = next((path for path in map(shutil.which, ("slurmctld", "slurmd")) if path), None)
+    """The version of the installed daemon, or on a login node of the commands; empty if there are none.
+
+    An image may have the commands: only with a configuration they are those of a login node.
+    """
+    commands = ["sinfo"] if SLURM_CONF.exists() else []
+    program = next((path for path in map(shutil.which, ("slurmctld", "slurmd", *commands)) if path), None)
     if not program:
         return ""
     output = subprocess.run([program, "-V"], capture_output=True, text=True, check=False).stdout.split()
@@ -298,6 +312,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
         # The kernel reports the current and the pending value.
         "nfs_homes_denied": read(NFS_HOMES).startswith("0"),
         "user_home": home,
+        "user_group": group_of(user),
         "cluster_key": read(f"{home}/{key}"),
     }
 

@@ -9,7 +9,7 @@ from gpucluster import shapes
 from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import Member
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
-from gpucluster.handover.names import BUILDER_GROUP, elastic_names, elastic_prefix, pool_group
+from gpucluster.handover.names import BUILDER_GROUP, LOGIN, elastic_names, elastic_prefix, pool_group
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
@@ -28,11 +28,18 @@ Members = Mapping[str, Sequence[Member]]
 
 
 def hosts(
-    spec: ClusterSpec, controller: Member, members: Members, *, bastion_id: str | None = None
+    spec: ClusterSpec,
+    controller: Member,
+    members: Members,
+    *,
+    login: Sequence[Member] = (),
+    bastion_id: str | None = None,
 ) -> tuple[Host, ...]:
-    """Every host as ssh reaches it: the controller directly or through the bastion, nodes through the controller.
+    """Every host as ssh reaches it: the controller directly or through the bastion, login nodes at their public
+    address, the others through the controller.
 
     Args:
+        login: the login nodes.
         members: the permanent nodes of each pool that cluster.yml has.
         bastion_id: the bastion through which the controller is reached; None if that has a public address.
     """
@@ -45,6 +52,10 @@ def hosts(
             jump=GATEWAY if bastion_id else "",
         )
     ]
+    user = spec.login.image.login_user
+    for number, node in enumerate(login):
+        jump, alias = "" if node.public_ip else controller.name, "" if number else LOGIN
+        listed.append(Host(node.name, node.public_ip or node.private_ip, user, node.id, jump, alias))
     for pool, nodes in members.items():
         user = spec.pools[pool].image.login_user
         listed += [Host(node.name, node.private_ip, user, node.id, jump=controller.name) for node in nodes]
@@ -70,7 +81,7 @@ def inventory(
         hardware_emulated: hosts have less hardware than their shape says (the local cloud).
         software: the release files for the hosts.
     """
-    every = [outputs.controller, *(node for nodes in members.values() for node in nodes)]
+    every = [outputs.controller, *outputs.login, *(node for nodes in members.values() for node in nodes)]
     addresses = [{"name": host.name, "address": host.private_ip, "id": host.id} for host in every]
     return {
         "all": {
@@ -81,25 +92,11 @@ def inventory(
                 **_autoscaler_variables(spec, outputs, autoscaling),
             },
             "children": {
-                "controller": {
-                    "hosts": {
-                        outputs.controller.name: {
-                            "private_ip": outputs.controller.private_ip,
-                            "ansible_user": spec.controller.image.login_user,
-                        }
-                    }
-                },
+                "controller": {"hosts": _group([outputs.controller], spec.controller.image.login_user)},
+                LOGIN: {"hosts": _group(outputs.login, spec.login.image.login_user)},
                 "compute": {
                     "children": {
-                        pool_group(pool): {
-                            "hosts": {
-                                node.name: {
-                                    "private_ip": node.private_ip,
-                                    "ansible_user": spec.pools[pool].image.login_user,
-                                }
-                                for node in nodes
-                            }
-                        }
+                        pool_group(pool): {"hosts": _group(nodes, spec.pools[pool].image.login_user)}
                         for pool, nodes in members.items()
                     }
                 },
@@ -108,12 +105,16 @@ def inventory(
     }
 
 
+def _group(members: Sequence[Member], login_user: str) -> dict[str, dict[str, str]]:
+    return {member.name: {"private_ip": member.private_ip, "ansible_user": login_user} for member in members}
+
+
 def builder_inventory(inventory: Mapping[str, Any], spec: ClusterSpec, pool: str, builder: Member) -> dict[str, Any]:
     """The inventory for baking the image of a pool: the controller and the instance on which the image is baked."""
     every = inventory["all"]
     host = {"private_ip": builder.private_ip, "ansible_user": spec.pools[pool].image.login_user}
     children = {
-        "controller": every["children"]["controller"],
+        **{name: group for name, group in every["children"].items() if name in ("controller", LOGIN)},
         BUILDER_GROUP: {"hosts": {builder.name: host}},
         "compute": {"children": {pool_group(pool): {"hosts": {builder.name: {}}}}},
     }

@@ -96,6 +96,7 @@ def host_facts(*, cgroups: bool = False, slurm: str = "24.11.5") -> dict[str, An
         "nfs_homes_denied": False,
         "rdma_classes": ["infiniband_cm", "infiniband_mad", "infiniband_verbs"],
         "user_home": "/home/debian",
+        "user_group": "debian",
     }
 
 
