@@ -52,6 +52,8 @@ def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
         "containers": spec.containers.model_dump(mode="json", exclude_none=True),
         "nccl": nccl(pool),
         "nvidia": spec.nvidia.model_dump(mode="json"),
+        # Who logs in to a node, and what users see there.
+        "logins": [spec.slurm.login_needs_job, spec.users.hide_processes],
         "privilege": [spec.users.privilege_group, spec.users.privilege_gid],
         "releases": {artifact.component: artifact.version for artifact in needed},
         "storage": container_storage(spec),

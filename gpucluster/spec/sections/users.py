@@ -80,4 +80,8 @@ class Users(Part):
     )
     privilege_gid: Id = Field(default=9876, description="Id of that group.")
     first_uid: Id = Field(default=10001, description="Lowest user id.")
+    hide_processes: bool = Field(
+        default=True,
+        description="Users see only their own processes on a host. Root and members of `privilege_group` see all.",
+    )
     people: tuple[Person, ...] = Field(default=(), max_length=1000, description="The users.")
