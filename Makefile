@@ -15,6 +15,10 @@ DEBIAN_PACKAGES := podman runc conmon netavark aardvark-dns iptables nftables mm
 # What tests need beside that: a kernel with device-mapper, in a process.
 TEST_PACKAGES := user-mode-linux
 
+# Python stores what it has compiled, whatever the environment says: each test process and each program that tests start
+# would compile the whole tree again.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The tests of `make check`: no container, no daemon, nothing that takes seconds.
 FAST := not slow and not containers and not slurm and not e2e
 
@@ -38,15 +42,18 @@ check: $(VENV)/dev.stamp ## the loop of every minute: style, types, walls, words
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-style check-tests
 
 .PHONY: check-style
-check-style:
+check-style: check-types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	PATH="$$PWD/$(BIN):$$PATH" $(BIN)/lint-imports --no-logo
 # Hosts run the agent with Python 3.9 and later, and modules with what ansible-core supports there, 3.8 and later.
 	$(BIN)/vermin --quiet --target=3.9- --no-tips --violations gpucluster/agent
 	$(BIN)/vermin --quiet --target=3.8- --no-tips --violations ansible/library ansible/module_utils
 	$(BIN)/yamllint --strict .
+
+.PHONY: check-types
+check-types:
+	$(BIN)/mypy
 
 .PHONY: check-tests
 check-tests:
@@ -55,15 +62,22 @@ check-tests:
 .PHONY: test
 test: system-packages test-packages lint ## run every check and every test, the end-to-end test included
 # Three at a time: tests of daemons, of Terraform and of machines that boot mostly wait. Real Slurm and whole clusters come
-# after the others: they wait by the second, and a machine with other work makes them late.
+# after the others: they wait by the second, and a machine with other work makes them late. Each worker imports all files
+# that it is given, so the later two get theirs only.
 	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not slurm and not e2e"
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m slurm
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m e2e
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m slurm $$(grep -rl --include='test_*.py' 'pytest\.mark\.slurm' tests)
+	$(BIN)/python -m pytest -n 3 --dist loadfile tests/e2e
 
 .PHONY: lint
-lint: $(VENV)/dev.stamp $(CHECKOV)/$(CHECKOV_VERSION).stamp check-style ## every check that needs no machine: those of `check`, Ansible, Terraform
+lint: $(VENV)/dev.stamp ## every check that needs no machine: those of `check`, Ansible, Terraform
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-ansible check-terraform check-style
+
+.PHONY: check-ansible
+check-ansible:
 	cd ansible && PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/ansible-lint --offline --strict
-	cd $(CURDIR)
+
+.PHONY: check-terraform
+check-terraform: $(CHECKOV)/$(CHECKOV_VERSION).stamp
 	$(CHECKOV)/bin/checkov --quiet --compact --skip-download --config-file terraform/.checkov.yml --directory terraform
 
 .PHONY: unit
@@ -126,7 +140,7 @@ test-newest: system-packages ## run the tests that start no container with the n
 	PATH="$(CURDIR)/$(VENV)/newest/bin:$$PATH" $(VENV)/newest/bin/python -m pytest -m "not containers and not slurm and not e2e"
 
 # It pins many versions of packages that we use, too, so it has an environment of its own.
-$(CHECKOV)/$(CHECKOV_VERSION).stamp: | $(VENV)/dev.stamp
+$(CHECKOV)/$(CHECKOV_VERSION).stamp:
 	$(PYTHON) -m venv $(CHECKOV)
 	$(CHECKOV)/bin/python -m pip install --quiet --disable-pip-version-check checkov==$(CHECKOV_VERSION)
 	touch $@

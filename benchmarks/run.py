@@ -1,7 +1,7 @@
 """How long things take: medians and ratios, printed, never asserted.
 
     .venv/bin/python benchmarks/run.py [cli] [apply] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
-                                   [autoscaler-speed] [--runs N]
+                                   [autoscaler-speed] [fabric] [--runs N]
 
 cli    --help and `import gpucluster` against bare Python and against `import oci`.
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
@@ -12,6 +12,7 @@ Only when they are named, because they take minutes (the first two start nothing
 autoscaler-tick  one decision of the autoscaler about 10,000 nodes and 10,000 waiting jobs.
 simulate         traces of up to 100,000 jobs.
 autoscaler-scale  a thousand slurmd of real Slurm: one job for all of them, and a thousand jobs.
+fabric            10,000 simulated networks with faults: what the search for them needs, and whether it finds all.
 autoscaler-speed  from sbatch to a job's first line on nodes that have to come, 2 and 16 of them.
 """
 
@@ -152,13 +153,31 @@ def autoscaler_scale() -> None:
     measure()
 
 
+def fabric(cases: int = 10_000) -> None:
+    """The search for bad nodes, on simulated networks with planted faults."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the simulator is in tests
+    from benchmarks.fabric_search import main as measure
+
+    measure(cases)
+
+
 def main() -> None:
     """Run the benchmarks that were named; all of them if none was."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "which",
         nargs="*",
-        choices=["cli", "apply", "scale", "autoscaler-tick", "simulate", "autoscaler-scale", "autoscaler-speed", []],
+        choices=[
+            "cli",
+            "apply",
+            "scale",
+            "autoscaler-tick",
+            "simulate",
+            "autoscaler-scale",
+            "autoscaler-speed",
+            "fabric",
+            [],
+        ],
         default=[],
     )
     parser.add_argument("--runs", type=int, default=3)
@@ -176,6 +195,8 @@ def main() -> None:
         simulation(1)
     if "autoscaler-scale" in wanted:
         autoscaler_scale()
+    if "fabric" in wanted:
+        fabric()
     if "autoscaler-speed" in wanted:
         autoscaler_speed(options.runs, _Bench)
 

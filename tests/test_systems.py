@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import yaml
 
 from gpucluster.paths import ansible_dir
 from gpucluster.spec import PROVIDERS
 from gpucluster.spec.defaults import LOGIN_USERS
+from gpucluster.spec.sections.software import SystemName
 from gpucluster.systems import host_python, matrix
 
 ANSIBLE = ansible_dir()
@@ -18,6 +21,10 @@ def test_each_system_has_its_values_and_packages_and_no_other_has() -> None:
     assert {file.stem for file in (ANSIBLE / "vars" / "os").glob("*.yml")} == named
     packages = yaml.safe_load((ANSIBLE / "group_vars" / "all" / "packages.yml").read_text())["packages"]
     assert set(packages) == named
+
+
+def test_a_repository_can_be_named_for_each_system() -> None:
+    assert set(get_args(SystemName)) == {system.vars_file for system in matrix.SYSTEMS}
 
 
 def test_each_system_has_a_python_and_the_autoscaler_one_on_every_controller() -> None:

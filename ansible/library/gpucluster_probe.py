@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import grp
 import hashlib
+import json
 import os
 import pwd
 import re
 import shlex
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,8 @@ RETURN = """
 facts:
   description: >-
     hostname, user_ids, user_groups; home_fs and home_token_seen with a share; mesh if asked for; local_disk and
-    rdma_addresses if user data wants them; certificates and secrets of a host that has made them.
+    rdma_addresses if user data wants them; cloud_services, what a user without rights reaches of them, and what root
+    does; certificates and secrets of a host that has made them.
   returned: always
   type: dict
 """
@@ -58,6 +61,10 @@ BLOCK_DEVICES = Path("/sys/class/block")
 # What only the controller has, for Terraform's state: certificates of its authorities, and its secrets.
 CERTIFICATES = {"directory": Path("/etc/gpucluster/authority/ca.pem")}
 SECRETS = {"munge": Path("/etc/gpucluster/munge.key"), "directory": Path("/etc/gpucluster/sssd.password")}
+# What of the cloud's own services no user may reach: the identity of the instance, and its boot volume.
+CLOUD_SERVICES = {"metadata": ("169.254.169.254", 80), "boot volume": ("169.254.0.2", 3260)}
+NOBODY = 65534
+CONNECT_SECONDS = 3
 # NFS may show an old listing of a directory for a moment.
 TOKEN_SECONDS = 10.0
 SSH_SECONDS = 10
@@ -174,6 +181,41 @@ def share(mountinfo: str, params: dict[str, Any]) -> dict[str, Any]:
     return {"home_fs": home, "home_token_seen": home["mounted"] and sees(Path(params["token_file"]), params["token"])}
 
 
+def is_reached(address: tuple[str, int]) -> bool:
+    """Whether this process can connect there."""
+    try:
+        socket.create_connection(address, CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def connects(uid: int, services: dict[str, tuple[str, int]]) -> list[str]:
+    """The names of the services to which a process of this user can connect."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(uid)
+            os.setuid(uid)
+            found = [name for name, address in services.items() if is_reached(address)]
+            os.write(writing, json.dumps(found).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        told = answer.read()
+    os.waitpid(child, 0)
+    return list(json.loads(told))
+
+
+def cloud_services() -> dict[str, Any]:
+    """Which services a user without rights reaches; and whether root does, without which the first says nothing."""
+    metadata = {"metadata": CLOUD_SERVICES["metadata"]}
+    return {"nobody": connects(NOBODY, CLOUD_SERVICES), "root": connects(0, metadata)}
+
+
 def hop(module: AnsibleModule, mesh: dict[str, str]) -> dict[str, str]:
     """The host that responds when a user logs in to the next one."""
     argv = ["runuser", "-u", mesh["user"], "--", "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_SECONDS}"]
@@ -204,8 +246,10 @@ def main() -> None:
         **({"mesh": hop(module, params["mesh"])} if params["mesh"] else {}),
         "user_ids": {name: ids(name) for name in params["users"]},
         "user_groups": {name: groups(name) for name in params["users"]},
+        "firewall": outcome("firewall"),
         "local_disk": local_disk(mounts, data),
         "rdma_addresses": outcome("rdma-addresses") if data.get("rdma_interfaces") else None,
+        "cloud_services": cloud_services(),
         "certificates": {
             name: file.read_text(encoding="utf-8") for name, file in CERTIFICATES.items() if file.is_file()
         },

@@ -21,6 +21,7 @@ options:
   url: {description: Where the repository publishes its key., type: str, required: true}
   fingerprint: {description: "40 hexadecimal digits, without spaces.", type: str, required: true}
   path: {description: The file., type: path, required: true}
+  setting: {description: Where cluster.yml names the repository., type: str, required: true}
 author: gpucluster
 """
 
@@ -30,6 +31,7 @@ EXAMPLES = """
     url: https://download.docker.com/linux/centos/gpg
     fingerprint: 060A61C51B558A7F742B77AAC52FEB6B621E9F35
     path: /etc/pki/rpm-gpg/gpucluster-docker
+    setting: containers.docker_repository
 """
 
 RETURN = """
@@ -57,7 +59,7 @@ def download(module: AnsibleModule, url: str) -> bytes:
     except (OSError, ValueError, urllib.error.URLError) as error:
         module.fail_json(
             msg=f"the key of a package repository can't be downloaded from {url}: {error}. Name a mirror of the "
-            "repository in containers.docker_repository, choose an image that has the packages, or set software.proxy"
+            f"repository in {module.params['setting']}, choose an image that has the packages, or set software.proxy"
         )
     return b""
 
@@ -69,6 +71,7 @@ def main() -> None:
             "url": {"type": "str", "required": True},
             "fingerprint": {"type": "str", "required": True, "no_log": False},
             "path": {"type": "path", "required": True},
+            "setting": {"type": "str", "required": True},
         },
         supports_check_mode=True,
     )
@@ -87,7 +90,7 @@ def main() -> None:
             module.fail_json(
                 msg=f"the key at {module.params['url']} has the fingerprint {', '.join(found) or 'of no key'}, not "
                 f"{wanted}. Nothing was installed. If the repository really has a new key, set "
-                "containers.docker_repository in cluster.yml"
+                f"{module.params['setting']} in cluster.yml"
             )
         os.chmod(name, 0o644)
         os.replace(name, path)

@@ -77,8 +77,7 @@ os._exit(status[0] if status else 1)
 def start() -> str:
     """Start a server with the modules of this process, and return the path of the interpreter that uses it.
 
-    It is the plain interpreter for a user who is not root, and where files can't be written (in the service that
-    configures elastic nodes, on the controller itself).
+    It is the plain interpreter for a user who is not root, and where files can't be written.
 
     It must be called before the process has read the user database: older C libraries do not read a changed
     nsswitch.conf again.

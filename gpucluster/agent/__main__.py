@@ -24,7 +24,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "home-files": ("home_files", "count the files of users on the home share"),
     "seal": ("seal", "remove the identity of a host before its disk becomes an image"),
     "seff": ("seff", "how much of its resources a job has used (`seff`)"),
-    "nccl-tests": ("nccl_tests", "evaluate the output of nccl-tests"),
+    "nccl": ("nccl.__main__", "judge the output of nccl-tests"),
 }
 #: Name of a link -> the command that it stands for.
 LINKS: Mapping[str, str] = {

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpucluster.autoscaler.daemon import commands, services
-from gpucluster.autoscaler.policy import CONFIG_FILE, POKE_SOCKET, SPOOL_DIRECTORY, STATE_DIRECTORY
+from gpucluster.autoscaler.policy import CONFIG_FILE, JOIN_PUBLIC_KEY, POKE_SOCKET, SPOOL_DIRECTORY, STATE_DIRECTORY
 from gpucluster.autoscaler.simulation import command as simulate
 from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED, GpuClusterError
 
@@ -45,6 +45,10 @@ def _parser() -> argparse.ArgumentParser:
     join = add("join", "Configure the new nodes that the daemon asks for (as root).", services.join, output=False)
     join.add_argument("--inventory", type=Path, metavar="FILE", help="the operator's inventory")
     join.add_argument("--work", type=Path, metavar="DIR", help="a folder of root's own")
+    for service in (daemon, join):
+        service.add_argument(
+            "--public-key", type=Path, default=JOIN_PUBLIC_KEY, metavar="FILE", help="of the key that configures nodes"
+        )
     command = add("status", "Show whether the autoscaler works, and what it does.", commands.show_status)
     command.add_argument("--check", action="store_true", help="exit with 1 if it is not healthy")
     command = add("plan", "Show what would be done now, and why. Nothing is changed.", commands.plan)

@@ -19,6 +19,7 @@ CONFIG_FILE = Path("/etc/gpucluster/autoscaler.json")
 STATE_DIRECTORY = Path("/var/lib/gpucluster-autoscaler")
 SPOOL_DIRECTORY = Path("/var/spool/gpucluster-autoscaler")
 POKE_SOCKET = Path("/run/gpucluster-autoscaler/poke")
+JOIN_PUBLIC_KEY = Path("/run/gpucluster-join/id_ed25519.pub")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from gpucluster import process
+from gpucluster.configuration import ansible_playbook
 from gpucluster.environment import Program
 from gpucluster.errors import AnsibleError, EnvironmentFault
 from gpucluster.events import Event, EventKind, LogLevel, Sink
@@ -33,6 +34,8 @@ _STOPPED = (
     "Ansible was stopped in the middle of a task: until it is repeated, hosts may be configured in part, and a "
     "program that the task has started may still work there. Nothing is lost"
 )
+# In the place of the program ansible-playbook. Not from the working directory, which has folders of many names.
+_PLAYBOOK = (sys.executable, "-P", "-m", ansible_playbook.__name__)
 _CANCEL_POLL = 1  # seconds between two looks whether the playbook shall be stopped
 SAVED_ARTIFACTS = 10
 _log = logging.getLogger(__name__)  # `--debug` shows it
@@ -241,6 +244,7 @@ class Ansible:
             runner.config.env = {
                 name: value for name, value in runner.config.env.items() if value or name in environment
             }
+            runner.config.command = [*_PLAYBOOK, *runner.config.command[1:]]
             runner.run()
         if stops():
             raise KeyboardInterrupt(_STOPPED)

@@ -88,7 +88,7 @@ def evaluate(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
     """
     checks = [_answers(expected, facts)]
     checks += [_home(expected, facts)] if expected.home_mount_path else []
-    checks.append(_users(expected, facts))
+    checks += [_users(expected, facts), _cloud_services(expected, facts), _firewall(expected, facts)]
     if expected.local_drives:
         checks.append(_local_disks(expected, facts))
     if expected.rdma_addressed:
@@ -99,15 +99,15 @@ def evaluate(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
     return tuple(checks)
 
 
+# As sinfo has it, for a node on which no further job may fit.
+_IN_USE = ("allocated", "mixed", "completing")
+
+
 def _scheduled(expected: Expectation, controller: Mapping[str, Any]) -> list[Check]:
     """The checks of Slurm, by facts from its controller."""
     partition = {pool: expected.partitions.get(pool, pool) for pool in expected.pools}
     checks = [_idle(pool, partition[pool], nodes, controller) for pool, nodes in expected.pools.items()]
-    checks += [
-        _job(pool, controller)
-        for pool, nodes in expected.pools.items()
-        if len(nodes) >= 2  # noqa: PLR2004
-    ]
+    checks += [_job(pool, nodes, expected, controller) for pool, nodes in expected.pools.items() if nodes]
     if expected.containers:
         checks += [_container_steps(pool, nodes, expected, controller) for pool, nodes in expected.pools.items()]
     if expected.accounting:
@@ -181,6 +181,22 @@ def _users(expected: Expectation, facts: Facts) -> Check:
     return _result(name, failures, f"{', '.join(expected.people)} on {count(len(expected.hosts), 'host')}")
 
 
+def _cloud_services(expected: Expectation, facts: Facts) -> Check:
+    """Who reaches the metadata service has the instance's identity; who reaches the boot volume has what is on it."""
+    name = "users reach no service of the cloud's own"
+    told = {host: facts.get(host, {}).get("cloud_services") for host in expected.hosts}
+    untried = [host for host, services in told.items() if services is None]
+    if untried:
+        return Check(name, NOT_RUN, f"not tried on {', '.join(untried)}")
+    open_to_all = {host: services["nobody"] for host, services in told.items() if services and services["nobody"]}
+    failures = [f"{host}: any user reaches the {' and the '.join(reached)}" for host, reached in open_to_all.items()]
+    if failures:
+        failures.append("run: gpucluster apply, or on the host: sudo gpucluster-metadata")
+    silent = [host for host, services in told.items() if services and not services["root"]]
+    good = f"neither metadata nor boot volume, on {count(len(expected.hosts), 'host')}"
+    return _result(name, failures, good + (f"; root does not reach the first on {', '.join(silent)}" if silent else ""))
+
+
 def _mesh(expected: Expectation, facts: Facts) -> Check:
     """Each node reaches the next one, and the last one the first. So a user can reach all nodes from any of them."""
     name = "nodes reach each other by ssh"
@@ -231,6 +247,20 @@ def _rdma_addresses(expected: Expectation, facts: Facts) -> Check:
     return _result(name, failures, f"on {count(len(reported), 'node')}")
 
 
+def _firewall(expected: Expectation, facts: Facts) -> Check:
+    """The firewall of each image is open to the cluster's own networks, by what `gpucluster-firewall` wrote at boot."""
+    name = "firewalls are open to the cluster's hosts"
+    reported = {host: facts[host]["firewall"] for host in expected.hosts if "firewall" in facts.get(host, {})}
+    if not reported:
+        return Check(name, NOT_RUN, "no host has reported it")
+    failures = [
+        f"{host}: {found['words'] or 'gpucluster-firewall has not run; see `journalctl -u gpucluster-firewall` there'}"
+        for host, found in reported.items()
+        if found["state"] != "open"
+    ]
+    return _result(name, failures, f"on {count(len(reported), 'host')}")
+
+
 def _absent(reported: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether every host reports that it does not have the hardware."""
     return all(states.get("state") == "absent" for states in reported.values())
@@ -262,17 +292,23 @@ def _to_resume(nodes: Sequence[str], rows: Mapping[str, Mapping[str, Any]]) -> l
     return [f"when the reason is gone, run: {command}"] if waiting else []
 
 
-def _job(pool: str, controller: Mapping[str, Any]) -> Check:
-    name = f"a two-node job runs in pool {pool}"
-    runs = [run for run in controller.get("srun") or () if run.get("partition") == pool]
-    if not runs or not runs[0].get("ran"):
-        reason = runs[0].get("error") if runs else ""
-        return Check(name, NOT_RUN, reason or "no job was tried")
-    run = runs[0]
-    nodes = sorted(set(run.get("nodes") or ()))
-    if run.get("error") or len(nodes) != 2:  # noqa: PLR2004
-        return Check(name, FAIL, run.get("error") or f"it ran on {', '.join(nodes) or 'no node'}")
-    return Check(name, PASS, f"on {' and '.join(nodes)} as {run.get('user')}")
+def _job(pool: str, nodes: Sequence[str], expected: Expectation, controller: Mapping[str, Any]) -> Check:
+    """A job on two nodes, or on the only one, started by srun as users do: with the cluster's own `MpiDefault`."""
+    wanted = min(2, len(nodes))
+    name = f"{'a two-node job' if wanted > 1 else 'a job'} runs in pool {pool}"
+    runs: Sequence[Mapping[str, Any]] = controller.get("srun") or ()
+    run = next((run for run in runs if run.get("partition") == pool), {})
+    if not run.get("ran"):
+        states = [row["state"] for row in controller.get("sinfo") or () if row["node"] in nodes]
+        if wanted == 1 and states and states[0] in _IN_USE:
+            return Check(name, SKIP, f"{nodes[0]} runs other jobs")
+        if wanted == 1 and not expected.people:
+            return Check(name, SKIP, "there is no user who could run one")
+        return Check(name, NOT_RUN, run.get("error") or "no job was tried")
+    found = sorted(set(run.get("nodes") or ()))
+    if run.get("error") or len(found) != wanted:
+        return Check(name, FAIL, run.get("error") or f"it ran on {', '.join(found) or 'no node'}")
+    return Check(name, PASS, f"on {' and '.join(found)} as {run.get('user')}")
 
 
 def _container_steps(pool: str, nodes: Sequence[str], expected: Expectation, controller: Mapping[str, Any]) -> Check:

@@ -280,6 +280,9 @@ def _container_variables(spec: ClusterSpec, software: ReleaseSet) -> dict[str, A
         "nvidia_driver_branch": nvidia.driver_branch,
         "nvidia_replace_driver": nvidia.replace_driver,
         "nvidia_dcgm": nvidia.dcgm,
+        "nvidia_repositories": {
+            found.system: found.model_dump(mode="json", exclude={"system"}) for found in nvidia.repositories
+        },
     }
 
 

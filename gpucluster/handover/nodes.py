@@ -51,7 +51,9 @@ def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
         # A key that is not set is left out: images that were baked before the key existed stay valid.
         "containers": spec.containers.model_dump(mode="json", exclude_none=True),
         "nccl": nccl(pool),
-        "nvidia": spec.nvidia.model_dump(mode="json"),
+        "nvidia": {
+            key: value for key, value in spec.nvidia.model_dump(mode="json").items() if value or key != "repositories"
+        },
         # Who logs in to a node, and what users see there.
         "logins": [spec.slurm.login_needs_job, spec.users.hide_processes],
         "privilege": [spec.users.privilege_group, spec.users.privilege_gid],

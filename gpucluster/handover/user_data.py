@@ -9,10 +9,9 @@ from __future__ import annotations
 import ipaddress
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
 
 import yaml
 
@@ -30,9 +29,6 @@ MAX_BYTES = 22_800
 #: The local drives of a node. The boot volume does not match, because it is attached over the network.
 NVME_PATTERN = "/dev/nvme*n1"
 
-_INDENT = 4
-_LEVELS = re.compile("^ +")
-_COMMENT = re.compile(" *#")
 _DATA = "/etc/gpucluster/node.conf"
 _PROGRAMS = "/usr/local/sbin/gpucluster-"
 _UNITS = "/etc/systemd/system/gpucluster-"
@@ -132,12 +128,22 @@ def user_data(settings: BootSettings) -> str:
         "timezone": settings.timezone,
         "growpart": {"mode": "auto", "devices": ["/"], "ignore_growroot_disabled": False},
         "resize_rootfs": True,
-        "write_files": [*_files(settings)],
         "runcmd": [[f"{_PROGRAMS}first-boot"]],
     }
-    text = "#cloud-config\n" + yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=1_000_000)
+    lines = ["#cloud-config", *yaml.safe_dump(document, sort_keys=False).splitlines(), "write_files:"]
+    text = "\n".join([*lines, *(line for file in _files(settings) for line in _as_yaml(file)), ""])
     assert len(text.encode()) <= MAX_BYTES, "the scripts have outgrown the user data of an instance"
     return text
+
+
+def _as_yaml(file: dict[str, str]) -> Iterator[str]:
+    """An item of a list of YAML, its content a readable literal block, with the least indentation: size is limited."""
+    yield "-"
+    yield f" path: {file['path']}"
+    if permissions := file.get("permissions"):
+        yield f" permissions: '{permissions}'"
+    yield " content: |"
+    yield from (f"  {line}" for line in file["content"].splitlines())
 
 
 def _files(settings: BootSettings) -> list[dict[str, str]]:
@@ -146,11 +152,11 @@ def _files(settings: BootSettings) -> list[dict[str, str]]:
         _file(f"{_PROGRAMS}first-boot", _script(_text("first-boot.sh")), "0755"),
         _file(f"{_PROGRAMS}python", _script(host_python.script()), "0755"),
         _file(_EVERY_BOOT, _script(_text("boot.sh")), "0755"),
+        *_service_of_role_base("metadata"),
     ]
     if settings.networks:
         files.append(_file(_FIREWALL_DATA, firewall_data(settings.networks)))
-        files.append(_file(f"{_PROGRAMS}firewall", _as_role_base(_of_role_base("gpucluster-firewall")), "0755"))
-        files.append(_file(f"{_UNITS}firewall.service", _of_role_base("gpucluster-firewall.service")))
+        files += _service_of_role_base("firewall")
     for name, setting in (("local-disk", settings.local_disk), ("rdma-addresses", settings.rdma)):
         if setting is not None:
             files.append(_file(f"{_PROGRAMS}{name}", _script(_text(f"{name}.sh")), "0755"))
@@ -177,27 +183,26 @@ def firewall_data(networks: Iterable[str]) -> str:
     return f"trusted_networks='{' '.join(networks)}'\n"
 
 
-def _file(path: str, content: str, permissions: str = "0644") -> dict[str, str]:
-    return {"path": path, "permissions": permissions, "content": content}
+def _service_of_role_base(name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """A script of the role base, and its unit."""
+    script, unit = (_of_role_base(f"gpucluster-{name}{suffix}") for suffix in ("", ".service"))
+    return _file(f"{_PROGRAMS}{name}", _script(script), "0755"), _file(f"{_UNITS}{name}.service", unit)
+
+
+def _file(path: str, content: str, permissions: str = "") -> dict[str, str]:
+    """A file; without permissions it has 0644 (cloud-init's default)."""
+    assert re.fullmatch(r"\S.*\n", content, re.DOTALL), f"{path} can't be a literal block"
+    return {"path": path, **({"permissions": permissions} if permissions else {}), "content": content}
 
 
 def _script(text: str) -> str:
-    """A script without comments and with an indentation of one space per level, because user data is limited.
+    """A script without comments, indentation and empty lines, because user data is limited.
+
+    The role base has the same two filters.
 
     Compression would save more, but gives other bytes with other versions of zlib.
     """
-    first, *lines = text.splitlines()
-    lines = [
-        _LEVELS.sub(lambda indent: " " * (len(indent[0]) // _INDENT), line)
-        for line in lines
-        if not _COMMENT.match(line)
-    ]
-    return "\n".join([first, "# Written by cloud-init; its comments are in gpucluster's source", *lines, ""])
-
-
-def _as_role_base(script: str) -> str:
-    """A script without comments and with less indentation, by the two filters with which the role base writes it."""
-    return re.sub(r"\n *#[^\n]*", "", script).replace("    ", " ")
+    return re.sub(r"\n\s+", "\n", re.sub(r"\n *#[^\n]*", "", text))
 
 
 def _of_role_base(name: str) -> str:
@@ -206,14 +211,3 @@ def _of_role_base(name: str) -> str:
 
 def _text(name: str) -> str:
     return resources.files("gpucluster.handover").joinpath("user_data_files", name).read_text(encoding="utf-8")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as literal blocks, which are readable."""
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> Any:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _represent_text)

@@ -197,3 +197,10 @@ def test_a_task_that_asks_for_a_server_gets_the_one_that_runs_it(host: Host) -> 
     done = host.run(TASK.format(archive=str(archive(host.folder / "one.zip"))) + again)
     assert done.stdout.splitlines() == ["first one one", str(host.client)], done.stderr
     assert host.processes() == before
+
+
+def test_the_service_that_joins_nodes_has_a_server_of_its_own_on_the_controller() -> None:
+    """Its unit may write almost nowhere: a task of an apply at the same time must not run in a fork of its server."""
+    unit = (ANSIBLE / "roles/autoscaler/templates/gpucluster-join.service.j2").read_text()
+    (folder,) = (line for line in SERVER.splitlines() if line.startswith("DIRECTORY = "))
+    assert f"TemporaryFileSystem={folder.split(chr(34))[1]}:mode=0700" in unit.splitlines()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -155,6 +156,16 @@ def test_the_local_disk_is_looked_at_where_user_data_wants_one(tmp_path: Path, m
     found = gpucluster_probe.local_disk(f"40 22 0:50 / {tmp_path} rw - xfs /dev/mapper/none rw\n", here)
     assert (found["mounted"], found["fstype"], found["drives"]) == (True, "xfs", 1)
     assert found["bytes"] > 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_the_probe_asks_as_a_user_without_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as there, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        services = {"open": there.getsockname(), "closed": closed.getsockname()}
+        assert gpucluster_probe.connects(gpucluster_probe.NOBODY, services) == ["open"]
+    monkeypatch.setattr(gpucluster_probe, "is_reached", lambda ids: (os.getuid(), os.getgid(), os.getgroups()) == ids)
+    assert gpucluster_probe.connects(65534, {"nobody": (65534, 65534, [])}) == ["nobody"]
 
 
 def test_the_drives_below_a_volume_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

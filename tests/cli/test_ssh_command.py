@@ -1,4 +1,4 @@
-"""`gpucluster ssh`: which host, and which command. The ssh that is run is in tests/test_ssh.py."""
+"""`gpucluster ssh`: which host, and which command. The ssh that is run is in tests/ssh."""
 
 from __future__ import annotations
 

@@ -26,6 +26,8 @@ def _host(name: str) -> dict[str, Any]:
         "home_fs": {"source": "10.0.1.2:/mnt/home", "fstype": "nfs", "mounted": True},
         "home_token_seen": True,
         "user_ids": {"alice": "10001:9999"},
+        "cloud_services": {"nobody": [], "root": ["metadata"]},
+        "firewall": {"state": "open", "words": "to 10.0.0.0/16"},
     }
 
 
@@ -44,12 +46,22 @@ def _facts() -> dict[str, dict[str, Any]]:
 def test_a_sound_cluster_passes() -> None:
     checks = evaluate(EXPECTED, _facts())
     assert passed(checks), checks
-    assert len(checks) == 6
+    assert len(checks) == 8
+
+
+def test_a_service_that_root_does_not_reach_either_is_told() -> None:
+    facts = _facts()
+    facts["compute-2"]["cloud_services"]["root"] = []
+    (check,) = [check for check in evaluate(EXPECTED, facts) if check.name == SERVICES]
+    assert check.status == CheckStatus.PASS
+    assert check.message.endswith("root does not reach the first on compute-2")
 
 
 Spoil = Callable[[dict[str, dict[str, Any]]], Any]
 HEAD = "demo-controller"
 HOME, USERS = "/mnt/home is one file system", "directory users resolve"
+SERVICES = "users reach no service of the cloud's own"
+FIREWALL = "firewalls are open to the cluster's hosts"
 READY, JOB = "pool compute is ready in Slurm", "a two-node job runs in pool compute"
 SPOILED: list[tuple[str, Spoil, str, str]] = [
     ("a silent host", lambda f: f.pop("compute-2"), "hosts answer", "fail"),
@@ -59,6 +71,12 @@ SPOILED: list[tuple[str, Spoil, str, str]] = [
     ("an unknown user", lambda f: f["compute-2"]["user_ids"].update(alice=None), USERS, "fail"),
     ("two uids", lambda f: f["compute-2"]["user_ids"].update(alice="9:9876"), USERS, "fail"),
     ("a wrong group", lambda f: [h["user_ids"].update(alice="10001:5") for h in f.values()], USERS, "fail"),
+    ("users reach the identity", lambda f: f[HEAD]["cloud_services"].update(nobody=["metadata"]), SERVICES, "fail"),
+    ("users reach a disk", lambda f: f["compute-1"]["cloud_services"].update(nobody=["boot volume"]), SERVICES, "fail"),
+    ("nobody tried", lambda f: f["compute-2"].pop("cloud_services"), SERVICES, "not_run"),
+    ("closed firewall", lambda f: f["compute-1"].update(firewall={"state": "failed", "words": ""}), FIREWALL, "fail"),
+    ("a firewall nobody opened", lambda f: f[HEAD].update(firewall={"state": "", "words": ""}), FIREWALL, "fail"),
+    ("no host says it", lambda f: [h.pop("firewall") for h in f.values()], FIREWALL, "not_run"),
     ("a node down", lambda f: f[HEAD]["sinfo"][0].update(state="down*"), READY, "fail"),
     ("a node that does not respond", lambda f: f[HEAD]["sinfo"][0].update(state="idle*"), READY, "fail"),
     ("no sinfo", lambda f: f[HEAD].pop("sinfo"), READY, "not_run"),
@@ -77,6 +95,35 @@ def test_each_fault_is_found_and_named(spoil: Spoil, name: str, status: str) -> 
     checks = evaluate(EXPECTED, facts)
     assert not passed(checks)
     assert {check.name: check.status for check in checks}[name] == status
+
+
+ONE_NODE = dataclasses.replace(EXPECTED, pools={"big": ["big-1"]}, hosts=[HEAD, "big-1"])
+BROKEN_MPI = "srun: error: Couldn't find the specified plugin name for mpi/pmix looking at all files"
+
+
+@pytest.mark.parametrize(
+    ("run", "state", "people", "status", "words"),
+    [
+        ({"ran": True, "nodes": ["big-1"], "user": "alice", "error": ""}, "idle", True, "pass", "on big-1 as alice"),
+        ({"ran": False, "nodes": [], "error": BROKEN_MPI}, "idle", True, "not_run", "mpi/pmix"),
+        ({"ran": True, "nodes": ["big-1"], "error": BROKEN_MPI}, "idle", True, "fail", "mpi/pmix"),
+        ({"ran": False, "nodes": [], "error": "Requested nodes are busy"}, "mixed", True, "skip", "other jobs"),
+        (None, "idle", True, "not_run", "no job was tried"),
+        (None, "idle", False, "skip", "no user"),
+    ],
+)
+def test_a_pool_of_one_node_runs_a_job_too(
+    run: dict[str, Any] | None, state: str, people: bool, status: str, words: str
+) -> None:
+    facts = {name: _host(name) for name in ONE_NODE.hosts}
+    facts[HEAD] |= {
+        "sinfo": [{"node": "big-1", "state": state, "partition": "big"}],
+        "srun": [{"partition": "big", **run}] if run else [],
+        "accounting": True,
+    }
+    expected = ONE_NODE if people else dataclasses.replace(ONE_NODE, people={})
+    (check,) = [check for check in evaluate(expected, facts) if check.name == "a job runs in pool big"]
+    assert (check.status, words in check.message) == (status, True), check
 
 
 def test_nothing_seen_is_no_pass() -> None:
@@ -310,7 +357,7 @@ MESH = "nodes reach each other by ssh"
 
 
 def _facts_of_a_mesh() -> dict[str, dict[str, Any]]:
-    facts = {host: {"hostname": host, "user_ids": {"alice": "10001:9999"}} for host in EXPECTED.hosts}
+    facts = {host: _host(host) for host in EXPECTED.hosts}
     facts["compute-1"]["mesh"] = {"next": "compute-2", "reached": "compute-2", "error": ""}
     facts["compute-2"]["mesh"] = {"next": "compute-1", "reached": "compute-1", "error": ""}
     return facts
@@ -319,7 +366,7 @@ def _facts_of_a_mesh() -> dict[str, dict[str, Any]]:
 def test_without_a_scheduler_accounts_and_ssh_are_judged_and_nothing_of_slurm() -> None:
     checks = evaluate(ALONE, _facts_of_a_mesh())
     assert passed(checks), checks
-    assert [check.name for check in checks] == ["hosts answer", "users have accounts", MESH]
+    assert [check.name for check in checks] == ["hosts answer", "users have accounts", SERVICES, FIREWALL, MESH]
 
 
 @pytest.mark.parametrize(

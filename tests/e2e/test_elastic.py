@@ -6,6 +6,7 @@ The tests run in the order of this file, on one cluster: each is a chapter of th
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterator
 
@@ -100,6 +101,42 @@ def test_commands_in_a_row_wait_for_nodes_that_are_just_completing(site: Site) -
     said = site.as_alice(f"for _ in 1 2 3; do srun hostname; {both}; done").splitlines()
     assert len(said) == 9
     assert said.count(f"{MARKER} compute-e1") == said.count(f"{MARKER} compute-e2") == 3
+
+
+# Run as the autoscaler's user: each private key that it may read, and then three attempts. Nodes have the user opc.
+ATTACK = """
+find / -xdev -type f -size -20k -readable ! -path '/proc/*' -exec grep -l 'PRIVATE KEY-----' {} + 2>/dev/null |
+    grep -Ev '^/(usr|opt)/' | sed 's/^/key: /'
+cat /var/lib/gpucluster-join/ssh/id_ed25519 >/dev/null 2>&1 && echo 'the key of new nodes'
+sudo -n true 2>/dev/null && echo sudo
+ssh -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null opc@NODE sudo -n id -u 2>/dev/null
+"""
+# As root: the key of new nodes is one.
+OWN = """
+ssh -i /var/lib/gpucluster-join/ssh/id_ed25519 -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=no \\
+    -o UserKnownHostsFile=/dev/null opc@NODE sudo -n id -u 2>/dev/null
+"""
+WAKE = "import socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', '/run/gpucluster-autoscaler/poke')"
+
+
+def as_user(site: Site, user: str, script: str) -> str:
+    """Run a script as a user of the controller."""
+    return on_controller(site, "sudo", "runuser", "-u", user, "--", "sh", "-c", shlex.quote(f"cd /; {script}\ntrue"))
+
+
+def test_the_autoscalers_user_is_root_on_no_node_and_nobody_else_wakes_the_autoscaler(site: Site) -> None:
+    job = site.as_alice("sbatch --parsable -N 1 --wrap 'sleep 600'")
+    until("the job runs", lambda: site.as_alice(f"squeue -h -j {job} -o %t") == "R", 120)
+    node = site.as_alice(f"squeue -h -j {job} -o %N")
+    try:
+        assert as_user(site, "gpucluster", ATTACK.replace("NODE", node)) == ""
+        assert as_user(site, "root", OWN.replace("NODE", node)) == "0", "the same login works for root's service"
+    finally:
+        site.as_alice(f"scancel {job}")
+    wake = f"python3 -c {shlex.quote(WAKE)} 2>&1 && echo sent"
+    for person in ("alice", on_controller(site, "whoami"), "nobody"):
+        assert "PermissionError" in as_user(site, person, wake)
+    assert as_user(site, "slurm", wake) == "sent"
 
 
 def test_a_job_larger_than_the_pool_is_refused_at_once(site: Site) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.site_harness import Site, containers, worked_example
+from tests.e2e.site_harness import ROOT, Site, containers, worked_example
 from tests.slurm_sources import CACHE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(5400)]
@@ -126,6 +126,7 @@ def test_a_second_apply_changes_and_builds_nothing(site: Site) -> None:
 def test_a_node_of_another_system_has_the_same_release(site: Site) -> None:
     site.file.write_text(site.file.read_text().replace("\nusers:\n", f"{OTHER_SYSTEM}\nusers:\n", 1))
     controller = _container(site, "demo-controller")
+    _from_cache(controller)
     code, events = site.run("apply", timeout=SECONDS)
     assert code == 0, events[-5:]
     _to_cache(controller)
@@ -134,3 +135,38 @@ def test_a_node_of_another_system_has_the_same_release(site: Site) -> None:
     assert "demo-controller" not in site.as_alice("srun -p older hostname")
     # The controller has the node's packages: the next node of its system takes them.
     assert "Debian-12" in _in(site, "demo-controller", "ls", FOLDER)
+
+
+def test_the_way_back_is_the_one_of_the_page(site: Site) -> None:
+    """The commands of docs/how-to/slurm-release.md, on hosts of one system: the distributions' releases differ."""
+    site.file.write_text(site.file.read_text().replace(f"{OTHER_SYSTEM}\n", "", 1))
+    site.good("apply")
+    since = site.as_alice("sbatch --parsable --wrap hostname")
+    site.as_alice(f"while squeue -h -j {since} | grep -q .; do sleep 1; done")
+    copy = _in(site, "demo-controller", "sudo", "ls", "/var/backups/gpucluster").split()[-1]
+    assert copy.startswith("slurm-24.11")
+    page = (ROOT / "docs" / "how-to" / "slurm-release.md").read_text().partition("## The way back")[2]
+    script = re.search(r"\n\n((?:    .*\n)+)", page)
+    assert script
+    commands = re.sub(r"slurm-24\.11\S*Z", copy, script[1])
+    _in(site, "compute-1", "sudo", "systemctl", "stop", "slurmd")
+    _as_root(site, "demo-controller", commands)
+    for host in ("demo-controller", "compute-1"):
+        _as_root(site, host, "apt-get remove --yes 'slurm-smd*'\n"
+                             "rm /etc/apt/preferences.d/gpucluster-slurm /etc/gpucluster/slurm-packages")  # fmt: skip
+    site.file.write_text(site.file.read_text().replace('release: "26.05"', "release: distribution"))
+    code, events = site.run("apply", timeout=SECONDS)
+    assert code == 0, events[-5:]
+    for host, program in (("demo-controller", "slurmctld"), ("compute-1", "slurmd")):
+        assert "24.11" in _in(site, host, f"/usr/sbin/{program}", "-V")
+        assert _in(site, host, "systemctl", "is-active", program) == "active"
+    # What was before the upgrade is there, and what happened since is lost.
+    assert site.as_alice("sacct -X -n -o JobID --starttime=now-1day").split()
+    assert site.as_alice(f"sacct -X -n -j {since} -o State") == ""
+    assert site.as_alice("srun hostname") == "compute-1"
+
+
+def _as_root(site: Site, host: str, commands: str) -> None:
+    argv = ["podman", "exec", "--interactive", _container(site, host), "bash", "-e"]
+    done = subprocess.run(argv, input=commands, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

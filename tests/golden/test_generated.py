@@ -19,7 +19,7 @@ from typing import Any
 import oci
 import pytest
 
-from gpucluster import environment
+from gpucluster import environment, shapes
 from gpucluster.localcloud.state import member_types
 from gpucluster.spec import template
 from gpucluster.systems import matrix
@@ -58,6 +58,28 @@ def test_the_tables_of_the_code_are_in_their_pages(page: str, made: Callable[[],
     before, mark, rest = (REFERENCE / page).read_text().partition(begin)
     _, stop, after = rest.partition(end)
     _compare(REFERENCE / page, f"{before}{mark}{made()}\n{stop}{after}")
+
+
+# --- from the shapes -----
+
+LIMITS = REPOSITORY / "gpucluster" / "agent" / "nccl" / "shape_limits.py"
+#: What a pair lacks whose bandwidth is a third of the wires'.
+FABRIC = ("NCCL_IB_QPS_PER_CONNECTION", "NCCL_IB_GID_INDEX")
+
+
+def _limits_of(shape: shapes.Shape) -> str:
+    wire = len(shape.rdma_devices) * (shape.rdma_link_gbps or 0) / 8
+    limits = {(gate.nodes, gate.algorithm): gate.fail for gate in shape.busbw}
+    settings = {name: shape.nccl_environment[name] for name in FABRIC if name in shape.nccl_environment}
+    values = "".join(f"        {value!r},\n" for value in (shape.name, shape.gpus, wire, limits, settings))
+    return f"    {shape.name!r}: Shape(\n{values}    ),\n".replace("'", '"')
+
+
+def test_the_limits_of_the_agent_are_those_of_the_shapes() -> None:
+    begin, end = "SHAPES: Mapping[str, Shape] = {\n", "}\n"
+    before = LIMITS.read_text().partition(begin)[0]
+    rows = "".join(_limits_of(shape) for shape in shapes.catalogue().values() if shape.gpus)
+    _compare(LIMITS, f"{before}{begin}{rows}{end}")
 
 
 # --- from the SDK -----

@@ -38,8 +38,8 @@ pytestmark = pytest.mark.slow
 
 FILES = Path(str(resources.files("gpucluster").joinpath("handover", "user_data_files")))
 ROLE_BASE = ansible_dir() / "roles" / "base"
-FIREWALL = ROLE_BASE / "files" / "gpucluster-firewall"
-SCRIPTS = [*sorted(FILES.glob("*.sh")), *sorted((FILES.parents[1]).glob("*.sh")), FIREWALL]
+FIREWALL, METADATA = (ROLE_BASE / "files" / f"gpucluster-{name}" for name in ("firewall", "metadata"))
+SCRIPTS = [*sorted(FILES.glob("*.sh")), *sorted((FILES.parents[1]).glob("*.sh")), FIREWALL, METADATA]
 INTERFACES = shapes.get("BM.GPU4.8").rdma_interfaces
 FULL = BootSettings(
     "Asia/Tokyo",
@@ -75,6 +75,8 @@ def test_the_whole_document() -> None:
         "/etc/gpucluster/firewall.conf",
         "/usr/local/sbin/gpucluster-firewall",
         "/etc/systemd/system/gpucluster-firewall.service",
+        "/usr/local/sbin/gpucluster-metadata",
+        "/etc/systemd/system/gpucluster-metadata.service",
         "/usr/local/sbin/gpucluster-first-boot",
         "/usr/local/sbin/gpucluster-python",
         "/usr/local/sbin/gpucluster-local-disk",
@@ -92,7 +94,7 @@ def test_what_is_written_is_the_script_without_comments_and_indentation() -> Non
     code = [line.strip() for line in source if line.strip() and not line.lstrip().startswith("#")]
     lines = written["content"].splitlines()
     assert lines[0] == "#!/bin/sh"
-    assert [line.strip() for line in lines[2:] if line.strip()] == code
+    assert lines[1:] == code
     assert written["permissions"] == "0755"
     for file in files(FULL).values():
         if file["content"].startswith("#!"):
@@ -244,22 +246,46 @@ def test_the_firewall_is_opened_to_the_networks_of_the_cluster_and_no_others() -
     assert boot_settings(spec(), "gpu").networks == (*subnets, "10.224.0.0/12")
 
 
-def test_the_role_keeps_the_files_of_the_firewall_as_user_data_writes_them() -> None:
+@pytest.mark.parametrize("name", ["firewall", "metadata"])
+def test_the_role_keeps_the_files_as_user_data_writes_them(name: str) -> None:
     networks = ("10.0.0.0/24", "10.0.1.0/24")
     (task,) = [
         task
         for task in yaml.safe_load((ROLE_BASE / "tasks" / "main.yml").read_text())
-        if "base_firewall_files" in task.get("vars", {})
+        if f"base_{name}_files" in task.get("vars", {})
     ]
     written = files(BootSettings("UTC", networks=networks))
-    kept = {file["path"]: file for file in task["vars"]["base_firewall_files"]}
-    assert set(kept) == {path for path in written if "firewall" in path}
+    kept = {file["path"]: file for file in task["vars"][f"base_{name}_files"]}
+    assert set(kept) == {path for path in written if name in path}
     environment = jinja2.Environment(keep_trailing_newline=True)
     environment.filters["regex_replace"] = lambda text, regexp, new: re.sub(regexp, new, text)
     environment.globals["lookup"] = lambda _kind, name, rstrip: (ROLE_BASE / "files" / name).read_text()
     for path, file in kept.items():
         text = environment.from_string(file["content"]).render(base_trusted_networks=networks)
-        assert (text, file.get("mode", "0644")) == (written[path]["content"], written[path]["permissions"])
+        assert (text, file.get("mode")) == (written[path]["content"], written[path].get("permissions"))
+
+
+ACCOUNTS = """\
+root:x:0:0::/root:/bin/sh
+daemon:x:1:1::/:/bin/false
+gpucluster:x:995:995::/:/bin/false
+oracle-cloud-agent:x:996:993::/:/bin/false
+alice:x:1001:1001::/home/alice:/bin/sh
+ocarun:x:20000:20000::/home/ocarun:/bin/sh
+snap_daemon:x:584788:584788::/:/bin/false
+"""
+
+
+def test_no_person_reaches_the_metadata_service_by_the_name_of_an_agent(tmp_path: Path) -> None:
+    (tmp_path / "passwd").write_text(ACCOUNTS)
+    code = f'. {METADATA}; awk() {{ set -- "$1" "$2" "$3" "$4" {tmp_path}/passwd; command awk "$@"; }}; allowed'
+    done = subprocess.run(["sh", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "0,995,996,584788\n"
+
+
+def test_the_autoscalers_user_is_among_those_who_reach_the_metadata_service() -> None:
+    variables = yaml.safe_load((ROLE_BASE.parent / "autoscaler" / "vars" / "main.yml").read_text())
+    assert f" {variables['autoscaler_user']} " in METADATA.read_text()
 
 
 def test_addresses_are_given_where_they_are_wanted_from_us() -> None:

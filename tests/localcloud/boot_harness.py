@@ -104,12 +104,16 @@ class Instance:
 
     def reads_boot_volume(self, user: str) -> str:
         """Whether a user's program reaches the address of the boot volume's iSCSI, where a listener of the test is."""
-        self.sh("ip address show dev lo | grep -q 169.254.0.2/ || ip address add 169.254.0.2/32 dev lo")
-        self.listen("169.254.0.2", 3260)
+        return "read" if (done := self.reaches(user, "169.254.0.2", 3260)) == "connected" else done
+
+    def reaches(self, user: str, address: str, port: int) -> str:
+        """Whether a user's program connects to an address, at which a listener of the test is: connected or refused."""
+        self.sh(f"ip address show dev lo | grep -q {address}/ || ip address add {address}/32 dev lo")
+        self.listen(address, port)
         # From another address: rules about the way there must not meet the listener's answer.
         own = self.sh("hostname -I").split()[0]
-        done = self.sh(f"runuser -u {user} -- {_connect('169.254.0.2', 3260, own)}", status=None)
-        return "read" if done == "connected" else "refused" if "refused" in done else done
+        done = self.sh(f"setpriv --reuid={user} --clear-groups -- {_connect(address, port, own)}", status=None)
+        return "refused" if "refused" in done else done
 
     def listen(self, address: str, port: int) -> None:
         """Have something that accepts connections at an address of the instance."""

@@ -94,14 +94,39 @@ def test_the_first_boot_ends_without_an_error(good: Good) -> None:
     assert node.sh("systemctl --failed --no-legend") == ""
 
 
-def test_an_image_without_a_firewall_gets_one_rule_for_the_boot_volume(good: Good) -> None:
+def test_users_reach_neither_the_boot_volume_nor_the_metadata_service(good: Good) -> None:
     node = good.instance
     assert node.errors() == []
     assert node.outcome("firewall") == ("open", f"to {good.subnet}: nothing refuses them")
-    assert node.reads_boot_volume("root") == "read"
-    assert node.reads_boot_volume("nobody") == "refused"
-    node.sh("gpucluster-firewall")
-    assert node.sh("iptables -S | grep -c -e '^-A'") == "1"
+    assert node.outcome("metadata") == ("closed", "to all users but 0")
+    assert_guarded(node)
+    # Its end leaves the rules, and without them the attack succeeds.
+    node.sh("systemctl stop gpucluster-metadata")
+    assert_guarded(node)
+    node.sh("nft delete table inet gpucluster")
+    assert node.reads_boot_volume("nobody") == "read"
+    node.sh("systemctl start gpucluster-metadata")
+    assert_guarded(node)
+    # Twice is once, and a firewall's own rules are its own.
+    node.sh("gpucluster-metadata && gpucluster-firewall")
+    assert node.sh("nft list ruleset | grep -c '^table'") == "1"
+
+
+def assert_guarded(node: Instance) -> None:
+    for address, port in (("169.254.0.2", 3260), ("169.254.169.254", 80)):
+        assert node.reaches("root", address, port) == "connected"
+        assert node.reaches("nobody", address, port) == "refused"
+
+
+def test_the_rules_are_there_at_every_boot_before_anybody_can_log_in(good: Good) -> None:
+    node = good.instance
+    node.sh("rm /var/lib/cloud/scripts/per-boot/gpucluster")
+    node.reboot()
+    assert node.errors() == []
+    assert_guarded(node)
+    first = node.sh("systemctl show -P InactiveExitTimestampMonotonic basic.target sshd systemd-user-sessions").split()
+    ended = int(node.sh("systemctl show -P ActiveEnterTimestampMonotonic gpucluster-metadata"))
+    assert 0 < ended <= min(int(stamp) for stamp in first if stamp != "0")
 
 
 def test_a_system_whose_own_python_is_too_old_gets_the_link_to_a_newer_one(world: World) -> None:

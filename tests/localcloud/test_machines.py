@@ -151,6 +151,19 @@ def test_disks_of_the_host_are_out_of_sight(world: World) -> None:
     assert "Operation not permitted" in world.sh("one", "mknod /root/disk b 8 0 && cat /root/disk", status=1)
 
 
+def test_the_kernel_s_settings_are_read_only_but_those_of_its_own_network(world: World) -> None:
+    def write_again(setting: str) -> str:
+        # The same value: nothing changes, where it is possible.
+        return world.sh("one", f"cat /proc/sys/{setting} | tee /proc/sys/{setting} > /dev/null 2>&1; echo $?")
+
+    world.sh("one", "mount | grep ' on /proc/sys ' | grep -w ro")
+    assert write_again("vm/swappiness") == "1"
+    assert write_again("net/ipv4/ip_forward") == "0"
+    # Containers without root mount a /proc of their own.
+    assert world.sh("one", "unshare --user --map-root-user --pid --fork --mount-proc ls /proc | grep -c '^[0-9]'")
+    world.sh("one", "setpriv --reuid=nobody --clear-groups ls /dev/.instance", status=2)
+
+
 def test_services_of_the_roles_are_installed_and_off(world: World) -> None:
     units = "munge slurmctld slurmd slurmdbd mariadb slapd sssd nfs-blkmap rpcbind"
     states = world.sh("one", f"systemctl is-enabled {units}", status=1)

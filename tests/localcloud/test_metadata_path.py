@@ -14,6 +14,7 @@ import pytest
 
 from gpucluster.localcloud.engine.link_local import rules, set_paths, table_name
 from gpucluster.localcloud.engine.protocol import NetworkListeners
+from gpucluster.paths import ansible_dir
 from tests.containers import need_containers
 from tests.localcloud.api_harness import Api, running
 
@@ -73,15 +74,19 @@ class Site:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    def ask(self, path: str, *, user: str = "root", at: str = ADDRESS) -> str:
-        """The instance's answer, or why there is none."""
+    def ask(self, path: str, *, user: str = "root", at: str = ADDRESS, prefix: str = "") -> str:
+        """The instance's answer, or why there is none.
+
+        Args:
+            prefix: of the command in the instance.
+        """
         program = (
             "import urllib.request as u\n"
             f"r = u.Request('http://{at}/opc/v2/{path}', headers={{'Authorization': 'Bearer Oracle'}})\n"
             "try: print(u.build_opener(u.ProxyHandler({})).open(r, timeout=5).read().decode())\n"
             "except OSError as e: print('failed:', e)\n"
         )
-        return self.sh(f'setpriv --reuid={user} --regid=nogroup --clear-groups python3 -c "{program}"')
+        return self.sh(f'{prefix}setpriv --reuid={user} --regid=nogroup --clear-groups python3 -c "{program}"')
 
 
 @pytest.fixture(scope="module")
@@ -120,13 +125,32 @@ def socket_hex(site: Site) -> str:
 
 
 @pytest.mark.containers
-def test_a_firewall_in_the_instance_decides_who_may_ask(site: Site) -> None:
-    assert site.ask("instance/id", user="nobody") == site.instance.id
-    rule = f"OUTPUT -d {ADDRESS} -p tcp --dport 80 -m owner ! --uid-owner 0 -j REJECT"
-    site.sh(f"iptables -w -I {rule}")
-    assert site.ask("instance/id", user="nobody").startswith("failed: ")
-    assert site.ask("instance/id") == site.instance.id
-    site.sh(f"iptables -w -D {rule}")
+def test_only_root_and_the_autoscalers_user_get_the_identity(site: Site) -> None:
+    """The attack: for the cloud, who has this key is the controller. A container has a network of its own."""
+    site.sh("useradd --system gpucluster; useradd --uid 20000 mallory; " + A_CONTAINER)
+    in_container = "ip netns exec box "
+    everybody = ("root", "gpucluster", "mallory", "nobody")
+
+    def refused() -> list[str]:
+        answers = {user: site.ask("identity/key.pem", user=user) for user in everybody}
+        answers["container"] = site.ask("identity/key.pem", prefix=in_container)
+        assert all("PRIVATE KEY" in answer or answer.startswith("failed: ") for answer in answers.values())
+        return [name for name, answer in answers.items() if answer.startswith("failed: ")]
+
+    assert refused() == [], "without the rules the attack succeeds"
+    rules = (ansible_dir() / "roles" / "base" / "files" / "gpucluster-metadata").read_text()
+    site.sh(f"cat > /root/gpucluster-metadata <<'OF_THE_ROLE'\n{rules}\nOF_THE_ROLE\nsh /root/gpucluster-metadata")
+    assert refused() == ["mallory", "nobody", "container"]
+    assert site.sh(f"{in_container} getent -s dns ahosts one{site.domain} | head -n 1"), "names stay"
+    site.sh("nft delete table inet gpucluster; ip netns delete box")
+
+
+# What Docker's bridge is: the host forwards, and translates the address.
+A_CONTAINER = """
+ip netns add box && ip link add box0 type veth peer name eth0 netns box && ip address add 10.77.0.1/24 dev box0 &&
+ip link set box0 up && ip -n box address add 10.77.0.2/24 dev eth0 && ip -n box link set eth0 up &&
+ip -n box route add default via 10.77.0.1 && echo 1 > /proc/sys/net/ipv4/ip_forward &&
+iptables -w -t nat -A POSTROUTING -s 10.77.0.0/24 -j MASQUERADE"""
 
 
 @pytest.mark.containers

@@ -132,6 +132,21 @@ def test_only_root_reaches_the_boot_volume(hosts: Trapped, system: str) -> None:
     node: Instance = getattr(hosts, system)
     assert node.reads_boot_volume("root") == "read"
     assert node.reads_boot_volume("nobody") == "refused"
+    assert "reject" in node.sh("nft list chain inet gpucluster metadata")
+
+
+def test_users_do_not_reach_the_boot_volume_without_firewalld(hosts: Trapped) -> None:
+    node = hosts.oracle
+    node.sh("systemctl stop firewalld")
+    try:
+        assert node.reads_boot_volume("nobody") == "refused"
+        # Oracle's own rules end with it: without ours the trap holds.
+        node.sh("nft delete table inet gpucluster")
+        assert node.reads_boot_volume("nobody") == "read"
+    finally:
+        node.sh("systemctl start firewalld && gpucluster-metadata && gpucluster-firewall")
+    node.sh("firewall-cmd --reload")
+    assert node.reads_boot_volume("nobody") == "refused"
 
 
 def test_a_firewalld_that_is_on_trusts_the_cluster_and_stays_on(hosts: Trapped) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpucluster.waiting import wait_until
+
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud, Workspace
 
@@ -108,7 +110,7 @@ def test_a_cluster_is_made_kept_scaled_and_removed(workspace: Workspace, cloud: 
 
     workspace.destroy()
     assert cloud.remains() == {}
-    assert _provider_leftovers(workspace) == leftovers
+    assert wait_until(lambda: _provider_leftovers(workspace) == leftovers, 10, 0.05)
 
 
 def test_only_ssh_from_named_blocks_comes_in(workspace: Workspace, cloud: LocalCloud) -> None:
@@ -271,7 +273,7 @@ def test_the_provider_ends_with_a_terraform_that_is_killed(workspace: Workspace,
             break
         time.sleep(0.1)
     assert [pid for pid in plugins if Path(f"/proc/{pid}").exists()] == []
-    assert _provider_leftovers(workspace) == leftovers
+    assert wait_until(lambda: _provider_leftovers(workspace) == leftovers, 10, 0.05)
 
     cloud.faults()
     cloud.client.call("DELETE", f"{INSTANCES}/{lost['id']}")

@@ -71,5 +71,8 @@ class Spool(Protocol):
     def read(self) -> Sequence[tuple[str, Intent]]:
         """The records that hooks wrote, each with the name of its file."""
 
+    def waits(self) -> bool:
+        """Whether there is a record."""
+
     def remove(self, names: Collection[str]) -> None:
         """Remove records that are in the ledger."""

@@ -24,19 +24,20 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster import process
+from gpucluster.autoscaler.daemon import join_key
 from gpucluster.autoscaler.daemon.join_arrivals import PATIENCE, SETTLE, WINDOW, Arrival, answering, due, overdue
 from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_results
 from gpucluster.autoscaler.daemon.join_requests import FOLDER, RESULT, Request, Result, parse
 from gpucluster.autoscaler.daemon.logs import Log
 from gpucluster.autoscaler.daemon.notify import notify
-from gpucluster.autoscaler.policy import Policy
+from gpucluster.autoscaler.policy import JOIN_PUBLIC_KEY, Policy
 from gpucluster.errors import GpuClusterError, InputError
 from gpucluster.paths import ansible_dir, write_private
 from gpucluster.text import count
 
 INVENTORY = Path("/etc/gpucluster/inventory.yml")
 WORK_DIRECTORY = Path("/var/lib/gpucluster-join")
-KEY = "id_ed25519"
+KEY = "ssh/id_ed25519"
 _NAME = re.compile(r"[a-z0-9]{6,60}-[a-z0-9-]{1,63}\.json")
 _MAX_BYTES = 4096
 # So many hosts in one run; so many runs at once.
@@ -94,7 +95,8 @@ class Service:
     """Root's service: reads requests, runs the playbook for all that arrived together, writes the results.
 
     Args:
-        config: the policy, read again for each batch. `state`: the daemon's folder. `work`: our own folder (0700).
+        config: the policy, read again for each batch. `state`: the daemon's folder. `work`: our own folder (0700),
+            with the key that opens new nodes. `public_key`: where its public half is published for the daemon.
         playbooks: the folder with join.yml and ansible.cfg; by default those of this gpucluster.
         answers: which of some addresses can be logged in to.
         settle, window: seconds, as in `join_arrivals`. `runs`: playbooks at the same time.
@@ -107,6 +109,7 @@ class Service:
         *,
         inventory: Path = INVENTORY,
         work: Path = WORK_DIRECTORY,
+        public_key: Path = JOIN_PUBLIC_KEY,
         playbooks: Path | None = None,
         answers: Callable[[Collection[str]], Collection[str]] = answering,
         settle: float = SETTLE,
@@ -115,6 +118,7 @@ class Service:
         runs: int = RUNS,
     ) -> None:
         self._config, self._state, self._inventory, self._work = config, state, inventory, work
+        self._key, self._public_key = work / KEY, public_key
         self._playbooks = playbooks or ansible_dir()
         self._answers = answers
         self._settle, self._window, self._patience = settle, window, patience
@@ -129,11 +133,16 @@ class Service:
         self._stop.set()
 
     def run(self) -> None:
-        """Serve until stopped. No error of a request or of a run ends the service."""
+        """Serve until stopped. No error of a request or of a run ends the service.
+
+        Raises:
+            GpuClusterError: there is no key for new nodes, and none can be created.
+        """
         for folder in (self._work, self._work / "known_hosts"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             folder.chmod(0o700)
         self._forget_hosts()
+        join_key.make(self._key, self._public_key)
         notify("READY=1")
         while not self._stop.wait(_POLL):
             notify("WATCHDOG=1")
@@ -274,9 +283,7 @@ class Service:
         folder = self._work / f"run-{secrets.token_hex(6)}"
         folder.mkdir(mode=0o700)
         try:
-            with _Folder.open(self._state / "ssh") as keys:
-                write_private(folder / KEY, keys.read(KEY).decode())
-            hosts = new_hosts(requests, inventory, key=folder / KEY, known_hosts=self._work / "known_hosts")
+            hosts = new_hosts(requests, inventory, key=self._key, known_hosts=self._work / "known_hosts")
             write_private(folder / "new.yml", yaml.safe_dump(hosts))
             programs = Path(sys.executable).parent
             # `timeout` ends the playbook's whole process group, with its workers and their ssh.

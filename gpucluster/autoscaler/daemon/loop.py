@@ -54,7 +54,7 @@ from gpucluster.paths import write_private
 from gpucluster.slurm.states import wanted
 from gpucluster.text import count
 
-# Seconds between two passes at least, however often hooks wake the loop.
+# Seconds between two passes at least, however often the daemon's own work wakes the loop. For hooks see `_rest`.
 _SHORTEST = 0.2
 # A pass is followed by a pause of so many times its own duration, so that Slurm has time for its own work. Only a part
 # of a pass is Slurm's time, and jobs wait for the next one.
@@ -132,10 +132,34 @@ class Autoscaler:
             times = self._policy.times
             pause = max(times.busy_tick if self._busy else times.tick, _PAUSE * took)
             notify("WATCHDOG=1")
-            # A wake-up during the shortest pause takes effect after it.
-            self._stopping.wait(_SHORTEST)
-            self._wake_up.wait(min(pause, times.tick) - _SHORTEST)
+            self._rest(min(pause, times.tick))
         log.info("stopped")
+
+    def _rest(self, seconds: float) -> None:
+        """Sleep until the next pass: for so many seconds, or until work has ended, or a hook or a person wants one.
+
+        Each pass asks the cloud for its instances, and everybody who may write to the socket can wake the loop. So a
+        datagram alone is no reason for a pass, and one that comes with a reason gets its pass at the pace of
+        `busy_tick`.
+        """
+        began = self._clock()
+        end = began + seconds
+        self._stopping.wait(_SHORTEST)
+        while not self._stopping.is_set() and (left := end - self._clock()) > 0:
+            woken = self._wake_up.wait(left)
+            if woken.by_work:
+                return
+            if woken.by_hook:
+                if self._wanted():
+                    end = min(end, began + self._policy.times.busy_tick)
+                self._stopping.wait(max(0.0, min(_SHORTEST, end - self._clock())))
+
+    def _wanted(self) -> bool:
+        """Whether a hook has written a record, or a person has paused or resumed, since the last pass."""
+        try:
+            return self._spool.waits() or self._memory is None or self._ledger.load().paused != self._memory.paused
+        except Exception:
+            return True  # the pass meets the same error, and reports it
 
     def stop(self, *_: object) -> None:
         """End after the present pass. The queues are dropped: their items are in the ledger."""

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpucluster.autoscaler.policy import Policy
-from gpucluster.errors import EXIT_SUCCESS, EnvironmentFault, InputError
+from gpucluster.errors import EXIT_SUCCESS, InputError
 
 if TYPE_CHECKING:
     from gpucluster.autoscaler.daemon.metrics import Metrics
 
-PUBLIC_KEY = "ssh/id_ed25519.pub"
 # Seconds from the signal to the end. systemd would wait 90 s; all work can be interrupted.
 _STOP_TIMEOUT = 5.0
 
@@ -48,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         autoscaler = Autoscaler(
             policy,
             slurm=SlurmClient(pool_of=policy.pool_of, clock=clock),
-            cloud=OciCloud(policy, public_key=_public_key(policy, arguments.state), on_request=count_request),
+            cloud=OciCloud(policy, public_key=_public_key(policy, arguments.public_key), on_request=count_request),
             ledger=ledger,
             spool=Spool(arguments.spool),
             state=arguments.state,
@@ -75,6 +74,7 @@ def join(arguments: argparse.Namespace) -> int:
         arguments.state,
         inventory=arguments.inventory or join.INVENTORY,
         work=arguments.work or join.WORK_DIRECTORY,
+        public_key=arguments.public_key,
     )
     _until_stopped(service.stop, service.run)
     _exit()
@@ -103,17 +103,10 @@ def _exit() -> None:
     os._exit(EXIT_SUCCESS)
 
 
-def _public_key(policy: Policy, state: Path) -> str:
-    if all(pool.baked for pool in policy.pools.values()):
-        return ""
-    try:
-        return (state / PUBLIC_KEY).read_text()
-    except OSError as error:
-        raise EnvironmentFault(
-            f"there is no key for nodes that have no baked image: {error.strerror}",
-            where=str(state / PUBLIC_KEY),
-            hint="Run gpucluster apply: it makes one",
-        ) from error
+def _public_key(policy: Policy, file: Path) -> str:
+    from gpucluster.autoscaler.daemon import join_key
+
+    return "" if all(pool.baked for pool in policy.pools.values()) else join_key.read(file)
 
 
 def _export(metrics: Metrics, address: str) -> None:

@@ -65,6 +65,18 @@ class Spool:
                     self._set_aside(name, error.strerror or type(error).__name__)
         return found
 
+    def waits(self) -> bool:
+        """Whether there is a record. It is not read.
+
+        Raises:
+            SpoolError: the directory can't be read.
+        """
+        try:
+            with os.scandir(self._directory) as entries:
+                return any(_NAME.fullmatch(entry.name) for entry in entries)
+        except OSError as error:
+            raise self._error("read", error) from error
+
     def remove(self, names: Collection[str]) -> None:
         """Remove records. A record that is gone already is no error.
 

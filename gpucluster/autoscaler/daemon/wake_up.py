@@ -6,7 +6,23 @@ import contextlib
 import os
 import select
 import socket
+from dataclasses import dataclass
 from pathlib import Path
+
+# Datagrams that are read at once: a sender that is faster than the loop must not keep it busy.
+_DRAINED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """Who ended a sleep. Both are false when the time was over.
+
+    Args:
+        by_work: a thread of the daemon, or a signal. `by_hook`: somebody who may write to the socket.
+    """
+
+    by_work: bool = False
+    by_hook: bool = False
 
 
 class WakeUp:
@@ -26,7 +42,7 @@ class WakeUp:
             address.unlink(missing_ok=True)
             self._from_hooks = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._from_hooks.bind(str(address))
-            # Hooks run as Slurm's user. The permissions of the folder limit access; a datagram's content is ignored.
+            # The folder is closed to all but root, the daemon and Slurm's user, who runs the hooks (see the unit file).
             os.chmod(address, 0o666)  # noqa: S103
             self._from_hooks.setblocking(False)
 
@@ -35,14 +51,15 @@ class WakeUp:
         with contextlib.suppress(OSError):
             self._sender.send(b"!")
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> Woken:
         """Sleep for at most this time."""
         sockets = [self._receiver, *([self._from_hooks] if self._from_hooks else [])]
         ready, _, _ = select.select(sockets, [], [], max(0.0, seconds))
         for receiver in ready:
             with contextlib.suppress(BlockingIOError):
-                while receiver.recv(4096):
-                    pass
+                for _ in range(_DRAINED):
+                    receiver.recv(1)
+        return Woken(by_work=self._receiver in ready, by_hook=self._from_hooks in ready)
 
     def close(self) -> None:
         """Close and remove the socket."""

@@ -4,7 +4,7 @@
 # has no field for a message, so the messages are in /run/gpucluster/boot-errors.
 errors=/run/gpucluster/boot-errors
 rm -f "$errors"
-for name in firewall local-disk rdma-addresses; do
+for name in metadata firewall local-disk rdma-addresses; do
     unit=gpucluster-$name.service
     [ -e "/etc/systemd/system/$unit" ] || continue
     systemctl enable --quiet "$unit"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from gpucluster.localcloud.auth.instance_principals import PrincipalAuthority, certificate_fingerprint, session_key
 from gpucluster.localcloud.auth.signing import SignatureRefused, verify
+from gpucluster.localcloud.state.wire import read_json
 
 #: The path that the SDK asks (oci.auth.signers: federation_endpoint).
 PATH = "/v1/x509"
@@ -28,7 +28,7 @@ def exchange(
         SignatureRefused: the certificate is not one of this cloud, or the request was not signed with its key.
     """
     try:
-        request = json.loads(body)
+        request = read_json(body)
         encoded = str(request["certificate"])
         wanted = request["publicKey"]
     except (ValueError, KeyError, TypeError) as error:

@@ -1,5 +1,7 @@
 """The way of instances to 169.254.169.254: rules of this host's packet filter, for the bridges of one local cloud only.
 
+The table has the rules of `reach`, too: who reaches the instances.
+
 A request that an instance sends leaves the instance like any other, through the instance's own firewall, and becomes
 one to the listener at the bridge. The host's own addresses and routes stay as they are: the host may be an instance of
 a cloud itself, with a metadata service of its own at the same address. That one must not be reached by instances of the
@@ -15,6 +17,7 @@ from pathlib import Path
 
 from gpucluster import process
 from gpucluster.errors import CloudError
+from gpucluster.localcloud.engine import reach
 from gpucluster.localcloud.engine.protocol import NetworkListeners
 
 METADATA_ADDRESS = "169.254.169.254"
@@ -50,10 +53,11 @@ def rules(table: str, paths: Mapping[str, NetworkListeners]) -> str:
         # Or a firewall in the instance, which guards the address, could be passed by.
         listener = f"ip daddr {to.gateway} tcp dport {to.metadata_port}"
         direct.append(f"{listener} ct original ip daddr != {METADATA_ADDRESS} reject with tcp reset")
+    forwarded, received = reach.rules(paths)
     chains = (
         ("prerouting", "type nat hook prerouting priority dstnat - 5", to_address),
-        ("forward", "type filter hook forward priority filter - 5", kept),
-        ("input", "type filter hook input priority filter - 5", direct),
+        ("forward", "type filter hook forward priority filter - 5", kept + forwarded),
+        ("input", "type filter hook input priority filter - 5", direct + received),
     )
     body = "".join(
         f" chain {name} {{\n  {hook}; policy accept;\n{''.join(f'  {line}{chr(10)}' for line in lines)} }}\n"

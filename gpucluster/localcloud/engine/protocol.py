@@ -67,11 +67,13 @@ class NetworkListeners:
         gateway: the address of this host in the network.
         metadata_port: of the metadata service, which instances ask at 169.254.169.254 port 80.
         api_port: of the API with TLS, which instances ask at the gateway's port 443.
+        vcn: whose network it is; networks of one VCN reach each other. Empty: no other network is of the same.
     """
 
     gateway: str
     metadata_port: int
     api_port: int
+    vcn: str = ""
 
 
 class RunState(StrEnum):

@@ -1,8 +1,8 @@
 # ruff: noqa: N802 - the protocol names its calls
 """Terraform's plugin protocol 6 for the stand-in provider.
 
-Terraform starts this process, reads one line from its standard output and then calls it by gRPC. The messages come from
-PyPI `tf`; its own servicer supports neither lists of blocks nor objects, so this module answers the calls.
+Terraform starts a process (`shared`), reads one line from its standard output and then calls it by gRPC. The messages
+come from PyPI `tf`; its own servicer supports neither lists of blocks nor objects, so this module answers the calls.
 The provider declares the legacy type system, as the real one does, which is built on Terraform's older SDK: Terraform
 then accepts computed values after an apply that differ from the plan.
 """
@@ -13,11 +13,6 @@ import base64
 import functools
 import json
 import os
-import shutil
-import signal
-import sys
-import tempfile
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
@@ -50,7 +45,6 @@ from gpucluster.localcloud.provider.schema import UNKNOWN, Attribute, Block, Jso
 
 ENDPOINT_VARIABLE = "GPUCLUSTER_LOCAL_ENDPOINT"
 _WORKERS = 32  # Terraform runs 10 operations at a time by default; each occupies a worker while it waits
-_PARENT_CHECK = 0.5  # seconds between checks whether Terraform still runs
 _PROVIDER_ARGUMENTS = {
     "fingerprint": "OCI_FINGERPRINT",
     "private_key_path": "OCI_PRIVATE_KEY_PATH",
@@ -139,7 +133,7 @@ def _answered(kind: Callable[..., Response]) -> Callable[[Callable[..., Response
             try:
                 return method(self, request, context)
             except Exception as error:
-                traceback.print_exc()
+                os.write(self.errors, traceback.format_exc().encode())
                 return kind(
                     diagnostics=_error(
                         f"the stand-in provider failed in {method.__name__}"
@@ -154,9 +148,14 @@ def _answered(kind: Callable[..., Response]) -> Callable[[Callable[..., Response
 
 
 class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
-    """Answers Terraform's calls."""
+    """Answers Terraform's calls.
 
-    def __init__(self) -> None:
+    Args:
+        errors: file descriptor of what Terraform logs.
+    """
+
+    def __init__(self, errors: int) -> None:
+        self.errors = errors
         self._operator: ResourceOperator | None = None
 
     @property
@@ -369,12 +368,12 @@ def _fitting(block: Block, state: Mapping[str, Any]) -> Json:
 
 
 class _Controller(grpc_controller_pb2_grpc.GRPCControllerServicer):  # type: ignore[misc]
-    def __init__(self, stop: threading.Event) -> None:
+    def __init__(self, stop: Callable[[], None]) -> None:
         self._stop = stop
 
     def Shutdown(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Terraform does not need the process any more."""
-        self._stop.set()
+        """Terraform does not need this provider any more."""
+        self._stop()
         return grpc_controller_pb2.Empty()
 
 
@@ -384,40 +383,41 @@ class _Stdio(grpc_stdio_pb2_grpc.GRPCStdioServicer):  # type: ignore[misc]
         return iter(())
 
 
-def serve() -> int:
-    """Answer Terraform until it asks for the shutdown, or has ended."""
-    parent = os.getppid()
-    stop = threading.Event()
-    # Ctrl-C reaches the whole foreground process group; Terraform decides what happens then.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    folder = Path(tempfile.mkdtemp(prefix="gpucluster-provider-", dir=os.environ.get("PLUGIN_UNIX_SOCKET_DIR") or None))
-    try:
-        socket = folder / "socket"
-        certificate, credentials = _credentials()
-        server = grpc.server(futures.ThreadPoolExecutor(max_workers=_WORKERS))
-        rpc.add_ProviderServicer_to_server(Servicer(), server)
-        grpc_controller_pb2_grpc.add_GRPCControllerServicer_to_server(_Controller(stop), server)
-        grpc_stdio_pb2_grpc.add_GRPCStdioServicer_to_server(_Stdio(), server)
-        server.add_secure_port(f"unix:{socket}", credentials)
-        server.start()
+class Provider:
+    """One provider of a process that may have several.
+
+    Args:
+        identity: the process's certificate, and its credentials for gRPC.
+        path: where its socket comes.
+        errors: file descriptor of what Terraform logs.
+        stop: called when Terraform asks for the end.
+    """
+
+    def __init__(
+        self, identity: tuple[str, grpc.ServerCredentials], path: Path, errors: int, stop: Callable[[], None]
+    ) -> None:
+        certificate, credentials = identity
+        self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=_WORKERS))
+        rpc.add_ProviderServicer_to_server(Servicer(errors), self._server)
+        grpc_controller_pb2_grpc.add_GRPCControllerServicer_to_server(_Controller(stop), self._server)
+        grpc_stdio_pb2_grpc.add_GRPCStdioServicer_to_server(_Stdio(), self._server)
+        self._server.add_secure_port(f"unix:{path}", credentials)
+        self._server.start()
         # Versions of handshake and protocol, network type, address, protocol kind, certificate.
-        sys.stdout.write(f"1|6|unix|{socket}|grpc|{certificate}\n")
-        sys.stdout.flush()
-        while not stop.wait(_PARENT_CHECK) and os.getppid() == parent:
-            pass
-        server.stop(grace=1.0).wait()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if os.getppid() != parent:
-        # Terraform was killed. The threads that still wait for an answer would keep the process, and with it the next
-        # run, which waits for it.
-        os._exit(0)
-    return 0
+        self.line = f"1|6|unix|{path}|grpc|{certificate}\n"
+
+    def end(self) -> None:
+        """Answer no more calls."""
+        self._server.stop(grace=1.0).wait()
+
+
+def opener() -> Callable[[Path, int, Callable[[], None]], Provider]:
+    """Prepare a process; returns what starts a provider in it."""
+    return functools.partial(Provider, _credentials())
 
 
 def _credentials() -> tuple[str, grpc.ServerCredentials]:
-    """A new certificate for this process.
+    """A new certificate, one for all providers of this process.
 
     There is no client certificate: Terraform offers one on curve P-521, which gRPC's TLS library does not accept. The
     folder of the socket restricts access: only the user of this process may enter it.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl
 
 from anyio import CapacityLimiter, to_thread
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -254,11 +254,14 @@ async def _hang_up(receive: Receive, send: Send) -> None:
 
 async def _read(request: Request) -> bytes:
     chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > _MAX_BODY:
-            raise ApiError(413, "PayloadTooLarge", f"The body has more than {_MAX_BODY} bytes")
-        chunks.append(chunk)
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > _MAX_BODY:
+                raise ApiError(413, "PayloadTooLarge", f"The body has more than {_MAX_BODY} bytes")
+            chunks.append(chunk)
+    except ClientDisconnect as error:
+        raise ApiError(400, "CannotParseRequest", "The connection was closed before the end of the body") from error
     return b"".join(chunks)
 
 

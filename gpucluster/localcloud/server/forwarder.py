@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from dataclasses import dataclass
 
 from gpucluster.localcloud.compute.addresses import engine_networks, gateway_address
+from gpucluster.localcloud.server.connections import Connections
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 
@@ -15,10 +17,19 @@ _IP_FREEBIND = 15
 _CHUNK = 65536
 
 
-def gateways(cloud: CloudState) -> dict[str, str]:
-    """The address of this host in each CIDR block of each VCN, by the engine's name of its network."""
+@dataclass(frozen=True)
+class Gateway:
+    """The address of this host in a CIDR block of a VCN."""
+
+    address: str
+    vcn: str
+
+
+def gateways(cloud: CloudState) -> dict[str, Gateway]:
+    """Those of all CIDR blocks of all VCNs, by the engine's name of the block's network."""
     vcns = [vcn for vcn in cloud.store.find("vcn") if vcn.state != LifecycleState.TERMINATING]
-    return {name: gateway_address(block) for vcn in vcns for name, block in engine_networks(vcn).items()}
+    blocks = [(vcn.id, name, block) for vcn in vcns for name, block in engine_networks(vcn).items()]
+    return {name: Gateway(gateway_address(block), vcn) for vcn, name, block in blocks}
 
 
 def gateway_socket(address: str, port: int) -> socket.socket:
@@ -35,18 +46,22 @@ def gateway_socket(address: str, port: int) -> socket.socket:
 
 
 class Forwarder:
-    """Listens at each VCN's gateway address and forwards bytes to 127.0.0.1. Runs in the server's event loop."""
+    """Listens at each VCN's gateway address and forwards bytes to 127.0.0.1. Runs in the server's event loop.
 
-    def __init__(self, cloud: CloudState, port: int) -> None:
+    There all clients have one address, so what one of them may take is counted here.
+    """
+
+    def __init__(self, cloud: CloudState, port: int, connections: Connections) -> None:
         self._cloud = cloud
         self._port = port
+        self._connections = connections
         self._servers: dict[str, asyncio.Server] = {}
         self._lock = asyncio.Lock()
 
     async def refresh(self) -> None:
         """Listen at the gateways of all VCNs, and nowhere else."""
         async with self._lock:
-            wanted = set(gateways(self._cloud).values())
+            wanted = {gateway.address for gateway in gateways(self._cloud).values()}
             for address in set(self._servers) - wanted:
                 self._servers.pop(address).close()
             for address in wanted - set(self._servers):
@@ -58,6 +73,16 @@ class Forwarder:
                     log.error("instances can't reach the API at %s:%d: %s", address, self._port, error)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = str(writer.get_extra_info("peername")[0])
+        if not self._connections.room_for(client):
+            writer.transport.abort()
+            return
+        try:
+            await self._forward(reader, writer)
+        finally:
+            self._connections.left(client)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self._port)
         except OSError as error:

@@ -17,6 +17,7 @@ import uvicorn
 
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.engine.protocol import NetworkListeners
+from gpucluster.localcloud.server.connections import Connections
 from gpucluster.localcloud.server.forwarder import gateway_socket, gateways
 from gpucluster.localcloud.state.cloud import CloudState, log
 
@@ -47,10 +48,12 @@ class InstanceEndpoints:
     Args:
         metadata, api: the two ASGI applications.
         tls: a file with the key and the certificate of the API.
+        connections: what clients may take.
     """
 
-    def __init__(self, cloud: CloudState, metadata: Any, api: Any, tls: Path) -> None:
+    def __init__(self, cloud: CloudState, metadata: Any, api: Any, tls: Path, connections: Connections) -> None:
         self._cloud = cloud
+        self._connections = connections
         self._applications = ((metadata, None), (api, str(tls)))
         self._listeners: dict[str, tuple[str, list[_Listener]]] = {}
         self._lock = asyncio.Lock()
@@ -62,14 +65,15 @@ class InstanceEndpoints:
         async with self._lock:
             try:
                 present = set(await asyncio.to_thread(self._cloud.engine.networks))
-                wanted = {name: address for name, address in gateways(self._cloud).items() if name in present}
+                found = {name: gateway for name, gateway in gateways(self._cloud).items() if name in present}
+                wanted = {name: gateway.address for name, gateway in found.items()}
                 for name in set(self._listeners) - set(wanted):
                     _stop(self._listeners.pop(name)[1])
                 for name in set(wanted) - set(self._listeners):
                     self._listeners[name] = (wanted[name], self._listen(wanted[name]))
                 listeners = {
-                    name: NetworkListeners(gateway, *(one.port for one in servers))
-                    for name, (gateway, servers) in self._listeners.items()
+                    name: NetworkListeners(gateway, metadata.port, api.port, found[name].vcn)
+                    for name, (gateway, (metadata, api)) in self._listeners.items()
                 }
                 await asyncio.to_thread(self._cloud.engine.serve_networks, listeners)
             except (OSError, GpuClusterError) as error:
@@ -82,6 +86,7 @@ class InstanceEndpoints:
             config = uvicorn.Config(
                 application, log_config=None, access_log=False, lifespan="off", server_header=False,
                 timeout_graceful_shutdown=1, timeout_keep_alive=5, ssl_certfile=certificate,
+                http=self._connections.protocol(), ws="none",
             )  # fmt: skip
             server = _QuietServer(config)
             task = asyncio.create_task(server.serve(sockets=[listener]))

@@ -16,6 +16,7 @@ from gpucluster.localcloud.bastion.endpoint import BastionEndpoint
 from gpucluster.localcloud.metadata.service import MetadataService
 from gpucluster.localcloud.server import recovery
 from gpucluster.localcloud.server.application import Application
+from gpucluster.localcloud.server.connections import Connections, allow_files
 from gpucluster.localcloud.server.forwarder import Forwarder
 from gpucluster.localcloud.server.home import announce, write_certificates
 from gpucluster.localcloud.server.instance_endpoints import InstanceEndpoints
@@ -71,10 +72,11 @@ class _Networks:
 async def serve(cloud: CloudState, authority: PrincipalAuthority, listener: socket.socket, held: int) -> None:
     """Serve until SIGTERM or SIGINT. `held` is the descriptor of the server's lock."""
     port = listener.getsockname()[1]
-    forwarder = Forwarder(cloud, port)
+    connections = Connections(allow_files())
+    forwarder = Forwarder(cloud, port, connections)
     application = Application(cloud, authority)
     tls = write_certificates(cloud.home, authority)
-    endpoints = InstanceEndpoints(cloud, MetadataService(cloud, authority), application, tls)
+    endpoints = InstanceEndpoints(cloud, MetadataService(cloud, authority), application, tls, connections)
     networks = _Networks(forwarder, endpoints)
     cloud.networks_changed = networks.changed
     bastion_endpoint = BastionEndpoint(cloud)
@@ -90,6 +92,8 @@ async def serve(cloud: CloudState, authority: PrincipalAuthority, listener: sock
         access_log=False,
         lifespan="off",
         server_header=False,
+        http=connections.protocol(),
+        ws="none",
         timeout_graceful_shutdown=_GRACE,
         timeout_keep_alive=30,
     )

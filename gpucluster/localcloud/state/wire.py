@@ -25,6 +25,8 @@ QUOTAS = "/20181025"
 PAGE_SIZE = 100
 _MAX_PAGE_SIZE = 1000
 CLIENT_ERROR = 400
+# No request of OCI's API is nested deeper than about ten.
+_MAX_DEPTH = 32
 
 
 class ApiError(Exception):
@@ -68,6 +70,30 @@ def incorrect_state(message: str) -> ApiError:
     return ApiError(409, "IncorrectState", message)
 
 
+def read_json(text: str | bytes) -> Any:
+    """The value of a JSON text that a client has sent.
+
+    Raises:
+        ValueError: it is not JSON, or nested so deeply that it is no request, but an attempt to exhaust the stack.
+    """
+    too_deep = ValueError(f"it is nested deeper than {_MAX_DEPTH} levels")
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise too_deep from error
+    level = [value]
+    for _ in range(_MAX_DEPTH + 1):
+        level = [
+            item
+            for container in level
+            if isinstance(container, dict | list)
+            for item in (container.values() if isinstance(container, dict) else container)
+        ]
+        if not level:
+            return value
+    raise too_deep
+
+
 @dataclass(frozen=True)
 class Call:
     """One authenticated request.
@@ -100,7 +126,7 @@ class Call:
         if not self.raw.strip():
             return {}
         try:
-            value = json.loads(self.raw)
+            value = read_json(self.raw)
         except ValueError as error:
             raise ApiError(400, "CannotParseRequest", f"Incoming request is not valid JSON: {error}") from error
         if not isinstance(value, dict):
@@ -230,7 +256,7 @@ def _page_token(last: tuple[str, int]) -> str:
 
 def _read_page_token(text: str) -> tuple[str, int]:
     try:
-        name, seq = json.loads(base64.urlsafe_b64decode(text.encode()))
+        name, seq = read_json(base64.urlsafe_b64decode(text.encode()))
         return (str(name), int(seq))
     except (ValueError, TypeError, binascii.Error) as error:
         raise invalid("page is not a value of an earlier opc-next-page") from error

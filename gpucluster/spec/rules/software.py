@@ -1,5 +1,5 @@
 """Rules of `software`: the mirror, versions and checksums of releases, trusted certificates, the proxy, the time zone,
-the wheels."""
+the wheels. And of `nvidia.repositories`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gpucluster.text import did_you_mean
 
 RULES = (
     "The URLs of `software.mirror` and `software.proxy` contain no password.",
+    "`nvidia.repositories` has one repository for each system.",
     "The files of `software.trusted_ca_files` are certificates in PEM, without a private key.",
 )
 
@@ -30,6 +31,7 @@ _FILE = r"[A-Za-z0-9][A-Za-z0-9._+~-]*"
 def check(context: RuleContext) -> None:
     """Add every error of `software`."""
     section = context.section("software")
+    _check_repositories(context)
     for key, pattern, what in (("versions", _COMPONENT, "release"), ("checksums", _FILE, "file")):
         for name in section.get(key) or {}:
             if not re.fullmatch(pattern, name):
@@ -47,6 +49,13 @@ def check(context: RuleContext) -> None:
     if isinstance(section.get("wheels"), str) and not _is_directory(context, section["wheels"]):
         hint = "docs/how-to/elastic-nodes.md lists what it must contain"
         context.error(("software", "wheels"), f"there is no directory {section['wheels']}", hint)
+
+
+def _check_repositories(context: RuleContext) -> None:
+    systems = [found.get("system") for found in context.section("nvidia").get("repositories") or ()]
+    for index, system in enumerate(systems):
+        if system is not None and system in systems[:index]:
+            context.error(("nvidia", "repositories", index, "system"), f"{system} occurs twice", "Delete one")
 
 
 def _check_mirror(context: RuleContext, name: str) -> None:

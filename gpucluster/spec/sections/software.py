@@ -24,6 +24,8 @@ from gpucluster.spec.sections.fields import (
     located,
 )
 
+#: The systems that hosts may have, by the names of their files in ansible/vars/os (`systems.matrix`).
+SystemName = Literal["Debian-12", "Debian-13", "OracleLinux-8", "OracleLinux-9", "Ubuntu-22", "Ubuntu-24"]
 Runtime = Literal["enroot", "docker", "containerd"]
 #: A mirror with one of these prefixes is a URL; any other is a directory.
 REMOTE = ("http://", "https://")
@@ -35,7 +37,7 @@ class Repository(Part):
     url: str = Field(
         pattern=URL_PATTERN,
         max_length=1024,
-        description="URL for dnf; `$basearch` and `$releasever` may be in it.",
+        description="URL. For dnf `$basearch` and `$releasever` may be in it; for apt it is that of a flat repository.",
         examples=["https://mirror.example/docker/9/$basearch"],
     )
     key_url: str = Field(
@@ -49,6 +51,12 @@ class Repository(Part):
         description="Fingerprint of that key: 40 hexadecimal digits. Another key is refused.",
         examples=["060A61C51B558A7F742B77AAC52FEB6B621E9F35"],
     )
+
+
+class SystemRepository(Repository):
+    """A repository for the hosts with one system."""
+
+    system: SystemName = Field(description="The operating system of these hosts.")
 
 
 class Containers(Part):
@@ -100,6 +108,12 @@ class Nvidia(Part):
         description="Whether `install` may replace a driver that is installed. No job may run on the node then.",
     )
     dcgm: bool = Field(default=True, description="Whether the Data Center GPU Manager runs.")
+    repositories: tuple[SystemRepository, ...] = Field(
+        default=(),
+        max_length=10,
+        description="Repositories with NVIDIA's packages, one for each system of hosts with GPUs. For a system without "
+        "one, the repositories of the image are used.",
+    )
 
 
 class Software(Part):

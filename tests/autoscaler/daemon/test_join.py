@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from gpucluster.autoscaler.daemon import join
+from gpucluster.autoscaler.daemon import join, join_key
 from gpucluster.autoscaler.daemon.join import Service
 from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_results
 from gpucluster.autoscaler.daemon.join_requests import Request, Requests, Result, parse
 from gpucluster.autoscaler.policy import Policy
-from gpucluster.errors import InputError
+from gpucluster.errors import EnvironmentFault, InputError
 
 pytestmark = pytest.mark.slow
 
@@ -161,6 +161,10 @@ PLAYBOOK = """
         content: "{{ ansible_host }} {{ ansible_user }} {{ instance_id }}"
         dest: "{{ made }}/{{ inventory_hostname }}"
         mode: "0644"
+    - ansible.builtin.copy:
+        content: "{{ ansible_ssh_private_key_file }}"
+        dest: "{{ made }}/key"
+        mode: "0644"
 """
 
 
@@ -169,9 +173,9 @@ class Root:
 
     def __init__(self, folder: Path) -> None:
         self.state, self.work, self.made = folder / "state", folder / "work", folder / "made"
-        for one in (self.state, self.state / "ssh", self.made):
+        self.public_key = folder / "join.pub"
+        for one in (self.state, self.made):
             one.mkdir(mode=0o700)
-        (self.state / "ssh" / "id_ed25519").write_text("a private key\n")
         self.playbooks = folder / "ansible"
         self.playbooks.mkdir()
         (self.playbooks / "ansible.cfg").write_text("[defaults]\n")
@@ -191,6 +195,7 @@ class Root:
             self.state,
             inventory=self.inventory,
             work=self.work,
+            public_key=self.public_key,
             playbooks=self.playbooks,
             answers=lambda addresses: {address for address in addresses if address not in self.silent},
             settle=0.3,
@@ -238,10 +243,28 @@ def test_those_that_come_together_are_configured_together_and_one_that_fails_har
     assert not found[request(2).instance_id].ok
     assert "the disk is bad" in found[request(2).instance_id].message
     assert (root.made / "compute-e1").read_text() == f"10.9.1.11 opc {request(1).instance_id}"
-    # nothing of a run stays, above all no key
-    assert [entry.name for entry in root.work.iterdir()] == ["known_hosts"]
+    # No key comes from the daemon's folder, and nothing of a run stays.
+    assert (root.made / "key").read_text() == str(root.work / join.KEY)
+    assert sorted(entry.name for entry in root.work.iterdir()) == ["known_hosts", "ssh"]
     for file in (root.state / "join").glob("*.result.json"):
         assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_key_of_new_nodes_is_roots_and_only_its_public_half_is_for_the_daemon(root: Root) -> None:
+    with root.running():
+        until(root.public_key.exists)
+    private = root.work / join.KEY
+    for path, mode in ((root.work, 0o700), (private.parent, 0o700), (private, 0o600), (root.public_key, 0o644)):
+        assert path.stat().st_mode & 0o777 == mode, path
+    public = join_key.read(root.public_key)
+    assert public.split()[0] == "ssh-ed25519"
+    root.public_key.unlink()
+    with root.running():
+        until(root.public_key.exists)
+    assert join_key.read(root.public_key) == public, "instances that boot just now know this one"
+    root.public_key.unlink()
+    with pytest.raises(EnvironmentFault, match="systemctl status gpucluster-join"):
+        join_key.read(root.public_key)
 
 
 def test_a_host_that_never_answers_is_reported_and_holds_up_no_other(root: Root) -> None:
@@ -317,7 +340,7 @@ def test_results_never_go_where_a_link_points(root: Root) -> None:
 def test_what_a_killed_service_left_is_done_by_the_next(root: Root) -> None:
     root.requests.submit(request(1))
     (root.work / "run-left").mkdir(parents=True)
-    (root.work / "run-left" / join.KEY).write_text("a private key")
+    (root.work / "run-left" / "new.yml").write_text("all: {}")
     with root.running():
         assert root.results(1)[request(1).instance_id].ok
     assert not (root.work / "run-left").exists()

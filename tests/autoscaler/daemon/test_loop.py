@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from gpucluster.autoscaler.daemon.ledger import Ledger
 from gpucluster.autoscaler.daemon.loop import Autoscaler
 from gpucluster.autoscaler.daemon.oci import RequestFailed
 from gpucluster.autoscaler.daemon.spool import Spool
-from gpucluster.autoscaler.daemon.wake_up import WakeUp
+from gpucluster.autoscaler.daemon.wake_up import WakeUp, Woken
 from gpucluster.autoscaler.decide import plan
 from gpucluster.autoscaler.decide.types import (
     ClaimState,
@@ -56,9 +57,11 @@ class CloudDouble:
         self.born = "RUNNING"
         self.fails: Exception | None = None
         self.refusal: Exception | None = None
+        self.listings = 0
         self.causes: dict[str, tuple[Fault, str]] = {}
 
     def instances(self, remembered: Collection[str] = ()) -> tuple[Instance, ...]:
+        self.listings += 1
         if self.fails:
             raise self.fails
         return tuple(one for one in self.there.values() if one.state != "TERMINATED" or one.id in remembered)
@@ -395,17 +398,82 @@ def test_the_clock_never_jumps() -> None:
     assert clock() == pytest.approx(wall[0])
 
 
+class Poked(Rig):
+    """An idle autoscaler that runs, and somebody who can write to its socket."""
+
+    BUSY_TICK = 0.5
+
+    def __init__(self, folder: Path) -> None:
+        self._socket = folder / "poke"
+        raw = {**RAW, "times": {"tick": 600.0, "busy_tick": self.BUSY_TICK}}
+        super().__init__(folder, raw=raw, wake_up=WakeUp(self._socket))
+
+    def poke(self) -> None:
+        hooks.send(str(self._socket), b"resume")
+
+    def hook(self) -> None:
+        hooks.record(str(self.spool), "resume", "c-e1", None, time.time_ns())
+        self.poke()
+
+
+@pytest.fixture
+def poked(tmp_path: Path) -> Iterator[Poked]:
+    made = Poked(tmp_path)
+    thread = threading.Thread(target=made.autoscaler.run)
+    thread.start()
+    try:
+        wait(lambda: made.cloud.listings)
+        yield made
+    finally:
+        made.autoscaler.stop()
+        thread.join(timeout=30)
+        made.autoscaler.close()
+        made.ledger.close()
+
+
+def wait(holds: Callable[[], Any], seconds: float = 30.0) -> None:
+    limit = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def test_who_pokes_without_a_reason_has_nobody_ask_the_cloud(poked: Poked) -> None:
+    for _ in range(100):
+        poked.poke()
+        time.sleep(0.02)
+    assert poked.cloud.listings == 1
+    # It slept all the time and is not deaf: with a record of a hook it looks.
+    poked.hook()
+    wait(lambda: poked.cloud.listings == 2 and not list(poked.spool.iterdir()))
+
+
+def test_who_pokes_with_a_reason_has_the_cloud_asked_at_the_pace_of_the_autoscaler(poked: Poked) -> None:
+    began = time.monotonic()
+    for _ in range(100):
+        poked.hook()
+        time.sleep(0.02)
+    wait(lambda: not list(poked.spool.iterdir()))
+    took = time.monotonic() - began
+    assert 2 <= poked.cloud.listings <= 2 + took / Poked.BUSY_TICK
+
+
+def test_a_pause_of_a_person_takes_effect_at_once(poked: Poked) -> None:
+    with Ledger(poked.state, exclusive=False) as second:
+        second.pause("by hand")
+    poked.poke()
+    status = poked.state / "status.json"
+    wait(lambda: status.exists() and json.loads(status.read_text())["paused"] == "by hand")
+
+
 def test_pokes_wake_and_never_block_the_one_who_pokes(tmp_path: Path) -> None:
     wake_up = WakeUp(tmp_path / "poke")
     try:
         for _ in range(5000):
             hooks.send(str(tmp_path / "poke"), b"resume")
             wake_up.wake()
-        began = time.monotonic()
-        wake_up.wait(10)
-        assert time.monotonic() - began < 1
-        wake_up.wait(0.2)
-        assert time.monotonic() - began >= 0.2
+        assert wake_up.wait(30) == Woken(by_work=True, by_hook=True)
+        wait(lambda: wake_up.wait(0.1) == Woken())
     finally:
         wake_up.close()
     assert not (tmp_path / "poke").exists()
@@ -415,8 +483,6 @@ def test_a_socket_that_a_killed_daemon_left_is_no_hindrance(tmp_path: Path) -> N
     first = WakeUp(tmp_path / "poke")
     second = WakeUp(tmp_path / "poke")
     hooks.send(str(tmp_path / "poke"), b"resume")
-    began = time.monotonic()
-    second.wait(5)
-    assert time.monotonic() - began < 1
+    assert second.wait(30) == Woken(by_hook=True)
     second.close()
     first.close()

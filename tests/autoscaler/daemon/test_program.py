@@ -284,7 +284,7 @@ def test_while_slurm_is_away_nothing_is_destroyed_and_it_goes_on_afterwards(mach
         until(lambda: not machine.json("status")["healthy"])
         assert "slurm: " in machine.json("status")["problems"][0]
         machine.slurm.write({"compute-e1": IDLE})
-        hooks.send(str(machine.poke), b"!")
+        machine.resume_hook("compute-e1", [])
         until(lambda: machine.json("status")["healthy"])
         assert len(machine.site.elastic()) == 1
         assert daemon.poll() is None

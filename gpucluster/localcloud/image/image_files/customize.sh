@@ -29,7 +29,7 @@ entries disabled-units.txt | while read -r unit; do
 done
 entries masked-units.txt | while read -r unit; do ln -sf /dev/null "$root/etc/systemd/system/$unit"; done
 entries masked-generators.txt | while read -r name; do ln -sf /dev/null "$root/etc/systemd/system-generators/$name"; done
-systemctl --root="$root" enable --quiet own-hostname.service shared-mounts.service
+systemctl --root="$root" enable --quiet keep-kernel-settings.service own-hostname.service shared-mounts.service
 systemctl --root="$root" set-default --quiet multi-user.target
 
 # What must differ between instances is made at their first boot, or by a role (the munge key).

@@ -25,6 +25,10 @@ fail() {
     exit 1
 }
 
+algorithm() {
+    case ${NCCL_ALGO,,} in ring) echo ring ;; *) echo default ;; esac
+}
+
 [ -n "$image" ] || fail "name an image: sbatch -N 2 all_reduce.sh IMAGE"
 [ -r "$here/build.sh" ] || fail "build.sh is not in $here; copy the whole folder, and submit from there"
 
@@ -44,4 +48,7 @@ result=$here/nccl_tests-$SLURM_JOB_ID.result
 # shellcheck disable=SC2086  # the arguments are words
 srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$ranks" --ntasks-per-node="$gpus" --gpu-bind=none --mpi="$mpi" \
     "${container[@]}" "$program" $arguments -g 1 | tee "$result"
-gpucluster-agent nccl-tests --ranks="$ranks" --expect="${EXPECT_BUSBW:-0}" "$result"
+# Good ends with 0, bad with 2, and 3 is what can't be judged: no figure is published for the shape. EXPECT_BUSBW is one.
+shape=${SHAPE:-$(sed -n 's/^# shape: //p' /etc/nccl.conf 2>/dev/null || true)}
+gpucluster-agent nccl judge "$result" --nodes="$SLURM_JOB_NUM_NODES" --gpus="$gpus" --shape="$shape" \
+    ${EXPECT_BUSBW:+--expect="$EXPECT_BUSBW"} ${NCCL_ALGO:+--algorithm="$(algorithm)"}

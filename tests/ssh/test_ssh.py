@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster import ssh
 from gpucluster.errors import EnvironmentFault, ToolError
 from gpucluster.events import Event
 from gpucluster.paths import ClusterPaths
-from gpucluster.ssh import GATEWAY, Gateway, Host, SshClient, _cloud_init_errors, ensure_key, public_key
+from gpucluster.ssh import GATEWAY, Gateway, Host, SshClient, boot, ensure_key, public_key
 
 HOSTS = (
     Host("demo-controller", "127.100.0.2", "debian", "ocid1.instance.local..c"),
@@ -51,7 +50,6 @@ def test_ssh_understands_the_route(paths: ClusterPaths) -> None:
         assert "proxycommand" not in controller
         assert node["identityfile"].strip('"') == str(key)
         assert node["stricthostkeychecking"] == "accept-new"
-        assert len(node["controlpath"]) < 100
         assert route.config.stat().st_mode & 0o777 == 0o600
     finally:
         route.close()
@@ -107,7 +105,7 @@ def test_hosts_that_do_not_answer_are_all_named(paths: ClusterPaths) -> None:
 
 
 def test_it_is_said_which_hosts_do_not_answer_and_why(paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ssh, "_QUIET", 1.0)
+    monkeypatch.setattr(boot, "_QUIET", 1.0)
     silent = [Host(f"c{n}", "127.100.255.254", "debian", f"id{n}") for n in range(5)]
     route = SshClient(paths, None)
     route.write(silent)
@@ -162,18 +160,7 @@ JUMP = HOSTS[1]
     ],
 )
 def test_why_there_is_no_connection(said: str, words: str) -> None:
-    assert ssh._reason(said, JUMP) == words
-
-
-def test_close_leaves_no_socket_folder(paths: ClusterPaths) -> None:
-    route = SshClient(paths, None)
-    route.write(HOSTS)
-    route.close()
-    assert not any(
-        line
-        for line in route.config.read_text().splitlines()
-        if "ControlPath" in line and Path(line.split(" ", 3)[-1].strip('"')).parent.exists()
-    )
+    assert boot._reason(said, JUMP) == words
 
 
 @pytest.mark.parametrize(
@@ -186,7 +173,7 @@ def test_close_leaves_no_socket_folder(paths: ClusterPaths) -> None:
     ],
 )
 def test_cloud_inits_own_verdict_counts(result: str, errors: list[str]) -> None:
-    assert _cloud_init_errors(result) == errors
+    assert boot._cloud_init_errors(result) == errors
 
 
 def test_the_key_of_a_host_with_another_disk_is_forgotten_and_those_of_others_stay(tmp_path: Path) -> None:

@@ -1,0 +1,221 @@
+"""The verdict on a measurement of nccl-tests. Pure: a measurement and what was wanted in, a verdict with reasons out.
+
+A wrong launch can look right: without working PMI each task is alone, prints a good table and never uses the network.
+The ratio of the two bandwidths shows how many ranks there really were. What is missing is never taken for good:
+without a complete table, checked results or something to compare with, the verdict is "unknown".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpucluster.agent.nccl import collectives, limits
+from gpucluster.agent.nccl.measurement import Measurement, Row
+from gpucluster.agent.nccl.shape_limits import Shape
+
+PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
+
+
+class Wanted(NamedTuple):
+    """What should have been measured.
+
+    Attributes:
+        shape: of the nodes; None for one that gpucluster does not know.
+        gpus: on each node.
+        operation: such as all_reduce; None to take what the output names.
+        algorithm: "ring" or "default"; None to take what the output shows.
+        expect: GB/s that the bus bandwidth must reach, instead of the limit of the shape; None for that limit.
+    """
+
+    shape: Shape | None
+    nodes: int
+    gpus: int
+    operation: str | None = None
+    algorithm: str | None = None
+    expect: float | None = None
+
+
+class Verdict(NamedTuple):
+    """The verdict: "pass", "fail" or "unknown".
+
+    Attributes:
+        reasons: why; for "pass", what it was compared with.
+        ranks: how many took part, as the bandwidths show it; None where they don't.
+        size: of the message that was judged, in bytes.
+        busbw: the mean of both halves of its row, in GB/s.
+        limit: what it was compared with, in GB/s.
+    """
+
+    verdict: str
+    reasons: list[str]
+    operation: str | None = None
+    algorithm: str | None = None
+    ranks: int | None = None
+    size: int | None = None
+    busbw: float | None = None
+    limit: float | None = None
+
+
+def judge(measured: Measurement, wanted: Wanted) -> Verdict:
+    """The verdict on a measurement."""
+    ranks = wanted.nodes * wanted.gpus
+    if not measured.rows:
+        said = [f"the program reported: {error}" for error in measured.errors]
+        return Verdict(UNKNOWN, ["there is no row with results: the program ended before it measured", *said])
+    last = max(measured.rows, key=lambda row: row.size)
+    groups = {device.group for device in measured.devices}
+    if len(groups) > 1:
+        ranks //= len(groups)
+    operations = _operations(measured, last, wanted, ranks)
+    named = operations[0]
+    algorithm = wanted.algorithm or _algorithm(measured)
+    bus = _bus(last)
+    basis = Verdict(UNKNOWN, [], " or ".join(operations), algorithm, None, last.size, round(bus, 3))
+    if named not in collectives.COLLECTIVES:
+        return basis._replace(reasons=[f"nothing is known about the operation {named}: give --operation"])
+    # The factors of many ranks lie close together: where the wanted number fits, it is that.
+    together = collectives.fits(named, last.out_of_place, ranks)
+    basis = basis._replace(ranks=ranks if together else collectives.ranks_of(named, last.out_of_place))
+    faults = [*_together(measured, last, named, ranks), *_right(measured)]
+    limit = _limit(operations, algorithm, wanted, len(groups))
+    basis = basis._replace(limit=None if limit is None else limit.good)
+    incomplete = _incomplete(measured, last)
+    # A sweep that was cut off has not reached the message that the limit is for.
+    measurable = not incomplete and last.size >= limits.SMALLEST_MESSAGE
+    if not faults and limit is not None and measurable and bus < limit.fault:
+        faults.append(f"busbw {bus:.2f} GB/s with {last.size} bytes is below {limit.fault:.4g}, {limit.why}")
+        faults += _settings_missing(measured, wanted)
+    over_sockets = _over_sockets(measured, wanted)
+    if over_sockets:
+        faults.append(over_sockets)
+    if faults:
+        return basis._replace(verdict=FAIL, reasons=faults)
+    doubts = [*incomplete, *_doubts(last, ranks, bus, limit, len(groups), wanted)]
+    if doubts:
+        return basis._replace(reasons=doubts)
+    assert limit is not None
+    return basis._replace(
+        verdict=PASS, reasons=[f"busbw {bus:.2f} GB/s with {last.size} bytes reaches {limit.good:.4g}, {limit.why}"]
+    )
+
+
+def _bus(row: Row) -> float:
+    """The mean of both halves, as the published limits are means of all columns."""
+    halves = [row.out_of_place] if row.in_place is None else [row.out_of_place, row.in_place]
+    return sum(half.bus.value for half in halves) / len(halves)
+
+
+def _algorithm(measured: Measurement) -> str:
+    return limits.RING if measured.settings.get("NCCL_ALGO", "").lower() == "ring" else limits.DEFAULT
+
+
+def _together(measured: Measurement, last: Row, operation: str, ranks: int) -> list[str]:
+    """Faults in who measured: whether all ranks did, together."""
+    apart = not collectives.fits(operation, last.out_of_place, ranks)
+    if measured.tables > 1 and apart:
+        return [
+            f"{measured.tables} tables were printed: the ranks did not find each other, and each measured itself. "
+            "Try another MPI type (pmix, pmi2), or build nccl-tests with MPI=1"
+        ]
+    faults = []
+    if apart and last.out_of_place.algorithm.value > 0:
+        found = collectives.ranks_of(operation, last.out_of_place)
+        factor = last.out_of_place.bus.value / last.out_of_place.algorithm.value
+        shown = f"the factor {factor:.3f}" if found is None else f"that {found} ranks took part"
+        faults.append(
+            f"busbw / algbw of {operation} shows {shown}, and not those of {ranks}: they did not all find each other"
+        )
+    lines = {(device.group, device.rank) for device in measured.devices}
+    counts = {len(lines), len(lines) * measured.gpus_per_line}
+    groups = len({device.group for device in measured.devices}) or 1
+    if lines and ranks * groups not in counts:
+        faults.append(f"{len(lines)} ranks name their GPU, and not {ranks * groups}")
+    return faults
+
+
+def _right(measured: Measurement) -> list[str]:
+    halves = [half for row in measured.rows for half in (row.out_of_place, row.in_place) if half is not None]
+    if measured.in_bounds is False or any(half.wrong for half in halves):
+        return ["results were wrong: this is a fault of a GPU or of the network, however fast it was"]
+    return []
+
+
+def _over_sockets(measured: Measurement, wanted: Wanted) -> str | None:
+    """Sockets are right on one node, where no network is used, and on shapes without RDMA."""
+    if wanted.nodes == 1 or wanted.shape is None or not wanted.shape.wire or "Socket" not in measured.networks:
+        return None
+    return "NCCL used sockets and not RDMA between the nodes; is /etc/nccl.conf in the container, and /dev/infiniband?"
+
+
+def _settings_missing(measured: Measurement, wanted: Wanted) -> list[str]:
+    """Settings of NCCL that the shape needs between nodes and that the output does not show."""
+    if wanted.shape is None or wanted.nodes == 1:
+        return []
+    missing = [f"{name}={value}" for name, value in wanted.shape.settings.items() if name not in measured.settings]
+    if not missing:
+        return []
+    return [f"settings of {wanted.shape.name} that the output does not show: {' '.join(missing)} (see /etc/nccl.conf)"]
+
+
+def _incomplete(measured: Measurement, last: Row) -> list[str]:
+    doubts = [f"the program reported: {error}" for error in measured.errors]
+    if last.out_of_place.algorithm.value <= 0:
+        doubts.append("the row of the largest message has no bandwidth")
+    if measured.tables > 1:
+        doubts.append(f"there are {measured.tables} tables: judge the output of each run for itself")
+    if measured.began and not measured.ends:
+        doubts.append('the output is cut off: the line "Out of bounds values" is missing')
+    elif measured.ends and measured.in_bounds is None:
+        doubts.append("the results were not checked: run nccl-tests with -c 1")
+    return doubts
+
+
+def _operations(measured: Measurement, last: Row, wanted: Wanted, ranks: int) -> list[str]:
+    """What may have been measured; more than one where the output does not name it.
+
+    A name in a command line counts where it agrees with the row: the text may hold the names of others.
+    """
+    if wanted.operation is not None:
+        return [wanted.operation]
+    rooted = last.root >= 0
+    if measured.operation is not None:
+        known = collectives.COLLECTIVES.get(measured.operation)
+        reduces = last.operator not in ("none", "")
+        if known is None or known.exchanges or (known.reduces, known.rooted) == (reduces, rooted):
+            return [measured.operation]
+    return collectives.of_unnamed(last.operator, rooted, last.out_of_place, ranks)
+
+
+def _limit(operations: list[str], algorithm: str, wanted: Wanted, groups: int) -> limits.Limit | None:
+    """What the result is compared with. Where the operation is not known: the strictest, and nothing is a fault."""
+    if wanted.expect is not None:
+        return limits.Limit(wanted.expect, wanted.expect, "what was expected")
+    if groups > 1:
+        return None
+    found = [limits.choose(wanted.shape, each, algorithm, wanted.nodes, wanted.gpus) for each in operations]
+    known = [limit for limit in found if limit is not None]
+    if len(known) < len(found) or not known:
+        return None
+    strictest = max(known, key=lambda limit: limit.good)
+    return strictest if len(known) == 1 else strictest._replace(fault=min(limit.fault for limit in known))
+
+
+def _doubts(last: Row, ranks: int, bus: float, limit: limits.Limit | None, groups: int, wanted: Wanted) -> list[str]:
+    """Why a result without a fault can't be called good."""
+    doubts = []
+    if last.out_of_place.wrong is None and (last.in_place is None or last.in_place.wrong is None):
+        doubts.append("the results were not checked: run nccl-tests with -c 1")
+    if ranks == 1:
+        doubts.append("one rank uses neither NVLink nor the network")
+    elif last.size < limits.SMALLEST_MESSAGE:
+        doubts.append(f"the largest message has {last.size} bytes: too few to judge; run with -e 8G")
+    elif limit is None and groups > 1:
+        doubts.append("the ranks measured in groups (NCCL_TESTS_SPLIT): no limit is known for that; give --expect")
+    elif limit is None:
+        name = "this shape" if wanted.shape is None else f"{wanted.nodes} x {wanted.shape.name}"
+        doubts.append(
+            f"no figure is published for {name} with {wanted.gpus} GPUs each: busbw {bus:.2f} GB/s; give --expect"
+        )
+    elif bus < limit.good:
+        doubts.append(f"busbw {bus:.2f} GB/s is below {limit.good:.4g}, {limit.why}, which accuses nobody")
+    return doubts

@@ -1,0 +1,34 @@
+"""Parts of a search, each a generator that asks for measurements, and how several of them run in the same rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TypeVar
+
+from gpucluster.fabric.model import Measurement, Results
+
+T = TypeVar("T")
+#: Yields what it wants to have measured, gets the results, and returns what it found.
+Part = Generator[Sequence[Measurement], Results, T]
+
+
+def together(parts: Sequence[Part[T]]) -> Part[list[T]]:
+    """Run parts side by side: in each round, all of them ask together. Returns what they found, in their order."""
+    found: dict[int, T] = {}
+    asked: dict[int, Sequence[Measurement]] = {}
+
+    def step(number: int, results: Results | None) -> None:
+        try:
+            asked[number] = next(parts[number]) if results is None else parts[number].send(results)
+        except StopIteration as end:
+            found[number] = end.value
+            asked.pop(number, None)
+
+    for number in range(len(parts)):
+        step(number, None)
+    while asked:
+        wanted = dict.fromkeys(each for measurements in asked.values() for each in measurements)
+        results = yield tuple(wanted)
+        for number in sorted(asked):
+            step(number, {each: results.get(each) for each in asked[number]})
+    return [found[number] for number in range(len(parts))]

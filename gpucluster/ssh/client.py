@@ -1,0 +1,170 @@
+"""The ssh configuration of a cluster, and connections that use it."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from gpucluster import process
+from gpucluster.errors import ToolError
+from gpucluster.events import Sink, ignore
+from gpucluster.paths import ClusterPaths, write_private
+from gpucluster.ssh.boot import Waiting
+from gpucluster.ssh.hosts import GATEWAY, Gateway, Host
+from gpucluster.ssh.sockets import Sockets
+
+_NOT_SHARED = ("-o", "ControlMaster=no", "-o", "ControlPath=none")
+
+
+class SshClient:
+    """The ssh configuration of one cluster, as a file, and connections that use it.
+
+    Args:
+        private_key: None leaves the choice to ssh and its agent.
+    """
+
+    def __init__(self, paths: ClusterPaths, private_key: Path | None) -> None:
+        self.config = paths.ssh / "config"
+        self._gateway = paths.ssh / "gateway"
+        self._known_hosts = paths.ssh / "known_hosts"
+        self._key = private_key
+        self._sockets = Sockets(paths.root)
+
+    def write(self, hosts: Sequence[Host], recorded: Mapping[str, str] | None = None) -> None:
+        """Write the configuration for these hosts. A host whose `jump` is GATEWAY is reached through the gateway.
+
+        Args:
+            recorded: host keys by the instance's OCID, as Terraform's state has them. They go before those that this
+                machine knows: another one may have given a host a new disk.
+        """
+        known = self.host_keys()
+        present = {**known, **(recorded or {})}
+        if present != known:
+            write_private(self._known_hosts, "".join(f"{alias} {key}\n" for alias, key in sorted(present.items())))
+        write_private(self.config, self._text(hosts, present))
+
+    def host_keys(self) -> dict[str, str]:
+        """The host keys that this machine knows, by the instance's OCID: type and key."""
+        try:
+            lines = [line.split() for line in self._known_hosts.read_text().splitlines()]
+        except OSError:
+            return {}
+        return {words[0]: f"{words[1]} {words[2]}" for words in lines if len(words) >= 3}  # noqa: PLR2004 - a key's line
+
+    def write_gateway(self, gateway: Gateway) -> None:
+        """Write the gateway into a file of its own, because it changes more often than the hosts."""
+        lines = [
+            f"HostName {gateway.host}",
+            f"Port {gateway.port}",
+            f"User {gateway.user}",
+            f"HostKeyAlias {gateway.key_alias}",
+            # A connection through a session that was replaced must not be shared.
+            "ControlMaster no",
+            "ControlPath none",
+        ]
+        write_private(self._gateway, "\n".join([f"Host {GATEWAY}", *(f"  {line}" for line in lines)]) + "\n")
+
+    def _text(self, hosts: Sequence[Host], known: Collection[str]) -> str:
+        blocks = [f"Include {_quoted(self._gateway)}"] if any(host.jump == GATEWAY for host in hosts) else []
+        for host in hosts:
+            lines = [f"HostName {host.address}", f"User {host.user}", f"HostKeyAlias {host.instance_id}"]
+            if host.instance_id in known:
+                # With accept-new, a known host could come with a key of another type.
+                lines.append("StrictHostKeyChecking yes")
+            if host.jump:
+                # With ProxyJump, ssh would not read this file for the jump host; with -W it does.
+                lines.append(f"ProxyCommand ssh -F {_quoted(self.config)} -W %h:%p {host.jump}")
+            blocks.append("\n".join([f"Host {host.name}", *(f"  {line}" for line in lines)]))
+        defaults = [
+            "BatchMode yes",
+            "StrictHostKeyChecking accept-new",
+            f"UserKnownHostsFile {_quoted(self._known_hosts)}",
+            "GlobalKnownHostsFile /dev/null",
+            "ForwardAgent no",
+            "ConnectTimeout 10",
+            "ServerAliveInterval 15",
+            "LogLevel ERROR",
+        ]
+        if self._key is not None:
+            defaults += [f"IdentityFile {_quoted(self._key)}", "IdentitiesOnly yes"]
+        blocks += [self._sharing(), "\n".join(["Host *", *(f"  {line}" for line in defaults)])]
+        return "\n\n".join(blocks) + "\n"
+
+    def _sharing(self) -> str:
+        """Connections are shared where the sockets are safe. ssh asks again for each connection, also for those that
+        Ansible, a jump host's command or somebody with this file opens: the folder may be gone, and not be ours any
+        more."""
+        folder = self._sockets.folder()
+        if folder is None:
+            return "# No folder for sockets is safe from other users: each connection is one of its own."
+        place = shlex.quote(str(folder))
+        return "\n".join((
+            f'Match exec "test -O {place} && test ! -L {place}"',
+            "  ControlMaster auto",
+            "  ControlPersist 60s",
+            f"  ControlPath {_quoted(folder / '%C')}",
+        ))  # fmt: skip
+
+    def argv(self, host: str, command: Sequence[str] = (), *, direct: bool = False) -> list[str]:
+        """The ssh command line for a host of the configuration.
+
+        Args:
+            command: its words are joined with spaces by ssh, and the result is read by the remote shell.
+            direct: connect without another host in between, which may not answer any more.
+        """
+        options = ["-o", "ProxyCommand=none"] if direct else []
+        if self._sockets.folder() is None:
+            options += _NOT_SHARED
+        return ["ssh", "-F", str(self.config), *options, host, *(["--", *command] if command else [])]
+
+    def wait(self, hosts: Sequence[Host], deadline: float, on_event: Sink = ignore) -> None:
+        """Wait until every host answers and its cloud-init has finished. Says after some seconds who does not.
+
+        Args:
+            deadline: seconds from now, for all hosts together.
+
+        Raises:
+            EnvironmentFault: there is no ssh.
+            ToolError: some hosts did not answer in time, or their cloud-init failed; all of them are named. Or one has
+                another host key than the known one.
+        """
+        until = time.monotonic() + deadline
+        # The controller first: a connection through one that does not answer yet can only fail.
+        for group in ([h for h in hosts if h.is_entry_point], [h for h in hosts if not h.is_entry_point]):
+            failures = Waiting(self.argv, group, until, on_event).failures()
+            if failures:
+                raise ToolError(
+                    "not every host is ready: " + "; ".join(failures),
+                    hint="Read the console history of these instances, then run: gpucluster apply",
+                )
+
+    def forget(self, instances: Collection[str]) -> None:
+        """Forget the host keys of these instances, and close the shared connections: a host that boots again has ended
+        them, and ssh notices that only after 45 seconds.
+
+        Args:
+            instances: their OCIDs.
+        """
+        if instances and self._known_hosts.exists():
+            kept = [
+                line for line in self._known_hosts.read_text().splitlines() if line.split(" ", 1)[0] not in instances
+            ]
+            write_private(self._known_hosts, "".join(f"{line}\n" for line in kept))
+        self._close_connections()
+
+    def close(self) -> None:
+        """Close the shared connections and remove their sockets."""
+        self._close_connections()
+        self._sockets.remove()
+
+    def _close_connections(self) -> None:
+        for socket in self._sockets.present():
+            # ssh requires the name of a host, and does not use it here.
+            process.run(["ssh", "-o", f"ControlPath={socket}", "-O", "exit", "unused"], check=False, timeout=10)
+            socket.unlink(missing_ok=True)
+
+
+def _quoted(path: Path) -> str:
+    return f'"{path}"'

@@ -1,0 +1,49 @@
+"""Key pairs with which this machine logs in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpucluster import process
+from gpucluster.errors import ToolError
+from gpucluster.paths import write_private
+
+
+def ensure_key(file: Path, comment: str) -> Path:
+    """Create an ed25519 key pair without passphrase if there is none yet. Returns the private key's path."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(file)])
+    return file
+
+
+def adopt_key(old: Path, new: Path) -> None:
+    """Copy a key pair to another folder. Does nothing without one, or if there is another one in the new place.
+
+    The old one stays: until the next run that reaches the hosts, the ssh configuration names it.
+    """
+    if new.exists() or not old.exists():
+        return
+    public = public_key(old)
+    # The private key last: without it, the next run begins again.
+    write_private(new.with_name(new.name + ".pub"), public + "\n")
+    write_private(new, old.read_text())
+
+
+def public_key(private_key: Path) -> str:
+    """The public half of a key pair made by `ensure_key`, as one line."""
+    return private_key.with_name(private_key.name + ".pub").read_text().strip()
+
+
+def own_key(public_keys: Sequence[str]) -> str:
+    """The one of these public keys with which this machine can log in: the first that ssh's agent has, if there are
+    several and it has one; else the first."""
+    if len(public_keys) > 1:
+        try:
+            listed = process.run(["ssh-add", "-L"], check=False, timeout=10).stdout
+        except ToolError:
+            listed = ""
+        held = {tuple(line.split()[:2]) for line in listed.splitlines()}
+        return next((key for key in public_keys if tuple(key.split()[:2]) in held), public_keys[0])
+    return public_keys[0]

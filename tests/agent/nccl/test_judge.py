@@ -1,0 +1,315 @@
+"""The verdict on outputs of nccl-tests: what is good, what is bad, and what is not known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpucluster.agent.nccl import collectives, text_output
+from gpucluster.agent.nccl.__main__ import main
+from gpucluster.agent.nccl.judge import FAIL, PASS, UNKNOWN, Verdict, Wanted, judge
+from gpucluster.agent.nccl.shape_limits import SHAPES
+from tests.agent.nccl.outputs import ALONE, BOUNDS, HEADER, MISTUNED, TUNED, output, row
+
+A100, H100, H200, V100 = (SHAPES[f"BM.GPU{name}"] for name in ("4.8", ".H100.8", ".H200.8", "3.8"))
+UNCHECKED = TUNED.replace("224.57      0", "224.57    N/A").replace("224.87      0", "224.87    N/A")
+WITH_ITERATIONS = "time algbw busbw #wrong i_min i_max i_p99 i_cv%"
+PAIR = Wanted(A100, 2, 8)
+ONE = Wanted(A100, 1, 8)
+
+
+def verdict(lines: list[str], wanted: Wanted = PAIR) -> Verdict:
+    return judge(text_output.parse(lines), wanted)
+
+
+def of(lines: list[str], wanted: Wanted = PAIR) -> str:
+    return verdict(lines, wanted).verdict
+
+
+def told(lines: list[str], wanted: Wanted = PAIR) -> str:
+    return " ".join(verdict(lines, wanted).reasons)
+
+
+# --- the worked examples -----
+
+
+def test_a_tuned_pair_passes_and_one_that_is_not_tuned_fails_with_the_settings_that_it_lacks() -> None:
+    good = verdict(output(TUNED))
+    assert (good.verdict, good.operation, good.ranks, good.size, good.limit) == (
+        PASS,
+        "all_reduce",
+        16,
+        10737418240,
+        185,
+    )
+    assert good.busbw == pytest.approx(224.72)
+    bad = verdict(output(MISTUNED))
+    assert bad.verdict == FAIL
+    assert "71.56" in bad.reasons[0]
+    assert "NCCL_IB_QPS_PER_CONNECTION=4 NCCL_IB_GID_INDEX=3" in bad.reasons[1]
+    shown = output(
+        "NCCL INFO NCCL_IB_GID_INDEX set by environment to 3\n", "-x NCCL_IB_QPS_PER_CONNECTION=4 NCCL\n", MISTUNED
+    )
+    assert len(verdict(shown).reasons) == 1
+
+
+def test_a_row_that_somebody_cut_out_of_a_complete_output_is_enough() -> None:
+    assert of([HEADER, TUNED]) == PASS
+    assert of([HEADER, UNCHECKED]) == UNKNOWN
+
+
+def test_one_node_uses_no_network_so_sockets_accuse_nobody() -> None:
+    sockets = "node:1:2 [0] NCCL INFO Using network Socket\n"
+    assert of(output(sockets, ALONE, ranks=8), ONE) == PASS
+    assert "sockets and not RDMA" in told(output(sockets, TUNED))
+    assert of(output("node:1:2 [0] NCCL INFO Using network IBext_v8\n", TUNED)) == PASS
+    assert "sockets" not in told(output(sockets, row(2.0, 1.875)), Wanted(V100, 2, 8))
+
+
+def test_a_shape_without_a_published_figure_is_not_judged() -> None:
+    fast = verdict(output(row(77.43, 1.75), ranks=8), Wanted(V100, 1, 8))
+    assert (fast.verdict, fast.limit) == (UNKNOWN, None)
+    assert "no figure is published" in fast.reasons[0]
+    assert of(output(row(77.43, 1.75), ranks=8), Wanted(V100, 1, 8, expect=130)) == PASS
+    assert of(output(row(77.43, 1.75), ranks=8), Wanted(V100, 1, 8, expect=140)) == FAIL
+
+
+# --- who took part -----
+
+
+@pytest.mark.parametrize("name", sorted(collectives.COLLECTIVES))
+@pytest.mark.parametrize("ranks", [2, 8, 16, 64])
+def test_the_factor_of_each_operation_says_how_many_ranks_there_were(name: str, ranks: int) -> None:
+    known = collectives.COLLECTIVES[name]
+    line = row(20.0, known.factor(ranks), operator="sum" if known.reduces else "none", root=0 if known.rooted else -1)
+    text = output(line, ranks=ranks, program=f"{name}_perf")
+    wanted = Wanted(None, max(ranks // 8, 1), min(ranks, 8), expect=1)
+    assert of(text, wanted) == PASS, verdict(text, wanted)
+    assert verdict(text, wanted).ranks == ranks
+    if known.ranks is not None:
+        more = wanted._replace(nodes=wanted.nodes * 2)
+        assert of(text, more) == FAIL
+
+
+def test_singletons_are_found() -> None:
+    """srun without working PMI: sixteen worlds, each with a table of its own and a bus bandwidth of 0."""
+    alone = TUNED.replace("224.57", "0.00").replace("224.87", "0.00")
+    assert "the ranks did not find each other" in told(output(*[alone] * 16, tables=16, ranks=1))
+    assert "1 ranks took part" in told(output(alone))
+    eight = [*output(ALONE, ranks=8), *output(ALONE, ranks=8)]
+    assert "the ranks did not find each other" in told(eight)
+
+
+def test_two_complete_runs_in_one_file_are_no_fault_but_can_not_be_judged() -> None:
+    assert of([*output(TUNED), *output(TUNED)]) == UNKNOWN
+    assert "each run for itself" in told([*output(TUNED), *output(TUNED)])
+
+
+def test_one_rank_uses_no_link() -> None:
+    text = output(row(600.0, 0.0), ranks=1)
+    assert (of(text, Wanted(A100, 1, 1)), "one rank" in told(text, Wanted(A100, 1, 1))) == (UNKNOWN, True)
+
+
+def test_groups_are_counted_each() -> None:
+    """NCCL_TESTS_SPLIT="MOD 8": the GPUs of the same place on each node measure together."""
+    text = [line.replace("Group  0", f"Group  {index % 8}") for index, line in enumerate(output(row(20.0, 1.0)))]
+    assert "in groups" in told(text)
+    assert of(text, PAIR._replace(expect=19)) == PASS
+
+
+# --- the other operations -----
+
+
+def test_a_good_alltoall_is_not_accused() -> None:
+    fast = row(40.0, 15 / 16, operator="none")
+    assert of(output(fast, program="alltoall_perf")) == PASS
+    slow = output(row(10.0, 15 / 16, operator="none"), program="alltoall_perf")
+    assert of(slow) == UNKNOWN
+    assert "accuses nobody" in told(slow)
+    assert of(output(row(210.0, 7 / 8, operator="none"), ranks=8, program="alltoall_perf"), ONE) == UNKNOWN
+    assert of(output(row(260.0, 7 / 8, operator="none"), ranks=8, program="alltoall_perf"), ONE) == PASS
+
+
+def test_rings_are_compared_with_the_wires() -> None:
+    for name, operator in (("all_gather", "none"), ("reduce_scatter", "sum")):
+        assert of(output(row(200.0, 15 / 16, operator=operator), program=f"{name}_perf")) == PASS
+        assert of(output(row(150.0, 15 / 16, operator=operator), program=f"{name}_perf")) == UNKNOWN
+        assert of(output(row(60.0, 15 / 16, operator=operator), program=f"{name}_perf")) == FAIL
+
+
+def test_an_operation_that_is_not_named_is_never_accused_as_another() -> None:
+    """In a row, all_gather and alltoall look the same: a good alltoall is as fast as a broken all_gather."""
+    text = output(row(40.0, 15 / 16, operator="none"))
+    assert of(text) == UNKNOWN
+    assert verdict(text).operation == "all_gather or alltoall or hypercube"
+    assert of(text, PAIR._replace(operation="alltoall")) == PASS
+    assert of(output("mpirun -np 16 ./build/alltoall_perf -b 8G -e 8G\n", row(40.0, 15 / 16, operator="none"))) == PASS
+    assert verdict(output(row(30.0, 15 / 16))).operation == "reduce_scatter"
+
+
+# --- which limit -----
+
+
+def test_a_limit_is_that_of_nodes_and_algorithm() -> None:
+    assert verdict(output(row(250.0, 1.875)), Wanted(H100, 2, 8)).limit == 440
+    ring = ["NCCL INFO NCCL_ALGO set by environment to Ring\n"]
+    on_ring = verdict(output(*ring, row(200.0, 1.875)), Wanted(H100, 2, 8))
+    assert (on_ring.verdict, on_ring.algorithm, on_ring.limit) == (PASS, "ring", 368.0)
+    four = output(row(175.0, 2 * 31 / 32), ranks=32)
+    assert of(four, Wanted(H100, 4, 8)) == UNKNOWN
+    assert of(output(row(195.0, 2 * 31 / 32), ranks=32), Wanted(H100, 4, 8)) == PASS
+    assert of(output(row(60.0, 2 * 31 / 32), ranks=32), Wanted(H100, 4, 8)) == FAIL
+    assert of(output(row(120.0, 2 * 15 / 16)), Wanted(H200, 2, 8)) == FAIL
+    assert of(output(row(100.0, 2 * 7 / 8), ranks=8), Wanted(H200, 2, 4)) == UNKNOWN
+
+
+def test_the_row_of_the_largest_message_counts_and_a_small_one_is_not_judged() -> None:
+    small = "1048576 262144 float sum -1 60.1 17.45 32.72 0 59.8 17.53 32.88 0\n"
+    assert verdict(output(TUNED, small)).size == 10737418240
+    assert (of(output(small)), "run with -e 8G" in told(output(small))) == (UNKNOWN, True)
+
+
+# --- what is missing is never good -----
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (["srun: error: it broke\n"], "no row"),
+        (output(TUNED)[:-2], "cut off"),
+        (output(TUNED, end="# Out of bounds values : 0 OK\n".replace("Out", "In")), "cut off"),
+        (output(MISTUNED)[:-2], "cut off"),
+        (output(UNCHECKED), "not checked"),
+        (output(TUNED[:60] + "\n"), "no row"),
+        (output("node: Test NCCL failure common.cu:958 'unhandled system error'\n", TUNED), "unhandled system error"),
+        (output(TUNED.replace("119.77  224.57", "0.00  0.00")), "no bandwidth"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_makes_it_unknown(lines: list[str], why: str) -> None:
+    found = verdict(lines)
+    assert found.verdict == UNKNOWN, found
+    assert why in " ".join(found.reasons)
+
+
+def test_wrong_results_fail_however_fast() -> None:
+    assert "results were wrong" in told(output(TUNED.replace("224.57      0", "224.57      3")))
+    assert "results were wrong" in told(output(TUNED, end="# Out of bounds values : 2 FAILED\n"))
+    assert of(output(TUNED.replace("224.87      0", "224.87  3e+06"))) == FAIL
+
+
+# --- forms of the text -----
+
+
+def test_other_words_between_do_not_disturb() -> None:
+    lines = output(
+        "node:12:12 [0] NCCL INFO Using network IB\n", "[node:00012] UCX  ERROR ibv_create_srq() failed\n",
+        "1234 5678 no row of ours\n", TUNED.replace("224.87      0", "224.87    N/A"),
+    )  # fmt: skip
+    assert of(lines) == PASS
+    for label in ("[1,0]<stdout>:", " 3: ", "[1,11]<stdout>: "):
+        assert of([label + line for line in lines]) == PASS
+
+
+@pytest.mark.parametrize(
+    ("header", "line"),
+    [
+        ("# size count type redop time algbw busbw error time algbw busbw error",
+         "8589934592 2147483648 float sum 72000 119.30 223.69 4e-07 72000 119.30 223.69 4e-07"),
+        (f"# size count type redop root {WITH_ITERATIONS} {WITH_ITERATIONS}",
+         "8589934592 2147483648 float sum -1 7.2e+04 119.30 223.69 0 1 2 3 4 72000 119.30 223.69 0 1 2 3 4"),
+    ],
+    ids=["without root", "with times of iterations"],
+)  # fmt: skip
+def test_the_columns_are_those_of_the_header(header: str, line: str) -> None:
+    lines = [*output(ranks=16)[:-2], f"{header}\n", f"{line}\n", BOUNDS]
+    lines = [each for each in lines if each != HEADER]
+    assert verdict(lines).busbw == pytest.approx(223.69)
+    assert verdict(lines).ranks == 16
+
+
+# --- JSON -----
+
+
+def content(**changes: object) -> str:
+    half = {"time": 1.0, "alg_bw": 119.77, "bus_bw": 224.57, "nwrong": 0}
+    made = {
+        "version": 3, "args": ["/opt/all_reduce_perf", "-b", "8G"], "env": ["NCCL_ALGO=Ring", "TOKEN=secret"],
+        "config": {"ngpus": 8, "nthreads": 1, "devices": [{"rank": 0, "group": 0, "hostname": "a"},
+                                                          {"rank": 8, "group": 0, "hostname": "b"}]},
+        "results": [{"size": 8589934592, "redop": "sum", "root": "-1", "out_of_place": half, "in_place": half}],
+        "out_of_bounds": {"count": 0, "okay": "true"}, "errors": [], "end_time": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    return json.dumps({**made, **changes})
+
+
+def run(tmp_path: Path, text: str, *words: str) -> tuple[int, str]:
+    file = tmp_path / "printed"
+    file.write_text(text)
+    return main(["judge", str(file), "--shape", "BM.GPU4.8", "--nodes", "2", *words]), ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({}, 0),
+        ({"end_time": None}, 3),
+        ({"results": []}, 3),
+        ({"out_of_bounds": {"count": 0, "okay": "unchecked"}}, 3),
+        ({"out_of_bounds": {"count": 1, "okay": "false"}}, 2),
+        ({"results": [{"size": 8 << 30, "redop": "sum", "root": "-1", "out_of_place": None, "in_place": None}]}, 3),
+        ({"results": None}, 3),
+        ({"config": {"ngpus": 1, "devices": [{"rank": 0}]}}, 2),
+        ({"errors": ["rank 3 timed out"]}, 3),
+    ],
+)
+def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], status: int) -> None:
+    assert run(tmp_path, content(**changes), "--output", "json")[0] == status, capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "secret" not in told
+    assert json.loads(told)["verdict"] == {0: PASS, 2: FAIL, 3: UNKNOWN}[status]
+
+
+def test_a_json_file_that_was_cut_off_is_unknown(tmp_path: Path) -> None:
+    text = content()
+    assert {run(tmp_path, text[:length])[0] for length in range(0, len(text) - 1, 7)} == {3}
+
+
+# --- the command -----
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["judge", "/nowhere", "--shape", "BM.GPU4.8", "--nodes", "2"],
+        ["judge", "/", "--shape", "BM.GPU4.8", "--nodes", "2"],
+        ["judge", "/dev/null", "--shape", "BM.GPU4.8", "--nodes", "2"],
+        ["judge", "/dev/null", "--shape", "BM.GPU5.8", "--nodes", "2"],
+        ["judge", "/dev/null", "--shape", "BM.GPU4.8", "--nodes", "0"],
+        ["judge", "/dev/null", "--shape", "BM.GPU4.8", "--nodes", "x"],
+        ["judge", "/dev/null", "--nodes", "2", "--expect", "nan"],
+        [],
+    ],
+)
+def test_bad_arguments_are_unknown_and_not_bad(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    try:
+        status = main(words)
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    assert status == 3
+    assert "Traceback" not in "".join(capsys.readouterr())
+
+
+def test_the_text_says_verdict_measurement_and_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, "".join(output(TUNED)))[0] == 0
+    assert capsys.readouterr().out == (
+        "PASS\nall_reduce, largest message 10737418240 bytes: busbw 224.72 GB/s\n"
+        "  - busbw 224.72 GB/s with 10737418240 bytes reaches 185, the published limit of 2 x BM.GPU4.8\n"
+    )
+
+
+def test_binary_rubbish_and_one_endless_line_are_unknown(tmp_path: Path) -> None:
+    file = tmp_path / "printed"
+    file.write_bytes(bytes(range(256)) * 4096)
+    assert main(["judge", str(file), "--shape", "BM.GPU4.8", "--nodes", "2"]) == 3

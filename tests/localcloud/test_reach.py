@@ -1,0 +1,136 @@
+"""Who reaches an instance of the local cloud: this machine does, its neighbours do not."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+from gpucluster.localcloud.engine.link_local import rules
+from gpucluster.localcloud.engine.protocol import NetworkListeners
+from tests.containers import need_containers
+from tests.localcloud.api_harness import Api, running
+
+# RFC 5737: of no network. Some machines have one of the other two blocks as their own.
+HERE, NEIGHBOUR = "203.0.113.1", "203.0.113.2"
+
+
+def test_the_networks_of_one_vcn_reach_each_other_and_those_of_two_do_not() -> None:
+    paths = {
+        name: NetworkListeners(f"10.{number}.0.1", 1, 2, vcn)
+        for number, (name, vcn) in enumerate({"podman1": "a", "podman2": "a", "podman3": "b", "podman4": ""}.items())
+    }
+    text = rules("t", paths)
+    end = "ct state != { established, related } drop"
+    assert f'oifname "podman1" iifname != {{ "podman1", "podman2" }} {end}' in text
+    assert f'oifname "podman2" iifname != {{ "podman1", "podman2" }} {end}' in text
+    assert f'oifname "podman3" iifname != {{ "podman3" }} {end}' in text
+    assert f'oifname "podman4" iifname != {{ "podman4" }} {end}' in text
+    assert f'ip daddr 10.2.0.1 iifname != {{ "lo", "podman3" }} {end}' in text
+
+
+class Neighbour:
+    """A network namespace with a route over this machine: a machine of the same network, or any other container."""
+
+    def __init__(self, name: str) -> None:
+        self._enter = ["ip", "netns", "exec", name]
+
+    def connects(self, address: str, port: int, kind: str = "STREAM") -> bool:
+        """Whether something answers at a port."""
+        return connects(address, port, *self._enter, kind=kind)
+
+    @contextmanager
+    def listens(self, port: int) -> Iterator[None]:
+        """Something in it that accepts connections, to the end of the block."""
+        program = f"import socket, time; s = socket.create_server(('{NEIGHBOUR}', {port})); time.sleep(300)"
+        argv = [*self._enter, sys.executable, "-c", program]
+        server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            until = time.monotonic() + 10
+            while not connects(NEIGHBOUR, port):
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            yield
+        finally:
+            server.kill()
+            server.wait()
+
+
+def connects(address: str, port: int, *enter: str, kind: str = "STREAM") -> bool:
+    """Whether something answers at a port, seen from where `enter` leads; with DGRAM, a name server."""
+    question = b"\0\1\1\0\0\1\0\0\0\0\0\0\3one\0\0\1\0\1"
+    program = (
+        f"import socket; s = socket.socket(socket.AF_INET, socket.SOCK_{kind}); s.settimeout(3)\n"
+        f"s.connect(('{address}', {port}))\n"
+        f"if '{kind}' == 'DGRAM': s.send({question!r}); s.recv(512)\n"
+    )
+    return subprocess.run([*enter, "python3", "-c", program], capture_output=True, check=False).returncode == 0
+
+
+@contextmanager
+def a_neighbour() -> Iterator[Neighbour]:
+    name = f"gcn{secrets.token_hex(3)}"
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    ip("netns", "add", name)
+    try:
+        ip("link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", name)
+        ip("address", "add", f"{HERE}/30", "dev", name)
+        ip("link", "set", name, "up")
+        ip("-n", name, "address", "add", f"{NEIGHBOUR}/30", "dev", "eth0")
+        ip("-n", name, "link", "set", "eth0", "up")
+        ip("-n", name, "route", "add", "default", "via", HERE)
+        yield Neighbour(name)
+    finally:
+        subprocess.run(["ip", "link", "delete", name], capture_output=True, check=False)
+        ip("netns", "delete", name)
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    need_containers()
+    with running(tmp_path_factory.mktemp("reach") / "cloud", "podman") as api:
+        yield api
+
+
+def address_of(api: Api, ocid: str) -> str:
+    attachment = api.compute.list_vnic_attachments(api.tenancy, instance_id=ocid).data[0]
+    return str(api.network.get_vnic(attachment.vnic_id).data.private_ip)
+
+
+@pytest.mark.containers
+def test_a_neighbour_with_a_route_reaches_neither_instance_nor_gateway(api: Api) -> None:
+    subnet = api.subnet(api.vcn("10.213.10.0/24"), "10.213.10.0/26")
+    instance, gateway = address_of(api, api.launch(subnet, "one").id), "10.213.10.1"
+    port = urlsplit(api.endpoint).port
+    assert port is not None
+    listed = ["podman", "ps", "--filter", f"label=gpucluster.home={api.home}", "--format", "{{.Names}}"]
+    container = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.strip()
+    inside = ["podman", "exec", container]
+    ports = subprocess.run(["ss", "-Hltn", "src", gateway], capture_output=True, text=True, check=True).stdout
+    served = {int(line.split()[3].rpartition(":")[2]) for line in ports.splitlines()}
+    assert port in served
+    until = time.monotonic() + 60
+    while not connects(instance, 22):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    with a_neighbour() as neighbour:
+        # The way is there: it ends at the machine itself.
+        with neighbour.listens(8080):
+            assert connects(NEIGHBOUR, 8080, *inside), "an instance reaches what this machine reaches"
+        assert not neighbour.connects(instance, 22)
+        assert [found for found in (*served, 443, 53) if neighbour.connects(gateway, found)] == []
+        assert not neighbour.connects(gateway, 53, "DGRAM")
+    # What must work, works.
+    assert connects(instance, 22)
+    assert connects(gateway, 53, kind="DGRAM")
+    for found in (port, 443):
+        assert connects(gateway, found, *inside)
