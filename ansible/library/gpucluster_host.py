@@ -93,8 +93,11 @@ SLURM_PACKAGES = Path("/etc/gpucluster/slurm-packages")
 SSH_AUTHORITY = Path("/etc/gpucluster/authority/ssh_ca.pub")
 # Of /etc/passwd; users have ids from 1000 to 65533 on every system.
 PASSWD_COLONS, FIRST_UID, NOBODY = 6, 1000, 65534
+SLURM_LIMITS = Path("/etc/gpucluster/slurm-limits")
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
 PLUGSTACK = Path("/etc/slurm/plugstack.conf")
+# PAM's module, by the directories of Debian's packages, those of the release's own recipe, and Enterprise Linux.
+ADOPT = ("lib/security", "usr/lib/*/security", "usr/lib64/security")
 # Programs that mount an image, and their packages.
 MOUNTERS = {"squashfuse": "squashfuse", "fusermount3": "fuse3"}
 # Controllers that Slurm's cgroup plugins need for binding and limits.
@@ -301,6 +304,9 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "slurm_configured": SLURM_CONF.exists(),
         # The checksum of the archive whose packages of Slurm are installed; empty for those of the distribution.
         "slurm_packages": read(SLURM_PACKAGES),
+        "slurm_adopt": any(any(Path("/").glob(f"{place}/pam_slurm_adopt.so")) for place in ADOPT),
+        # Limits of users that the role slurm has set.
+        "slurm_limits": SLURM_LIMITS.exists(),
         "autoscaler": has_unit("gpucluster-autoscaler"),
         # Runtimes that the roles installed; those of an image are not in it.
         "runtimes": sorted(path.name for path in RUNTIMES.iterdir()) if RUNTIMES.is_dir() else [],

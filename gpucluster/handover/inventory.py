@@ -159,6 +159,7 @@ def _variables(
         "timezone": spec.software.timezone,
         "base_trusted_networks": cluster_networks(spec),
         "base_trusted_certificates": list(spec.software.trusted_certificates),
+        "base_hide_processes": spec.users.hide_processes,
         "base_proxy": _proxy(spec, outputs, addresses),
         "private_subnet_cidr": spec.network.private_subnet_cidr,
         "private_subnet_domain_name": outputs.private_subnet_domain_name,
@@ -203,6 +204,11 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_systems": sorted(
             {found for found in systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider]).values() if found}
         ),
+        "slurm_private": spec.slurm.private,
+        "slurm_login_needs_job": spec.slurm.login_needs_job,
+        "slurm_default_minutes": _minutes(spec.slurm.default_job_hours),
+        "slurm_max_minutes": _minutes(spec.slurm.max_job_hours),
+        "slurm_user_limits": spec.slurm.user_limits.model_dump(),
         "slurm_extra_config": dict(spec.slurm.extra_config),
         "slurm_default_partition": default,
         "slurm_pools": [
@@ -213,6 +219,11 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_power": _slurm_power(spec, hardware_emulated) if spec.elastic_pools else None,
         "slurm_hardware_emulated": hardware_emulated,
     }
+
+
+def _minutes(hours: int | None) -> int | None:
+    """Slurm's unit."""
+    return None if hours is None else hours * 60
 
 
 def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool) -> dict[str, Any]:

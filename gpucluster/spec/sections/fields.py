@@ -57,6 +57,7 @@ LoginCount = Annotated[int, Field(ge=0, le=32)]
 Gigabytes = Annotated[int, Field(ge=50, le=32768)]
 VolumeUnits = Annotated[int, Field(ge=10, le=120)]
 Number = Annotated[int, Field(ge=1, le=1_000_000)]
+Hours = Annotated[int, Field(ge=1, le=8760)]
 Seconds = Annotated[float, Field(gt=0, le=1_000_000)]
 Price = Annotated[float, Field(gt=0, le=1_000_000_000)]
 # Lower ids belong to users of the system, of its packages, and to the login user of the image.
