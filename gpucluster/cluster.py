@@ -413,6 +413,14 @@ class Cluster:
         """
         return self._controller.ssh_argv(host, command)
 
+    def login_addresses(self) -> tuple[str, ...]:
+        """Where users log in: the addresses of the login nodes, or of the controller where there is none.
+
+        Raises:
+            GpuClusterError: the hosts can't be found.
+        """
+        return self._controller.login_addresses()
+
     def has_new_key(self, host: str | None = None) -> bool:
         """Whether ssh to a host was refused because of a new host key that Terraform's state has: then try again.
 
@@ -550,7 +558,7 @@ class Cluster:
             changes=changes,
             changed={host: done.changed for host, done in configured.hosts.items()} if configured else {},
             checks=checks,
-            login=self._login_keys.login_commands(deployment.controller),
+            login=self._login_keys.login_commands(deployment.login),
         )
 
     # --- clients: made when they are needed, because the local cloud answers only after a run has started it -----

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import grp
 import hashlib
 import os
 import platform
+import pwd
 import re
 import resource
 import shutil
@@ -91,8 +93,11 @@ SLURM_PACKAGES = Path("/etc/gpucluster/slurm-packages")
 SSH_AUTHORITY = Path("/etc/gpucluster/authority/ssh_ca.pub")
 # Of /etc/passwd; users have ids from 1000 to 65533 on every system.
 PASSWD_COLONS, FIRST_UID, NOBODY = 6, 1000, 65534
+SLURM_LIMITS = Path("/etc/gpucluster/slurm-limits")
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
 PLUGSTACK = Path("/etc/slurm/plugstack.conf")
+# PAM's module, by the directories of Debian's packages, those of the release's own recipe, and Enterprise Linux.
+ADOPT = ("lib/security", "usr/lib/*/security", "usr/lib64/security")
 # Programs that mount an image, and their packages.
 MOUNTERS = {"squashfuse": "squashfuse", "fusermount3": "fuse3"}
 # Controllers that Slurm's cgroup plugins need for binding and limits.
@@ -192,9 +197,21 @@ def missing_packages(wanted: list[str]) -> list[str]:
     ]
 
 
+def group_of(user: str) -> str:
+    """The name of a user's primary group; empty if there is no such user."""
+    try:
+        return grp.getgrgid(pwd.getpwnam(user).pw_gid).gr_name
+    except KeyError:
+        return ""
+
+
 def slurm_version() -> str:
-    """The version of the installed daemon, empty if there is none."""
-    program = next((path for path in map(shutil.which, ("slurmctld", "slurmd")) if path), None)
+    """The version of the installed daemon, or on a login node of the commands; empty if there are none.
+
+    An image may have the commands: only with a configuration they are those of a login node.
+    """
+    commands = ["sinfo"] if SLURM_CONF.exists() else []
+    program = next((path for path in map(shutil.which, ("slurmctld", "slurmd", *commands)) if path), None)
     if not program:
         return ""
     output = subprocess.run([program, "-V"], capture_output=True, text=True, check=False).stdout.split()
@@ -287,6 +304,9 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "slurm_configured": SLURM_CONF.exists(),
         # The checksum of the archive whose packages of Slurm are installed; empty for those of the distribution.
         "slurm_packages": read(SLURM_PACKAGES),
+        "slurm_adopt": any(any(Path("/").glob(f"{place}/pam_slurm_adopt.so")) for place in ADOPT),
+        # Limits of users that the role slurm has set.
+        "slurm_limits": SLURM_LIMITS.exists(),
         "autoscaler": has_unit("gpucluster-autoscaler"),
         # Runtimes that the roles installed; those of an image are not in it.
         "runtimes": sorted(path.name for path in RUNTIMES.iterdir()) if RUNTIMES.is_dir() else [],
@@ -298,6 +318,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
         # The kernel reports the current and the pending value.
         "nfs_homes_denied": read(NFS_HOMES).startswith("0"),
         "user_home": home,
+        "user_group": group_of(user),
         "cluster_key": read(f"{home}/{key}"),
     }
 

@@ -10,6 +10,7 @@ import os
 import pwd
 import re
 import shlex
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -33,6 +34,8 @@ options:
     suboptions:
       user: {description: The user whose key is used., type: str, required: true}
       next: {description: The other host., type: str, required: true}
+  access: {description: Whether to read which groups the ssh server lets in., type: bool, default: false}
+  slurm: {description: Whether to try Slurm's commands., type: bool, default: false}
 author: gpucluster
 """
 
@@ -47,9 +50,9 @@ EXAMPLES = """
 RETURN = """
 ansible_facts:
   description: >-
-    One fact, C(gpucluster_facts): hostname, user_ids, user_groups; home_fs and home_token_seen with a share; mesh if
-    asked for; local_disk and rdma_addresses if user data wants them; cloud_services, what a user without rights
-    reaches of them, and what root does; certificates and secrets of a host that has made them.
+    One fact, C(gpucluster_facts): hostname, user_ids, user_groups; home_fs and home_token_seen with a share; mesh,
+    ssh_groups and slurm_error if asked for; local_disk and rdma_addresses if user data wants them; cloud_services, what
+    a user without rights reaches of them, and what root does; certificates and secrets of a host that has made them.
   returned: always
   type: dict
 """
@@ -71,6 +74,7 @@ CONNECT_SECONDS = 3
 # NFS may show an old listing of a directory for a moment.
 TOKEN_SECONDS = 10.0
 SSH_SECONDS = 10
+SLURM_SECONDS = 20
 # SSSD caches for a while that a new user did not exist a moment ago, or that the server did not answer.
 USERS_SECONDS = 40.0
 
@@ -226,6 +230,19 @@ def hop(module: AnsibleModule, mesh: dict[str, str]) -> dict[str, str]:
     return {"next": mesh["next"], "reached": output.strip(), "error": words.strip()}
 
 
+def ssh_groups(module: AnsibleModule) -> list[str] | None:
+    """The groups of which the ssh server lets somebody in; empty if it lets in all, None if it does not say it."""
+    status, output, _words = module.run_command([shutil.which("sshd") or "/usr/sbin/sshd", "-T"])
+    lines = (line.split() for line in output.splitlines())
+    return [name for words in lines if words[:1] == ["allowgroups"] for name in words[1:]] if status == 0 else None
+
+
+def slurm_error(module: AnsibleModule) -> str:
+    """Why Slurm's commands get no answer here; empty if they get one."""
+    status, _output, words = module.run_command(["timeout", str(SLURM_SECONDS), "sinfo", "--noheader"])
+    return "" if status == 0 else words.strip() or f"sinfo ended with {status}"
+
+
 def main() -> None:
     """Entry point."""
     mesh = {"user": {"type": "str", "required": True}, "next": {"type": "str", "required": True}}
@@ -235,6 +252,8 @@ def main() -> None:
         "token": {"type": "str", "no_log": False},
         "users": {"type": "list", "elements": "str", "default": []},
         "mesh": {"type": "dict", "options": mesh},
+        "access": {"type": "bool", "default": False},
+        "slurm": {"type": "bool", "default": False},
     }
     module = AnsibleModule(
         argument_spec=spec, required_together=[["home_path", "token_file", "token"]], supports_check_mode=True
@@ -247,6 +266,8 @@ def main() -> None:
         "hostname": os.uname().nodename,
         **(share(mounts, params) if params["home_path"] else {}),
         **({"mesh": hop(module, params["mesh"])} if params["mesh"] else {}),
+        **({"ssh_groups": ssh_groups(module)} if params["access"] else {}),
+        **({"slurm_error": slurm_error(module)} if params["slurm"] else {}),
         "user_ids": {name: ids(name) for name in params["users"]},
         "user_groups": {name: groups(name) for name in params["users"]},
         "firewall": outcome("firewall"),

@@ -173,7 +173,7 @@ def needed_by(
         locked: the checksums of the lock file, by file name.
     """
     pools = [shapes.get(pool.shape) for pool in spec.pools.values()]
-    hosts = [shapes.get(spec.controller.shape), *pools]
+    hosts = [shapes.get(machine.shape) for machine in spec.machines]
     return needed(
         spec.containers.runtimes,
         {shape.architecture for shape in hosts},

@@ -95,15 +95,20 @@ def _next(path: str) -> str:
 def validate(context: Context) -> None:
     """Check the cluster file, and report every error with its line."""
     with reporting(context) as reporter:
+        from gpucluster.spec import warnings
+
         spec = context.spec()
+        notes = warnings(spec)
         counts = {
             name: f"{pool.count} to {pool.max_count}" if pool.elastic else pool.count
             for name, pool in spec.pools.items()
         }
         pools = ", ".join(f"{name} ({counts[name]} x {pool.shape})" for name, pool in spec.pools.items())
         reporter.result(
-            {"command": "validate", "file": str(context.file), "name": spec.name},
-            f"{context.file} is valid: cluster {spec.name}, pools {pools}",
+            {"command": "validate", "file": str(context.file), "name": spec.name, "warnings": list(notes)},
+            "\n".join(
+                [f"{context.file} is valid: cluster {spec.name}, pools {pools}", *(f"! {note}" for note in notes)]
+            ),
         )
 
 
@@ -325,6 +330,7 @@ class _SshCommand(OwnOptions):
     epilog="""\b
 Examples:
   gpucluster ssh                        log in to the controller
+  gpucluster ssh login                  log in to a login node that answers
   gpucluster ssh compute-1 nvidia-smi   run a command on a node
   gpucluster ssh -- sinfo               run a command on the controller""",
 )

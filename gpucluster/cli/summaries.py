@@ -82,6 +82,7 @@ def plan_text(plan: Plan) -> str:
     if plan.hosts:
         lines = [f"  pool {pool}: {names}" for pool, names in plan.hosts.pools.items()]
         lines += [f"  the controller: {plan.hosts.controller}"] if plan.hosts.controller else []
+        lines += [f"  login nodes: {plan.hosts.login}"] if str(plan.hosts.login) else []
         parts.append("\n".join(["nodes", *lines]))
     if plan.configuration:
         parts.append("\n".join(["configuration of the hosts", *(f"  {each}" for each in plan.configuration)]))

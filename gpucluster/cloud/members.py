@@ -39,16 +39,24 @@ class Member:
 
 @dataclass(frozen=True)
 class TaggedHosts:
-    """The running hosts of a cluster as the cloud knows them: the controller, None without one, and nodes by pool."""
+    """The running hosts of a cluster as the cloud knows them: the controller, None without one, nodes by pool, and the
+    login nodes."""
 
     controller: Member | None
     nodes: Mapping[str, tuple[Member, ...]]
+    login: tuple[Member, ...] = ()
 
 
 def _number(pool: str, name: str) -> int:
     """The number in a name `<pool>-<number>`; 0 for any other name."""
     match = re.fullmatch(rf"{re.escape(pool)}-([1-9][0-9]*)", name)
     return int(match.group(1)) if match else 0
+
+
+def _trailing_number(name: str) -> tuple[int, str]:
+    """By which login nodes are sorted: `demo-login-10` is after `demo-login-2`."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0, name
 
 
 def numbered_names(pool: str, names: Mapping[str, str], desired: Sequence[str]) -> dict[str, str]:
@@ -123,8 +131,8 @@ class PoolMembers:
         return tuple(sorted(named, key=lambda member: _number(pool, member.name)))
 
     def tagged(self, cluster: str) -> TaggedHosts:
-        """The controller and the permanent nodes of a cluster, found by their tags alone: Terraform's state is not
-        needed. Instances that do not run are left out.
+        """The controller, the login nodes and the permanent nodes of a cluster, found by their tags alone: Terraform's
+        state is not needed. Instances that do not run are left out.
 
         Raises:
             CloudError: the cloud refused, or there is more than one controller.
@@ -138,6 +146,9 @@ class PoolMembers:
             ]
             controllers = [each for each in listed if tags.controller(each.freeform_tags, cluster)]
             nodes = [each for each in listed if tags.permanent_node_pool(each.freeform_tags, cluster)]
+            login = [each for each in listed if tags.of_cluster(each.freeform_tags, cluster)]
+            login = [each for each in login if tags.login_node(each.freeform_tags)]
+            hosts = [*controllers, *login, *nodes]
             if len(controllers) > 1:
                 raise CloudError(
                     f"the compartment has {len(controllers)} controllers with the tag {tags.CLUSTER}={cluster}",
@@ -146,8 +157,8 @@ class PoolMembers:
                 )
             members = dict(
                 zip(
-                    (each.id for each in [*controllers, *nodes]),
-                    workers.map(lambda each: self._member(compute, each.id), [*controllers, *nodes]),
+                    (each.id for each in hosts),
+                    workers.map(lambda each: self._member(compute, each.id), hosts),
                     strict=True,
                 )
             )
@@ -160,6 +171,7 @@ class PoolMembers:
                 pool: tuple(sorted(found, key=lambda member: (_number(pool, member.name), member.name)))
                 for pool, found in sorted(pools.items())
             },
+            tuple(sorted((members[each.id] for each in login), key=lambda member: _trailing_number(member.name))),
         )
 
     def member(self, instance_id: str) -> Member:

@@ -6,7 +6,7 @@ that is only emulated is a `skip`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -59,6 +59,8 @@ class Expectation:
         local_drives: by host, how many of its own drives must be in one file system. Hosts without drives are left out.
         rdma_addressed: the hosts whose RDMA interfaces get addresses from user data.
         hardware_emulated: hosts have less than their shape says. What none of them has is not checked.
+        login: the login nodes. With them, only operators log in to the controller.
+        operators: the group whose members are operators.
     """
 
     hosts: Sequence[str]
@@ -73,6 +75,8 @@ class Expectation:
     local_drives: Mapping[str, int] = field(default_factory=dict)
     rdma_addressed: Sequence[str] = ()
     hardware_emulated: bool = False
+    login: Sequence[str] = ()
+    operators: str = ""
 
     @property
     def controller(self) -> str:
@@ -89,6 +93,8 @@ def evaluate(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
     checks = [_answers(expected, facts)]
     checks += [_home(expected, facts)] if expected.home_mount_path else []
     checks += [_users(expected, facts), _cloud_services(expected, facts), _firewall(expected, facts)]
+    if expected.login:
+        checks += _login(expected, facts)
     if expected.local_drives:
         checks.append(_local_disks(expected, facts))
     if expected.rdma_addressed:
@@ -181,6 +187,27 @@ def _users(expected: Expectation, facts: Facts) -> Check:
         if ids_text.partition(":")[2] != str(expected.people[person])
     ]
     return _result(name, failures, f"{', '.join(expected.people)} on {count(len(expected.hosts), 'host')}")
+
+
+def _login(expected: Expectation, facts: Facts) -> Iterator[Check]:
+    """Login nodes can submit jobs, and the controller lets no other users in than operators."""
+    if expected.scheduler:
+        errors = {host: facts.get(host, {}).get("slurm_error", "no facts") for host in expected.login}
+        failures = [f"{host}: {error}" for host, error in errors.items() if error]
+        yield _result("login nodes reach Slurm", failures, ", ".join(expected.login))
+    name, controller = "only operators log in to the controller", facts.get(expected.controller, {})
+    admitted = controller.get("ssh_groups")
+    if admitted is None:
+        yield Check(name, NOT_RUN, "its ssh server does not say whom it lets in")
+        return
+    groups = controller.get("user_groups") or {}
+    users = [person for person in expected.people if expected.operators not in groups.get(person, ())]
+    failures = [
+        f"its ssh server lets {person} in"
+        for person in users
+        if not admitted or set(admitted) & set(groups.get(person, ()))
+    ]
+    yield _result(name, failures, f"of {count(len(expected.people), 'user')}, {len(expected.people) - len(users)}")
 
 
 def _cloud_services(expected: Expectation, facts: Facts) -> Check:

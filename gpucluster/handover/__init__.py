@@ -16,9 +16,11 @@ from gpucluster.handover.autoscaling import POLICY_VERSION, Autoscaling, autosca
 from gpucluster.handover.inventory import Members, builder_inventory, hosts, inventory, people, primary_gids
 from gpucluster.handover.names import (
     BUILDER_GROUP,
+    LOGIN,
     builder_name,
     elastic_names,
     elastic_prefix,
+    login_names,
     permanent_names,
     pool_group,
 )
@@ -29,6 +31,7 @@ from gpucluster.handover.variables import RDMA_PLUGINS, tfvars
 __all__ = [
     "BUILDER_GROUP",
     "CONTRACT_VERSION",
+    "LOGIN",
     "POLICY_VERSION",
     "RDMA_PLUGINS",
     "RECORDED",
@@ -46,6 +49,7 @@ __all__ = [
     "hosts",
     "image_fingerprint",
     "inventory",
+    "login_names",
     "node_fingerprint",
     "people",
     "permanent_names",

@@ -81,7 +81,7 @@ class Findings:
         adopt: by address, what no state knows.
         surplus: duplicates: the state (or `adopt`) has another resource for the same address, and that one exists; or
             they are in a network that is one.
-        unwanted: parts of pools that no state knows and cluster.yml does not ask for.
+        unwanted: parts of pools, and login nodes, that no state knows and cluster.yml does not ask for.
         left: what else no state knows. It is not removed: file systems, and what is not a part of a pool.
         stale: addresses of the state whose resource does not exist any more, while another one of that name does.
         state_lost: whether the cloud has hosts of the cluster while the state is empty: it was lost, or it is in
@@ -116,6 +116,10 @@ def desired(variables: Mapping[str, Any]) -> tuple[Desired, ...]:
     return (
         *_network(name, variables["network"]),
         Desired("module.controller.oci_core_instance.this", "instance", f"{name}-controller"),
+        *(
+            Desired(f'module.login["{node}"].{_INSTANCE}.this', "instance", node)
+            for node in (variables.get("login") or {}).get("names", ())
+        ),
         *_home(name, variables["home"]),
         *(part for pool, values in variables["pools"].items() for part in _pool(name, pool, values)),
         *(_iam(iam) if iam else ()),
@@ -258,8 +262,8 @@ class _Comparison:
         return Findings(
             adopt,
             tuple(each for each in surplus if each not in files),
-            tuple(each for each in rest if each.kind in _OF_POOLS and each.pool),
-            (*files, *(each for each in rest if not (each.kind in _OF_POOLS and each.pool))),
+            tuple(each for each in rest if _is_of_nodes(each)),
+            (*files, *(each for each in rest if not _is_of_nodes(each))),
             stale,
             state_lost=not self._state and any(each.kind in _HOSTS for each in adopt.values()),
         )
@@ -293,6 +297,11 @@ def _is(resource: TaggedResource, wanted: Desired) -> bool:
     return (resource.kind, resource.name, resource.pool) == (wanted.kind, wanted.name, wanted.pool)
 
 
+def _is_of_nodes(resource: TaggedResource) -> bool:
+    """Whether it is a part of a pool, or a login node."""
+    return resource.kind in _OF_POOLS and bool(resource.pool or tags.login_node(resource.tags))
+
+
 def _plain(address: str) -> str:
     return address.replace("[0]", "")
 
@@ -310,6 +319,8 @@ def existing_images(found: Iterable[TaggedResource], pools: Iterable[str], clust
         permanent = each.kind == "instance" and each.image_id and not each.ending
         if permanent and each.name == f"{cluster}-controller":
             images["controller"] = each.image_id
+        elif permanent and tags.login_node(each.tags):
+            images.setdefault("login", each.image_id)
         elif permanent and each.pool in names and not each.elastic:
             images.setdefault(f"pool/{each.pool}", each.image_id)
     return images

@@ -256,16 +256,15 @@ def _preflight() -> Iterator[_Needed]:
 def _compute(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
     pools = spec.pools.values()
     kinds = {pool.kind for pool in pools}
-    machines = (spec.controller, *pools)
     yield "controller and nodes", (
         Right("manage", "instances"), permissions.VOLUMES, permissions.VOLUME_ATTACHMENTS,
         permissions.WORK_REQUESTS,
     ), own  # fmt: skip
-    changes = spec.elastic_pools or any(machine.image.make_compatible for machine in machines)
+    changes = spec.elastic_pools or any(machine.image.make_compatible for machine in spec.machines)
     yield "images (baked ones are created and deleted)" if changes else "images", (
         Right("manage" if changes else "read", "instance-images"),
     ), own  # fmt: skip
-    if any(machine.image.listing for machine in machines):
+    if any(machine.image.listing for machine in spec.machines):
         yield "images of a Marketplace listing", (Right("manage", "app-catalog-listing"),), "in tenancy"
     if spec.elastic_pools or "cluster_network" in kinds:
         yield "instance configurations of nodes", (Right("manage", "instance-configurations"),), own

@@ -9,7 +9,7 @@ from gpucluster import shapes
 from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import Member
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
-from gpucluster.handover.names import BUILDER_GROUP, elastic_names, elastic_prefix, pool_group
+from gpucluster.handover.names import BUILDER_GROUP, LOGIN, elastic_names, elastic_prefix, pool_group
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
@@ -28,11 +28,18 @@ Members = Mapping[str, Sequence[Member]]
 
 
 def hosts(
-    spec: ClusterSpec, controller: Member, members: Members, *, bastion_id: str | None = None
+    spec: ClusterSpec,
+    controller: Member,
+    members: Members,
+    *,
+    login: Sequence[Member] = (),
+    bastion_id: str | None = None,
 ) -> tuple[Host, ...]:
-    """Every host as ssh reaches it: the controller directly or through the bastion, nodes through the controller.
+    """Every host as ssh reaches it: the controller directly or through the bastion, login nodes at their public
+    address, the others through the controller.
 
     Args:
+        login: the login nodes.
         members: the permanent nodes of each pool that cluster.yml has.
         bastion_id: the bastion through which the controller is reached; None if that has a public address.
     """
@@ -45,6 +52,10 @@ def hosts(
             jump=GATEWAY if bastion_id else "",
         )
     ]
+    user = spec.login.image.login_user
+    for number, node in enumerate(login):
+        jump, alias = "" if node.public_ip else controller.name, "" if number else LOGIN
+        listed.append(Host(node.name, node.public_ip or node.private_ip, user, node.id, jump, alias))
     for pool, nodes in members.items():
         user = spec.pools[pool].image.login_user
         listed += [Host(node.name, node.private_ip, user, node.id, jump=controller.name) for node in nodes]
@@ -70,7 +81,7 @@ def inventory(
         hardware_emulated: hosts have less hardware than their shape says (the local cloud).
         software: the release files for the hosts.
     """
-    every = [outputs.controller, *(node for nodes in members.values() for node in nodes)]
+    every = [outputs.controller, *outputs.login, *(node for nodes in members.values() for node in nodes)]
     addresses = [{"name": host.name, "address": host.private_ip, "id": host.id} for host in every]
     return {
         "all": {
@@ -81,25 +92,11 @@ def inventory(
                 **_autoscaler_variables(spec, outputs, autoscaling),
             },
             "children": {
-                "controller": {
-                    "hosts": {
-                        outputs.controller.name: {
-                            "private_ip": outputs.controller.private_ip,
-                            "ansible_user": spec.controller.image.login_user,
-                        }
-                    }
-                },
+                "controller": {"hosts": _group([outputs.controller], spec.controller.image.login_user)},
+                LOGIN: {"hosts": _group(outputs.login, spec.login.image.login_user)},
                 "compute": {
                     "children": {
-                        pool_group(pool): {
-                            "hosts": {
-                                node.name: {
-                                    "private_ip": node.private_ip,
-                                    "ansible_user": spec.pools[pool].image.login_user,
-                                }
-                                for node in nodes
-                            }
-                        }
+                        pool_group(pool): {"hosts": _group(nodes, spec.pools[pool].image.login_user)}
                         for pool, nodes in members.items()
                     }
                 },
@@ -108,12 +105,16 @@ def inventory(
     }
 
 
+def _group(members: Sequence[Member], login_user: str) -> dict[str, dict[str, str]]:
+    return {member.name: {"private_ip": member.private_ip, "ansible_user": login_user} for member in members}
+
+
 def builder_inventory(inventory: Mapping[str, Any], spec: ClusterSpec, pool: str, builder: Member) -> dict[str, Any]:
     """The inventory for baking the image of a pool: the controller and the instance on which the image is baked."""
     every = inventory["all"]
     host = {"private_ip": builder.private_ip, "ansible_user": spec.pools[pool].image.login_user}
     children = {
-        "controller": every["children"]["controller"],
+        **{name: group for name, group in every["children"].items() if name in ("controller", LOGIN)},
         BUILDER_GROUP: {"hosts": {builder.name: host}},
         "compute": {"children": {pool_group(pool): {"hosts": {builder.name: {}}}}},
     }
@@ -158,6 +159,7 @@ def _variables(
         "timezone": spec.software.timezone,
         "base_trusted_networks": cluster_networks(spec),
         "base_trusted_certificates": list(spec.software.trusted_certificates),
+        "base_hide_processes": spec.users.hide_processes,
         "base_proxy": _proxy(spec, outputs, addresses),
         "private_subnet_cidr": spec.network.private_subnet_cidr,
         "private_subnet_domain_name": outputs.private_subnet_domain_name,
@@ -202,6 +204,11 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_systems": sorted(
             {found for found in systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider]).values() if found}
         ),
+        "slurm_private": spec.slurm.private,
+        "slurm_login_needs_job": spec.slurm.login_needs_job,
+        "slurm_default_minutes": _minutes(spec.slurm.default_job_hours),
+        "slurm_max_minutes": _minutes(spec.slurm.max_job_hours),
+        "slurm_user_limits": spec.slurm.user_limits.model_dump(),
         "slurm_extra_config": dict(spec.slurm.extra_config),
         "slurm_default_partition": default,
         "slurm_pools": [
@@ -212,6 +219,11 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_power": _slurm_power(spec, hardware_emulated) if spec.elastic_pools else None,
         "slurm_hardware_emulated": hardware_emulated,
     }
+
+
+def _minutes(hours: int | None) -> int | None:
+    """Slurm's unit."""
+    return None if hours is None else hours * 60
 
 
 def _slurm_pool(name: str, pool: Pool, nodes: Sequence[Member], default: bool) -> dict[str, Any]:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import itertools
 
 from gpucluster.oci.names import builder_name, elastic_name_count, elastic_prefix
-from gpucluster.spec import Pool
+from gpucluster.spec import ClusterSpec, Pool
 
 __all__ = [
     "BUILDER_GROUP",
+    "LOGIN",
     "builder_name",
     "elastic_names",
     "elastic_prefix",
+    "is_login_name",
+    "login_names",
     "permanent_names",
     "pool_group",
 ]
 
 BUILDER_GROUP = "builder"
+#: The Ansible group of the login nodes, and the name under which ssh and every host of the cluster know them together.
+LOGIN = "login"
 
 
 def pool_group(pool: str) -> str:
@@ -27,6 +32,17 @@ def pool_group(pool: str) -> str:
 def elastic_names(pool: Pool) -> int:
     """The number of names for elastic nodes that Slurm has for a pool."""
     return elastic_name_count(pool.elastic_count) if pool.elastic else 0
+
+
+def login_names(spec: ClusterSpec) -> tuple[str, ...]:
+    """The names of the login nodes."""
+    return tuple(f"{spec.name}-{LOGIN}-{number}" for number in range(1, spec.login.count + 1))
+
+
+def is_login_name(cluster: str, host: str) -> bool:
+    """Whether a host is a login node, by its name."""
+    prefix, _, number = host.rpartition("-")
+    return prefix == f"{cluster}-{LOGIN}" and number.isdecimal()
 
 
 def permanent_names(name: str, pool: Pool) -> tuple[str, ...]:

@@ -54,6 +54,8 @@ def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
         "nvidia": {
             key: value for key, value in spec.nvidia.model_dump(mode="json").items() if value or key != "repositories"
         },
+        # Who logs in to a node, and what users see there.
+        "logins": [spec.slurm.login_needs_job, spec.users.hide_processes],
         "privilege": [spec.users.privilege_group, spec.users.privilege_gid],
         "releases": {artifact.component: artifact.version for artifact in needed},
         "storage": container_storage(spec),

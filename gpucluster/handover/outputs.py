@@ -39,6 +39,7 @@ class Outputs:
     """The root's output `cluster`, version 1.
 
     `bastion_id` is the bastion through which the controller is reached; None if that has a public address.
+    `login` are the login nodes.
     `private_subnet_domain_name` is empty if the subnet has no DNS label, or if an earlier release ran the last apply.
     `home_file_system_id` is empty if an existing server has the home share; all of `home_*` is without a home share.
     """
@@ -54,6 +55,7 @@ class Outputs:
     pools: Mapping[str, PoolOutput]
     bastion_id: str | None = None
     private_subnet_domain_name: str = ""
+    login: tuple[Member, ...] = ()
 
     @classmethod
     def parse(cls, outputs: Mapping[str, Any]) -> Outputs:
@@ -84,6 +86,7 @@ class Outputs:
                 pools={name: _pool_output(pool, cluster) for name, pool in cluster["pools"].items()},
                 bastion_id=cluster.get("bastion_id"),
                 private_subnet_domain_name=cluster.get("private_subnet_domain_name") or "",
+                login=tuple(_member(instance) for instance in cluster.get("login") or ()),
             )
         except (KeyError, TypeError) as error:
             raise TerraformError(f"the output `cluster` lacks {error}", hint="Run: gpucluster apply") from error
@@ -96,7 +99,7 @@ class Identity:
     Args:
         compartment_id: empty if the state does not say it.
         login_keys: the public halves of generated login keys, by user.
-        host_keys: the ssh host keys of the controller and the permanent nodes, by OCID.
+        host_keys: the ssh host keys of the controller, the login nodes and the permanent nodes, by OCID.
         certificates: those of the cluster's certificate authorities, by their name: as PEM, for ssh a public key.
         secrets: which generation of each secret the controller has: a number that changes with the secret and does
             not tell it.

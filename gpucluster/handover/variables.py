@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from gpucluster import shapes
-from gpucluster.handover.names import permanent_names
+from gpucluster.handover.names import LOGIN, login_names, permanent_names
 from gpucluster.oci import tags
 from gpucluster.oci.image_names import version_filter
-from gpucluster.spec import ClusterSpec, Image, Network, Platform, Pool
+from gpucluster.spec import ClusterSpec, Controller, Image, Login, Network, Platform, Pool
 
 RDMA_PLUGINS = ("Compute HPC RDMA Authentication", "Compute HPC RDMA Auto-Configuration")
 
@@ -35,13 +35,13 @@ def tfvars(
         baked_images: by pool, the OCID of the image of its elastic nodes; without one they boot from the image of the
             permanent nodes.
         home_region: the region in which dynamic groups and policies are created; empty: that of the cluster.
-        user_data: the user data for cloud-init, by `controller` and the names of pools.
+        user_data: the user data for cloud-init, by `controller`, `login` and the names of pools.
         iam: the dynamic group and its policies; None if none are created.
-        existing_images: the images of hosts that are adopted, by `controller` and `pool/<name>`.
+        existing_images: the images of hosts that are adopted, by `controller`, `login` and `pool/<name>`.
         login_keys: the public halves of generated login keys, by user.
         recorded: what the state says already of the hosts: see `Identity.recorded`.
     """
-    controller, home, data = spec.controller, spec.storage.home, user_data or {}
+    home, data = spec.storage.home, user_data or {}
     return {
         "cluster_name": spec.name,
         "region": spec.cloud.region,
@@ -51,15 +51,10 @@ def tfvars(
         "availability_domain": spec.cloud.availability_domain,
         "ssh_authorized_keys": list(ssh_authorized_keys),
         "network": _network(spec.network, spec.name),
-        "controller": {
-            "shape": controller.shape,
-            "ocpus": controller.ocpus,
-            "memory_gb": controller.memory_gb,
-            "boot_volume_gb": controller.boot_volume_gb,
-            "boot_volume_vpus_per_gb": controller.boot_volume_vpus_per_gb,
-            "image": _image(controller.image, controller.shape),
-            "user_data": data.get("controller"),
-        },
+        "controller": _machine(spec.controller, data.get("controller")),
+        "login": (
+            {"names": list(login_names(spec)), **_machine(spec.login, data.get(LOGIN))} if spec.login.count else None
+        ),
         "home": {
             "enabled": home.enabled,
             "export_path": home.export_path,
@@ -77,6 +72,18 @@ def tfvars(
         "freeform_tags": {**spec.cloud.freeform_tags, tags.CLUSTER: spec.name},
         "defined_tags": dict(spec.cloud.defined_tags),
         "elastic_tags": {spec.iam.tag: spec.name} if spec.iam.tag else {},
+    }
+
+
+def _machine(machine: Controller | Login, user_data: str | None) -> dict[str, Any]:
+    return {
+        "shape": machine.shape,
+        "ocpus": machine.ocpus,
+        "memory_gb": machine.memory_gb,
+        "boot_volume_gb": machine.boot_volume_gb,
+        "boot_volume_vpus_per_gb": machine.boot_volume_vpus_per_gb,
+        "image": _image(machine.image, machine.shape),
+        "user_data": user_data,
     }
 
 

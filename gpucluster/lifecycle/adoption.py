@@ -138,7 +138,7 @@ class Adoption:
     @staticmethod
     def nodes_to_remove(survey: Survey) -> list[str]:
         """The names of nodes that `remove` terminates and cluster.yml does not ask for: jobs may run there."""
-        return [each.name for each in survey.findings.unwanted if each.kind == "instance"]
+        return [each.name for each in survey.findings.unwanted if each.kind == "instance" and each.pool]
 
     def removals(self, survey: Survey) -> tuple[Change, ...]:
         """What `remove` would do, for a plan."""

@@ -196,9 +196,11 @@ class Configuration:
 
     def _expectation(self, deployment: Deployment) -> Expectation:
         spec = self._spec
-        machines = {deployment.outputs.controller.name: user_data.boot_settings(spec, None)}
+        outputs = deployment.outputs
+        machines = {outputs.controller.name: user_data.boot_settings(spec, spec.controller)}
+        machines |= {node.name: user_data.boot_settings(spec, spec.login) for node in outputs.login}
         machines |= {
-            node.name: user_data.boot_settings(spec, pool)
+            node.name: user_data.boot_settings(spec, spec.pools[pool])
             for pool, nodes in deployment.members.items()
             for node in nodes
         }
@@ -215,6 +217,8 @@ class Configuration:
             local_drives={host: machine.local_disk.count for host, machine in machines.items() if machine.local_disk},
             rdma_addressed=[host for host, machine in machines.items() if machine.rdma],
             hardware_emulated=self._cloud.hardware_emulated,
+            login=[node.name for node in outputs.login],
+            operators=spec.users.privilege_group,
         )
 
 

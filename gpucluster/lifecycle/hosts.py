@@ -61,13 +61,18 @@ class Deployment:
                 members[name] = network_members(name, pool.cluster_network_id, names)
             elif name in spec.pools:
                 members[name] = pool.instances
-        hosts = handover.hosts(spec, outputs.controller, members, bastion_id=outputs.bastion_id)
+        hosts = handover.hosts(spec, outputs.controller, members, login=outputs.login, bastion_id=outputs.bastion_id)
         return cls(outputs, members, hosts)
 
     @property
     def controller(self) -> Host:
         """The controller, through which the other hosts are reached."""
         return self.hosts[0]
+
+    @property
+    def login(self) -> Host:
+        """Where users log in: the first login node, or the controller where there is none."""
+        return self.hosts[1] if self.outputs.login else self.controller
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ class HostSources:
 
 
 class Hosts:
-    """The controller and the permanent nodes of one cluster."""
+    """The controller, the login nodes and the permanent nodes of one cluster."""
 
     def __init__(self, sources: HostSources, on_event: Sink) -> None:
         self._sources = sources
@@ -174,7 +179,7 @@ class Hosts:
         booted = {host.booted for host in self._sources.saved.hosts() if host.booted}
         self._sources.saved.save_hosts(hosts, booted)
         # Always ask the controller: that opens the one connection that all others share.
-        again = [host for host in hosts if host.is_entry_point and host.instance_id in booted]
+        again = [host for host in hosts[:1] if host.instance_id in booted]
         known = ssh_client.host_keys()
         ssh_client.wait(again, ANSWER_DEADLINE, self._on_event)
         ssh_client.wait([host for host in hosts if host.instance_id not in booted], BOOT_DEADLINE, self._on_event)

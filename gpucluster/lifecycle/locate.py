@@ -98,7 +98,7 @@ class HostLocator:
             return False
         bastion_id = self._sources.bastion().find(self._sources.spec.name) if not found.controller.public_ip else None
         nodes = {pool: nodes for pool, nodes in found.nodes.items() if pool in self._sources.spec.pools}
-        hosts = handover.hosts(self._sources.spec, found.controller, nodes, bastion_id=bastion_id)
+        hosts = handover.hosts(self._sources.spec, found.controller, nodes, login=found.login, bastion_id=bastion_id)
         self._write(hosts, found.controller, bastion_id)
         return True
 

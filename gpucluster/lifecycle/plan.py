@@ -63,6 +63,7 @@ class Plan:
             "changes_outputs": self.changes_outputs,
             "nodes": {pool: vars(names) for pool, names in self.hosts.pools.items()},
             "controller": self.hosts.controller,
+            "login": vars(self.hosts.login),
             "configuration": [{**vars(difference), "text": str(difference)} for difference in self.configuration],
             "warnings": list(self.warnings),
         }
@@ -162,7 +163,8 @@ class Planning:
             Difference("users", "configure", f"generate a key pair for {name}: this machine has none")
             for name in self._configuration.new_key_pairs()
         )
-        named = set(hosts.names("removed", "replaced"))  # these are shown as nodes
+        # These are shown as nodes.
+        named = {*hosts.names("removed", "replaced"), *hosts.login.removed, *hosts.login.replaced}
         found = configuration_diff.differences(answer.value.record, now)
         return (
             *(each for each in found if not (each.subject == "hosts" and each.what in named)),

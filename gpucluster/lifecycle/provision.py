@@ -22,7 +22,7 @@ from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.resize import Resizing, Scaling
 from gpucluster.operations.drain import DRAIN_TIMEOUT
-from gpucluster.spec import ClusterSpec
+from gpucluster.spec import ClusterSpec, Controller, Login, Pool
 from gpucluster.terraform.plan import Plan
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.login_keys import LoginKeys
@@ -297,6 +297,11 @@ class Provisioning:
         access = cloud.access()
         baked = self._baking.fitting(terraform.outputs())
         # Terraform fills in the matching rule: it knows the controller that it makes.
+        machines: dict[str, Controller | Login | Pool] = {
+            "controller": spec.controller,
+            handover.LOGIN: spec.login,
+            **spec.pools,
+        }
         rights = iam.policies(
             spec,
             compartment_id=access.compartment_id,
@@ -311,8 +316,7 @@ class Provisioning:
             baked_images={pool: image.id for pool, image in baked.items()},
             home_region=self._home_region if rights.created else spec.cloud.region,
             user_data={
-                pool or "controller": user_data.user_data(user_data.boot_settings(spec, pool))
-                for pool in (None, *spec.pools)
+                name: user_data.user_data(user_data.boot_settings(spec, machine)) for name, machine in machines.items()
             },
             iam=iam.tfvars(rights),
             existing_images=self._existing_images,

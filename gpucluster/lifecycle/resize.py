@@ -13,7 +13,7 @@ is treated as a replacement; before the second, the node is drained.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -39,6 +39,7 @@ Present = Mapping[str, Mapping[str, str]]
 
 _POOL = re.compile(r'module\.pool\["([^"]+)"\]')
 _NODE = re.compile(r'module\.instance\["([^"]+)"\]\.oci_core_instance\.')
+_LOGIN = re.compile(r'module\.login\["([^"]+)"\]\.oci_core_instance\.')
 _CONTROLLER = re.compile(r"module\.controller\.oci_core_instance\.")
 _NETWORK = "oci_core_cluster_network."
 _CLUSTER = "oci_core_compute_cluster."
@@ -105,6 +106,7 @@ class Scaling:
     Args:
         pools: without those whose permanent nodes all stay as they are.
         controller: what happens to the controller: `replaced`, `rebooted`, or empty.
+        login: what happens to login nodes. Nobody waits for the users who are logged in there.
         replacements: why hosts that cluster.yml still asks for are replaced: apply needs --replace-nodes for them.
         staying: the OCIDs of the hosts that are neither removed nor replaced, by name.
     """
@@ -113,13 +115,14 @@ class Scaling:
     controller: str = ""
     replacements: tuple[Replacement, ...] = ()
     staying: Mapping[str, str] = field(default_factory=dict, compare=False)
+    login: PoolScaling = PoolScaling()
 
     def names(self, *kinds: str) -> list[str]:
         """The names of the nodes of all pools that are `added`, `removed`, `replaced` or `rebooted`."""
         return sorted(name for pool in self.pools.values() for kind in kinds for name in getattr(pool, kind))
 
     def __bool__(self) -> bool:
-        return bool(self.pools or self.controller)
+        return bool(self.pools or self.controller or self.login != PoolScaling())
 
 
 def desired_names(spec: ClusterSpec) -> dict[str, tuple[str, ...]]:
@@ -148,7 +151,8 @@ def nodes_to_add(desired: Names, present: Present) -> dict[str, tuple[str, ...]]
 def replacements(
     changes: Iterable[Change], spec: ClusterSpec, outputs: handover.Outputs | None, present: Present
 ) -> tuple[Replacement, ...]:
-    """What a plan would remove although cluster.yml asks for it: permanent nodes, what they are in, the controller.
+    """What a plan would remove although cluster.yml asks for it: permanent nodes, what they are in, login nodes, the
+    controller.
 
     Args:
         outputs: of the last apply; None if nothing was applied yet.
@@ -161,6 +165,9 @@ def replacements(
         match = _POOL.match(change.address)
         pool = match.group(1) if match else ""
         nodes = _lost(change.address, pool, desired.get(pool, ()), present.get(pool, {}))
+        login = _LOGIN.match(change.address)
+        if login and login.group(1) in handover.login_names(spec):
+            nodes = (login.group(1),)
         if nodes or _CONTROLLER.match(change.address):
             output = outputs.pools.get(pool) if outputs else None
             what = _what(change.address, pool, nodes)
@@ -169,9 +176,10 @@ def replacements(
 
 
 def reboots(changes: Iterable[Change]) -> dict[str, str]:
-    """The hosts that a plan reboots: by the address of the instance, the node's name, or empty for the controller."""
+    """The hosts that a plan reboots: by the address of the instance, the name of the node or login node, or empty for
+    the controller."""
     return {
-        change.address: node.group(1) if (node := _NODE.search(change.address)) else ""
+        change.address: _name(change.address)
         for change in changes
         if _is_host(change.address)
         and change.action == "update"
@@ -205,11 +213,25 @@ def scaling(
         if found != PoolScaling():
             pools[pool] = found
     controller = "replaced" if any(_CONTROLLER.match(each.address) for each in lost) else ""
-    gone = replaced | {ocid for nodes in removed.values() for ocid in nodes}
+    login = _login_scaling(spec, outputs, replaced, rebooting.values())
+    gone = {*replaced, *login.removed} | {ocid for nodes in removed.values() for ocid in nodes}
     nodes = {name: ocid for pool in present.values() for ocid, name in pool.items() if not gone & {ocid, name}}
     if outputs and not controller:
         nodes[outputs.controller.name] = outputs.controller.id
-    return Scaling(pools, controller or ("rebooted" if "" in rebooting.values() else ""), lost, nodes)
+    nodes |= {node.name: node.id for node in (outputs.login if outputs else ()) if node.name not in gone}
+    return Scaling(pools, controller or ("rebooted" if "" in rebooting.values() else ""), lost, nodes, login)
+
+
+def _login_scaling(
+    spec: ClusterSpec, outputs: handover.Outputs | None, replaced: Collection[str], rebooted: Collection[str]
+) -> PoolScaling:
+    desired, present = handover.login_names(spec), [node.name for node in outputs.login] if outputs else []
+    return PoolScaling(
+        tuple(name for name in desired if name not in present),
+        tuple(name for name in present if name not in desired),
+        tuple(name for name in desired if name in replaced),
+        tuple(name for name in desired if name in rebooted and name not in replaced),
+    )
 
 
 def _loses(change: Change) -> bool:
@@ -220,7 +242,13 @@ def _loses(change: Change) -> bool:
 
 
 def _is_host(address: str) -> bool:
-    return bool(_NODE.search(address) or _CONTROLLER.match(address))
+    return bool(_NODE.search(address) or _LOGIN.match(address) or _CONTROLLER.match(address))
+
+
+def _name(address: str) -> str:
+    """The name of the node or login node that has this address; empty for the controller."""
+    found = _NODE.search(address) or _LOGIN.match(address)
+    return found.group(1) if found else ""
 
 
 def _changes(change: Change, attributes: Sequence[str]) -> bool:
@@ -242,6 +270,8 @@ def _what(address: str, pool: str, nodes: Sequence[str]) -> str:
         return f"the cluster network of pool {pool} with {', '.join(nodes)}"
     if _CLUSTER in address:
         return f"the compute cluster of pool {pool} with {', '.join(nodes)}"
+    if _LOGIN.match(address):
+        return f"login node {nodes[0]}"
     return f"node {nodes[0]}" if nodes else "the controller, with Slurm's queue and the user directory"
 
 
@@ -403,6 +433,8 @@ class Resizing:
     def _drain(self, changes: Scaling, timeout: float) -> None:
         for pool, nodes in changes.pools.items():
             self._on_event(Event(EventKind.LOG, f"pool {pool}", "scaling", str(nodes)))
+        if changes.login != PoolScaling():
+            self._on_event(Event(EventKind.LOG, "login nodes", "scaling", str(changes.login)))
         if changes.controller == "rebooted":
             message = "is rebooted: Slurm gives no answer meanwhile, and jobs on the nodes continue"
             self._on_event(Event(EventKind.LOG, "controller", "scaling", message))
@@ -450,9 +482,9 @@ def _instances(addresses: Iterable[str], outputs: handover.Outputs | None) -> li
     """The OCIDs of instances, from their addresses."""
     if outputs is None:
         return []
-    nodes = {node.name: node.id for pool in outputs.pools.values() for node in pool.instances}
-    names = (node.group(1) if (node := _NODE.search(address)) else None for address in addresses)
-    return [outputs.controller.id if name is None else nodes[name] for name in names if name is None or name in nodes]
+    listed = (*outputs.login, *(node for pool in outputs.pools.values() for node in pool.instances))
+    nodes = {"": outputs.controller.id, **{node.name: node.id for node in listed}}
+    return [nodes[name] for address in addresses if (name := _name(address)) in nodes]
 
 
 def _refused(replaced: Sequence[Replacement]) -> ReplacementError:

@@ -26,9 +26,10 @@ COMPARTMENT = "gpucluster-compartment"
 CONTAINS = "gpucluster-contains"
 TRAPS = "gpucluster-traps"
 
-#: The values of ROLE of a baked image, of the controller, and of a pool's nodes and what they need.
+#: The values of ROLE of a baked image, of the controller, of a login node, and of a pool's nodes and what they need.
 IMAGE = "image"
 CONTROLLER = "controller"
+LOGIN = "login"
 COMPUTE = "compute"
 
 #: Keys that cluster.yml may not use for tags of its own.
@@ -87,6 +88,11 @@ def elastic_or_builder(tags: Tags | None, cluster: str) -> bool:
 def controller(tags: Tags | None, cluster: str) -> bool:
     """Whether an instance is the controller of a cluster."""
     return of_cluster(tags, cluster) and (tags or {}).get(ROLE) == CONTROLLER
+
+
+def login_node(tags: Tags | None) -> bool:
+    """Whether a resource of a cluster is a login node."""
+    return (tags or {}).get(ROLE) == LOGIN
 
 
 def permanent_node_pool(tags: Tags | None, cluster: str) -> str:

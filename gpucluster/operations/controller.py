@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from gpucluster import process
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.errors import GpuClusterError, InputError, ProcessError, ToolError
 from gpucluster.events import Sink, warn
+from gpucluster.handover.names import LOGIN, is_login_name
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient, host_key_error, host_key_refused
@@ -29,6 +31,8 @@ _TIMEOUT = 60.0
 # Seconds for a reader who does not wait for a controller that is gone, and for the connection alone.
 _READ_TIMEOUT = 3.5
 _CONNECT_TIMEOUT = 3
+# Seconds until another login node is tried: a shared connection to one that is gone gives no answer.
+_ANSWER_TIMEOUT = 10.0
 _SLURM_FIELDS = ("node", "state", "partition")
 # Exit statuses: of ssh without a connection, of a shell without the program, of `timeout`.
 SSH_FAILED = 255
@@ -73,6 +77,16 @@ class ControllerConnection:
         """
         return tuple(self._locate())
 
+    def login_addresses(self) -> tuple[str, ...]:
+        """Where users log in: the addresses of the login nodes, or of the controller where there is none.
+
+        Raises:
+            GpuClusterError: the hosts can't be found.
+        """
+        hosts = self.hosts()
+        login = [host for host in hosts if is_login_name(self._spec.name, host.name)]
+        return tuple(host.address for host in login or hosts[:1])
+
     def relocate(self) -> bool:
         """Find the hosts again, after ssh reached nobody: another machine may have built the cluster again. True if it
         did. An error of the search is none of the caller's, who knows that nobody was reached.
@@ -105,7 +119,8 @@ class ControllerConnection:
         """The command line that logs in to a host, or runs a command there.
 
         Args:
-            host: its name; None or "controller" is the controller, whatever its name is.
+            host: its name; None or "controller" is the controller, whatever its name is, and "login" is a login node
+                that answers.
 
         Raises:
             ToolError: no such host, or nothing was applied yet.
@@ -113,14 +128,32 @@ class ControllerConnection:
         names = [host.name for host in self.hosts()]
         if not names:
             raise ToolError("there is no cluster yet", hint="Run: gpucluster apply")
+        login = [name for name in names if is_login_name(self._spec.name, name)]
         target = names[0] if host in (None, "controller") else host
+        if host == LOGIN and login and host not in names:
+            target = self._answering(login)
         if target not in names:
             hint = f"The hosts are {', '.join(names)}. For a command on the controller: gpucluster ssh -- {target}"
             raise ToolError(f"there is no host {target}", hint=hint)
-        if self._spec.network.access == "bastion":
-            self._bastion().renew()
+        self._renew_bastion()
         # The ssh configuration exists and names the key: the key itself is not needed here.
         return SshClient(self._paths, None).argv(target, command)
+
+    def _answering(self, login: Sequence[str]) -> str:
+        """The first login node that answers; without any the first, of which ssh says why it does not."""
+        if len(login) > 1:
+            self._renew_bastion()
+        for name in login if len(login) > 1 else ():
+            ssh, *rest = SshClient(self._paths, None).argv(name, ["true"])
+            argv = [ssh, "-o", f"ConnectTimeout={_CONNECT_TIMEOUT}", *rest]
+            with suppress(ProcessError):
+                if process.run(argv, check=False, timeout=_ANSWER_TIMEOUT).returncode != SSH_FAILED:
+                    return name
+        return login[0]
+
+    def _renew_bastion(self) -> None:
+        if self._spec.network.access == "bastion":
+            self._bastion().renew()
 
     def ask(self, command: str, *, text: str = "", timeout: float = _READ_TIMEOUT) -> process.Completed:
         """Run a short command on the controller. A controller that is gone is given up soon.

@@ -233,6 +233,7 @@ def _instances_of(outputs: Mapping[str, Any]) -> dict[str, str]:
     cluster = outputs.get("cluster") or {}
     listed = [
         cluster.get("controller"),
+        *(cluster.get("login") or ()),
         *(one for pool in (cluster.get("pools") or {}).values() for one in pool["instances"]),
     ]
     return {each["id"]: each["name"] for each in listed if each}

@@ -121,8 +121,9 @@ class Compartment:
 
 @dataclass(frozen=True)
 class Instance:
-    """An existing instance of this cluster. `pool` is empty for the controller.
+    """An existing instance of this cluster. `pool` is empty for the controller and for login nodes.
 
+    `login`: it is a login node.
     `elastic`: it is temporary: an elastic node, or the instance on which an image is baked.
     """
 
@@ -133,6 +134,7 @@ class Instance:
     memory_gb: float = 0
     pool: str = ""
     elastic: bool = False
+    login: bool = False
 
 
 @dataclass(frozen=True)
@@ -285,7 +287,7 @@ class Facts:
         strangers: the number of instances in the compartment that are not of this cluster.
         limits: by service, limit and domain.
         capacity: by domain and shape.
-        images: by machine (`controller` or a pool).
+        images: by machine (`controller`, `login` or a pool).
         reservations: by pool.
         vcns: every network of the compartment; `vcn` is the existing one that the spec names.
         created: this cluster's storage and bastion, found by their tag.

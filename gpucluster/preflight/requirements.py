@@ -16,10 +16,10 @@ CONTROLLER = "controller"
 
 @dataclass(frozen=True)
 class MachineGroup:
-    """The controller, or the nodes of a pool.
+    """The controller, the login nodes, or the nodes of a pool.
 
     Args:
-        name: `controller` or the pool's name.
+        name: `controller`, `login` or the pool's name.
         domain: availability domain; empty if the spec names none and those of the region are unknown.
         count: number of permanent machines; `most` includes elastic ones.
     """
@@ -33,15 +33,16 @@ class MachineGroup:
     count: int
     most: int
     reservation: str | None = None
+    login: bool = False
 
     @property
     def place(self) -> str:
         """Its path in cluster.yml."""
-        return self.name if self.name == CONTROLLER else f"pools.{self.name}"
+        return self.name if self.name == CONTROLLER or self.login else f"pools.{self.name}"
 
 
 def machines(spec: ClusterSpec, domains: Sequence[str] = ()) -> tuple[MachineGroup, ...]:
-    """The controller and the pools.
+    """The controller, the login nodes and the pools.
 
     Args:
         domains: of the region; machines without a domain in the spec are created in the first.
@@ -50,6 +51,10 @@ def machines(spec: ClusterSpec, domains: Sequence[str] = ()) -> tuple[MachineGro
     controller = spec.controller
     size = controller.ocpus or 0, controller.memory_gb or 0
     groups = [MachineGroup(CONTROLLER, controller.shape, *size, controller.image, default, 1, 1)]
+    login, count = spec.login, spec.login.count
+    if count:
+        size = login.ocpus or 0, login.memory_gb or 0
+        groups.append(MachineGroup(handover.LOGIN, login.shape, *size, login.image, default, count, count, login=True))
     for name, pool in spec.pools.items():
         domain, reserved = pool.availability_domain or default, pool.capacity_reservation_id
         size = pool.ocpus or 0, pool.memory_gb or 0
@@ -63,7 +68,8 @@ def still_missing(machine: MachineGroup, instances: Iterable[Instance]) -> int:
         instance
         for instance in instances
         if not instance.elastic
-        and instance.pool == ("" if machine.name == CONTROLLER else machine.name)
+        and instance.login is machine.login
+        and instance.pool == ("" if machine.name == CONTROLLER or machine.login else machine.name)
         and (instance.shape, instance.domain) == (machine.shape, machine.domain)
     ]
     return max(machine.count - len(existing), 0)
@@ -136,10 +142,11 @@ def single_resources(spec: ClusterSpec, domain: str) -> dict[LimitKey, str]:
 def addresses(spec: ClusterSpec, subnet: str) -> tuple[int, int]:
     """Highest number of addresses of a subnet (`public` or `private`) in use: (by machines, in total)."""
     public = spec.network.access == "public"
+    entry = 1 + spec.login.count
     if subnet == "public":
-        return 1, 1
+        return entry, entry
     home = spec.storage.home
-    nodes = sum(pool.max_count for pool in spec.pools.values()) + (0 if public else 1)
+    nodes = sum(pool.max_count for pool in spec.pools.values()) + (0 if public else entry)
     storage = MOUNT_TARGET_ADDRESSES if home.enabled and home.server is None else 0
     builders = BUILDERS if spec.elastic_pools else 0
     return nodes, nodes + storage + builders + (0 if public else BASTION_ADDRESSES)
@@ -147,11 +154,16 @@ def addresses(spec: ClusterSpec, subnet: str) -> tuple[int, int]:
 
 def host_names(spec: ClusterSpec, subnet: str) -> frozenset[str]:
     """The host names of the machines in a subnet, without elastic nodes."""
-    controller = frozenset({CONTROLLER})
+    entry = frozenset({CONTROLLER, *login_labels(spec)})
     if subnet == "public":
-        return controller
+        return entry
     nodes = {node for name, pool in spec.pools.items() for node in handover.permanent_names(name, pool)}
-    return frozenset(nodes) | (frozenset() if spec.network.access == "public" else controller)
+    return frozenset(nodes) | (frozenset() if spec.network.access == "public" else entry)
+
+
+def login_labels(spec: ClusterSpec) -> tuple[str, ...]:
+    """The host names of the login nodes in DNS."""
+    return tuple(name.removeprefix(f"{spec.name}-") for name in handover.login_names(spec))
 
 
 def reaches_all(spec: ClusterSpec) -> bool:

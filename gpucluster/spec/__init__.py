@@ -23,10 +23,11 @@ from gpucluster.spec import document, messages, rules
 from gpucluster.spec.model import VERSION, ClusterSpec
 from gpucluster.spec.reference import json_schema
 from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.rules.login import warnings
 from gpucluster.spec.rules.network import overlapping_routes
 from gpucluster.spec.sections.cloud import LOCAL_IMAGE, PROVIDERS, Cloud, Iam, ProviderName
 from gpucluster.spec.sections.fields import Resolved
-from gpucluster.spec.sections.machines import Controller, Image, Platform, Pool, PoolKind
+from gpucluster.spec.sections.machines import Controller, Image, Login, Platform, Pool, PoolKind
 from gpucluster.spec.sections.network import Network, Ssh
 from gpucluster.spec.sections.slurm import TIME_NAMES, Autoscaler, Slurm
 from gpucluster.spec.sections.software import Containers, Nvidia, Software
@@ -51,6 +52,7 @@ __all__ = [
     "Iam",
     "Image",
     "LocalDisk",
+    "Login",
     "Network",
     "Nvidia",
     "Person",
@@ -70,6 +72,7 @@ __all__ = [
     "loads",
     "overlapping_routes",
     "template",
+    "warnings",
 ]
 
 

@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from gpucluster.slurm import releases
 from gpucluster.spec.sections.cloud import PROVIDERS, ProviderTraits
 from gpucluster.spec.sections.fields import WORD_PATTERN
-from gpucluster.spec.sections.machines import CONTROLLER_SHAPE
+from gpucluster.spec.sections.machines import CONTROLLER_SHAPE, Image
 from gpucluster.spec.sections.users import Users
 from gpucluster.systems import matrix
 
@@ -29,10 +31,10 @@ def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
         spec["cloud"] = {"region": provider.only_region, **cloud}
     controller = spec.get("controller", {})
     if isinstance(controller, dict):
-        if "shape" not in controller:
-            small = {"shape": CONTROLLER_SHAPE, "ocpus": CONTROLLER_OCPUS, "memory_gb": CONTROLLER_MEMORY_GB}
-            controller = {**small, **controller}
-        spec["controller"] = _with_image(controller, provider)
+        spec["controller"] = controller = _with_image(_with_size(controller), provider)
+    login = spec.get("login", {})
+    if isinstance(login, dict):
+        spec["login"] = _with_image(_like_controller(_with_size(login), controller), provider)
     slurm = spec.get("slurm", {})
     if isinstance(slurm, dict):
         spec["slurm"] = slurm = {"cluster_name": spec.get("name", ""), **slurm}
@@ -63,10 +65,18 @@ def is_elastic(pool: Any) -> bool:
     return isinstance(count, int) and isinstance(most, int) and most > count
 
 
+def has_login_nodes(spec: Mapping[str, Any]) -> bool:
+    """Whether a file asks for login nodes; False where their number is invalid."""
+    login = spec.get("login")
+    count = login.get("count") if isinstance(login, dict) else None
+    return isinstance(count, int) and count > 0
+
+
 def systems_of(spec: Mapping[str, Any], provider: ProviderTraits) -> dict[str, str]:
     """The system of each host by its place in the file, as the roles name it (`Ubuntu-24`); empty if not known."""
     pools = spec.get("pools")
     places = {"controller": spec.get("controller")}
+    places |= {"login": spec.get("login")} if has_login_nodes(spec) else {}
     places |= {f"pools.{name}": pool for name, pool in pools.items()} if isinstance(pools, dict) else {}
     return {place: _system(machine, provider) for place, machine in places.items()}
 
@@ -87,6 +97,24 @@ def traits_of(cloud: Any) -> ProviderTraits | None:
     """The traits of the provider in the section `cloud`; None if it names no known one."""
     name = cloud.get("provider") if isinstance(cloud, dict) else None
     return PROVIDERS.get(name) if isinstance(name, str) else None  # type: ignore[call-overload]
+
+
+def _with_size(machine: dict[str, Any]) -> dict[str, Any]:
+    """The controller or the login nodes: a small flexible machine, where the file names no shape."""
+    if "shape" in machine:
+        return machine
+    return {"shape": CONTROLLER_SHAPE, "ocpus": CONTROLLER_OCPUS, "memory_gb": CONTROLLER_MEMORY_GB, **machine}
+
+
+def _like_controller(login: dict[str, Any], controller: Any) -> dict[str, Any]:
+    """The login nodes boot the image of the controller, where the file names no other. An error in that is reported
+    there, and must not be reported again here."""
+    image = controller.get("image") if isinstance(controller, dict) else None
+    try:
+        Image.model_validate(image)
+    except ValidationError:
+        return login
+    return {"image": image, **login}
 
 
 def _with_image(machine: dict[str, Any], provider: ProviderTraits | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, PrivateAttr, model_validator
 from gpucluster.spec.defaults import with_defaults
 from gpucluster.spec.sections.cloud import Cloud, Iam
 from gpucluster.spec.sections.fields import Name, Part, Resolved
-from gpucluster.spec.sections.machines import Controller, Pool
+from gpucluster.spec.sections.machines import Controller, Login, Machine, Pool
 from gpucluster.spec.sections.network import Network, Ssh
 from gpucluster.spec.sections.slurm import Autoscaler, Slurm
 from gpucluster.spec.sections.software import Containers, Nvidia, Software
@@ -35,6 +35,7 @@ class ClusterSpec(Part):
     controller: Controller = Field(
         default_factory=Controller, description="The controller. Default: a small flexible machine."
     )
+    login: Login = Field(default_factory=Login, description="The login nodes. Default: none.")
     storage: Storage = Field(default_factory=Storage, description="File systems.")
     pools: dict[str, Pool] = Field(min_length=1, max_length=50, description="The pools of nodes, by name.")
     users: Users = Field(default_factory=Users, description="The users.")
@@ -74,6 +75,11 @@ class ClusterSpec(Part):
         return {name: pool for name, pool in self.pools.items() if pool.elastic}
 
     @property
+    def machines(self) -> tuple[Machine, ...]:
+        """The controller, the login nodes if there are any, and the pools."""
+        return (self.controller, *([self.login] if self.login.count else []), *self.pools.values())
+
+    @property
     def partitions(self) -> dict[str, tuple[str, ...]]:
         """The names of the pools of each Slurm partition, in the order of the file."""
         members: dict[str, tuple[str, ...]] = {}
@@ -85,7 +91,7 @@ class ClusterSpec(Part):
 def sections() -> dict[type[BaseModel], list[str]]:
     """Every section with its paths in the file, in the order of the model: `pools.<name>`, `users.people[]`.
 
-    An image has two paths, one of the controller and one of a pool; the path of the top level is empty.
+    An image has three paths: of the controller, of login nodes and of a pool; the path of the top level is empty.
     """
     paths: dict[type[BaseModel], list[str]] = {}
     _collect_sections(ClusterSpec, "", paths)

@@ -20,6 +20,7 @@ _DEPENDENT_DEFAULTS = {
     "cloud.region": f"`{PROVIDERS['local'].only_region}` with provider local",
     "network.public_subnet_cidr": "required with access public",
     "controller.image": _LOCAL_IMAGE,
+    "login.image": "that of the controller",
     "pools.<name>.image": _LOCAL_IMAGE,
     "pools.<name>.max_count": "`count`",
     "pools.<name>.default": "the first pool",
@@ -32,6 +33,8 @@ _DEPENDENT_DEFAULTS = {
     "slurm.default_partition": "that of the default pool",
     "controller.ocpus": f"`{defaults.CONTROLLER_OCPUS}` without `shape`",
     "controller.memory_gb": f"`{defaults.CONTROLLER_MEMORY_GB}` without `shape`",
+    "login.ocpus": f"`{defaults.CONTROLLER_OCPUS}` without `shape`",
+    "login.memory_gb": f"`{defaults.CONTROLLER_MEMORY_GB}` without `shape`",
 }
 
 

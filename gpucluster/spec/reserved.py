@@ -39,7 +39,7 @@ OWNED_SLURM_KEYS = _words(
 #: only add to those that are lists of words: PrivateData, ReconfigFlags, SchedulerParameters.
 TUNABLE_SLURM_KEYS = _words(
     """
-    AccountingStorageEnforce BatchStartTimeout EnforcePartLimits GroupUpdateTime JobAcctGatherFrequency
+    AccountingStorageEnforce BatchStartTimeout DisableRootJobs EnforcePartLimits GroupUpdateTime JobAcctGatherFrequency
     LaunchParameters MessageTimeout MpiDefault PrivateData PropagateResourceLimitsExcept ReconfigFlags
     SchedulerParameters SlurmdTimeout SuspendExcStates TreeWidth UnkillableStepTimeout
     """

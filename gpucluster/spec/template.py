@@ -29,6 +29,8 @@ controller:
   ocpus: 4
   memory_gb: 32
 
+# login: {count: 1}               # a host of its own for the logins of users: docs/how-to/login-nodes.md
+
 pools:
   compute:                        # also the name of its Slurm partition
     shape: BM.GPU4.8              # emulated: Slurm sees eight GPUs per node, but there is no CUDA
@@ -67,6 +69,8 @@ controller:
   ocpus: 4
   memory_gb: 32
   image: {operating_system: Canonical Ubuntu, version: "24.04"}
+
+# login: {count: 1}               # a host of its own for the logins of users: docs/how-to/login-nodes.md
 
 storage:
   home:

@@ -96,7 +96,8 @@ class SshClient:
             if host.jump:
                 # With ProxyJump, ssh would not read this file for the jump host; with -W it does.
                 lines.append(f"ProxyCommand ssh -F {_quoted(self.config)} -W %h:%p {host.jump}")
-            blocks.append("\n".join([f"Host {host.name}", *(f"  {line}" for line in lines)]))
+            named = f"{host.name} {host.alias}".rstrip()
+            blocks.append("\n".join([f"Host {named}", *(f"  {line}" for line in lines)]))
         defaults = [
             "BatchMode yes",
             "StrictHostKeyChecking accept-new",

@@ -23,6 +23,7 @@ class Host:
         user: the login user.
         instance_id: its OCID, under which its host key is stored.
         jump: the name of the host through which it is reached; empty if directly.
+        alias: another name under which ssh knows it; empty for none.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Host:
     user: str
     instance_id: str
     jump: str = ""
+    alias: str = ""
 
     @property
     def is_entry_point(self) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-#: `controller` is also the login host and the directory server.
-Role = Literal["controller", "node"]
+#: `controller` is also the directory server and, without login nodes, the login host.
+Role = Literal["controller", "login", "node"]
 #: `platform`: by operating system and version. `listing`: of the marketplace. `custom`: imported or made by its owner,
 #: such as Oracle's HPC images for Ubuntu; by OCID or by name.
 ImageKind = Literal["platform", "listing", "custom"]
@@ -29,7 +29,8 @@ class System:
 
     Args:
         operating_system, version: as OCI's list of images has them.
-        controller, node: the kinds of images that a host of this role may boot; empty: the role is refused.
+        controller, node: the kinds of images that a host of this role may boot; empty: the role is refused. A login
+            node may boot what a node may.
         refused: why a role is refused; empty if none is.
     """
 
@@ -122,7 +123,7 @@ def table() -> str:
     def images(kinds: tuple[ImageKind, ...]) -> str:
         return ", ".join(KINDS[kind] for kind in kinds)
 
-    lines = ["| operating system | controller, login host | nodes |", "|---|---|---|"]
+    lines = ["| operating system | controller | login nodes, nodes |", "|---|---|---|"]
     for system in SYSTEMS:
         controller = images(system.controller) or f"no: {system.refused}"
         lines.append(f"| {system.title} | {controller} | {images(system.node)} |")

@@ -72,19 +72,23 @@ class LoginKeys:
         here = {name: self.private_key(name) for name in users if self.private_key(name).exists()}
         return {name: in_state.get(name) or public_key(here[name]) for name in users if name in {*in_state, *here}}
 
-    def login_commands(self, controller: Host) -> dict[str, str]:
-        """The command line with which each user logs in."""
+    def login_commands(self, host: Host) -> dict[str, str]:
+        """The command line with which each user logs in.
+
+        Args:
+            host: the first login node, or the controller where there is none.
+        """
         config = SshClient(self._paths, None).config
         generated = self.generated()
         commands = {}
         for person in self._spec.users.people:
             # Our ssh configuration has the host's key. A user with a key of their own logs in from another machine.
-            plain = f"ssh {person.name}@{controller.address}{_THROUGH_BASTION if controller.jump else ''}"
+            plain = f"ssh {person.name}@{host.address}{_THROUGH_BASTION if host.jump else ''}"
             if not person.generate_key:
                 commands[person.name] = plain
             elif self._is_here(person.name, generated[person.name]):
                 key = self.private_key(person.name)
-                commands[person.name] = f"ssh -F {config} -i {key} {person.name}@{controller.name}"
+                commands[person.name] = f"ssh -F {config} -i {key} {person.name}@{host.name}"
             else:
                 commands[person.name] = f"{plain}, {_ELSEWHERE}"
         return commands

@@ -4,6 +4,7 @@
 locals {
   _images = merge(
     { controller = { spec = var.controller.image, shape = var.controller.shape } },
+    { for name, login in { login = var.login } : name => { spec = login.image, shape = login.shape } if login != null },
     { for name, pool in var.pools : "pool/${name}" => { spec = pool.image, shape = pool.shape } },
   )
 
@@ -33,6 +34,7 @@ locals {
   }
 
   controller_image_id = terraform_data.image["controller"].output
+  login_image_id      = var.login == null ? null : terraform_data.image["login"].output
   pool_image_ids      = { for name, pool in var.pools : name => terraform_data.image["pool/${name}"].output }
 }
 

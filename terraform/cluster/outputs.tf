@@ -13,6 +13,7 @@ output "cluster" {
     private_subnet_id          = module.network.private_subnet_id
     private_subnet_domain_name = module.network.private_subnet_domain_name
     controller                 = module.controller.instance
+    login                      = [for name in try(var.login.names, []) : module.login[name].instance]
     # All null without a shared home.
     home = {
       file_system_id  = one(module.home[*].file_system_id)

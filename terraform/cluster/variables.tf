@@ -113,7 +113,7 @@ variable "elastic_tags" {
 }
 
 variable "existing_images" {
-  description = "OCIDs of the images of hosts that exist and are adopted, by \"controller\" and \"pool/<name>\". One is used where no image was selected yet; otherwise another image than theirs could be selected, which would replace them."
+  description = "OCIDs of the images of hosts that exist and are adopted, by \"controller\", \"login\" and \"pool/<name>\". One is used where no image was selected yet; otherwise another image than theirs could be selected, which would replace them."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -125,7 +125,7 @@ variable "existing_images" {
 }
 
 variable "freeform_tags" {
-  description = "Free-form tags of all created resources. The tag role is added to all of them (network, storage, bastion, controller, compute), and the tag pool to the resources of a pool."
+  description = "Free-form tags of all created resources. The tag role is added to all of them (network, storage, bastion, controller, login, compute), and the tag pool to the resources of a pool."
   type        = map(string)
   default     = {}
   nullable    = false
@@ -182,6 +182,79 @@ variable "iam" {
     tenancy_statements     = list(string)
   })
   default = null
+}
+
+variable "login" {
+  description = "The login nodes, or null for none: names are their display names, <cluster>-login-<n>. Everything else is as for the controller."
+  type = object({
+    names                   = list(string)
+    shape                   = string
+    ocpus                   = optional(number)
+    memory_gb               = optional(number)
+    boot_volume_gb          = number
+    boot_volume_vpus_per_gb = number
+    image = object({
+      ocid             = optional(string)
+      name             = optional(string)
+      operating_system = optional(string)
+      version          = optional(string)
+      listing          = optional(string)
+      listing_version  = optional(string)
+      listing_filter = optional(object({
+        name      = string
+        matching  = list(string)
+        excluding = list(string)
+      }), { name = "newest", matching = [], excluding = [] })
+      make_compatible = optional(bool, false)
+      variant         = optional(string)
+    })
+    user_data = optional(string)
+  })
+  default = null
+
+  validation {
+    condition = var.login == null || try(
+      length(var.login.names) > 0
+      && length(distinct(var.login.names)) == length(var.login.names)
+      && alltrue([for name in var.login.names : can(regex("^[a-z]([a-z0-9-]{0,45}[a-z0-9])?$", name))]),
+      false,
+    )
+    error_message = "login: names must be different names of lower-case letters, digits or hyphens, such as demo-login-1."
+  }
+
+  validation {
+    condition     = var.login == null || try(!endswith(var.login.shape, ".Flex") || (var.login.ocpus != null && var.login.memory_gb != null), false)
+    error_message = "login: a flexible shape (*.Flex) needs ocpus and memory_gb."
+  }
+
+  validation {
+    condition     = var.login == null || try(endswith(var.login.shape, ".Flex") || (var.login.ocpus == null && var.login.memory_gb == null), false)
+    error_message = "login: ocpus and memory_gb can only be given for a flexible shape (*.Flex)."
+  }
+
+  validation {
+    condition     = var.login == null || try(var.login.boot_volume_gb >= 50 && var.login.boot_volume_gb <= 32768, false)
+    error_message = "login: boot_volume_gb must be from 50 to 32768."
+  }
+
+  validation {
+    condition     = var.login == null || try(contains(range(10, 130, 10), var.login.boot_volume_vpus_per_gb), false)
+    error_message = "login: boot_volume_vpus_per_gb must be 10, 20, 30 and so on up to 120."
+  }
+
+  validation {
+    # Attributes that may be combined.
+    condition = contains(
+      ["", "ocid", "listing", "listing,listing_version", "operating_system,version", "name,operating_system,version", "name", "name,operating_system"],
+      join(",", [for key, value in try(var.login.image, {}) : key if !contains(["make_compatible", "listing_filter", "variant"], key) && value != null])
+    )
+    error_message = "login: image must have either ocid, or listing (and listing_version), or operating_system and version (and name), or name (and operating_system)."
+  }
+
+  validation {
+    condition     = var.login == null || try(!var.login.image.make_compatible || var.login.image.ocid != null, false)
+    error_message = "login: make_compatible is for an image given by ocid."
+  }
 }
 
 variable "login_keys" {

@@ -96,6 +96,7 @@ def host_facts(*, cgroups: bool = False, slurm: str = "24.11.5") -> dict[str, An
         "nfs_homes_denied": False,
         "rdma_classes": ["infiniband_cm", "infiniband_mad", "infiniband_verbs"],
         "user_home": "/home/debian",
+        "user_group": "debian",
     }
 
 
@@ -151,7 +152,9 @@ def evaluate(template: Any, known: Mapping[str, Any]) -> Any:
 
 def render_file(file: Path, known: Mapping[str, Any]) -> str:
     """A template file; those beside it can be included. The options are those of Ansible's template module."""
-    templar = Templar(loader=DataLoader(), variables=trusted(known)).copy_with_new_env(searchpath=[str(file.parent)])
+    templar = Templar(loader=DataLoader(), variables=trusted(known)).copy_with_new_env(
+        searchpath=[str(file.parent), str(ANSIBLE / "templates")]
+    )
     options = {"trim_blocks": True, "lstrip_blocks": False}
     return str(templar.template(trusted(file.read_text()), escape_backslashes=False, overrides=options))
 

@@ -75,7 +75,7 @@ def test_without_elastic_pools_nothing_speaks_of_power() -> None:
     assert not [
         key for key in keys if re.match("Resume|Suspend|Power|Reconfig|Topology|BatchStart|Enforce|AuthInfo", key)
     ]
-    assert keys["SlurmctldParameters"] == "enable_configless"
+    assert keys["SlurmctldParameters"] == "enable_configless,disable_triggers"
     assert not re.search("CLOUD|Feature|Weight|MaxNodes|SuspendTime", found["slurm.conf"])
     assert lines(found["topology.conf"]) == []
 
@@ -122,11 +122,11 @@ def test_static_nodes_are_never_suspended() -> None:
 
 
 def test_words_of_the_user_come_beside_ours() -> None:
-    extra = {"SchedulerParameters": "bf_interval=30", "PrivateData": ["jobs"], "ReconfigFlags": None}
+    extra = {"SchedulerParameters": "bf_interval=30", "PrivateData": ["jobs", "partitions"], "ReconfigFlags": None}
     found = config(OLDEST, slurm_extra_config=extra)
     assert found["SchedulerParameters"].startswith("sbatch_wait_nodes,")
     assert found["SchedulerParameters"].endswith(",bf_interval=30")
-    assert found["PrivateData"] == "cloud,jobs"
+    assert found["PrivateData"] == "cloud,events,jobs,usage,users,partitions"
 
 
 def test_no_switch_is_above_two_pools_with_rdma() -> None:

@@ -28,12 +28,13 @@ def test_a_pool_is_a_partition_with_its_nodes() -> None:
         "NodeName=compute-1,compute-2 Sockets=2 CoresPerSocket=32 ThreadsPerCore=2 RealMemory=2000000 Gres=gpu:a100:8"
         in found
     )
-    assert "PartitionName=compute Nodes=compute-1,compute-2 Default=YES DefMemPerCPU=15625 DefCpuPerGPU=16" in found
+    share = "DefMemPerCPU=15625 DefCpuPerGPU=16 DefaultTime=1440 MaxTime=10080"
+    assert f"PartitionName=compute Nodes=compute-1,compute-2 Default=YES {share}" in found
 
 
 def test_a_pool_without_nodes_is_an_empty_partition() -> None:
     found = [line for line in lines(render_slurm()["slurm.conf"]) if "elastic" in line]
-    assert found == ['PartitionName=elastic Nodes="" Default=NO DefMemPerCPU=3750']
+    assert found == ['PartitionName=elastic Nodes="" Default=NO DefMemPerCPU=3750 DefaultTime=1440 MaxTime=10080']
 
 
 def test_no_line_lacks_its_value() -> None:

@@ -385,3 +385,44 @@ def test_a_node_that_does_not_reach_the_next_is_named(spoil: Spoil, words: str) 
     spoil(facts)
     check = {check.name: check for check in evaluate(ALONE, facts)}[MESH]
     assert (check.status, check.message) == ("fail", words)
+
+
+GATED = dataclasses.replace(
+    EXPECTED, hosts=[HEAD, "demo-login-1", "compute-1", "compute-2"], login=["demo-login-1"], operators="privilege"
+)
+SLURM, ACCESS = "login nodes reach Slurm", "only operators log in to the controller"
+
+
+def _gated() -> dict[str, dict[str, Any]]:
+    facts = {**_facts(), "demo-login-1": {**_host("demo-login-1"), "slurm_error": ""}}
+    facts[HEAD] |= {"ssh_groups": ["root", "debian", "privilege"], "user_groups": {"alice": ["people"]}}
+    return facts
+
+
+def test_a_cluster_with_login_nodes_passes() -> None:
+    checks = evaluate(GATED, _gated())
+    assert passed(checks), checks
+    assert {SLURM, ACCESS} <= {check.name for check in checks}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "name", "status"),
+    [
+        (lambda f: f["demo-login-1"].update(slurm_error="no route to host"), SLURM, "fail"),
+        (lambda f: f.pop("demo-login-1"), SLURM, "fail"),
+        (lambda f: f[HEAD].update(ssh_groups=[]), ACCESS, "fail"),
+        (lambda f: f[HEAD].update(ssh_groups=["root", "people"]), ACCESS, "fail"),
+        (lambda f: f[HEAD].update(ssh_groups=None), ACCESS, "not_run"),
+        (lambda f: f[HEAD].pop("ssh_groups"), ACCESS, "not_run"),
+    ],
+)
+def test_each_fault_of_logins_is_found_and_named(spoil: Spoil, name: str, status: str) -> None:
+    facts = copy.deepcopy(_gated())
+    spoil(facts)
+    assert {check.name: check.status for check in evaluate(GATED, facts)}[name] == status
+
+
+def test_a_member_of_the_privilege_group_is_no_intruder() -> None:
+    facts = _gated()
+    facts[HEAD]["user_groups"] = {"alice": ["people", "privilege"]}
+    assert passed(evaluate(GATED, facts))

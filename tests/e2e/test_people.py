@@ -6,6 +6,7 @@ The tests run in the order of this file, on one cluster of a controller and a no
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import re
@@ -48,10 +49,13 @@ pools:
     ocpus: 2
     memory_gb: 16
     image: {operating_system: Oracle Linux, version: "9"}
+slurm: {user_limits: {submitted_jobs: 4}}
 users:
   people:
     - {name: alice, full_name: Alice Example, generate_key: true}
 """
+#: What squeue answers about a job that is over.
+GONE = "slurm_load_jobs error: Invalid job id specified"
 #: Everything that would show it: a file that anybody may read, on any disk of a host.
 PLACES = "/etc /home /mnt /opt /root /run /srv /tmp /usr/local /var"
 
@@ -107,6 +111,18 @@ def eventually(question: Callable[[], bool], seconds: float) -> float:
 
 def lets_in(site: Folk, name: str, host: str, seconds: float = 15) -> None:
     eventually(lambda: site.person(name, "true", host).returncode == 0, seconds)
+
+
+@contextlib.contextmanager
+def job(site: Folk, name: str) -> Iterator[str]:
+    """A job of a user on the node, to the end of the block: only then it lets them in."""
+    number = site.person(name, "sbatch --parsable --output=/dev/null --wrap 'sleep 600'").stdout.strip()
+    eventually(lambda: site.root(f"squeue --noheader --jobs={number} --format=%T", check=False) == "RUNNING", 20)
+    try:
+        yield number
+    finally:
+        site.root(f"scancel {number}")
+        eventually(lambda: site.root(f"squeue --noheader --jobs={number}; true", check=False) in ("", GONE), 30)
 
 
 def says(site: Folk, host: str, command: str, wanted: str, seconds: float = 15) -> None:
@@ -232,14 +248,108 @@ def test_a_new_password_of_their_own_is_hashed_as_strongly(site: Folk) -> None:
     assert "dn:" in ldap(site, f"-x -D {entry} -w 'another horse 8' -H ldaps://{CONTROLLER} -b {entry}")
 
 
+def test_wrong_passwords_lock_the_password_of_a_user_and_never_the_hosts(site: Folk) -> None:
+    entry, hosts = f"uid=bob,ou=people,{SUFFIX}", f"cn=sssd,ou=services,{SUFFIX}"
+    right = f"-D {entry} -w 'another horse 8'"
+    who = "ldapwhoami -x -H ldapi://%2Frun%2Fslapd%2Fldapi"
+
+    def tried(words: str, times: int = 1) -> str:
+        return site.root(f"for _ in $(seq {times}); do {who} {words}; done", check=False)
+
+    assert tried(f"-D {entry} -w wrong", 4).count("Invalid credentials") == 4
+    assert tried(right) == f"dn:{entry}"
+    tried(f"-D {entry} -w wrong", 5)
+    assert "Invalid credentials" in tried(right)
+    assert site.good("user", "enable", "bob")["changed"] is True
+    assert tried(right) == f"dn:{entry}"
+    tried(f"-D {hosts} -w wrong", 7)
+    assert tried(f"-D {hosts} -y /etc/gpucluster/sssd.password") == f"dn:{hosts}"
+
+
+# ---- users among each other
+
+
+def test_without_a_job_only_operators_log_in_to_a_node(site: Folk) -> None:
+    lets_in(site, "bob", CONTROLLER)
+    assert site.person("bob", "true", NODE).returncode != 0
+    with job(site, "bob"):
+        lets_in(site, "bob", NODE)
+        # systemd would put the session beside the job.
+        assert "user.slice" not in site.person("bob", "cat /proc/self/cgroup", NODE).stdout
+        # The job of one lets nobody else in.
+        assert site.person("alice", "true", NODE).returncode != 0
+    assert site.person("bob", "true", NODE).returncode != 0
+
+
+def test_users_see_neither_jobs_nor_processes_of_others(site: Folk) -> None:
+    look = "squeue --noheader --format=%u; sacct --allusers --noheader --allocations --format=user; ps -e -o user="
+    with job(site, "bob") as number:
+        seen = site.person("alice", look).stdout.split()
+        assert set(seen) == {"alice"}, seen
+        assert site.person("alice", f"scontrol show job {number}").returncode != 0
+        assert set(site.person("alice", "srun ps -e -o user=").stdout.split()) == {"alice"}
+        site.good("group", "add-member", "privilege", "alice")
+        eventually(lambda: {"bob", "root"} <= set(site.person("alice", look).stdout.split()), 30)
+        # An operator needs no job.
+        lets_in(site, "alice", NODE)
+        site.good("group", "remove-member", "privilege", "alice")
+        eventually(lambda: set(site.person("alice", look).stdout.split()) == {"alice"}, 30)
+        assert site.person("alice", "true", NODE).returncode != 0
+
+
+def test_one_user_does_not_take_the_whole_cluster(site: Folk) -> None:
+    partition = site.root("scontrol --oneliner show partition compute")
+    assert " DefaultTime=1-00:00:00 " in partition
+    assert " MaxTime=7-00:00:00 " in partition
+    done = site.person("alice", "for _ in 1 2 3 4 5; do sbatch --hold --wrap true; done; scancel --user=alice")
+    assert (done.stdout.count("Submitted"), "limit" in done.stderr) == (4, True), done.stderr
+
+
+# ---- from a node to the controller
+
+ATTACK = """\
+mkdir -p /mnt/home/alice/attack && cd /mnt/home/alice/attack
+printf '#!/bin/sh\\nid > /mnt/home/alice/attack/ran; id > /var/tmp/ran\\n' > script
+chmod -R 777 . && chmod 755 /mnt/home/alice
+for script in $PWD/script /usr/bin/touch; do
+    sacctmgr --immediate archive dump Directory=/var/tmp Events PurgeEventAfter=1hours Script=$script
+done
+runuser --user=slurm -- strigger --set --up --program=$PWD/script
+srun --nodelist=$(hostname) true && touch ran
+scontrol shutdown
+sacctmgr shutdown
+"""
+
+
+def test_root_of_a_node_runs_nothing_on_the_controller_and_ends_nothing(site: Folk) -> None:
+    site.root("sh -s", NODE, stdin=ATTACK, check=False)
+    eventually(lambda: "UP" in site.root("scontrol ping", check=False), 30)
+    eventually(lambda: "bob" in site.root("sacctmgr --noheader list users format=user", check=False), 30)
+    eventually(lambda: site.root(f"sinfo --noheader --nodes={NODE} --format=%T", check=False) == "idle", 60)
+    assert site.root("ls /mnt/home/alice/attack") == "script"
+    assert site.root("ls -d /var/tmp/ran", check=False) != "/var/tmp/ran"
+    site.root("rm -r /mnt/home/alice/attack; chmod 700 /mnt/home/alice")
+    for daemon in ("slurmctld", "slurmdbd", "munge", "slapd"):
+        pid = site.root(f"systemctl show --property=MainPID --value {daemon}")
+        inside = f"nsenter --target {pid} --mount"
+        assert site.root(f"{inside} ls /mnt/home /home /root", check=False).split() == [
+            "/home:",
+            "/mnt/home:",
+            "/root:",
+        ]
+        assert "denied" in site.root(f"{inside} sh -c 'cp /bin/true /tmp/x && /tmp/x'", check=False)
+
+
 # ---- who can log in
 
 
 def test_a_key_of_the_directory_lets_in_where_the_home_has_none(site: Folk) -> None:
     site.root("mv /mnt/home/bob/.ssh/authorized_keys /mnt/home/bob/.ssh/elsewhere")
-    for host in HOSTS:
-        lets_in(site, "bob", host)
-        assert site.person("bob", "id -gn", host).stdout.strip() == "people"
+    lets_in(site, "bob", CONTROLLER)
+    with job(site, "bob"):
+        for host in HOSTS:
+            lets_in(site, "bob", host)
+            assert site.person("bob", "id -gn", host).stdout.strip() == "people"
     site.root("mv /mnt/home/bob/.ssh/elsewhere /mnt/home/bob/.ssh/authorized_keys")
     assert site.person("bob", "srun hostname").stdout.strip() == NODE
     # The key of another user is refused.
@@ -319,9 +429,9 @@ def test_a_job_knows_of_a_new_group_as_soon_as_a_login_does(site: Folk) -> None:
 
 
 def test_who_is_disabled_gets_in_nowhere_and_runs_nothing(site: Folk) -> None:
+    site.person("bob", "sbatch --wrap 'sleep 600'; setsid sleep 600 > /dev/null 2>&1 &")
     for host in HOSTS:
         lets_in(site, "bob", host)
-    site.person("bob", "sbatch --wrap 'sleep 600'; setsid sleep 600 > /dev/null 2>&1 &")
     site.person("bob", "setsid sleep 600 > /dev/null 2>&1 &", NODE)
     ended = site.good("user", "disable", "bob")["ended"]
     assert ended["unreachable"] == []
@@ -333,14 +443,16 @@ def test_who_is_disabled_gets_in_nowhere_and_runs_nothing(site: Folk) -> None:
         assert "expired" in site.root("su bob -c id", host, check=False)
         assert site.root("pgrep --euid bob --count; true", host) == "0"
     site.good("user", "enable", "bob")
-    for host in HOSTS:
-        lets_in(site, "bob", host)
+    lets_in(site, "bob", CONTROLLER)
+    with job(site, "bob"):
+        lets_in(site, "bob", NODE)
     assert site.person("bob", "srun hostname").stdout.strip() == NODE
 
 
 def test_of_who_is_removed_nothing_is_left_but_files(site: Folk) -> None:
     uid = site.root("id -u bob")
     site.person("bob", "touch kept; sbatch --wrap 'sleep 600'; setsid sleep 600 > /dev/null 2>&1 &")
+    lets_in(site, "bob", NODE)
     site.person("bob", "setsid sleep 600 > /dev/null 2>&1 &", NODE)
     gone = site.good("user", "remove", "bob")
     assert gone["unreachable"] == []
@@ -480,8 +592,9 @@ def test_a_restore_brings_back_what_was_lost(site: Folk, backup: Path) -> None:
     after = state_of(site)
     assert (after[0], after[2]) == (before[0], before[2])
     assert set(before[1].splitlines()) <= set(after[1].splitlines())
-    for host in HOSTS:
-        lets_in(site, "dora", host, 30)
+    lets_in(site, "dora", CONTROLLER, 30)
+    with job(site, "dora"):
+        lets_in(site, "dora", NODE, 30)
     assert site.person("dora", "srun hostname").stdout.strip() == NODE
     assert site.root("stat -c '%a %U' /mnt/home/dora") == "700 dora"
     # Files of hers may be anywhere.
@@ -523,7 +636,9 @@ def test_a_restore_that_is_killed_leaves_a_directory_that_works(site: Folk, back
     assert (done["people"], done["unfinished"]) == (2, [])
     assert site.root(f"stat -c '%a %U' {done['kept_aside']}") == "700 root"
     assert site.root("stat -c '%a %U' /var/lib/gpucluster/backup/*.tar.gz | sort -u") == "600 root"
-    lets_in(site, "dora", NODE, 30)
+    lets_in(site, "dora", CONTROLLER, 30)
+    with job(site, "dora"):
+        lets_in(site, "dora", NODE, 30)
     assert site.root("ls /var/lib/ldap; mariadb --batch -N -e 'SHOW DATABASES'").count("gpucluster") == 1
     again = site.good("apply")
     assert set(again["changed"].values()) == {0}, again["changed"]

@@ -69,5 +69,5 @@ def test_inventory(case: Path) -> None:
         autoscaling=AUTOSCALING if spec.elastic_pools else None,
     )
     _compare(case / "inventory.json", found)
-    hosts = handover.hosts(spec, outputs.controller, members, bastion_id=outputs.bastion_id)
+    hosts = handover.hosts(spec, outputs.controller, members, login=outputs.login, bastion_id=outputs.bastion_id)
     _compare(case / "hosts.json", [vars(host) for host in hosts])

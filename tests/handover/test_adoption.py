@@ -68,7 +68,14 @@ def test_every_type_of_the_hcl_is_adopted_or_says_why_not() -> None:
 def test_each_address_is_one_of_the_hcl(case: Path) -> None:
     for each in desired(json.loads(case.read_text())):
         *modules, kind, name = re.sub(r"\[[^]]*\]", "", each.address).replace("module.", "").split(".")
-        source = {"network": "network", "controller": "instance", "home": "file_storage", "pool": "pool", "iam": "iam"}
+        source = {
+            "network": "network",
+            "controller": "instance",
+            "login": "instance",
+            "home": "file_storage",
+            "pool": "pool",
+            "iam": "iam",
+        }
         folder = terraform_dir() / "cluster"
         for module in modules:
             folder = terraform_dir() / "modules" / source.get(module, module)
@@ -207,6 +214,19 @@ def test_the_images_of_existing_hosts() -> None:
         replace(instance("cpu-1", "d", pool="cpu"), state="TERMINATING"),
     ]
     assert existing_images(found, ["gpu", "cpu"], "demo") == {"controller": "a", "pool/gpu": "b"}
+    login = [instance("demo-login-1", "e", role="login"), instance("demo-login-2", "e", role="login")]
+    assert existing_images([*found, *login], ["gpu"], "demo") == {"controller": "a", "pool/gpu": "b", "login": "e"}
+
+
+def test_login_nodes_are_adopted_and_further_ones_removed() -> None:
+    address = 'module.login["three-kinds-login-1"].oci_core_instance.this'
+    assert STATE[address]
+    without = {known: ocid for known, ocid in STATE.items() if known != address}
+    tags = {"gpucluster": "three-kinds", "role": "login"}
+    first, second = (TaggedResource("instance", n, f"three-kinds-login-{n}", "RUNNING", tags) for n in "12")
+    others = [each for known, each in MADE.items() if known != address]
+    findings = compare(WANTED, [*others, first, second], without)
+    assert (findings.adopt, findings.unwanted, findings.left) == ({address: first}, (second,), ())
     assert FILES in STATE
 
 

@@ -25,7 +25,8 @@ def test_the_clusters_own_hosts_and_networks_are_reached_without_the_proxy() -> 
         spec, outputs, {}, autoscaling=None, person_keys=people, hardware_emulated=False, software=ReleaseSet(None, ())
     )["all"]["vars"]["base_proxy"]
     assert given["url"] == "http://proxy.example:3128"
-    assert given["hosts"] == [outputs.controller.name, outputs.controller.private_ip]
+    hosts = (outputs.controller, *outputs.login)
+    assert given["hosts"] == [text for host in hosts for text in (host.name, host.private_ip)]
     direct = ["localhost", "127.0.0.1", "169.254.169.254", spec.network.vcn_cidr]
     direct += [f".{outputs.private_subnet_domain_name}"] if outputs.private_subnet_domain_name else []
     assert given["direct"] == [*direct, ".corp.example"]

@@ -232,7 +232,7 @@ def spec(**pool: Any) -> ClusterSpec:
 
 def test_a_pool_gets_the_drives_of_its_shape_and_the_controller_none() -> None:
     desired = spec()
-    node, controller = boot_settings(desired, "gpu"), boot_settings(desired, None)
+    node, controller = boot_settings(desired, desired.pools["gpu"]), boot_settings(desired, desired.controller)
     assert (node.local_disk, controller.local_disk) == (LocalDiskSettings("/mnt/localdisk", 4), None)
     assert node.timezone == controller.timezone == "Asia/Tokyo"
 
@@ -240,10 +240,12 @@ def test_a_pool_gets_the_drives_of_its_shape_and_the_controller_none() -> None:
 def test_the_firewall_is_opened_to_the_networks_of_the_cluster_and_no_others() -> None:
     network = spec().network
     subnets = (str(network.public_subnet_cidr), network.private_subnet_cidr)
-    assert boot_settings(spec(rdma=False), None).networks == subnets
-    assert boot_settings(spec(rdma_addressing="cloud-init"), None).networks == (*subnets, network.rdma_cidr)
+    without, fixed, plugin = spec(rdma=False), spec(rdma_addressing="cloud-init"), spec()
+    assert boot_settings(without, without.controller).networks == subnets
+    assert boot_settings(without, without.login).networks == subnets
+    assert boot_settings(fixed, fixed.controller).networks == (*subnets, network.rdma_cidr)
     # The range of the agent's plugin.
-    assert boot_settings(spec(), "gpu").networks == (*subnets, "10.224.0.0/12")
+    assert boot_settings(plugin, plugin.pools["gpu"]).networks == (*subnets, "10.224.0.0/12")
 
 
 @pytest.mark.parametrize("name", ["firewall", "metadata"])
@@ -298,8 +300,9 @@ def test_the_autoscalers_user_is_among_those_who_reach_the_metadata_service() ->
 
 def test_addresses_are_given_where_they_are_wanted_from_us() -> None:
     desired = spec(rdma_addressing="cloud-init")
-    rdma = boot_settings(desired, "gpu").rdma
+    rdma = boot_settings(desired, desired.pools["gpu"]).rdma
     assert rdma is not None
     assert (rdma.interfaces, rdma.rdma_cidr) == (INTERFACES, "192.168.0.0/16")
     assert rdma.private_subnet_cidr == desired.network.private_subnet_cidr
-    assert boot_settings(spec(rdma=False), "gpu").rdma is None
+    without = spec(rdma=False)
+    assert boot_settings(without, without.pools["gpu"]).rdma is None

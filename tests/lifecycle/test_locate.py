@@ -37,6 +37,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
             return api.launch(subnet, name, freeform_tags=tags, vnic={"assign_public_ip": public})
 
         launch("demo-controller", "demo", role="controller", public=True)
+        launch("demo-login-10", "demo", role="login", public=True)
+        launch("demo-login-2", "demo", role="login", public=True)
         launch("compute-1", "demo", role="compute", pool="compute")
         launch("compute-2", "demo", role="compute", pool="compute")
         launch("demo-cpu-e1", "demo", role="compute", pool="cpu", node="demo-cpu-e1")
@@ -62,7 +64,9 @@ def _configured(cluster: Cluster) -> list[str]:
 
 def test_without_folder_and_state_the_hosts_are_found_by_their_tags(cluster: Cluster) -> None:
     assert cluster.ssh_argv(None, ["true"])[-3:] == ["demo-controller", "--", "true"]
-    assert _configured(cluster) == ["demo-controller", "compute-1", "compute-2", "*"]
+    assert _configured(cluster) == [
+        "demo-controller", "demo-login-2 login", "demo-login-10", "compute-1", "compute-2", "*",
+    ]  # fmt: skip
     assert cluster.ssh_argv("compute-2")[-1] == "compute-2"
     assert cluster.paths.root.stat().st_mode & 0o77 == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from gpucluster import handover
 from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.members import Member
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import ToolError
 from gpucluster.events import ignore
@@ -302,3 +304,50 @@ def test_without_slurm_nodes_are_removed_without_asking_it() -> None:
 def test_with_slurm_no_node_is_removed_without_its_answer() -> None:
     with pytest.raises(ToolError, match="Slurm on the controller gives no answer"):
         asked_of_slurm("true")
+
+
+# --- login nodes -----
+
+LOGIN = 'module.login["demo-login-{}"].oci_core_instance.this'
+
+
+def login_spec(count: int) -> ClusterSpec:
+    return loads(LOCAL.replace("storage:", f"login: {{count: {count}}}\nstorage:"), "cluster.yml")
+
+
+def with_login(count: int) -> handover.Outputs:
+    nodes = tuple(Member(f"ocid1.login{n}", f"demo-login-{n}", f"10.77.0.{n}") for n in range(1, count + 1))
+    return dataclasses.replace(outputs_of(), login=nodes)
+
+
+def test_login_nodes_are_added_and_removed_by_their_number() -> None:
+    more = scaling([], login_spec(2), with_login(1), {"compute": MEMBERS})
+    assert more.login == PoolScaling(added=("demo-login-2",))
+    fewer = scaling([], login_spec(0), with_login(1), {"compute": MEMBERS})
+    assert fewer.login == PoolScaling(removed=("demo-login-1",))
+    assert not fewer.names("removed")  # nothing of Slurm's is drained
+    assert fewer
+    assert "demo-login-1" in more.staying
+    assert "demo-login-1" not in fewer.staying
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change(LOGIN.format(1), "replace", forced_by=("subnet_id",)),
+        Change(LOGIN.format(1), "update", changed=("source_details.source_id",)),
+    ],
+)
+def test_a_login_node_is_replaced_with_consent_only(change: Change) -> None:
+    found = scaling([change], login_spec(1), with_login(1), {"compute": MEMBERS})
+    assert found.login == PoolScaling(replaced=("demo-login-1",))
+    assert str(found.replacements[0]).startswith("login node demo-login-1: ")
+    assert (found.controller, "demo-login-1" in found.staying) == ("", False)
+
+
+def test_a_login_node_that_is_rebooted_is_not_the_controller() -> None:
+    change = Change(LOGIN.format(1), "update", changed=("shape_config.ocpus",))
+    found = scaling([change], login_spec(1), with_login(1), {"compute": MEMBERS})
+    assert (found.login, found.controller) == (PoolScaling(rebooted=("demo-login-1",)), "")
+    gone = Change(LOGIN.format(1), "delete", "delete_because_each_key")
+    assert not scaling([gone], login_spec(0), with_login(1), {"compute": MEMBERS}).replacements

@@ -13,7 +13,7 @@ from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
-from gpucluster.workspace.saved_state import SavedState
+from gpucluster.workspace.saved_state import SavedHost, SavedState
 from tests.spec.spec_texts import LOCAL
 from tests.workspace.known_hosts import save_controller
 
@@ -110,3 +110,20 @@ def test_a_record_that_can_not_be_written_is_an_error_and_the_old_one_stays(
     with pytest.raises(ToolError, match="can't store"):
         ConfigurationRecord(controller).write({"complete": False})
     assert (tmp_path / "lib").read_text().startswith("a file")
+
+
+def test_ssh_login_takes_a_login_node_that_answers(tmp_path: Path, programs: Path) -> None:
+    # The first does not answer: ssh ends with 255.
+    _program(programs, "ssh", '#!/bin/sh\nfor word; do [ "$word" != demo-login-1 ] || exit 255; done\n')
+    names = ["demo-controller", "demo-login-1", "demo-login-2", "compute-1"]
+
+    def connection(*hosts: str) -> ControllerConnection:
+        found = tuple(SavedHost(name, "10.0.0.9", None) for name in hosts)
+        paths = ClusterPaths(tmp_path / ".gpucluster")
+        return ControllerConnection(loads(LOCAL), paths, lambda **_: found, lambda: pytest.fail("no bastion"), ignore)
+
+    assert connection(*names).ssh_argv("login", ["true"])[-3:] == ["demo-login-2", "--", "true"]
+    # Where no other is left, ssh itself says why.
+    assert connection("demo-controller", "demo-login-1").ssh_argv("login")[-1] == "demo-login-1"
+    with pytest.raises(ToolError, match="there is no host login"):
+        connection("demo-controller", "compute-1").ssh_argv("login")

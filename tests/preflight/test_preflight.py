@@ -658,3 +658,32 @@ def test_the_report_as_text_and_as_data(capsys: pytest.CaptureFixture[str]) -> N
     assert data["findings"][0] == {"level": "error", "check": "limits", "reason": "too small", "action": "Ask for more"}
     JsonLines().error(PreflightError("no", findings=report.findings))
     assert json.loads(capsys.readouterr().out)["data"]["findings"][1]["check"] == "image"
+
+
+WITH_LOGIN = ("pools:", "login: {count: 2, shape: VM.Standard.E5.Flex, ocpus: 10, memory_gb: 100}\npools:")
+
+
+def test_login_nodes_take_their_part_of_limits_and_addresses(tmp_path: Path) -> None:
+    spec = desired(tmp_path, WITH_LOGIN)
+    (login,) = [machine for machine in requirements.machines(spec, (AD1,)) if machine.login]
+    assert (login.place, login.count) == ("login", 2)
+    first = Instance("prod-login-1", login.shape, AD1, 10, 100, login=True)
+    assert requirements.still_missing(login, [CONTROLLER, first]) == 1
+    (controller,) = [machine for machine in requirements.machines(spec, (AD1,)) if machine.name == "controller"]
+    assert requirements.still_missing(controller, [first]) == 1
+    needed = requirements.demands(requirements.machines(spec, (AD1,)), [first])[CORES]
+    assert needed.permanent == (spec.controller.ocpus or 0) + 10
+    assert requirements.addresses(spec, "public") == (3, 3)
+    assert {"controller", "login-1", "login-2"} == requirements.host_names(spec, "public")
+
+
+def test_a_login_node_may_boot_what_a_node_may(tmp_path: Path) -> None:
+    jammy = 'image: {operating_system: Canonical Ubuntu, version: "22.04"}'
+    spec = desired(tmp_path, ("pools:", f"login: {{count: 1, {jammy}}}\npools:"))
+    found = replace(UBUNTU, name="Canonical-Ubuntu-22.04-2026.06.29-0", version="22.04", custom=False)
+    images = {**good().images, "login": found}
+    said = [each for each in evaluate(spec, replace(good(), images=images)) if each.check == "image"]
+    assert not [each for each in said if each.level == "error"], said
+    old = replace(found, name="Canonical-Ubuntu-20.04-2026.06.29-0", version="20.04")
+    refused = evaluate(spec, replace(good(), images={**images, "login": old}))
+    assert any("Canonical Ubuntu 20.04 is not supported on login nodes" in each.reason for each in refused)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gpucluster.errors import Finding, InputError
-from gpucluster.spec import ClusterSpec, json_schema, load, loads, overlapping_routes, template
+from gpucluster.spec import ClusterSpec, json_schema, load, loads, overlapping_routes, template, warnings
 from tests.spec.spec_texts import KEY, LOCAL, OCI, public_key
 
 REPOSITORY = Path(__file__).parents[2]
@@ -405,3 +405,39 @@ def test_a_vcn_and_the_networks_of_containers_are_apart() -> None:
     assert loads(inside).network.vcn_cidr == "198.18.0.0/16"
     with pytest.raises(InputError, match=r"198\.18\.0\.0/15, the range of the container networks"):
         loads(inside + "containers: {runtimes: [docker]}\n")
+
+
+def test_login_nodes_are_like_the_controller_where_the_file_says_nothing_else(tmp_path: Path) -> None:
+    none = loads(MINIMAL)
+    assert (none.login.count, len(none.machines)) == (0, 2)
+    image = "image: {operating_system: Oracle Linux, version: '9'}"
+    some = loads(f"{MINIMAL}controller: {{{image}}}\nlogin: {{count: 2}}\n")
+    assert some.login.image == some.controller.image
+    assert (some.login.shape, some.login.ocpus, some.login.memory_gb) == ("VM.Standard.E5.Flex", 4, 32)
+    assert some.machines == (some.controller, some.login, some.pools["compute"])
+    # Another system takes part in the choice of Slurm's release.
+    other = loads(f"{MINIMAL}login: {{count: 1, {image}}}\n")
+    assert (loads(MINIMAL).slurm.release, other.slurm.release) == ("distribution", "26.05")
+    # In OCI the image of the controller is an error once, and not again for login nodes.
+    without = OCI.replace('  image: {operating_system: Canonical Ubuntu, version: "24.04"}', "  boot_volume_gb: 100", 1)
+    with pytest.raises(InputError) as refused:
+        oci(tmp_path, f"{without}login: {{count: 1}}\n")
+    assert [finding.path for finding in refused.value.findings] == ["controller.image"]
+
+
+def test_login_nodes_need_the_home_share() -> None:
+    text = MINIMAL + "slurm: {enabled: false}\nlogin: {count: 1}\n"
+    with pytest.raises(InputError) as refused:
+        loads(text)
+    assert [finding.path for finding in refused.value.findings] == ["login.count"]
+    assert loads(text + "storage: {home: {enabled: true}}\n").login.count == 1
+
+
+def test_a_file_in_which_users_share_the_controller_says_what_that_means() -> None:
+    two = "users: {people: [{name: ada, generate_key: true}, {name: bob, generate_key: true}]}\n"
+    assert "2 users log in to the controller" in warnings(loads(MINIMAL + two))[0]
+    assert not warnings(loads(MINIMAL + two + "login: {count: 1}\n"))
+    assert not warnings(loads(MINIMAL + two.replace("{name: ada, generate_key: true}, ", "")))
+    # Where there can't be any: without a directory of users.
+    alone = two.replace("true}", "true, uid: 10001}", 1).replace("true}", "true, uid: 10002}", 1)
+    assert not warnings(loads(MINIMAL + alone + "slurm: {enabled: false}\n"))

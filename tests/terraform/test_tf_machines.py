@@ -71,6 +71,8 @@ def test_every_setting_reaches_the_machines_and_every_resource_is_tagged(
     }
     workspace.variables["defined_tags"] = TAGS
     workspace.variables["controller"] |= {"boot_volume_vpus_per_gb": 20, "user_data": "#cloud-config\ntimezone: UTC\n"}
+    machine = workspace.variables["controller"]
+    workspace.variables["login"] = {**machine, "names": ["demo-login-1", "demo-login-2"], "boot_volume_vpus_per_gb": 40}
     workspace.pool("compute", **settings)
     workspace.pool("single", kind="instances", count=3, max_count=3, rdma=False, rdma_plugins=[], **settings)
     workspace.apply()
@@ -95,13 +97,20 @@ def test_every_setting_reaches_the_machines_and_every_resource_is_tagged(
     assert len(plugins) == 2
     assert controller["sourceDetails"]["bootVolumeVpusPerGB"] == 20
     assert controller.get("platformConfig") is None
+    login = _instance(cloud, "demo-login-2")
+    assert (login["sourceDetails"]["bootVolumeVpusPerGB"], login["imageId"]) == (40, controller["imageId"])
+    reached = workspace.output()["login"]
+    assert [one["name"] for one in reached] == ["demo-login-1", "demo-login-2"]
+    assert all(one["public_ip"] for one in reached)
     assert base64.b64decode(controller["metadata"]["user_data"]) == b"#cloud-config\ntimezone: UTC\n"
     _check_tags(cloud)
     assert workspace.plan().changes == []
 
-    # A node that was removed by name is deleted, and the others stay; user data affects new nodes.
+    # A node that was removed by name is deleted, and the others stay; user data affects new nodes. So with login nodes.
+    workspace.variables["login"]["names"] = ["demo-login-1"]
     workspace.pool("single", count=2, max_count=2, node_names=["single-1", "single-3"], user_data="#cloud-config\n#2\n")
-    assert _hosts(workspace.apply()) == [(_address("single-2"), "delete")]
+    login_2 = 'module.login["demo-login-2"].oci_core_instance.this'
+    assert _hosts(workspace.apply()) == [(login_2, "delete"), (_address("single-2"), "delete")]
     assert [one["name"] for one in workspace.output()["pools"]["single"]["instances"]] == ["single-1", "single-3"]
     workspace.pool("single", count=3, max_count=3, node_names=["single-1", "single-3", "single-4"])
     assert _hosts(workspace.plan()) == [(_address("single-4"), "create")]
@@ -136,6 +145,7 @@ def _check_tags(cloud: LocalCloud) -> None:
         "network": 7,
         "storage": 2,
         "controller": 1,
+        "login": 1,
         "compute": 4,
     }
 

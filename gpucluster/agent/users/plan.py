@@ -10,8 +10,11 @@ from gpucluster.agent.rules import names
 from gpucluster.agent.users import ldif
 from gpucluster.agent.users.config import Config
 from gpucluster.agent.users.desired import DesiredUser
-from gpucluster.agent.users.state import CLASSES, Group, State, User, counter_dn, retired_dn
+from gpucluster.agent.users.state import CLASSES, Group, State, User, counter_dn, policy_dn, retired_dn
 from gpucluster.agent.users.values import LocalAccounts
+
+#: So many wrong passwords within so many seconds lock a password, for that time.
+_MOST_WRONG_PASSWORDS, _LOCK_SECONDS = 5, 900
 
 
 @dataclass
@@ -34,6 +37,7 @@ class Plan:
     _base_tree: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._privileged_before = self.state.privileged(self.config)
         self._counters = {"uid": self.state.next_uid, "gid": self.state.next_gid}
         first = self.config.first_uid
         self.state.next_uid = max(first, self.state.next_uid)
@@ -49,23 +53,44 @@ class Plan:
                 counters.append(ldif.modify(counter_dn(self.config, kind), replace={"description": [str(now)]}))
         return [*self._base_tree, *counters, *self._entries]
 
+    def operator(self, name: str) -> bool | None:
+        """Whether a user is an operator of Slurm; None for who was and is no member of the privilege group."""
+        if name in self.state.privileged(self.config):
+            return True
+        return False if name in self._privileged_before else None
+
     # ---- the base tree
 
     def _plan_base_tree(self) -> None:
         config, label = self.config, self.config.name
         top = [("objectClass", "dcObject"), ("objectClass", "organization"), ("dc", label), ("o", label)]
         self._ensure(config.suffix, top)
-        units = ("people", "groups", "services", "retired", "people,ou=retired", "groups,ou=retired")
+        units = ("people", "groups", "services", "policies", "retired", "people,ou=retired", "groups,ou=retired")
         for unit in units:
             self._ensure(
                 f"ou={unit},{config.suffix}", [("objectClass", "organizationalUnit"), ("ou", unit.split(",", 1)[0])]
             )
+        self._plan_policies()
         for kind, first in (("uid", self.state.next_uid), ("gid", self.state.next_gid)):
             attributes = [("objectClass", "device"), ("cn", f"next-{kind}"), ("description", str(first))]
             if self._ensure(counter_dn(config, kind), attributes):
                 self._counters[kind] = first
         for name, gid in ((config.group, config.gid), (config.privilege_group, config.privilege_gid)):
             self._ensure_group(name, gid)
+
+    def _plan_policies(self) -> None:
+        config, classes = self.config, [("objectClass", "device"), ("objectClass", "pwdPolicy")]
+        limits = {"pwdMaxFailure": _MOST_WRONG_PASSWORDS}
+        limits.update(pwdLockoutDuration=_LOCK_SECONDS, pwdFailureCountInterval=_LOCK_SECONDS)
+        for name, lock in (("users", "TRUE"), ("services", "FALSE")):
+            own = [("cn", name), ("pwdAttribute", "userPassword"), ("pwdLockout", lock)]
+            own += [(key, str(value)) for key, value in limits.items() if lock == "TRUE"]
+            self._ensure(policy_dn(config, name), [*classes, *own])
+        policy, service = policy_dn(config, "services"), config.service_dn
+        # Of an entry that an older version made.
+        if service.lower() in self.state.known and self.state.service_policy.lower() != policy.lower():
+            self._base_tree.append(ldif.modify(service, replace={"pwdPolicySubentry": [policy]}))
+            self.state.service_policy = policy
 
     def _ensure(self, dn: str, attributes: list[tuple[str, str]]) -> bool:
         if dn.lower() in self.state.known:
@@ -241,8 +266,13 @@ class Plan:
         return True
 
     def enable(self, name: str, *, enabled: bool) -> bool:
-        """Enable or disable a user; returns whether anything changes."""
-        return self._put(replace(self.user(name), enabled=enabled))
+        """Enable or disable a user; returns whether anything changes. A password that is locked is unlocked."""
+        user = self.user(name)
+        unlocked = enabled and user.locked
+        if unlocked:
+            # With the manager's right slapd forgets the wrong passwords, too.
+            self._entries.append(ldif.modify(user.dn, delete={"pwdAccountLockedTime": []}))
+        return self._put(replace(user, enabled=enabled, locked=False)) or unlocked
 
     def note_limits(self, name: str, limits: Mapping[str, str]) -> None:
         """Note the limits that a user had in Slurm, instead of those noted before."""
@@ -260,7 +290,8 @@ class Plan:
             return
         classes = [("objectClass", "organizationalRole"), ("objectClass", "simpleSecurityObject")]
         own = dn.split(",", 1)[0].split("=", 1)[1]
-        self._entries.append(ldif.add(dn, [*classes, ("cn", own), ("userPassword", hashed)]))
+        policy = ("pwdPolicySubentry", policy_dn(self.config, "services"))
+        self._entries.append(ldif.add(dn, [*classes, ("cn", own), ("userPassword", hashed), policy]))
         self.state.known.add(dn.lower())
 
     def remove(self, name: str) -> User:

@@ -237,8 +237,25 @@ class Service:
         return self._group_change(name, lambda plan: plan.add_group(name, gid))
 
     def set_member(self, group: str, user: str, *, wanted: bool) -> dict[str, object]:
-        """Add a user to a group, or remove them."""
-        return self._group_change(group, lambda plan: plan.set_member(group, user, wanted=wanted))
+        """Add a user to a group, or remove them.
+
+        Raises:
+            Failed: a member of the privilege group did not become an operator of Slurm, or is one still.
+        """
+        outcome = Outcome()
+
+        def change(plan: Plan) -> bool:
+            changed = plan.set_member(group, user, wanted=wanted)
+            if group == self.config.privilege_group:
+                operators[user] = Wanted(None, None, operator=plan.operator(user))
+            return changed
+
+        operators: dict[str, Wanted] = {}
+        done = self._group_change(group, change)
+        self._controller.associate(operators, outcome)
+        if user in outcome.problems:
+            raise partly(outcome.problems[user], f"{user} is {'a' if wanted else 'no'} member of {group}, but")
+        return done
 
     def remove_group(self, name: str) -> dict[str, object]:
         """Remove a group."""
@@ -268,7 +285,8 @@ def _uids(users: Sequence[DesiredUser]) -> frozenset[int]:
 def _wanted(plan: Plan, desired: DesiredUser) -> Wanted:
     """Of enabled users, only a new user's limit is removed: an administrator may have set those of the others."""
     enabled = plan.state.users[desired.name].enabled
-    return Wanted(desired.slurm_account, None if enabled and desired.name not in plan.new_users else enabled)
+    limited = None if enabled and desired.name not in plan.new_users else enabled
+    return Wanted(desired.slurm_account, limited, operator=plan.operator(desired.name))
 
 
 def _group(state: State, name: str) -> dict[str, object]:

@@ -16,6 +16,8 @@ _JOBS_END_SECONDS = 60.0
 _JOBS_POLL_SECONDS = 0.2
 #: The state of a job that is over while its nodes clean up. With a node that does not answer this may never end.
 _OVER = "COMPLETING"
+#: Slurm's level of users who see the jobs of all, and that of all others. Nobody else's level is touched.
+_OPERATOR, _NO_LEVEL = "Operator", "None"
 #: Limits of jobs that may be submitted: none, and any number.
 _BLOCKED, _NO_LIMIT = "0", "-1"
 
@@ -47,17 +49,27 @@ class Wanted:
         account: None: the present one, or else the cluster's default.
         enabled: None leaves a limit unchanged; an administrator may have set one.
         limits: account -> the limit that is restored when the user is enabled again.
+        operator: whether the user sees and changes the jobs of all. None leaves that unchanged.
     """
 
     account: str | None
     enabled: bool | None
     limits: Mapping[str, str] = field(default_factory=dict)
+    operator: bool | None = None
 
 
 def plan(
-    have: Mapping[str, Sequence[Association]], want: Mapping[str, Wanted], slurm: Accounting
+    have: Mapping[str, Sequence[Association]],
+    want: Mapping[str, Wanted],
+    slurm: Accounting,
+    levels: Mapping[str, str] | None = None,
 ) -> list[tuple[str, ...]]:
-    """The arguments for sacctmgr that lead to what is wanted. Users who need the same change are put together."""
+    """The arguments for sacctmgr that lead to what is wanted. Users who need the same change are put together.
+
+    Args:
+        levels: user -> present level of administration; of a new user, none.
+    """
+    levels = levels or {}
     steps: dict[tuple[str, ...], list[str]] = {}
     cluster = f"cluster={slurm.cluster}"
     for name, wanted in sorted(want.items()):
@@ -79,6 +91,9 @@ def plan(
                 limit = wanted.limits.get(one.account, _NO_LIMIT)
                 where = (cluster, f"account={one.account}", "set", f"maxsubmitjobs={limit}")
                 steps.setdefault(("modify", "user", "where", *where), []).append(name)
+        present, level = levels.get(name, _NO_LEVEL), _OPERATOR if wanted.operator else _NO_LEVEL
+        if wanted.operator is not None and {present, level} == {_OPERATOR, _NO_LEVEL}:
+            steps.setdefault(("modify", "user", "where", "set", f"adminlevel={level}"), []).append(name)
     # An association is deleted only when the user has another one.
     order = {"add": 0, "modify": 1, "delete": 2}
     return [
@@ -145,7 +160,8 @@ class Slurm:
         """
         have = self.associations()
         new_users(name for name in want if name not in have)
-        steps = plan(have, want, self._slurm)
+        levels = dict(self._rows("list", "users", "format=user,adminlevel"))
+        steps = plan(have, want, self._slurm, levels)
         for words in steps:
             self._sacctmgr(*words)
         listed = [word[len("name=") :].split(",") for words in steps for word in words if word.startswith("name=")]

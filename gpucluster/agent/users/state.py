@@ -12,6 +12,7 @@ from gpucluster.agent.users.ldif import Entry
 ATTRIBUTES = (
     *("objectClass", "uid", "cn", "uidNumber", "gidNumber", "homeDirectory", "loginShell", "description"),
     *("memberUid", "sshPublicKey", "shadowExpire", "serialNumber", "userPassword"),
+    *("pwdAccountLockedTime", "pwdPolicySubentry"),
 )
 CLASSES = ("inetOrgPerson", "posixAccount", "shadowAccount", "ldapPublicKey")
 #: shadowExpire of a disabled account: the second day of 1970.
@@ -28,6 +29,7 @@ class User:
 
     Args:
         notes: its descriptions; those of others are kept.
+        locked: whether wrong passwords have locked the password. It may be over: the next right password ends it.
     """
 
     name: str
@@ -42,6 +44,7 @@ class User:
     classes: frozenset[str] = frozenset(name.lower() for name in CLASSES)
     has_password: bool = False
     notes: tuple[str, ...] = ()
+    locked: bool = False
 
     @property
     def limits(self) -> dict[str, str]:
@@ -71,6 +74,7 @@ class User:
             classes=frozenset(name.lower() for name in entry.get("objectclass", [])),
             has_password="userpassword" in entry,
             notes=tuple(entry.get("description", [])),
+            locked="pwdaccountlockedtime" in entry,
         )
 
     def attributes(self) -> dict[str, list[str]]:
@@ -115,6 +119,7 @@ class State:
         next_uid: the counter's value; 0 where there is none yet.
         next_gid: likewise.
         service_password: the stored hash of the password that hosts bind with.
+        service_policy: the policy for that password.
     """
 
     users: dict[str, User] = field(default_factory=dict)
@@ -125,6 +130,7 @@ class State:
     next_uid: int = 0
     next_gid: int = 0
     service_password: str = ""
+    service_policy: str = ""
 
     @classmethod
     def read(cls, config: Config, entries: Iterable[Entry]) -> State:
@@ -141,6 +147,7 @@ class State:
                 state.groups[group.name] = group
             elif dn == config.service_dn.lower():
                 state.service_password = entry.get("userpassword", [""])[0]
+                state.service_policy = entry.get("pwdpolicysubentry", [""])[0]
             else:
                 state._read_numbers(config, dn, entry)
         return state
@@ -173,10 +180,20 @@ class State:
         primary = {user.name for user in self.users.values() if user.gid == group.gid}
         return sorted(primary | set(group.members))
 
+    def privileged(self, config: Config) -> set[str]:
+        """The members of the privilege group."""
+        group = self.groups.get(config.privilege_group)
+        return set(self.members_of(group)) if group else set()
+
 
 def counter_dn(config: Config, kind: str) -> str:
     """The entry with the next uid or gid."""
     return f"cn=next-{kind},{config.suffix}"
+
+
+def policy_dn(config: Config, name: str) -> str:
+    """The policy for the passwords of `users` or `services`."""
+    return f"cn={name},ou=policies,{config.suffix}"
 
 
 def retired_dn(config: Config, kind: str) -> str:

@@ -122,9 +122,8 @@ class LocalCloudProvider:
         if control.elsewhere(self.home):
             return
         if to_build:
-            machines = (self._spec.controller, *self._spec.pools.values())
             # An image that is given by its OCID is made when it is launched.
-            for contents in dict.fromkeys(self._contents(machine.image) for machine in machines):
+            for contents in dict.fromkeys(self._contents(machine.image) for machine in self._spec.machines):
                 if contents is not None:
                     ensure_image(self.home, self._on_event, contents)
         control.start(self.home, self._on_event)

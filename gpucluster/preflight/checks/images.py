@@ -25,7 +25,7 @@ _PAGE = "docs/reference/systems.md"
 _LISTING = "Oracle Linux - GPU Cluster Networking Image"
 # As in the files that `init` writes and in the inventories.
 _PLACEHOLDER = "exampleuniqueid"
-_ROLES: dict[matrix.Role, str] = {"controller": "the controller", "node": "nodes"}
+_ROLES: dict[matrix.Role, str] = {"controller": "the controller", "login": "login nodes", "node": "nodes"}
 
 
 def images(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
@@ -133,7 +133,7 @@ def _system(machine: MachineGroup, fact: FoundImage) -> Iterator[Finding]:
         operating_system, version = parts.operating_system, parts.version
     if not operating_system:
         return
-    role: matrix.Role = "controller" if machine.name == requirements.CONTROLLER else "node"
+    role = _role(machine)
     kind: matrix.ImageKind = "listing" if fact.listing else "custom" if fact.custom else "platform"
     found = matrix.find(operating_system, version)
     if found is not None and kind in found.kinds(role):
@@ -151,6 +151,12 @@ def _system(machine: MachineGroup, fact: FoundImage) -> Iterator[Finding]:
             f"--operating-system '{nearest.operating_system}' --operating-system-version {nearest.version}"
         )
     yield Finding(level, "image", f"{reason} (image {_name(fact)})", action)
+
+
+def _role(machine: MachineGroup) -> matrix.Role:
+    if machine.login:
+        return "login"
+    return "controller" if machine.name == requirements.CONTROLLER else "node"
 
 
 def _written(system: matrix.System) -> str:

@@ -163,6 +163,7 @@ def names(spec: ClusterSpec, _facts: Facts) -> Iterator[Finding]:
             f"Use a cluster name that begins with a letter and has at most {_VCN_LABEL} characters",
         )
     seen: dict[str, str] = {requirements.CONTROLLER: "the controller"}
+    seen |= dict.fromkeys(requirements.login_labels(spec), "the login nodes")
     for name, pool in spec.pools.items():
         hosts = [*handover.permanent_names(name, pool)]
         hosts += [f"{handover.elastic_prefix(name)}{n}" for n in range(1, handover.elastic_names(pool) + 1)]

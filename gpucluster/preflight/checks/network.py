@@ -119,7 +119,7 @@ def _identity(spec: ClusterSpec, subnet: Subnet, text: str, key: str, cidr: str 
 
 def _public(subnet: Subnet, text: str) -> Iterator[Finding]:
     if subnet.private:
-        reason = f"{text} prohibits public addresses, and the controller needs one"
+        reason = f"{text} prohibits public addresses, and the controller and login nodes need one"
         yield Finding("error", "network", reason, "Use another, or write `access: bastion` under network")
     elif isinstance(subnet.routes, tuple) and "internetgateway" not in subnet.routes:
         reason = f"{text} has no route to an internet gateway, so no user can log in to the controller"
@@ -210,12 +210,12 @@ def _ours(facts: Facts, name: str, spec: ClusterSpec, subnet: IPv4Network) -> in
     """How many of the addresses in use belong to this cluster."""
     instances: tuple[Instance, ...] = facts.instances if isinstance(facts.instances, tuple) else ()
     public = spec.network.access == "public"
-    controllers = [instance for instance in instances if not instance.pool]
+    entry = [instance for instance in instances if not instance.pool]
     if name == "public":
-        return len(controllers)
+        return len(entry)
     target = MOUNT_TARGET_ADDRESSES if _is_inside(facts.mount_target, subnet) and not spec.storage.home.server else 0
     bastion = BASTION_ADDRESSES if isinstance(facts.created, Created) and facts.created.bastions else 0
-    return len(instances) - (len(controllers) if public else 0) + target + bastion
+    return len(instances) - (len(entry) if public else 0) + target + bastion
 
 
 def file_system(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:

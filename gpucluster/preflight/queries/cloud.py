@@ -380,6 +380,7 @@ def _instance(result: Any) -> Instance:
         float((size and size.memory_in_gbs) or 0),
         own_tags.get(tags.POOL, ""),
         elastic=bool({tags.NODE, tags.BUILDER} & own_tags.keys()),
+        login=tags.login_node(own_tags),
     )
 
 

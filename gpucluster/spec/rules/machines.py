@@ -1,4 +1,4 @@
-"""Rules of the controller, and of what it has in common with pools: shape, size and image."""
+"""Rules of the controller, and of what login nodes and pools have in common with it: shape, size and image."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(context: RuleContext) -> None:
 
 
 def check_machine(context: RuleContext, path: Path, machine: Mapping[str, Any]) -> None:
-    """Add every error of shape, size and image of the controller or a pool."""
+    """Add every error of shape, size and image of the controller, the login nodes or a pool."""
     check_image(context, (*path, "image"), machine)
     name = machine.get("shape")
     if not isinstance(name, str):

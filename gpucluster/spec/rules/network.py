@@ -30,7 +30,8 @@ LARGEST_SSH_PREFIX = 8
 RULES = (
     f"Both subnets are inside `vcn_cidr` and do not overlap; all three are between /{LARGEST_PREFIX} and "
     f"/{SMALLEST_PREFIX}.",
-    "`private_subnet_cidr` has an address for every node at the pools' `max_count`, one for the controller, "
+    "`private_subnet_cidr` has an address for every node at the pools' `max_count`, one for the controller, one for "
+    "each login node with access bastion, "
     f"{MOUNT_TARGET_ADDRESSES} for the mount target of the home share (none with `storage.home.server`), "
     f"{BASTION_ADDRESSES} with access bastion, {BUILDERS} to bake images where a pool is elastic, and "
     f"{RESERVED_ADDRESSES} that the cloud reserves.",
@@ -169,20 +170,22 @@ def _check_rdma_addresses(context: RuleContext, rdma: IPv4Network, private: IPv4
 def _check_addresses(context: RuleContext, private: IPv4Network) -> None:
     counts = [pool.get("max_count") for pool in context.section("pools").values() if isinstance(pool, dict)]
     nodes = sum(most for most in counts if isinstance(most, int))
+    logins = context.section("login").get("count", 0) if context.section("network").get("access") == "bastion" else 0
     builders = BUILDERS if any(is_elastic(pool) for pool in context.section("pools").values()) else 0
     bastion = BASTION_ADDRESSES if context.section("network").get("access") == "bastion" else 0
     home = context.section("storage", "home")
     target = 0 if home.get("server") or home.get("enabled") is False else MOUNT_TARGET_ADDRESSES
-    needed = nodes + 1 + target + bastion + RESERVED_ADDRESSES + builders
+    needed = nodes + 1 + logins + target + bastion + RESERVED_ADDRESSES + builders
     if needed > private.num_addresses:
         prefix = 32 - (needed - 1).bit_length()
         hint = f"Use a /{prefix} or larger, or lower max_count"
         if prefix < LARGEST_PREFIX:
             hint = "Lower max_count: no subnet is large enough"
+        named = count(logins, "login node")
         context.error(
             ("network", "private_subnet_cidr"),
             f"{private} has {private.num_addresses} addresses, {needed} are needed: {count(nodes, 'node')}, "
-            f"1 controller, "
+            f"1 controller, {f'{named}, ' if logins else ''}"
             f"{f'{builders} to bake an image, ' if builders else ''}"
             f"{f'{target} for the mount target, ' if target else ''}"
             f"{f'{bastion} for the bastion, ' if bastion else ''}{RESERVED_ADDRESSES} reserved by the cloud",

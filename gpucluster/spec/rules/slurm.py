@@ -19,6 +19,7 @@ RULES = (
     f"{releases.OLDEST} or later: neither Ubuntu 22.04 nor Oracle Linux 8. With elastic pools it must be "
     f"{releases.OLDEST_OF_ELASTIC} or later: Debian 13.",
     "At most one pool has `default: true`, and `slurm.default_partition` does not contradict it.",
+    "`slurm.default_job_hours` is at most `slurm.max_job_hours`. `slurm.user_limits` needs `slurm.accounting: true`.",
     "`slurm.extra_config` refuses these keys, which gpucluster sets itself: "
     + ", ".join(f"`{key}`" for key in sorted(OWNED_SLURM_KEYS))
     + ".",
@@ -38,6 +39,7 @@ def check(context: RuleContext) -> None:
                 context.error(("pools", name, "max_count"), message, "Set max_count to count, or enable slurm")
     _check_release(context, slurm)
     _check_default_partition(context, slurm.get("default_partition"))
+    _check_limits(context, slurm)
     for key, value in (slurm.get("extra_config") or {}).items():
         _check_extra_config(context, key, value)
 
@@ -49,6 +51,17 @@ def _check_release(context: RuleContext, slurm: dict[str, Any]) -> None:
     refused = releases.too_different(systems_of(context.data, context.provider), elastic=elastic)
     if refused:
         context.error(("slurm", "release"), refused, f'Write a release for all hosts: release: "{releases.NEWEST}"')
+
+
+def _check_limits(context: RuleContext, slurm: dict[str, Any]) -> None:
+    default, most = slurm.get("default_job_hours"), slurm.get("max_job_hours")
+    if isinstance(default, int) and isinstance(most, int) and default > most:
+        message = f"{default} is above slurm.max_job_hours, {most}: no job could use it"
+        context.error(("slurm", "default_job_hours"), message, "Write at most that number, or null")
+    limits = slurm.get("user_limits")
+    wanted = isinstance(limits, dict) and any(value is not None for value in limits.values())
+    if wanted and slurm.get("accounting") is False:
+        context.error(("slurm", "user_limits"), "Slurm knows limits by its accounting", "Set slurm.accounting to true")
 
 
 def _check_default_partition(context: RuleContext, name: Any) -> None:

@@ -94,7 +94,7 @@ def _check_without_directory(context: RuleContext, path: Path, person: Mapping[s
 
 def _login_users(context: RuleContext) -> set[Any]:
     """The login users of all images; they exist before the directory does."""
-    machines = [context.section("controller"), *context.section("pools").values()]
+    machines = [context.section("controller"), context.section("login"), *context.section("pools").values()]
     images = (machine.get("image") for machine in machines if isinstance(machine, dict))
     return {image.get("login_user") for image in images if isinstance(image, dict)}
 

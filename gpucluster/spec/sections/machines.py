@@ -1,4 +1,4 @@
-"""Sections `controller` and `pools`: the machines and their images."""
+"""Sections `controller`, `login` and `pools`: the machines and their images."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from gpucluster.spec.sections.fields import (
     WORD_PATTERN,
     Count,
     Gigabytes,
+    LoginCount,
     Number,
     Part,
     UserName,
     VolumeUnits,
 )
 
+#: Of the controller and of login nodes, where the file names none.
 CONTROLLER_SHAPE = "VM.Standard.E5.Flex"
 
 PoolKind = Literal["cluster_network", "compute_cluster", "instances"]
@@ -101,7 +103,7 @@ class Platform(Part):
 
 
 class Machine(Part):
-    """Keys that the controller and the nodes of a pool have in common."""
+    """Keys that the controller, the login nodes and the nodes of a pool have in common."""
 
     shape: str
     ocpus: Number | None = Field(
@@ -124,8 +126,20 @@ class Machine(Part):
 
 
 class Controller(Machine):
-    """The machine that always exists: Slurm's controller, LDAP server and login host."""
+    """The machine that always exists: Slurm's controller, LDAP server and, without login nodes, login host."""
 
+    shape: str = Field(default=CONTROLLER_SHAPE, description="Shape.", examples=[CONTROLLER_SHAPE])
+
+
+class Login(Machine):
+    """Login nodes: hosts on which users log in, instead of the controller. They run no jobs."""
+
+    count: LoginCount = Field(
+        default=0,
+        description="Number of login nodes, `<name>-login-<n>`. With one or more, only operators log in to the "
+        "controller. `0`: users log in to the controller.",
+        examples=[1],
+    )
     shape: str = Field(default=CONTROLLER_SHAPE, description="Shape.", examples=[CONTROLLER_SHAPE])
 
 

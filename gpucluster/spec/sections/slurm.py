@@ -11,6 +11,7 @@ from gpucluster.slurm.releases import DISTRIBUTION, NEWEST, Buildable
 from gpucluster.spec.sections.fields import (
     SLURM_CLUSTER_PATTERN,
     FileName,
+    Hours,
     Number,
     Part,
     Price,
@@ -41,6 +42,16 @@ TIME_NAMES = frozenset(
 )
 
 
+class UserLimits(Part):
+    """What one user may have at the same time."""
+
+    jobs: Number | None = Field(default=None, description="Running jobs.")
+    submitted_jobs: Number | None = Field(default=None, description="Running and pending jobs.", examples=[1000])
+    cpus: Number | None = Field(default=None, description="Processors of running jobs.")
+    gpus: Number | None = Field(default=None, description="GPUs of running jobs.", examples=[16])
+    nodes: Number | None = Field(default=None, description="Nodes of running jobs.")
+
+
 class Slurm(Part):
     """The scheduler."""
 
@@ -65,6 +76,27 @@ class Slurm(Part):
         f"`gpucluster slurm upgrade`. Default: `{NEWEST}`; in the local cloud `distribution` where all hosts have the "
         "same system.",
         examples=[NEWEST],
+    )
+    private: bool = Field(
+        default=True,
+        description="Users see only their own jobs, and in the accounting only what is theirs. Members of "
+        "`users.privilege_group` see everything. `false`: everybody does.",
+    )
+    login_needs_job: bool = Field(
+        default=True,
+        description="Users log in to a node only while they have a job on it, and such a session ends with the job. "
+        "Members of `users.privilege_group` and accounts of the host itself need no job. `false`: nobody does.",
+    )
+    default_job_hours: Hours | None = Field(
+        default=24, description="Time limit of jobs that name none (`--time`), in hours. `null`: `max_job_hours`."
+    )
+    max_job_hours: Hours | None = Field(
+        default=168, description="Highest time limit of a job, in hours. `null`: none.", examples=[336]
+    )
+    user_limits: UserLimits = Field(
+        default_factory=UserLimits,
+        description="What one user may have at the same time; it needs the accounting. They are limits of Slurm's QOS "
+        "`normal`, which every user has whom an administrator gave no other.",
     )
     extra_config: dict[str, Any] = Field(
         default_factory=dict,

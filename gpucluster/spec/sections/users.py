@@ -85,4 +85,8 @@ class Users(Part):
         description="Whether keys in `~/.ssh/authorized_keys` let users log in, besides those in the directory. Root "
         "of each node can write into homes, and with `true` log in to the controller as any user.",
     )
+    hide_processes: bool = Field(
+        default=True,
+        description="Users see only their own processes on a host. Root and members of `privilege_group` see all.",
+    )
     people: tuple[Person, ...] = Field(default=(), max_length=1000, description="The users.")

@@ -29,6 +29,7 @@ attributetype ( 1.3.6.1.4.1.24552.500.1.1.1.13 NAME 'sshPublicKey' EQUALITY octe
 objectclass ( 1.3.6.1.4.1.24552.500.1.1.2.0 NAME 'ldapPublicKey' SUP top AUXILIARY MAY ( sshPublicKey $ uid ) )
 modulepath /usr/lib/ldap
 moduleload back_mdb
+moduleload ppolicy
 MODULES
 authz-regexp "^gidNumber=0[+]uidNumber=0,cn=peercred,cn=external,cn=auth$" "cn=manager,SUFFIX"
 disallow bind_anon
@@ -42,6 +43,8 @@ directory /var/lib/ldap/test
 maxsize 1073741824
 dbnosync
 index objectClass,uid,cn,uidNumber,gidNumber,memberUid eq
+overlay ppolicy
+ppolicy_default "cn=users,ou=policies,SUFFIX"
 """
 #: SSSD sends its password by TLS only.
 LOOPBACK = "ldaps://127.0.0.1"
