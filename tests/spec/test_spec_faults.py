@@ -267,6 +267,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "no wheels": ("timezone: UTC", "timezone: UTC\n  wheels: §nowhere", "software.wheels", "there is no directory nowhere"),
     "jobs without a home": ("    mount_path: /mnt/home", "    mount_path: /mnt/home\n    enabled: §false", "storage.home.enabled", "Slurm jobs need it"),
     # --- slurm, software
+    "default above the most": ("  extra_config: {SchedulerParameters: bf_interval=30}", "  default_job_hours: §200", "slurm.default_job_hours", "200 is above slurm.max_job_hours, 168"),
     "key of ours": ("{SchedulerParameters: bf_interval=30}", "{§NodeName: x}", "slurm.extra_config.NodeName", "NodeName is set by gpucluster itself"),
     "key of ours in small letters": ("{SchedulerParameters: bf_interval=30}", "{§clustername: x}", "slurm.extra_config.clustername", "ClusterName is set by"),
     "no key of Slurm": ("{SchedulerParameters: bf_interval=30}", '{§"a b": x}', "slurm.extra_config.a b", "is not a key of slurm.conf"),
