@@ -23,9 +23,9 @@ def gated(role: str, host: str = LOGIN, **inventory: Any) -> dict[str, Any]:
 
 
 def test_only_operators_log_in_to_the_controller_of_a_cluster_with_login_nodes() -> None:
-    assert "AllowGroups root debian privilege\n" in render("ldap", "sshd.conf", gated("ldap", CONTROLLER))
-    for known in (gated("ldap", LOGIN), gated("ldap", "compute-1"), variables(role="ldap")):
-        assert "AllowGroups" not in render("ldap", "sshd.conf", known)
+    assert "AllowGroups root debian privilege\n" in render("base", "sshd.conf", gated("base", CONTROLLER))
+    for known in (gated("base", LOGIN), gated("base", "compute-1"), variables(role="base")):
+        assert "AllowGroups" not in render("base", "sshd.conf", known)
 
 
 def test_processes_of_removed_users_are_ended_on_login_nodes() -> None:
