@@ -143,7 +143,7 @@ def test_plan_status_ssh_inventory_and_output_tell_the_same(site: Site) -> None:
     )
     assert said.stdout.strip() == "compute-2"
     inventory = site.good("inventory")["inventory"]
-    assert set(inventory["all"]["children"]) == {"controller", "compute"}
+    assert set(inventory["all"]["children"]) == {"controller", "login", "compute"}
     assert site.good("output")["outputs"]["cluster"]["contract_version"] == 1
 
 
