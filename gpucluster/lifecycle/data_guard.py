@@ -159,7 +159,7 @@ class DataGuard:
             DataGuardError: there are users' files or snapshots, or nobody can tell.
             CloudError: the cloud refused, or can't be reached.
         """
-        with run.phase("look for users' files"):
+        with run.phase("check for users' files"):
             systems = self._file_systems()
             found = systems.find(known)
             if not delete_data:
