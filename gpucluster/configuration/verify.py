@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpucluster.oci.names import elastic_prefix, number_of
-from gpucluster.slurm.states import SINFO_HEALTHY, SINFO_RESUMABLE
+from gpucluster.slurm.states import SINFO_BUSY, SINFO_HEALTHY, SINFO_RESUMABLE
 from gpucluster.text import count
 
 
@@ -105,8 +105,6 @@ def evaluate(expected: Expectation, facts: Facts) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-# As sinfo has it, for a node on which no further job may fit.
-_IN_USE = ("allocated", "mixed", "completing")
 # What srun writes before it starts a step.
 _ALLOCATED = "has been allocated resources"
 
@@ -329,7 +327,7 @@ def _job(pool: str, nodes: Sequence[str], expected: Expectation, controller: Map
     run = next((run for run in runs if run.get("partition") == pool), {})
     if not run.get("ran"):
         states = [row["state"] for row in controller.get("sinfo") or () if row["node"] in nodes]
-        if wanted == 1 and states and states[0] in _IN_USE:
+        if wanted == 1 and states and states[0] in SINFO_BUSY:
             return Check(name, SKIP, f"{nodes[0]} runs other jobs")
         if wanted == 1 and not expected.people:
             return Check(name, SKIP, "there is no user who could run one")

@@ -55,6 +55,7 @@ class Host:
         self.connect()
         (folder / "vars").symlink_to(ANSIBLE / "vars")
         (folder / "group_vars").symlink_to(ANSIBLE / "group_vars")
+        (folder / "templates").symlink_to(ANSIBLE / "templates")
 
     def connect(self, network: str = "") -> None:
         """Write what Ansible takes for ssh; with `--net` its programs have the container's own network."""

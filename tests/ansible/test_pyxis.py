@@ -354,8 +354,13 @@ def test_the_prolog_reaches_nodes_with_the_configuration() -> None:
     text = render("slurm", "slurm.conf", variables(WANTED, role="slurm"))
     name = read("roles/slurm/vars/main.yml")["slurm_prolog"]
     assert "/" not in name
-    assert {f"Prolog={name}", "PrologFlags=Alloc"} <= set(text.splitlines())
-    assert "Prolog" not in render("slurm", "slurm.conf", variables(role="slurm"))
+    assert {f"Prolog={name}", "PrologFlags=Contain"} <= set(text.splitlines())
+    assert "Prolog=" not in render("slurm", "slurm.conf", variables(role="slurm"))
+    open_nodes = {"slurm_login_needs_job": False}
+    assert (
+        "PrologFlags=Alloc" in render("slurm", "slurm.conf", variables(WANTED | open_nodes, role="slurm")).splitlines()
+    )
+    assert "Prolog" not in render("slurm", "slurm.conf", variables(open_nodes, role="slurm"))
     program = read("group_vars/all/cluster.yml")["container_prolog"]
     assert f"[ ! -x {program} ] || exec {program}" in render("slurm", "prolog.sh", variables(WANTED, role="slurm"))
 

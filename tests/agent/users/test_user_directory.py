@@ -358,7 +358,7 @@ def test_without_the_share_the_rest_is_done_and_the_keys_later(controller: Contr
     assert "run docker ps" in said["done"]["warnings"][0]
     assert controller.run("ls", "/var/spool/cron/crontabs/pia", check=False)[0] != 0
     assert controller.run("test", "-e", key)[0] == 0
-    assert controller.request("user.remove", name="pia")["removed"]["keys"] == 2
+    assert controller.request("user.remove", name="pia")["removed"]["keys"] == 1
     assert controller.run("test", "-e", key, check=False)[0] == 1
 
 
