@@ -96,6 +96,7 @@ def test_a_job_runs_across_the_upgrade(site: Site) -> None:
     site.as_alice("cat > job.sh", stdin=script)
     job = site.as_alice("sbatch --parsable -o out.txt job.sh")
     before = site.as_alice("sbatch --parsable --begin=now+1day --wrap true")
+    site.as_alice(f"until squeue -h -j {job} -o %T | grep -q RUNNING; do sleep 1; done")
     planned = site.good("slurm", "upgrade", "--plan")
     assert (planned["steps"], planned["running_jobs"]) == (["26.05"], 1)
     controller = _container(site, "demo-controller")
