@@ -66,8 +66,8 @@ def judge(measured: Measurement, wanted: Wanted) -> Verdict:
         return Verdict(UNKNOWN, ["there is no row with results: the program ended before it measured", *said])
     last = max(measured.rows, key=lambda row: row.size)
     groups = {device.group for device in measured.devices}
-    if len(groups) > 1:
-        ranks //= len(groups)
+    # Each group measures for itself; what an output shows is about one of them.
+    ranks //= max(len(groups), 1)
     operations = _operations(measured, last, wanted, ranks)
     named = operations[0]
     algorithm = wanted.algorithm or _algorithm(measured)
@@ -78,7 +78,10 @@ def judge(measured: Measurement, wanted: Wanted) -> Verdict:
     # The factors of many ranks lie close together: where the wanted number fits, it is that.
     together = collectives.fits(named, last.out_of_place, ranks)
     basis = basis._replace(ranks=ranks if together else collectives.ranks_of(named, last.out_of_place))
-    faults = [*_together(measured, last, named, ranks), *_right(measured)]
+    faults = [] if together else _apart(measured, last, named, ranks)
+    if together or measured.tables <= 1:
+        faults += _unnamed_devices(measured, ranks * max(len(groups), 1))
+    faults += _right(measured)
     limit = _limit(operations, algorithm, wanted, len(groups))
     basis = basis._replace(limit=None if limit is None else limit.good)
     incomplete = _incomplete(measured, last)
@@ -111,28 +114,27 @@ def _algorithm(measured: Measurement) -> str:
     return limits.RING if measured.settings.get("NCCL_ALGO", "").lower() == "ring" else limits.DEFAULT
 
 
-def _together(measured: Measurement, last: Row, operation: str, ranks: int) -> list[str]:
-    """Faults in who measured: whether all ranks did, together."""
-    apart = not collectives.fits(operation, last.out_of_place, ranks)
-    if measured.tables > 1 and apart:
+def _apart(measured: Measurement, last: Row, operation: str, ranks: int) -> list[str]:
+    """How the numbers show that the ranks did not measure together."""
+    if measured.tables > 1:
         return [
             f"{measured.tables} tables were printed: the ranks did not find each other, and each measured itself. "
             "Try another MPI type (pmix, pmi2), or build nccl-tests with MPI=1"
         ]
-    faults = []
-    if apart and last.out_of_place.algorithm.value > 0:
-        found = collectives.ranks_of(operation, last.out_of_place)
-        factor = last.out_of_place.bus.value / last.out_of_place.algorithm.value
-        shown = f"the factor {factor:.3f}" if found is None else f"that {found} ranks took part"
-        faults.append(
-            f"busbw / algbw of {operation} shows {shown}, and not those of {ranks}: they did not all find each other"
-        )
+    if last.out_of_place.algorithm.value <= 0:
+        return []
+    found = collectives.ranks_of(operation, last.out_of_place)
+    factor = last.out_of_place.bus.value / last.out_of_place.algorithm.value
+    shown = f"the factor {factor:.3f}" if found is None else f"that {found} ranks took part"
+    return [f"busbw / algbw of {operation} shows {shown}, and not those of {ranks}: they did not all find each other"]
+
+
+def _unnamed_devices(measured: Measurement, every_rank: int) -> list[str]:
+    """Whether as many ranks name their GPU as there should be."""
     lines = {(device.group, device.rank) for device in measured.devices}
-    counts = {len(lines), len(lines) * measured.gpus_per_line}
-    groups = len({device.group for device in measured.devices}) or 1
-    if lines and ranks * groups not in counts:
-        faults.append(f"{len(lines)} ranks name their GPU, and not {ranks * groups}")
-    return faults
+    if not lines or every_rank in (len(lines), len(lines) * measured.gpus_per_line):
+        return []
+    return [f"{len(lines)} ranks name their GPU, and not {every_rank}"]
 
 
 def _right(measured: Measurement) -> list[str]:
