@@ -194,7 +194,8 @@ def test_a_user_is_added_with_a_password_that_nobody_can_read(site: Folk) -> Non
     assert added["user"]["privileged"] is False
     entry = f"uid=bob,ou=people,{SUFFIX}"
     root = "ldapsearch -Q -Y EXTERNAL -H ldapi://%2Frun%2Fslapd%2Fldapi -LLL -o ldif-wrap=no"
-    kept = site.root(f"{root} -b {entry} userPassword | sed -n 's/^userPassword:: //p' | base64 -d")
+    # The start alone: Debian's slapd keeps the string's NUL, and a byte of memory after it that may be no text.
+    kept = site.root(f"{root} -b {entry} userPassword | sed -n 's/^userPassword:: //p' | base64 -d | head -c 40")
     assert kept.startswith("{ARGON2}$argon2"), kept[:12]
     lookup = ldap(
         site,
@@ -258,7 +259,8 @@ def test_a_new_password_of_their_own_is_hashed_as_strongly(site: Folk) -> None:
     change = f"-x -D {entry} -w 'correct horse 7' -s 'another horse 8' -H ldaps://{CONTROLLER}"
     site.root(f"LDAPTLS_CACERT=/etc/gpucluster/authority.pem ldappasswd {change}", NODE)
     root = "ldapsearch -Q -Y EXTERNAL -H ldapi://%2Frun%2Fslapd%2Fldapi -LLL -o ldif-wrap=no"
-    kept = site.root(f"{root} -b {entry} userPassword | sed -n 's/^userPassword:: //p' | base64 -d")
+    # The start alone: Debian's slapd keeps the string's NUL, and a byte of memory after it that may be no text.
+    kept = site.root(f"{root} -b {entry} userPassword | sed -n 's/^userPassword:: //p' | base64 -d | head -c 40")
     assert kept.startswith("{ARGON2}$argon2"), kept[:12]
     assert "dn:" in ldap(site, f"-x -D {entry} -w 'another horse 8' -H ldaps://{CONTROLLER} -b {entry}")
 
