@@ -44,15 +44,15 @@ class Consent:
     Args:
         delete_data: delete or replace the file system with the users' homes.
         replace_nodes: recreate nodes that cluster.yml still asks for, or the controller.
+        drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
         recreate: permanent nodes to recreate, each under its name, although nothing has changed. Nothing else may
             change then.
-        drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
     """
 
     delete_data: bool = False
     replace_nodes: bool = False
-    recreate: tuple[str, ...] = ()
     drain_timeout: float = DRAIN_TIMEOUT
+    recreate: tuple[str, ...] = ()
 
 
 def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
