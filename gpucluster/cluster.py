@@ -25,7 +25,6 @@ from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.configuration.runner import Ansible, PlaybookResult
-from gpucluster.configuration.verify import Check
 from gpucluster.errors import TerraformError, ToolError
 from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
@@ -43,6 +42,7 @@ from gpucluster.lifecycle.replace import ElasticReplacement, choose
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import Teardown
+from gpucluster.lifecycle.verification import Verification
 from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.configuration_record import ConfigurationRecord
@@ -59,6 +59,7 @@ from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.lock import StateLock
 from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
+from gpucluster.verdict.verdict import Verdict
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
@@ -111,8 +112,8 @@ class Cluster:
             ansible=self._ansible,
             bastion=self._bastion,
             file_systems=self._file_systems,
-            on_event=report,
         )
+        self._verification = Verification(spec, self._cloud, self._configuration.collect, report)
         self._baking = Baking(
             spec,
             self.paths,
@@ -262,7 +263,7 @@ class Cluster:
                 result = self._build(terraform, run, consent)
             else:
                 deployment = self._hosts.reach(run)
-                result = self._result(run, deployment, checks=self._configuration.verify(deployment, run))
+                result = self._result(run, deployment, verdict=self._verification.run(deployment, run))
         return result
 
     def _build(self, terraform: Terraform, run: Run, consent: Consent) -> Result:
@@ -274,8 +275,8 @@ class Cluster:
         self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
         resumed = self._resizing.resume_changed()
         # Nodes that were resumed are in another state than when their facts were collected.
-        checks = self._configuration.verify(deployment, run, None if resumed else configured)
-        return self._result(run, deployment, changes=changes, configured=configured, checks=checks)
+        verdict = self._verification.run(deployment, run, None if resumed else configured)
+        return self._result(run, deployment, changes=changes, configured=configured, verdict=verdict)
 
     def verify(self) -> Result:
         """Run the checks that `apply` ends with, and nothing else.
@@ -287,8 +288,8 @@ class Cluster:
             with run.phase("cloud"):
                 self._cloud.start(to_build=False)
             deployment = self._hosts.reach(run)
-            checks = self._configuration.verify(deployment, run)
-            result = self._result(run, deployment, checks=checks)
+            verdict = self._verification.run(deployment, run)
+            result = self._result(run, deployment, verdict=verdict)
         return result
 
     def at_release(self, release: str | None) -> Cluster:
@@ -323,8 +324,8 @@ class Cluster:
             SlurmReleases(self.spec, self._controller).check()
             deployment = self._hosts.reach(run)
             configured = self._configuration.apply(deployment, run, slurm_upgrade=True)
-            checks = self._configuration.verify(deployment, run, configured)
-            result = self._result(run, deployment, configured=configured, checks=checks)
+            verdict = self._verification.run(deployment, run, configured)
+            result = self._result(run, deployment, configured=configured, verdict=verdict)
             copy = configured.facts.get(deployment.outputs.controller.name, {}).get("gpucluster_slurm_copy")
             result = replace(result, slurm_copy=str(copy) if copy else None)
         return result
@@ -584,7 +585,7 @@ class Cluster:
         *,
         changes: int = 0,
         configured: PlaybookResult | None = None,
-        checks: tuple[Check, ...] = (),
+        verdict: Verdict | None = None,
     ) -> Result:
         return Result(
             run.command,
@@ -594,7 +595,7 @@ class Cluster:
             roles=configured.roles if configured else {},
             changes=changes,
             changed={host: done.changed for host, done in configured.hosts.items()} if configured else {},
-            checks=checks,
+            verdict=verdict,
             login=self._login_keys.login_commands(deployment.login),
         )
 
