@@ -11,6 +11,9 @@ PREFIX = "gpucluster:"
 REMOVED = f"{PREFIX} removed from cluster.yml"
 #: The reason of a node that apply replaces or reboots.
 CHANGED = f"{PREFIX} changed by apply"
+#: The beginning of the reason of a node that failed checks, and of one that failed them again: a person decides on it.
+FAILED_CHECKS = f"{PREFIX} check failed:"
+FOR_A_PERSON = f"{PREFIX} check failed again, a person decides:"
 # What slurmctld itself writes when it gives a node up (Slurm 22.05 and 24.11).
 _SLURMCTLD = ("ResumeTimeout", "Not responding", "Node unexpectedly rebooted", "NO NETWORK ADDRESS FOUND")
 

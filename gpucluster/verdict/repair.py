@@ -188,7 +188,7 @@ def plan(
     for name in sorted({*failed, *drained} - {*undrained}):
         node, decision = nodes.get(name), decided.get(name)
         replaceable = node is not None and (node.elastic or replace_permanent)
-        if replaceable and node and node.standing is Standing.FAILED:
+        if replaceable and node and node.standing is Standing.FAILED and not _shadowed(decision):
             (elastic if node.elastic else permanent).append(name)
         elif replaceable and node and node.standing is Standing.SERVING and _shadowed(decision):
             would.append(name)
@@ -213,6 +213,8 @@ def _left(name: str, node: Node | None, decision: Decision | None, failed: Seque
     if node.standing is Standing.OTHER:
         why = f"somebody else has taken it out of service ({node.reason})"
         return Left(name, f"{why}: {found}" if found else why, replace)
+    if node.standing is Standing.FAILED and _shadowed(decision) and decision:
+        return Left(name, decision.reason, "gpucluster verify --fix")
     if node.standing is Standing.FAILED:
         return Left(
             name, f"it is drained, and what is on its disks is lost with a replacement ({node.reason})", replace

@@ -120,6 +120,13 @@ def test_in_shadow_mode_it_is_said_and_nothing_follows() -> None:
     assert "c-e1: would be replaced" in result.lines()
 
 
+def test_in_shadow_mode_a_drained_node_whose_checks_pass_is_not_said_to_be_replaced() -> None:
+    decision = decided("c-e1", Action.SHADOW, done=False, reason="would be undrained")
+    result = planned(node("c-e1", Standing.FAILED), decisions=(decision,))
+    assert (result.replaced, result.would) == ((), ())
+    assert "would be undrained" in str(result.left[0])
+
+
 def test_a_node_whose_checks_pass_again_is_not_replaced() -> None:
     result = planned(node("c-1"), told=True, decisions=(decided("c-1", Action.UNDRAIN),))
     assert result == Plan(undrained=("c-1",))
