@@ -25,7 +25,6 @@ from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.configuration.runner import Ansible, PlaybookResult
-from gpucluster.configuration.verify import Check
 from gpucluster.errors import TerraformError, ToolError
 from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
@@ -39,15 +38,17 @@ from gpucluster.lifecycle.hosts import Deployment, Hosts, HostSources
 from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
+from gpucluster.lifecycle.replace import ElasticReplacement, choose
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import Teardown
+from gpucluster.lifecycle.verification import Verification
 from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.drain import DRAIN_TIMEOUT
+from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
 from gpucluster.paths import ClusterPaths, cache_dir
@@ -58,6 +59,7 @@ from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.lock import StateLock
 from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
+from gpucluster.verdict.verdict import Verdict
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
@@ -110,8 +112,8 @@ class Cluster:
             ansible=self._ansible,
             bastion=self._bastion,
             file_systems=self._file_systems,
-            on_event=report,
         )
+        self._verification = Verification(spec, self._cloud, self._configuration.collect, report)
         self._baking = Baking(
             spec,
             self.paths,
@@ -124,6 +126,9 @@ class Cluster:
             on_event=report,
         )
         adoption = Adoption(spec.name, self._tagged_resources, report)
+        self._elastic_replacement = ElasticReplacement(
+            Draining(self._controller, report, required=spec.slurm.enabled), self._elastic, report
+        )
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
         self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, self._record, report)
         self._provisioning = Provisioning(
@@ -229,16 +234,49 @@ class Cluster:
             if accept_host_keys:
                 self._provisioning.forget_host_keys(terraform)
                 self._hosts.forget_keys()
-            changes = self._provisioning.apply(terraform, run, consent)
-            deployment = self._hosts.reach(run)
-            self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
-            configured = self._configuration.apply(deployment, run)
-            self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
-            resumed = self._resizing.resume_changed()
-            # Nodes that were resumed are in another state than when their facts were collected.
-            checks = self._configuration.verify(deployment, run, None if resumed else configured)
-            result = self._result(run, deployment, changes=changes, configured=configured, checks=checks)
+            result = self._build(terraform, run, consent)
         return result
+
+    def replace(self, nodes: Sequence[str], *, drain_timeout: float = DRAIN_TIMEOUT) -> Result:
+        """Put another machine in the place of each of these nodes, when its jobs have ended, then verify the cluster.
+
+        A permanent node is recreated under its name. An elastic one is given up: the autoscaler terminates its instance
+        and launches another one when a job needs it. May be killed at any point; the next `apply` ends what was begun.
+
+        Args:
+            drain_timeout: seconds to wait for jobs on these nodes; with 0 they are requeued, or cancelled.
+
+        Raises:
+            InputError: there is no such node; or a node is permanent, and cluster.yml asks for other changes as well.
+            ToolError: jobs still run there, or a person has drained an elastic one.
+            VerifyError: the nodes were replaced, but a check failed or could not run.
+            GpuClusterError: see `errors`.
+        """
+        chosen = choose(self.spec, nodes)
+        with self._run("replace") as run:
+            terraform = self._provisioning.prepare(run, to_build=True)
+            if chosen.elastic:
+                with run.phase("elastic nodes"):
+                    self._elastic_replacement.replace(chosen.elastic, drain_timeout)
+            if chosen.permanent:
+                consent = Consent(drain_timeout=drain_timeout, recreate=chosen.permanent)
+                result = self._build(terraform, run, consent)
+            else:
+                deployment = self._hosts.reach(run)
+                result = self._result(run, deployment, verdict=self._verification.run(deployment, run))
+        return result
+
+    def _build(self, terraform: Terraform, run: Run, consent: Consent) -> Result:
+        """Resources, configuration, checks."""
+        changes = self._provisioning.apply(terraform, run, consent)
+        deployment = self._hosts.reach(run)
+        self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
+        configured = self._configuration.apply(deployment, run)
+        self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
+        resumed = self._resizing.resume_changed()
+        # Nodes that were resumed are in another state than when their facts were collected.
+        verdict = self._verification.run(deployment, run, None if resumed else configured)
+        return self._result(run, deployment, changes=changes, configured=configured, verdict=verdict)
 
     def verify(self) -> Result:
         """Run the checks that `apply` ends with, and nothing else.
@@ -250,8 +288,8 @@ class Cluster:
             with run.phase("cloud"):
                 self._cloud.start(to_build=False)
             deployment = self._hosts.reach(run)
-            checks = self._configuration.verify(deployment, run)
-            result = self._result(run, deployment, checks=checks)
+            verdict = self._verification.run(deployment, run)
+            result = self._result(run, deployment, verdict=verdict)
         return result
 
     def at_release(self, release: str | None) -> Cluster:
@@ -286,8 +324,8 @@ class Cluster:
             SlurmReleases(self.spec, self._controller).check()
             deployment = self._hosts.reach(run)
             configured = self._configuration.apply(deployment, run, slurm_upgrade=True)
-            checks = self._configuration.verify(deployment, run, configured)
-            result = self._result(run, deployment, configured=configured, checks=checks)
+            verdict = self._verification.run(deployment, run, configured)
+            result = self._result(run, deployment, configured=configured, verdict=verdict)
             copy = configured.facts.get(deployment.outputs.controller.name, {}).get("gpucluster_slurm_copy")
             result = replace(result, slurm_copy=str(copy) if copy else None)
         return result
@@ -547,7 +585,7 @@ class Cluster:
         *,
         changes: int = 0,
         configured: PlaybookResult | None = None,
-        checks: tuple[Check, ...] = (),
+        verdict: Verdict | None = None,
     ) -> Result:
         return Result(
             run.command,
@@ -557,7 +595,7 @@ class Cluster:
             roles=configured.roles if configured else {},
             changes=changes,
             changed={host: done.changed for host, done in configured.hosts.items()} if configured else {},
-            checks=checks,
+            verdict=verdict,
             login=self._login_keys.login_commands(deployment.login),
         )
 

@@ -31,6 +31,7 @@ from gpucluster.cli.summaries import (
 from gpucluster.errors import EXIT_CHANGES, EXIT_INPUT, InputError, PreflightError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gpucluster.cloud.clusters import CloudContents
@@ -202,6 +203,43 @@ def verify(context: Context, provider: str) -> None:
     with cluster_of(context, provider) as (cluster, reporter):
         result = cluster.verify()
         reporter.result(result.to_dict(), summary(result))
+
+
+@command("replace")
+@PROVIDER
+@click.option(
+    "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
+    help="How long to wait for jobs on these nodes. 0: requeue or cancel them. Default: an hour.",
+)  # fmt: skip
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+def replace(context: Context, provider: str, drain_timeout: float | None, yes: bool, nodes: tuple[str, ...]) -> None:
+    """Put another machine in the place of a node.
+
+    It waits until the jobs on the node have ended. A permanent node is recreated under its name, then configured. An
+    elastic one is terminated: jobs get another one.
+    """
+    with cluster_of(context, provider) as (cluster, reporter):
+        from gpucluster.lifecycle.replace import choose
+        from gpucluster.operations.drain import DRAIN_TIMEOUT
+
+        choose(cluster.spec, nodes)
+        if context.can_ask and not yes:
+            reporter.close()
+            confirm_termination(nodes)
+        result = cluster.replace(nodes, drain_timeout=DRAIN_TIMEOUT if drain_timeout is None else drain_timeout)
+        reporter.result(result.to_dict(), summary(result))
+
+
+def confirm_termination(nodes: Sequence[str]) -> None:
+    """Ask whether these machines may go.
+
+    Raises:
+        InputError: they may not.
+    """
+    text = f"What is on the disks of {', '.join(nodes)} will be lost. Terminate and replace"
+    if not click.confirm(text, default=False, err=True):
+        raise InputError("nothing was replaced", hint="Pass --yes to skip the question")
 
 
 @command("destroy")

@@ -20,7 +20,7 @@ from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
-from gpucluster.lifecycle.resize import Resizing, Scaling
+from gpucluster.lifecycle.resize import Resizing, Scaling, recreated_addresses
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.spec import ClusterSpec, Controller, Login, Pool
 from gpucluster.terraform.plan import Plan
@@ -45,11 +45,14 @@ class Consent:
         delete_data: delete or replace the file system with the users' homes.
         replace_nodes: recreate nodes that cluster.yml still asks for, or the controller.
         drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
+        recreate: permanent nodes to recreate, each under its name, although nothing has changed. Nothing else may
+            change then.
     """
 
     delete_data: bool = False
     replace_nodes: bool = False
     drain_timeout: float = DRAIN_TIMEOUT
+    recreate: tuple[str, ...] = ()
 
 
 def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
@@ -191,7 +194,7 @@ class Provisioning:
                 changes += self._change(terraform, consent)
             # If the controller or the share is new, the baked images that fit are other ones than before.
             if terraform.set_variables(self._variables(terraform)):
-                changes += self._change(terraform, consent)
+                changes += self._change(terraform, replace(consent, recreate=()))
         return changes
 
     def record(self, terraform: Terraform, **said: Mapping[str, str]) -> None:
@@ -254,7 +257,7 @@ class Provisioning:
             self._downloads.wheels()
 
     def _change(self, terraform: Terraform, consent: Consent) -> int:
-        plan = terraform.plan()
+        plan = terraform.plan(recreate=recreated_addresses(self._spec, consent.recreate))
         lost = lost_homes(plan)
         if lost and not consent.delete_data:
             raise DataGuardError(
@@ -262,7 +265,11 @@ class Provisioning:
                 hint=f"Undo the change in cluster.yml. {DELETE_DATA_HINT}",
             )
         plan = self._resizing.drain_and_detach(
-            terraform, plan, replace_nodes=consent.replace_nodes, drain_timeout=consent.drain_timeout
+            terraform,
+            plan,
+            replace_nodes=consent.replace_nodes,
+            recreate=consent.recreate,
+            drain_timeout=consent.drain_timeout,
         )
         self._elastic_teardown.remove_obstacles(plan)
         plan = self._without_keys_of_new_disks(terraform, plan)

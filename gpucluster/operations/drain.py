@@ -111,6 +111,14 @@ class Draining:
                 raise
             warn(self._on_event, "slurm", f"nodes are removed or changed without draining them in Slurm: {error.what}")
 
+    def nodes(self) -> dict[str, SlurmNode]:
+        """The nodes by name, elastic ones without an instance included; empty without a Slurm.
+
+        Raises:
+            ToolError: Slurm does not answer.
+        """
+        return self._nodes_if_any()
+
     def resume(self, names: Collection[str]) -> None:
         """Resume the nodes among these that an earlier run drained. If Slurm does not answer, none is resumed."""
         try:
