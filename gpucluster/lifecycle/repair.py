@@ -12,6 +12,7 @@ from typing import Protocol
 
 from gpucluster import handover
 from gpucluster.agent.checks.model import Finding, Status
+from gpucluster.agent.rules.reasons import FAILED_CHECKS, FOR_A_PERSON
 from gpucluster.errors import VerifyError
 from gpucluster.events import Sink, info, warn
 from gpucluster.lifecycle.hosts import Deployment
@@ -20,7 +21,6 @@ from gpucluster.lifecycle.verification import failed
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining, SlurmNode
 from gpucluster.operations.health import HealthService
-from gpucluster.slurm.reasons import FAILED_CHECKS, FOR_A_PERSON
 from gpucluster.spec import ClusterSpec
 from gpucluster.verdict import repair
 from gpucluster.verdict.registry import CHECKS

@@ -60,7 +60,7 @@ def test_replace_asks_and_a_no_changes_nothing(called: Calls) -> None:
 def test_who_mistypes_a_node_is_not_asked(called: Calls) -> None:
     done = _run("replace", "compute-11", answer="y\n")
     assert (done.exit_code, called) == (2, [])
-    assert "there is no node compute-11. Did you mean compute-1" in done.stderr
+    assert "there is no node compute-11 (cluster.yml). Did you mean compute-1" in done.stderr
     assert "will be lost" not in done.stderr
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from gpucluster.agent.checks.model import Finding, Status
+from gpucluster.agent.rules.reasons import CHANGED, FAILED_CHECKS, FOR_A_PERSON
 from gpucluster.errors import InputError, ToolError, VerifyError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.hosts import Deployment
@@ -19,7 +20,6 @@ from gpucluster.lifecycle.replace import ElasticReplacement
 from gpucluster.operations.drain import Draining, SlurmNode
 from gpucluster.operations.health import HealthService
 from gpucluster.paths import ClusterPaths
-from gpucluster.slurm.reasons import CHANGED, FAILED_CHECKS, FOR_A_PERSON
 from gpucluster.spec import loads
 from gpucluster.verdict.expectation import Level
 from gpucluster.verdict.repair import Action, Decision, Standing
