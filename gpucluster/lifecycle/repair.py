@@ -124,9 +124,15 @@ class Repair:
         return verdict
 
     def _plan(self, findings: Sequence[Finding], fix: Fix, *, shadow: bool) -> Plan:
-        decisions = self._health.react(findings, shadow=shadow)
+        decisions = self._health.react(self._deciding(findings), shadow=shadow)
         accused = repair.accused(findings, CHECKS)
         return repair.plan(self._nodes(), accused, decisions, replace_permanent=fix.replace_nodes)
+
+    def _deciding(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        """What the health service is told: it knows nodes of Slurm, and not the other hosts."""
+        about = repair.deciding(findings, CHECKS)
+        nodes = pools_of(self._spec, {finding.subject for finding in about})
+        return tuple(finding for finding in about if finding.subject in nodes)
 
     def _nodes(self) -> dict[str, Node]:
         pools = pools_of(self._spec, known := self._draining.nodes())
@@ -158,7 +164,7 @@ class Repair:
 
     def _undrain(self, verdict: Verdict, nodes: Collection[str]) -> bool:
         """Whether the health service has let one of these nodes into service again."""
-        about = [finding for finding in findings_of(verdict) if finding.subject in nodes]
+        about = [finding for finding in self._deciding(findings_of(verdict)) if finding.subject in nodes]
         still = self._nodes()
         if not any(still[name].standing is Standing.FAILED for name in nodes if name in still):
             return False
