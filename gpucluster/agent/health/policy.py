@@ -132,7 +132,7 @@ class Kind(str, Enum):
     DONE = "done"
     #: We are about to undrain it.
     UNDRAIN = "undrain"
-    #: The node is not drained by us any more, whoever ended it; or Slurm never drained it.
+    #: The node is not drained by us any more, no matter who has ended it; or Slurm never drained it.
     ENDED = "ended"
     #: What would have been done, in shadow mode.
     SHADOW = "shadow"
