@@ -84,8 +84,10 @@ class Repair:
         self._recreate = recreate
         self._on_event = on_event
 
-    def run(self, run: Run, deployment: Deployment, verdict: Verdict, check: Checking, fix: Fix) -> Verdict:
-        """Do what follows from a verdict. Returns the verdict at the end, which has passed.
+    def run(
+        self, run: Run, deployment: Deployment, verdict: Verdict, check: Checking, fix: Fix
+    ) -> tuple[Verdict, Plan]:
+        """Do what follows from a verdict. Returns the verdict at the end, which has passed, and what was done.
 
         Raises:
             VerifyError: something that was checked does not pass at the end: with what a person does next.
@@ -107,7 +109,7 @@ class Repair:
             verdict = self._prove(deployment, verdict, check, plan)
         if not verdict.passed:
             raise _failed(verdict, plan)
-        return verdict
+        return verdict, plan
 
     def prove(self, deployment: Deployment, nodes: Collection[str], check: Checking) -> Verdict:
         """Check a cluster in which these permanent nodes have another machine, and let those into service again that
