@@ -324,12 +324,13 @@ class Cluster:
             with run.phase("cloud"):
                 self._cloud.start(to_build=False)
             deployment = self._hosts.reach(run)
+            done = None
             if fix is None:
                 verdict = self._verification.run(deployment, run)
             else:
                 check = self._checking(run)
-                verdict = self._repair.run(run, deployment, check(deployment), check, fix)
-            result = self._result(run, deployment, verdict=verdict)
+                verdict, done = self._repair.run(run, deployment, check(deployment), check, fix)
+            result = replace(self._result(run, deployment, verdict=verdict), repair=done)
         return result
 
     def _checking(self, run: Run) -> Checking:
