@@ -12,6 +12,7 @@ from gpucluster.oci import tags
 from gpucluster.oci.image_names import version_filter
 from gpucluster.oci.names import elastic_compartment
 from gpucluster.spec import ClusterSpec, Controller, Image, Login, Network, Platform, Pool
+from gpucluster.systems import matrix
 
 RDMA_PLUGINS = ("Compute HPC RDMA Authentication", "Compute HPC RDMA Auto-Configuration")
 
@@ -155,6 +156,11 @@ def _pool_variables(name: str, pool: Pool, baked_image_id: str | None, user_data
         "capacity_reservation_id": pool.capacity_reservation_id,
         "rdma": pool.uses_rdma,
         "rdma_plugins": _rdma_plugins(pool),
+        "disabled_plugins": list(
+            matrix.disabled_plugins(
+                pool.image.operating_system, pool.image.version, listing=pool.image.listing is not None
+            )
+        ),
         "availability_domain": pool.availability_domain,
         "baked_image_id": baked_image_id if pool.elastic else None,
     }

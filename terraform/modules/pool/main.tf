@@ -1,5 +1,8 @@
 locals {
-  agent_plugins      = var.pool.rdma ? var.pool.rdma_plugins : []
+  agent_plugins = concat(
+    [for name in var.pool.rdma ? var.pool.rdma_plugins : [] : { name = name, state = "ENABLED" }],
+    [for name in var.pool.disabled_plugins : { name = name, state = "DISABLED" }],
+  )
   compute_cluster_id = one(oci_core_compute_cluster.this[*].id)
   display_name       = "${var.cluster_name}-${var.name}"
 

@@ -86,6 +86,8 @@ variable "pool" {
     user_data    = optional(string)
     rdma         = bool
     rdma_plugins = list(string)
+    # Plugins that are disabled, whatever rdma is.
+    disabled_plugins = optional(list(string), [])
   })
   nullable = false
 }
