@@ -231,6 +231,17 @@ def test_nodes_of_a_baked_image_need_no_configuration(site: Site) -> None:
     assert [line.split()[0] for line in batch(site, "-N 2")] == [MARKER, MARKER]
     requests = on_controller(site, "sudo", "journalctl", "-u", "gpucluster-join", "--since=-60s", "-o", "cat")
     assert "compute-e" not in requests
+    # What protects a node is in the image, too.
+    assert site.as_alice(f"srun -N 2 --ntasks-per-node=1 {ASK} 2> /dev/null || true") == "000000"
+
+
+def test_who_is_disabled_runs_nothing_on_nodes_of_a_baked_image(site: Site) -> None:
+    """The controller reaches them: by its key, and by host keys that have certificates."""
+    job = site.as_alice("sbatch --parsable -N 2 --wrap 'sleep 600'")
+    until("the job runs", lambda: site.as_alice(f"squeue -h -j {job} -o %t") == "R", 120)
+    ended = site.good("user", "disable", "alice")["ended"]
+    site.good("user", "enable", "alice")
+    assert (ended["jobs"], ended["unreachable"]) == (1, [])
 
 
 def test_nothing_secret_is_open_on_the_controller(site: Site) -> None:

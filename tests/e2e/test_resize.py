@@ -138,6 +138,16 @@ def test_it_grows_again_by_the_next_number(site: Site) -> None:
     assert code == 0
 
 
+def test_a_named_node_gets_another_machine_and_keeps_its_name(site: Site) -> None:
+    before = booted(site)
+    name = max(states(site))
+    site.good("replace", name)
+    after = booted(site)
+    assert set(after) == set(before)
+    assert {each for each in before if after[each] != before[each]} == {name}
+    assert site.as_alice(f"srun --nodelist={name} hostname") == name
+
+
 def test_nobody_gets_in_but_through_a_session(site: Site) -> None:
     outputs = site.good("output")["outputs"]["cluster"]
     assert outputs["controller"]["public_ip"] is None
