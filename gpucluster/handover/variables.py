@@ -10,6 +10,7 @@ from gpucluster import shapes
 from gpucluster.handover.names import LOGIN, login_names, permanent_names
 from gpucluster.oci import tags
 from gpucluster.oci.image_names import version_filter
+from gpucluster.oci.names import elastic_compartment
 from gpucluster.spec import ClusterSpec, Controller, Image, Login, Network, Platform, Pool
 from gpucluster.systems import matrix
 
@@ -62,6 +63,7 @@ def tfvars(
             "file_system_id": home.file_system_id,
             "server": home.server,
         },
+        "elastic_compartment": _elastic_compartment(spec),
         "pools": {
             name: _pool_variables(name, pool, baked_images.get(name), data.get(name))
             for name, pool in spec.pools.items()
@@ -74,6 +76,12 @@ def tfvars(
         "defined_tags": dict(spec.cloud.defined_tags),
         "elastic_tags": {spec.iam.tag: spec.name} if spec.iam.tag else {},
     }
+
+
+def _elastic_compartment(spec: ClusterSpec) -> dict[str, str] | None:
+    if spec.iam.creates_compartment:
+        return {"name": elastic_compartment(spec.name)}
+    return {"ocid": spec.iam.elastic_compartment} if spec.iam.elastic_compartment else None
 
 
 def _machine(machine: Controller | Login, user_data: str | None) -> dict[str, Any]:

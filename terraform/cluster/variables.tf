@@ -100,6 +100,25 @@ variable "defined_tags" {
   }
 }
 
+variable "elastic_compartment" {
+  description = "The compartment of elastic nodes, and of compute clusters with all of their nodes: name creates one in compartment_id, ocid uses one that exists. Null means compartment_id."
+  type = object({
+    name = optional(string)
+    ocid = optional(string)
+  })
+  default = null
+
+  validation {
+    condition     = var.elastic_compartment == null || length(compact([try(var.elastic_compartment.name, null), try(var.elastic_compartment.ocid, null)])) == 1
+    error_message = "elastic_compartment must have either name or ocid."
+  }
+
+  validation {
+    condition     = startswith(try(coalesce(var.elastic_compartment.ocid), "ocid1.compartment."), "ocid1.compartment.")
+    error_message = "elastic_compartment: ocid must be the OCID of a compartment: it begins with \"ocid1.compartment.\"."
+  }
+}
+
 variable "elastic_tags" {
   description = "Defined tags, in addition to defined_tags, of what the controller's permissions are restricted to: instance configurations of elastic pools, the instances that are launched from them, and the private subnet."
   type        = map(string)

@@ -6,6 +6,11 @@ locals {
   compute_cluster_id = one(oci_core_compute_cluster.this[*].id)
   display_name       = "${var.cluster_name}-${var.name}"
 
+  # The instances of a compute cluster must be in its compartment, so its permanent nodes are there, too.
+  elastic_compartment_id = coalesce(var.elastic_compartment_id, var.compartment_id)
+  launch_compartment_id  = local.has_cluster_network ? var.compartment_id : local.elastic_compartment_id
+  node_compartment_id    = local.has_compute_cluster ? local.elastic_compartment_id : var.compartment_id
+
   has_cluster_network        = var.pool.kind == "cluster_network"
   has_compute_cluster        = var.pool.kind == "compute_cluster"
   has_instance_configuration = local.has_cluster_network || var.pool.max_count > var.pool.count
