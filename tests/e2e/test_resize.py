@@ -73,7 +73,7 @@ def states(site: Site) -> dict[str, str]:
     return {row["node"]: row["state"] for row in site.good("status")["slurm"]}
 
 
-def until(holds: Callable[[], object], seconds: float = 60) -> None:
+def until(holds: Callable[[], object], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline
@@ -122,7 +122,7 @@ def test_the_named_node_goes_when_its_job_has_ended_and_the_others_are_untouched
     # Slurm's new configuration has ended nobody's job.
     assert site.as_alice(f"squeue --noheader --jobs={other} --format=%T") == "RUNNING"
     site.as_alice("touch other")
-    until(lambda: "COMPLETED" in site.as_alice(f"sacct -X -n -j {other} -o State"))
+    site.accounted(other)
     assert site.as_alice(f"cat {other}.txt") == "whole"
 
 
