@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gpucluster.cloud.baked_images import BakedImage
     from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
-    from gpucluster.configuration.verify import Check
     from gpucluster.errors import (
         AnsibleError,
         CloudError,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from gpucluster.events import Event, EventKind
     from gpucluster.handover.iam import Policies
     from gpucluster.lifecycle.plan import Plan
+    from gpucluster.lifecycle.repair import Fix
     from gpucluster.lifecycle.result import Result
     from gpucluster.operations.backup import Backup, Restored
     from gpucluster.operations.container_images import ContainerImage, ContainerImages, ImageImport
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from gpucluster.preflight import Report
     from gpucluster.spec import ClusterSpec, load
     from gpucluster.terraform.plan import Change
+    from gpucluster.verdict.verdict import CheckResult, Verdict
     from gpucluster.workspace.run_log import RunStatus
 
 __all__ = [
@@ -68,7 +69,7 @@ __all__ = [
     "Backup",
     "BakedImage",
     "Change",
-    "Check",
+    "CheckResult",
     "CloudContents",
     "CloudError",
     "Cluster",
@@ -80,6 +81,7 @@ __all__ = [
     "Event",
     "EventKind",
     "Finding",
+    "Fix",
     "GpuClusterError",
     "Group",
     "GroupChange",
@@ -107,6 +109,7 @@ __all__ = [
     "User",
     "UserChange",
     "Users",
+    "Verdict",
     "VerifyError",
     "__version__",
     "load",
@@ -117,7 +120,6 @@ _MODULES = {
     "gpucluster.cloud.baked_images": ("BakedImage",),
     "gpucluster.cloud.clusters": ("CloudContents",),
     "gpucluster.cluster": ("Cluster",),
-    "gpucluster.configuration.verify": ("Check",),
     "gpucluster.errors": (
         "AnsibleError",
         "CloudError",
@@ -140,6 +142,7 @@ _MODULES = {
     "gpucluster.events": ("Event", "EventKind"),
     "gpucluster.handover.iam": ("Policies",),
     "gpucluster.lifecycle.plan": ("Plan",),
+    "gpucluster.lifecycle.repair": ("Fix",),
     "gpucluster.lifecycle.result": ("Result",),
     "gpucluster.operations.directory_records": (
         "Group",
@@ -156,6 +159,7 @@ _MODULES = {
     "gpucluster.preflight": ("Report",),
     "gpucluster.spec": ("ClusterSpec", "load"),
     "gpucluster.terraform.plan": ("Change",),
+    "gpucluster.verdict.verdict": ("CheckResult", "Verdict"),
     "gpucluster.workspace.run_log": ("RunStatus",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

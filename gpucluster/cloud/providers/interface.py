@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from gpucluster.cloud.client import Access
-from gpucluster.spec import Image
+from gpucluster.oci import names
+from gpucluster.spec import ClusterSpec, Image
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,18 @@ class ControllerAccess:
     authentication: Mapping[str, str]
 
 
+def elastic_compartment(spec: ClusterSpec) -> str:
+    """The compartment of elastic nodes, as `Access.elastic` has it."""
+    iam = spec.iam
+    return names.elastic_compartment(spec.name) if iam.creates_compartment else iam.elastic_compartment or ""
+
+
 class CloudProvider(Protocol):
     """How to reach a cloud."""
 
     hardware_emulated: bool
+    #: Terraform's provider is a part of gpucluster.
+    own_provider: bool
 
     def check(self) -> None:
         """Check that this machine can run the cloud.

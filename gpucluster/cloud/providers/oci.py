@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpucluster.cloud.client import Access
-from gpucluster.cloud.providers.interface import ControllerAccess
+from gpucluster.cloud.providers.interface import ControllerAccess, elastic_compartment
 from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.spec import PROVIDERS, ClusterSpec, Image
 from gpucluster.systems import host_python
@@ -17,6 +17,7 @@ class OciCloudProvider:
     """Oracle Cloud Infrastructure."""
 
     hardware_emulated = PROVIDERS["oci"].hardware_emulated
+    own_provider = False
 
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec
@@ -54,6 +55,7 @@ class OciCloudProvider:
             None,
             self._spec.cloud.compartment_id or "",
             self._profile.region,
+            elastic_compartment(self._spec),
         )
 
     def ssh_key(self) -> Path | None:
