@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "seal": ("seal", "remove the identity of a host before its disk becomes an image"),
     "seff": ("seff", "how much of its resources a job has used (`seff`)"),
     "nccl": ("nccl.__main__", "judge the output of nccl-tests"),
+    "measure": ("measure.__main__", "measure nodes by Slurm jobs, for `gpucluster verify --level full`"),
 }
 #: Name of a link -> the command that it stands for.
 LINKS: Mapping[str, str] = {

@@ -88,11 +88,11 @@ class _Reader:
 
     def other(self, line: str) -> None:
         """A line of NCCL, of MPI or of a shell."""
-        if "NCCL" in line:
+        if "NCCL_" in line:
             self._settings.update(_SETTING.findall(line))
-            network = _NETWORK.search(line)
-            if network:
-                self._networks.add(network[1])
+        network = _NETWORK.search(line) if "Using network" in line else None
+        if network:
+            self._networks.add(network[1])
         error = _ERROR.search(line) if "failure" in line and len(self._errors) < _MOST_ERRORS else None
         if error:
             self._errors.append(error[0][:200])
