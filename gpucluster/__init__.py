@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gpucluster.cloud.baked_images import BakedImage
     from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
-    from gpucluster.configuration.verify import Check
     from gpucluster.errors import (
         AnsibleError,
         CloudError,
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from gpucluster.preflight import Report
     from gpucluster.spec import ClusterSpec, load
     from gpucluster.terraform.plan import Change
+    from gpucluster.verdict.verdict import CheckResult, Verdict
     from gpucluster.workspace.run_log import RunStatus
 
 __all__ = [
@@ -68,7 +68,7 @@ __all__ = [
     "Backup",
     "BakedImage",
     "Change",
-    "Check",
+    "CheckResult",
     "CloudContents",
     "CloudError",
     "Cluster",
@@ -107,6 +107,7 @@ __all__ = [
     "User",
     "UserChange",
     "Users",
+    "Verdict",
     "VerifyError",
     "__version__",
     "load",
@@ -117,7 +118,6 @@ _MODULES = {
     "gpucluster.cloud.baked_images": ("BakedImage",),
     "gpucluster.cloud.clusters": ("CloudContents",),
     "gpucluster.cluster": ("Cluster",),
-    "gpucluster.configuration.verify": ("Check",),
     "gpucluster.errors": (
         "AnsibleError",
         "CloudError",
@@ -156,6 +156,7 @@ _MODULES = {
     "gpucluster.preflight": ("Report",),
     "gpucluster.spec": ("ClusterSpec", "load"),
     "gpucluster.terraform.plan": ("Change",),
+    "gpucluster.verdict.verdict": ("CheckResult", "Verdict"),
     "gpucluster.workspace.run_log": ("RunStatus",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,7 @@ from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.configuration.runner import Ansible, PlaybookResult
-from gpucluster.configuration.verify import Check
-from gpucluster.errors import TerraformError, ToolError
+from gpucluster.errors import InputError, TerraformError, ToolError, VerifyError
 from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
 from gpucluster.lifecycle.adoption import Adoption, Recovered
@@ -39,15 +38,19 @@ from gpucluster.lifecycle.hosts import Deployment, Hosts, HostSources
 from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
+from gpucluster.lifecycle.repair import Checking, Fix, Repair
+from gpucluster.lifecycle.replace import ElasticReplacement, choose
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import Teardown
+from gpucluster.lifecycle.verification import Verification
 from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.drain import DRAIN_TIMEOUT
+from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
+from gpucluster.operations.health import HealthService
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
 from gpucluster.paths import ClusterPaths, cache_dir
@@ -58,11 +61,27 @@ from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.lock import StateLock
 from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
+from gpucluster.verdict.verdict import Verdict
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.run_log import RunStatus, read_runs
 from gpucluster.workspace.saved_state import SavedState
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A cluster whose hosts a run has configured.
+
+    Args:
+        changes: how many resources Terraform has changed.
+        facts: what the hosts said at the end of the configuration; None if they are in another state by now.
+    """
+
+    deployment: Deployment
+    configured: PlaybookResult
+    changes: int = 0
+    facts: PlaybookResult | None = None
 
 
 class Cluster:
@@ -110,8 +129,8 @@ class Cluster:
             ansible=self._ansible,
             bastion=self._bastion,
             file_systems=self._file_systems,
-            on_event=report,
         )
+        self._verification = Verification(spec, self._cloud, self._configuration.collect, report)
         self._baking = Baking(
             spec,
             self.paths,
@@ -124,6 +143,11 @@ class Cluster:
             on_event=report,
         )
         adoption = Adoption(spec.name, self._tagged_resources, report)
+        draining = Draining(self._controller, report, required=spec.slurm.enabled)
+        self._elastic_replacement = ElasticReplacement(draining, self._elastic, report)
+        self._repair = Repair(
+            spec, HealthService(self._controller), draining, self._elastic_replacement, self._recreate, report
+        )
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
         self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, self._record, report)
         self._provisioning = Provisioning(
@@ -229,30 +253,96 @@ class Cluster:
             if accept_host_keys:
                 self._provisioning.forget_host_keys(terraform)
                 self._hosts.forget_keys()
-            changes = self._provisioning.apply(terraform, run, consent)
-            deployment = self._hosts.reach(run)
-            self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
-            configured = self._configuration.apply(deployment, run)
-            self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
-            resumed = self._resizing.resume_changed()
-            # Nodes that were resumed are in another state than when their facts were collected.
-            checks = self._configuration.verify(deployment, run, None if resumed else configured)
-            result = self._result(run, deployment, changes=changes, configured=configured, checks=checks)
+            built = self._build(terraform, run, consent)
+            verdict = self._verification.run(built.deployment, run, built.facts)
+            result = self._result(run, built.deployment, built=built, verdict=verdict)
         return result
 
-    def verify(self) -> Result:
-        """Run the checks that `apply` ends with, and nothing else.
+    def replace(self, nodes: Sequence[str], *, drain_timeout: float = DRAIN_TIMEOUT) -> Result:
+        """Put another machine in the place of each of these nodes, when its jobs have ended, then verify the cluster.
+
+        A permanent node is recreated under its name. An elastic one is given up: the autoscaler terminates its instance
+        and launches another one when a job needs it. May be killed at any point; the next `apply` ends what was begun.
+
+        Args:
+            drain_timeout: seconds to wait for jobs on these nodes; with 0 they are requeued, or cancelled.
 
         Raises:
-            VerifyError: a check failed or could not run.
+            InputError: there is no such node; or a node is permanent, and cluster.yml asks for other changes as well.
+            ToolError: jobs still run there, or a person has drained an elastic one.
+            VerifyError: the nodes were replaced, but a check failed or could not run.
+            GpuClusterError: see `errors`.
         """
+        chosen = choose(self.spec, nodes)
+        with self._run("replace") as run:
+            terraform = self._provisioning.prepare(run, to_build=True)
+            if chosen.elastic:
+                with run.phase("elastic nodes"):
+                    self._elastic_replacement.replace(chosen.elastic, drain_timeout)
+            built = None
+            if chosen.permanent:
+                built = self._build(terraform, run, Consent(drain_timeout=drain_timeout, recreate=chosen.permanent))
+            deployment = built.deployment if built else self._hosts.reach(run)
+            verdict = self._repair.prove(deployment, chosen.permanent, self._checking(run))
+            result = self._result(run, deployment, built=built, verdict=verdict)
+        return result
+
+    def _recreate(self, run: Run, nodes: Sequence[str], drain_timeout: float) -> Deployment:
+        """Recreate permanent nodes within a run that has begun with something else."""
+        terraform = self._provisioning.prepare(run, to_build=True)
+        return self._build(terraform, run, Consent(drain_timeout=drain_timeout, recreate=tuple(nodes))).deployment
+
+    def _build(self, terraform: Terraform, run: Run, consent: Consent) -> _Built:
+        """Change the resources, and configure the hosts."""
+        changes = self._provisioning.apply(terraform, run, consent)
+        deployment = self._hosts.reach(run)
+        self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
+        configured = self._configuration.apply(deployment, run)
+        self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
+        resumed = self._resizing.resume_changed()
+        # Nodes that were resumed are in another state than when their facts were collected.
+        return _Built(deployment, configured, changes, facts=None if resumed else configured)
+
+    def verify(self, *, fix: Fix | None = None) -> Result:
+        """Run the checks that `apply` ends with.
+
+        Args:
+            fix: take nodes that failed out of service, replace them, check what that touches again, and let them into
+                service. None: only say what is found.
+
+        Raises:
+            VerifyError: a check failed or could not run; with `fix`: at the end.
+            InputError: nodes can't be taken out of service without Slurm; or the answer to a question was no.
+        """
+        if fix and not self.spec.slurm.enabled:
+            raise InputError(
+                "without Slurm no node is taken out of service, and so none is replaced",
+                where=str(self.spec.file),
+                hint="Run `gpucluster verify`, then `gpucluster replace NODE` for a node that failed",
+            )
         with self._run("verify") as run:
             with run.phase("cloud"):
                 self._cloud.start(to_build=False)
             deployment = self._hosts.reach(run)
-            checks = self._configuration.verify(deployment, run)
-            result = self._result(run, deployment, checks=checks)
+            if fix is None:
+                verdict = self._verification.run(deployment, run)
+            else:
+                check = self._checking(run)
+                verdict = self._repair.run(run, deployment, check(deployment), check, fix)
+            result = self._result(run, deployment, verdict=verdict)
         return result
+
+    def _checking(self, run: Run) -> Checking:
+        """The checks within a run, whose verdict is no error."""
+
+        def check(deployment: Deployment) -> Verdict:
+            try:
+                return self._verification.run(deployment, run)
+            except VerifyError as error:
+                verdict: Verdict = error.verdict
+                return verdict
+
+        return check
 
     def at_release(self, release: str | None) -> Cluster:
         """The same cluster with another release of Slurm than its file says; None: that of the file."""
@@ -286,8 +376,8 @@ class Cluster:
             SlurmReleases(self.spec, self._controller).check()
             deployment = self._hosts.reach(run)
             configured = self._configuration.apply(deployment, run, slurm_upgrade=True)
-            checks = self._configuration.verify(deployment, run, configured)
-            result = self._result(run, deployment, configured=configured, checks=checks)
+            verdict = self._verification.run(deployment, run, configured)
+            result = self._result(run, deployment, built=_Built(deployment, configured), verdict=verdict)
             copy = configured.facts.get(deployment.outputs.controller.name, {}).get("gpucluster_slurm_copy")
             result = replace(result, slurm_copy=str(copy) if copy else None)
         return result
@@ -545,19 +635,19 @@ class Cluster:
         run: Run,
         deployment: Deployment,
         *,
-        changes: int = 0,
-        configured: PlaybookResult | None = None,
-        checks: tuple[Check, ...] = (),
+        built: _Built | None = None,
+        verdict: Verdict | None = None,
     ) -> Result:
+        configured = built.configured if built else None
         return Result(
             run.command,
             RunStatus.SUCCESS,
             run.elapsed,
             run.phases,
             roles=configured.roles if configured else {},
-            changes=changes,
+            changes=built.changes if built else 0,
             changed={host: done.changed for host, done in configured.hosts.items()} if configured else {},
-            checks=checks,
+            verdict=verdict,
             login=self._login_keys.login_commands(deployment.login),
         )
 

@@ -218,4 +218,11 @@ class CloudError(ToolError):
 
 
 class VerifyError(GpuClusterError):
-    """The cluster is built, but one of the checks at the end failed or could not run."""
+    """The cluster is built, but one of the checks at the end failed or could not run.
+
+    `verdict` is the whole of it: a `gpucluster.Verdict`.
+    """
+
+    def __init__(self, what: str, *, verdict: Any, where: str = "", hint: str = "") -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.verdict = verdict

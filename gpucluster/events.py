@@ -5,7 +5,7 @@
     phase     started | done | failed | interrupted      a part of a run (`PhaseStatus`); `elapsed` when it ends
     resource  creating | created | updating | updated | deleting | deleted | failed | cached | running | ...
     task      ok | changed | failed | unreachable | skipped      one Ansible task on one host
-    check     pass | fail | not_run | skip       one check of `verify`
+    check     pass | warn | fail | unknown | skip            one check of `verify`, on all hosts; of one pool
     log       info | warning | error (`LogLevel`); scaling | waiting      about nodes that are added or removed
     result    success | failed | ...             the last event of a run; `data` is the whole result
 """

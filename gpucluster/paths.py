@@ -178,7 +178,12 @@ def _advice(error: OSError, path: Path) -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all.
+    """`write_whole`, for a file that only its owner may read."""
+    write_whole(path, text, mode=0o600)
+
+
+def write_whole(path: Path, text: str, *, mode: int) -> None:
+    """Write a file whole or not at all, with this mode whatever the umask is. Folders that it makes are the owner's.
 
     Raises:
         EnvironmentFault: the disk is full or the folder can't be written; an existing file is unchanged.
@@ -192,6 +197,7 @@ def write_private(path: Path, text: str) -> None:
             with os.fdopen(descriptor, "w") as stream:
                 stream.write(text)
                 stream.flush()
+                os.fchmod(stream.fileno(), mode)
                 os.fsync(stream.fileno())
             os.replace(name, path)
         except BaseException:

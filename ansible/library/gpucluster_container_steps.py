@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""A container step on every node, for verify.yml. Returns facts; gpucluster/configuration/verify.py evaluates them."""
+"""A container step on every node, for verify.yml. Returns facts; gpucluster/verdict/ judges them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""The facts of a host for verify.yml; gpucluster/configuration/verify.py evaluates them."""
+"""The facts of a host for verify.yml; gpucluster/verdict/ judges them."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ from gpucluster.cli.summaries import (
 from gpucluster.errors import EXIT_CHANGES, EXIT_INPUT, InputError, PreflightError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from gpucluster.cloud.clusters import CloudContents
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
 
 # What ssh exits with if there is no connection. A command on the host may do so, too.
 _SSH_FAILED = 255
+YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+DRAIN_NODES = click.option(
+    "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
+    help="How long to wait for jobs on nodes that are replaced. 0: requeue or cancel them. Default: an hour.",
+)  # fmt: skip
 
 
 @command("init")
@@ -195,19 +201,94 @@ def apply(
         reporter.result(result.to_dict(), summary(result) + next_steps(cluster, result))
 
 
+def _fix_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of `verify --fix`."""
+    for decorate in reversed(
+        (
+            click.option(
+                "--fix", is_flag=True, help="Take nodes that failed out of service, replace elastic ones, check again."
+            ),
+            click.option("--shadow", is_flag=True, help="With --fix: only say what would be done."),
+            click.option(
+                "--replace-nodes", is_flag=True,
+                help="With --fix: recreate permanent nodes, too. What is on their disks is lost.",
+            ),
+            DRAIN_NODES,
+            YES,
+        )
+    ):  # fmt: skip
+        function = decorate(function)
+    return function
+
+
 @command("verify")
 @PROVIDER
-def verify(context: Context, provider: str) -> None:
+@_fix_options
+def verify(
+    context: Context,
+    provider: str,
+    fix: bool,
+    shadow: bool,
+    replace_nodes: bool,
+    drain_timeout: float | None,
+    yes: bool,
+) -> None:
     """Run the checks that apply ends with."""
+    if not fix and (shadow or replace_nodes or yes or drain_timeout is not None):
+        raise click.UsageError("--shadow, --replace-nodes, --drain-timeout and --yes are options of verify --fix")
     with cluster_of(context, provider) as (cluster, reporter):
-        result = cluster.verify()
+        from gpucluster.lifecycle.repair import Fix
+        from gpucluster.operations.drain import DRAIN_TIMEOUT
+
+        def confirm(nodes: Sequence[str]) -> None:
+            reporter.close()
+            _confirm_termination(nodes)
+
+        timeout = DRAIN_TIMEOUT if drain_timeout is None else drain_timeout
+        asking = {"confirm": confirm} if context.can_ask and not yes else {}
+        how = Fix(shadow=shadow, replace_nodes=replace_nodes, drain_timeout=timeout, **asking) if fix else None
+        result = cluster.verify(fix=how)
         reporter.result(result.to_dict(), summary(result))
+
+
+@command("replace")
+@PROVIDER
+@DRAIN_NODES
+@YES
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+def replace(context: Context, provider: str, drain_timeout: float | None, yes: bool, nodes: tuple[str, ...]) -> None:
+    """Put another machine in the place of a node.
+
+    It waits until the jobs on the node have ended. A permanent node is recreated under its name, then configured. An
+    elastic one is terminated: jobs get another one.
+    """
+    with cluster_of(context, provider) as (cluster, reporter):
+        from gpucluster.lifecycle.replace import choose
+        from gpucluster.operations.drain import DRAIN_TIMEOUT
+
+        choose(cluster.spec, nodes)
+        if context.can_ask and not yes:
+            reporter.close()
+            _confirm_termination(nodes)
+        result = cluster.replace(nodes, drain_timeout=DRAIN_TIMEOUT if drain_timeout is None else drain_timeout)
+        reporter.result(result.to_dict(), summary(result))
+
+
+def _confirm_termination(nodes: Sequence[str]) -> None:
+    """Ask whether these machines may go.
+
+    Raises:
+        InputError: they may not.
+    """
+    text = f"What is on the disks of {', '.join(nodes)} will be lost. Terminate and replace"
+    if not click.confirm(text, default=False, err=True):
+        raise InputError("nothing was replaced", hint="Pass --yes to skip the question")
 
 
 @command("destroy")
 @PROVIDER
 @DELETE_DATA
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@YES
 def destroy(context: Context, provider: str, delete_data: bool, yes: bool) -> None:
     """Remove everything that apply made.
 

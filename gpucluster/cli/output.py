@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from gpucluster.errors import GpuClusterError, InputError, PartlyDone, PreflightError, PreflightFinding
+from gpucluster.errors import GpuClusterError, InputError, PartlyDone, PreflightError, PreflightFinding, VerifyError
 from gpucluster.events import Event, EventKind, PhaseStatus
 from gpucluster.terraform.addresses import is_internal
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 # How each status is shown; a status that is not listed here is shown as it is.
 _SIGNS = {
     "created": "+", "updated": "~", "deleted": "-", "replaced": "±", "failed": "x", "unreachable": "x",
-    "pass": "✓", "fail": "x", "not_run": "?", "skip": "·", "cached": "=", "warning": "!", "error": "x",
+    "pass": "✓", "fail": "x", "unknown": "?", "warn": "!", "skip": "·", "cached": "=", "warning": "!", "error": "x",
 }  # fmt: skip
 _COLOURS = {
     "created": "green", "updated": "yellow", "replaced": "yellow", "deleted": "red", "failed": "bold red",
-    "unreachable": "bold red", "pass": "green", "fail": "bold red", "not_run": "bold yellow", "warning": "yellow",
-    "error": "bold red",
+    "unreachable": "bold red", "pass": "green", "fail": "bold red", "unknown": "bold yellow", "warn": "yellow",
+    "warning": "yellow",     "error": "bold red",
 }  # fmt: skip
 _INSTANT = 0.05  # seconds; shown with one digit, less than this would be 0.0 s
 # Terminals that can't move the cursor.
@@ -58,6 +58,9 @@ def failure(error: GpuClusterError) -> dict[str, Any]:
         data["findings"] = [vars(finding) for finding in error.findings]
     if isinstance(error, PartlyDone):
         data["done"] = error.done.to_dict()
+    if isinstance(error, VerifyError):
+        data["checks"] = [result.to_dict() for result in error.verdict.results]
+        data["verdict"] = error.verdict.to_dict()
     return data
 
 

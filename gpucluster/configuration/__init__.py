@@ -1,5 +1,4 @@
-"""Ansible: running the playbooks, and checking the facts that they collect.
+"""Ansible: running the playbooks that configure hosts and that collect facts.
 
-`runner` is the only module that imports ansible-runner. `verify` is pure: facts in, checks out. May import what is
-below `handover`.
+`runner` is the only module that imports ansible-runner. May import what is below `handover`.
 """

@@ -1,4 +1,4 @@
-"""Configure the hosts with Ansible, and verify them afterwards."""
+"""Configure the hosts with Ansible."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration import content
 from gpucluster.configuration.runner import Ansible, PlaybookResult, write_inventory
-from gpucluster.configuration.verify import Check, Expectation, evaluate, passed, problems
-from gpucluster.errors import VerifyError
-from gpucluster.events import Event, EventKind, Sink
-from gpucluster.handover import configuration_diff, user_data
+from gpucluster.handover import configuration_diff
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.hosts import Deployment
+from gpucluster.lifecycle.verification import facts_of
 from gpucluster.oci.tags import UsersFiles
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.paths import ClusterPaths
@@ -53,7 +51,6 @@ class Configuration:
         ansible: Callable[[], Ansible],
         bastion: Callable[[], Bastion],
         file_systems: Callable[[], FileSystems],
-        on_event: Sink,
     ) -> None:
         self._spec = spec
         self._paths = paths
@@ -65,7 +62,6 @@ class Configuration:
         self._ansible = ansible
         self._bastion = bastion
         self._file_systems = file_systems
-        self._on_event = on_event
 
     def inventory(self, deployment: Deployment) -> dict[str, Any]:
         """The Ansible inventory of the whole cluster."""
@@ -149,31 +145,10 @@ class Configuration:
         """The users for whom `apply` would generate a key pair on this machine."""
         return self._login_keys.missing()
 
-    def verify(self, deployment: Deployment, run: Run, collected: PlaybookResult | None = None) -> tuple[Check, ...]:
-        """Check the facts of the hosts.
-
-        Args:
-            collected: the playbook that has collected them; None: they are collected now.
-
-        Raises:
-            VerifyError: a check failed or could not run.
-        """
-        with run.phase("verify"):
-            checks = evaluate(self._expectation(deployment), _facts(collected or self.collect("verify.yml", run)))
-            for check in checks:
-                self._on_event(Event(EventKind.CHECK, check.name, check.status, check.message))
-            if not passed(checks):
-                failed = [f"  {check.name}: {check.message}" for check in problems(checks)]
-                raise VerifyError(
-                    "the cluster was built, but these checks did not pass:\n" + "\n".join(failed),
-                    hint="Fix the cause, then run: gpucluster apply",
-                )
-        return checks
-
     @staticmethod
     def said(deployment: Deployment, configured: PlaybookResult) -> dict[str, Mapping[str, str]]:
         """What the controller has said of the cluster's certificates and secrets, for Terraform's state."""
-        facts = _facts(configured).get(deployment.controller.name, {})
+        facts = facts_of(configured).get(deployment.controller.name, {})
         return {name: dict(facts.get(name) or {}) for name in ("certificates", "secrets")}
 
     def collect(self, playbook: str, run: Run) -> PlaybookResult:
@@ -193,39 +168,6 @@ class Configuration:
     def _authentication(self, outputs: handover.Outputs) -> handover.Autoscaling:
         """Without the files for the controller, which are made for a run."""
         return handover.Autoscaling(self._cloud.controller_access(), _baked(outputs))
-
-    def _expectation(self, deployment: Deployment) -> Expectation:
-        spec = self._spec
-        outputs = deployment.outputs
-        machines = {outputs.controller.name: user_data.boot_settings(spec, spec.controller)}
-        machines |= {node.name: user_data.boot_settings(spec, spec.login) for node in outputs.login}
-        machines |= {
-            node.name: user_data.boot_settings(spec, spec.pools[pool])
-            for pool, nodes in deployment.members.items()
-            for node in nodes
-        }
-        return Expectation(
-            hosts=[host.name for host in deployment.hosts],
-            pools={name: [node.name for node in nodes] for name, nodes in deployment.members.items()},
-            people=handover.primary_gids(spec),
-            home_mount_path=spec.storage.home.mount_path if spec.storage.home.enabled else None,
-            scheduler=spec.slurm.enabled,
-            containers="enroot" in spec.containers.runtimes,
-            accounting=spec.slurm.enabled and spec.slurm.accounting,
-            autoscaler=bool(spec.elastic_pools),
-            partitions={name: pool.partition for name, pool in spec.pools.items()},
-            local_drives={host: machine.local_disk.count for host, machine in machines.items() if machine.local_disk},
-            rdma_addressed=[host for host, machine in machines.items() if machine.rdma],
-            hardware_emulated=self._cloud.hardware_emulated,
-            login=[node.name for node in outputs.login],
-            operators=spec.users.privilege_group,
-        )
-
-
-def _facts(collected: PlaybookResult) -> dict[str, dict[str, Any]]:
-    """What verify.yml collected, by host; a host without facts is left out."""
-    facts = {host: dict(values.get("gpucluster_facts") or {}) for host, values in collected.facts.items()}
-    return {host: fact for host, fact in facts.items() if fact}
 
 
 def _baked(outputs: handover.Outputs) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,9 +11,10 @@ from typing import Any, Protocol
 from gpucluster import handover
 from gpucluster import preflight as preflights
 from gpucluster.cloud.client import Access, home_region, refusals
+from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.cloud.tagged_resources import TaggedResources
-from gpucluster.errors import DataGuardError, InputError
+from gpucluster.errors import CloudError, DataGuardError, InputError
 from gpucluster.events import Sink, warn
 from gpucluster.handover import iam, user_data
 from gpucluster.lifecycle.adoption import Adoption, Recovered, Survey
@@ -20,7 +22,7 @@ from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
-from gpucluster.lifecycle.resize import Resizing, Scaling
+from gpucluster.lifecycle.resize import Resizing, Scaling, recreated_addresses
 from gpucluster.operations.drain import DRAIN_TIMEOUT
 from gpucluster.spec import ClusterSpec, Controller, Login, Pool
 from gpucluster.terraform.plan import Plan
@@ -45,11 +47,14 @@ class Consent:
         delete_data: delete or replace the file system with the users' homes.
         replace_nodes: recreate nodes that cluster.yml still asks for, or the controller.
         drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
+        recreate: permanent nodes to recreate, each under its name, although nothing has changed. Nothing else may
+            change then.
     """
 
     delete_data: bool = False
     replace_nodes: bool = False
     drain_timeout: float = DRAIN_TIMEOUT
+    recreate: tuple[str, ...] = ()
 
 
 def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
@@ -140,6 +145,7 @@ class Provisioning:
             if to_build:
                 self._check_downloads()
             self._check_compartment(plain)
+            self._check_elastic_compartment(plain.outputs())
             plain.prepare()
             terraform = self._terraform(cloud.terraform_env(plain.provider_address()))
             terraform.init()
@@ -167,6 +173,35 @@ class Provisioning:
             )
         self._saved.compartment = compartment
 
+    def _check_elastic_compartment(self, outputs: Mapping[str, Any]) -> None:
+        """Refuse another compartment for elastic nodes while some run in the present one: nobody would look for them
+        there, and they would never end.
+
+        Raises:
+            InputError: with their names.
+        """
+        access, cluster = self._cloud.access(), outputs.get("cluster") or {}
+        present = cluster.get("elastic_compartment_id") or cluster.get("compartment_id")
+        try:
+            with refusals("looking for the compartment of elastic nodes"):
+                wanted = access.elastic_compartment()
+            if not present or present == wanted:
+                return
+            left = ElasticInstances(access.with_elastic(present), self._spec.name, self._on_event).instances()
+        except CloudError as error:
+            if error.status != http.HTTPStatus.NOT_FOUND:
+                raise
+            text = f"the compartment in which elastic nodes were can't be read: {present}. End what still runs there"
+            warn(self._on_event, "cluster", text)
+            return
+        if left:
+            raise InputError(
+                f"iam.elastic_compartment was changed while elastic nodes run in the present compartment {present}: "
+                + ", ".join(instance.node for instance in left),
+                hint="Undo the change. End them first: gpucluster ssh -- sudo scontrol update nodename=NODES "
+                "state=power_down",
+            )
+
     def plan(self, terraform: Terraform) -> tuple[Plan, Scaling]:
         """What would be changed, and what that would do to the hosts."""
         survey = self._survey(terraform)
@@ -191,7 +226,7 @@ class Provisioning:
                 changes += self._change(terraform, consent)
             # If the controller or the share is new, the baked images that fit are other ones than before.
             if terraform.set_variables(self._variables(terraform)):
-                changes += self._change(terraform, consent)
+                changes += self._change(terraform, replace(consent, recreate=()))
         return changes
 
     def record(self, terraform: Terraform, **said: Mapping[str, str]) -> None:
@@ -254,7 +289,7 @@ class Provisioning:
             self._downloads.wheels()
 
     def _change(self, terraform: Terraform, consent: Consent) -> int:
-        plan = terraform.plan()
+        plan = terraform.plan(recreate=recreated_addresses(self._spec, consent.recreate))
         lost = lost_homes(plan)
         if lost and not consent.delete_data:
             raise DataGuardError(
@@ -262,7 +297,11 @@ class Provisioning:
                 hint=f"Undo the change in cluster.yml. {DELETE_DATA_HINT}",
             )
         plan = self._resizing.drain_and_detach(
-            terraform, plan, replace_nodes=consent.replace_nodes, drain_timeout=consent.drain_timeout
+            terraform,
+            plan,
+            replace_nodes=consent.replace_nodes,
+            recreate=consent.recreate,
+            drain_timeout=consent.drain_timeout,
         )
         self._elastic_teardown.remove_obstacles(plan)
         plan = self._without_keys_of_new_disks(terraform, plan)

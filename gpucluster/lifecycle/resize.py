@@ -8,6 +8,9 @@ each by its name.
 Terraform calls two changes of an instance an update in place which are none for its users (docs/adr/0024): another
 image replaces the boot volume with everything on it, and other cores, memory or firmware settings reboot it. The first
 is treated as a replacement; before the second, the node is drained.
+
+A node that the operator names is recreated under its name (`gpucluster replace`): Terraform replaces it, or a member of
+a cluster network is detached while the size stays, and OCI launches another, which gets the name that is free.
 """
 
 from __future__ import annotations
@@ -18,17 +21,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from gpucluster import handover
+from gpucluster.agent.rules.reasons import CHANGED, REMOVED
 from gpucluster.cloud.cluster_network import ClusterNetwork, NetworkStatus
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.members import numbered_names
 from gpucluster.cloud.providers import CloudProvider
-from gpucluster.errors import GpuClusterError, ReplacementError
+from gpucluster.errors import GpuClusterError, InputError, ReplacementError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.lifecycle.hosts import Hosts
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
-from gpucluster.slurm.reasons import CHANGED, REMOVED
 from gpucluster.spec import ClusterSpec, Pool
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform
@@ -130,6 +133,17 @@ def desired_names(spec: ClusterSpec) -> dict[str, tuple[str, ...]]:
     return {name: handover.permanent_names(name, pool) for name, pool in spec.pools.items()}
 
 
+def recreated_addresses(spec: ClusterSpec, nodes: Collection[str]) -> tuple[str, ...]:
+    """The addresses of these permanent nodes in Terraform; members of cluster networks have none."""
+    return tuple(
+        f'module.pool["{pool}"].module.instance["{name}"].oci_core_instance.this'
+        for pool, names in desired_names(spec).items()
+        if spec.pools[pool].kind != "cluster_network"
+        for name in names
+        if name in nodes
+    )
+
+
 def nodes_to_remove(desired: Names, present: Present) -> dict[str, dict[str, str]]:
     """The nodes to remove: name by OCID, by pool. Pools without such nodes are left out."""
     removed = {}
@@ -189,16 +203,22 @@ def reboots(changes: Iterable[Change]) -> dict[str, str]:
 
 
 def scaling(
-    changes: Sequence[Change], spec: ClusterSpec, outputs: handover.Outputs | None, present: Present
+    changes: Sequence[Change],
+    spec: ClusterSpec,
+    outputs: handover.Outputs | None,
+    present: Present,
+    recreate: Collection[str] = (),
 ) -> Scaling:
     """What an apply of these changes would do to the hosts. Pure.
 
     Args:
         outputs: of the last apply; None if nothing was applied yet: then every desired node is added.
+        recreate: the nodes that the operator has named.
     """
     desired = desired_names(spec)
     lost = replacements(changes, spec, outputs, present)
-    replaced = {node for replacement in lost for node in replacement.nodes}
+    standing = {name for nodes in present.values() for name in nodes.values()}
+    replaced = {node for replacement in lost for node in replacement.nodes} | (standing & set(recreate))
     rebooting = reboots(changes)
     added, removed = nodes_to_add(desired, present), nodes_to_remove(desired, present)
     pools = {}
@@ -323,7 +343,13 @@ class Resizing:
         self._changed: set[str] = set()
 
     def drain_and_detach(
-        self, terraform: Terraform, plan: Plan, *, replace_nodes: bool = False, drain_timeout: float = DRAIN_TIMEOUT
+        self,
+        terraform: Terraform,
+        plan: Plan,
+        *,
+        replace_nodes: bool = False,
+        recreate: Collection[str] = (),
+        drain_timeout: float = DRAIN_TIMEOUT,
     ) -> Plan:
         """Prepare the removal of the nodes that cluster.yml does not ask for, where Terraform can't or must not do it.
 
@@ -333,9 +359,11 @@ class Resizing:
 
         Args:
             replace_nodes: allow nodes that cluster.yml still asks for to be recreated.
+            recreate: the nodes that the operator has named: they are recreated, and nothing else may change.
             drain_timeout: seconds to wait for jobs; with 0 they are requeued, or cancelled.
 
         Raises:
+            InputError: nodes are to be recreated, and the plan would change something else. Nothing was changed.
             ReplacementError: the plan would replace such nodes, and that is not allowed. Nothing was changed.
             ToolError: jobs still run on nodes that are to be removed. Nothing was removed.
             CloudError: the cloud refused. Nodes that are removed stay removed; the next run continues from there.
@@ -344,18 +372,23 @@ class Resizing:
         networks = self._networks(outputs)
         observed = {pool: network.settle() for pool, network in networks.items()}
         present = _present(spec, outputs, observed)
-        changes = scaling(plan.changes, spec, outputs, present)
+        changes = scaling(plan.changes, spec, outputs, present, recreate)
+        if recreate:
+            _check_nothing_else(plan, changes, spec, recreate)
         if changes.replacements and not replace_nodes:
             raise _refused(changes.replacements)
         if outputs is None:
             return plan
         self._drain(changes, drain_timeout)
         members = nodes_to_remove(desired_names(spec), present)
+        for pool in networks:
+            named = {ocid: name for ocid, name in present[pool].items() if name in recreate}
+            members |= {pool: {**members.get(pool, {}), **named}} if named else {}
         staying = [pool for pool in networks if not self._loses_network(pool, plan)]
         for pool in staying:
             self._resize(networks[pool], observed[pool], spec.pools[pool].count, members.get(pool, {}), plan)
         if any(pool in members for pool in staying):
-            plan = terraform.plan()
+            plan = terraform.plan(recreate=recreated_addresses(spec, recreate))
         return plan
 
     def drain(self, nodes: Sequence[str], timeout: float) -> None:
@@ -485,6 +518,23 @@ def _instances(addresses: Iterable[str], outputs: handover.Outputs | None) -> li
     listed = (*outputs.login, *(node for pool in outputs.pools.values() for node in pool.instances))
     nodes = {"": outputs.controller.id, **{node.name: node.id for node in listed}}
     return [nodes[name] for address in addresses if (name := _name(address)) in nodes]
+
+
+def _check_nothing_else(plan: Plan, changes: Scaling, spec: ClusterSpec, recreate: Collection[str]) -> None:
+    """Who names a node to be recreated did not ask for what else cluster.yml may ask for meanwhile.
+
+    Raises:
+        InputError: with what else would change.
+    """
+    own = recreated_addresses(spec, recreate)
+    others = [change.address for change in plan.changes if not change.internal and change.address not in own]
+    others += [name for name in changes.names("added", "removed", "replaced", "rebooted") if name not in recreate]
+    if others:
+        raise InputError(
+            f"cluster.yml asks for other changes as well, and nothing was replaced: {', '.join(dict.fromkeys(others))}",
+            hint="See them with `gpucluster plan`, and make them with `gpucluster apply`, then run the same command "
+            "again",
+        )
 
 
 def _refused(replaced: Sequence[Replacement]) -> ReplacementError:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpucluster.configuration.verify import Check
+from gpucluster.verdict.verdict import CheckResult, Verdict
 from gpucluster.workspace.run_log import RunStatus
 
 
@@ -17,6 +17,7 @@ class Result:
     Args:
         phases: seconds by phase, in order; `roles`: seconds by Ansible role.
         changes: how many resources Terraform changed; `changed`: changed tasks by host.
+        verdict: what the checks found; None if the command has none.
         login: by user, the command line with which they log in.
         slurm_copy: the folder on the controller that has what Slurm had stored before an upgrade; None without one.
     """
@@ -28,9 +29,14 @@ class Result:
     roles: Mapping[str, float] = field(default_factory=dict)
     changes: int = 0
     changed: Mapping[str, int] = field(default_factory=dict)
-    checks: tuple[Check, ...] = ()
+    verdict: Verdict | None = None
     login: Mapping[str, str] = field(default_factory=dict)
     slurm_copy: str | None = None
+
+    @property
+    def checks(self) -> tuple[CheckResult, ...]:
+        """The result of each check for each host, node, pool, or the cluster."""
+        return self.verdict.results if self.verdict else ()
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -43,6 +49,7 @@ class Result:
             "changes": self.changes,
             "changed": dict(self.changed),
             "checks": [check.to_dict() for check in self.checks],
+            **({"verdict": self.verdict.to_dict()} if self.verdict else {}),
             "login": dict(self.login),
             **({"slurm_copy": self.slurm_copy} if self.slurm_copy else {}),
         }

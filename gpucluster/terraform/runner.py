@@ -227,12 +227,20 @@ class Terraform:
         self._state.save_location()
         self._state.push_unsaved(self._root)
 
-    def plan(self, *, destroy: bool = False, only: Sequence[str] = (), with_values: bool = False) -> Plan:
+    def plan(
+        self,
+        *,
+        destroy: bool = False,
+        only: Sequence[str] = (),
+        recreate: Sequence[str] = (),
+        with_values: bool = False,
+    ) -> Plan:
         """Compare the configuration with the cloud. Nothing in the cloud is changed.
 
         Args:
             destroy: plan to remove everything.
             only: plan for these addresses, and for what they need (a destroy: what needs them). Empty: for everything.
+            recreate: delete and create the resources with these addresses, although nothing has changed.
             with_values: also read the values of attributes where nothing is replaced or updated.
 
         Raises:
@@ -243,6 +251,7 @@ class Terraform:
         reader = PlanReader()
         extra: dict[str, Any] = {"destroy": _flag()} if destroy else {}
         extra |= {"target": list(only)} if only else {}
+        extra |= {"replace": list(recreate)} if recreate else {}
         retry = _retry_command(destroy)
         locking = self._lock.options(self._lock_timeout)
         self._stream("plan", reader, retry, input=False, out=str(file), **locking, **extra)

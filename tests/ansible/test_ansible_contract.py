@@ -134,7 +134,7 @@ def test_no_failure_is_ignored_and_no_shell_is_used() -> None:
 
 
 def test_only_verify_looks_away_from_a_status() -> None:
-    # It collects facts; gpucluster/configuration/verify.py evaluates them.
+    # It collects facts; gpucluster/verdict/ judges them.
     assert {file.name for file, task in ALL_TASKS if task.get("failed_when") is False} <= {"verify.yml"}
 
 

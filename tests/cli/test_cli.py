@@ -83,8 +83,8 @@ def test_every_command_explains_itself() -> None:
 
     walk(cli)
     assert set(cli.commands) == {
-        "init", "validate", "plan", "apply", "status", "verify", "ssh", "inventory", "output", "destroy", "local",
-        "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
+        "init", "validate", "plan", "apply", "status", "verify", "replace", "ssh", "inventory", "output", "destroy",
+        "local", "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
         "restore", "slurm", "software", "state", "list", "runs", "logs",
     }  # fmt: skip
 
@@ -93,7 +93,7 @@ def test_no_line_of_help_is_cut_on_a_terminal_of_80_columns() -> None:
     groups = [(("gpucluster",), cli), *((("gpucluster", name), each) for name, each in cli.commands.items())]
     for words, group in groups:
         context = click.Context(group, info_name=" ".join(words), terminal_width=78)
-        cut = [line for line in group.get_help(context).splitlines() if line.endswith("...") and "COMMAND" not in line]
+        cut = [line for line in group.get_help(context).splitlines() if line.endswith("...") and "Usage:" not in line]
         assert cut == [], words
 
 

@@ -80,7 +80,7 @@ def test_the_next_apply_converges_and_every_check_passes(site: Site) -> None:
     assert result["status"] == "success"
     assert {check["status"] for check in result["checks"]} <= {"pass", "skip"}
     names = " ".join(check["name"] for check in result["checks"])
-    assert "two-node job" in names
+    assert "a job runs in pool" in names
     assert len(containers(site.home)) == 3
 
 

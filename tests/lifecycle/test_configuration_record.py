@@ -71,7 +71,7 @@ def _configuration(
     nothing: Any = SimpleNamespace(note=lambda *_: None)
     return Configuration(
         spec, paths, steps, keys, steps, version="0.1", record=steps, ansible=lambda: steps,
-        bastion=lambda: pytest.fail("no bastion"), file_systems=lambda: nothing, on_event=ignore,
+        bastion=lambda: pytest.fail("no bastion"), file_systems=lambda: nothing,
     )  # fmt: skip
 
 

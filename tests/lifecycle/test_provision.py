@@ -80,7 +80,7 @@ def test_the_addresses_of_a_cluster_that_was_never_built_matter_only_to_those_wh
 
 def test_a_plan_that_loses_the_homes_is_refused_and_says_what_to_do(paths: ClusterPaths) -> None:
     lost = Plan((Change("module.home[0].oci_file_storage_file_system.this[0]", "delete"),), paths.root / "plan")
-    terraform: Any = SimpleNamespace(plan=lambda: lost)
+    terraform: Any = SimpleNamespace(plan=lambda **_options: lost)
     with pytest.raises(DataGuardError, match="would delete the file system with the users' homes") as caught:
         _provisioning(paths, None).apply(terraform, Run("apply", paths, ignore), Consent())
     assert "Undo the change in cluster.yml" in caught.value.hint

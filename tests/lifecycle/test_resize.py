@@ -29,6 +29,7 @@ from gpucluster.lifecycle.resize import (
     nodes_to_add,
     nodes_to_remove,
     reboots,
+    recreated_addresses,
     replacements,
     scaling,
 )
@@ -257,6 +258,23 @@ def test_before_the_first_apply_every_node_is_added() -> None:
     assert scaling([Change(CONTROLLER, "create")], PLAIN, None, {}) == Scaling(
         {"compute": PoolScaling(added=("compute-1", "compute-2"))}
     )
+
+
+def test_nodes_that_the_operator_has_named_are_replaced_wherever_they_stand() -> None:
+    change = Change(instance("compute", 1), "replace", reason="requested")
+    found = scaling([change], spec_of("shape: BM.GPU4.8, count: 2"), outputs_of(), {"compute": MEMBERS}, ["compute-1"])
+    assert found.pools == {"compute": PoolScaling(replaced=("compute-1",))}
+    assert (found.replacements, "compute-1" in found.staying) == ((), False)
+    # Nothing is drained for a node that an interrupted run has taken away already.
+    left = {"compute": {"ocid1.b": "compute-2"}}
+    found = scaling([], spec_of("shape: BM.GPU4.8, count: 2"), outputs_of(), left, ["compute-1"])
+    assert found.pools == {"compute": PoolScaling(added=("compute-1",))}
+
+
+def test_only_nodes_that_terraform_knows_by_name_have_an_address() -> None:
+    assert recreated_addresses(spec_of("shape: BM.GPU4.8, count: 2"), ["compute-1"]) == ()
+    elastic = spec_of("shape: BM.GPU4.8, count: 2, max_count: 4")
+    assert recreated_addresses(elastic, ["compute-1", "compute-9"]) == (instance("compute", 1),)
 
 
 def test_a_replaced_node_is_not_said_to_be_rebooted_too() -> None:

@@ -1,8 +1,8 @@
 """Parses what nccl-tests writes with `-J FILE` (since 2.17.3; schema version 3).
 
 `okay` is a string ("true", "false", "unchecked"), `nwrong` may be null, and with several GPUs in one process only the
-first has a line among the devices. The file also holds the whole environment of the process: nothing of it is kept but
-the settings of NCCL.
+first has a line among the devices. A run without errors has one error, of no characters. The file also holds the whole
+environment of the process: nothing of it is kept but the settings of NCCL.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _measurement(content: dict[str, Any]) -> Measurement:
     per_line = max(int(config.get("ngpus") or 1) * int(config.get("nthreads") or 1), 1)
     return Measurement(
         _operation(content.get("args")), rows, 1, True, ended, {"true": True, "false": False}.get(str(okay).lower()),
-        devices, per_line, frozenset(), settings, [str(each)[:200] for each in content.get("errors") or ()],
+        devices, per_line, frozenset(), settings, [str(each)[:200] for each in content.get("errors") or () if each],
     )  # fmt: skip
 
 

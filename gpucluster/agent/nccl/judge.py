@@ -134,7 +134,7 @@ def _unnamed_devices(measured: Measurement, every_rank: int) -> list[str]:
     lines = {(device.group, device.rank) for device in measured.devices}
     if not lines or every_rank in (len(lines), len(lines) * measured.gpus_per_line):
         return []
-    return [f"{len(lines)} ranks name their GPU, and not {every_rank}"]
+    return [f"{len(lines) * measured.gpus_per_line} ranks name their GPU, and not {every_rank}"]
 
 
 def _right(measured: Measurement) -> list[str]:

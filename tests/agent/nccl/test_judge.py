@@ -276,6 +276,28 @@ def test_a_json_file_that_was_cut_off_is_unknown(tmp_path: Path) -> None:
     assert {run(tmp_path, text[:length])[0] for length in range(0, len(text) - 1, 7)} == {3}
 
 
+# --- outputs of two H200 (nccl-tests 2.19.6, NCCL 2.28.9, NVLink multicast off), with another host name -----
+
+DATA = Path(__file__).with_name("data")
+MEASURED = {
+    "all_reduce": 344.80, "all_gather": 321.35, "reduce_scatter": 300.71,
+    "alltoall": 351.30, "broadcast": 369.10, "sendrecv": 366.29, "all_reduce_info": 345.16,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [path.name for path in sorted(DATA.iterdir())])
+def test_the_output_of_two_gpus(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    words = ["judge", str(DATA / name), "--shape", "BM.GPU.H200.8", "--nodes", "1", "--output", "json"]
+    measured = MEASURED[name.partition(".")[0]]
+    for expected, status in ((measured - 1, 0), (measured + 1, 2)):
+        assert main([*words, "--gpus", "2", "--expect", str(expected)]) == status
+        found = json.loads(capsys.readouterr().out)
+        assert found["busbw"] == pytest.approx(measured, abs=0.01)
+        assert (found["ranks"], found["operation"]) == (2, name.partition(".")[0].removesuffix("_info"))
+    assert main(words) in (2, 3)
+    assert "2 " in " ".join(json.loads(capsys.readouterr().out)["reasons"])
+
+
 # --- the command -----
 
 

@@ -1,0 +1,253 @@
+"""Checks of hosts, users, shares and logins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
+from gpucluster.text import count
+from gpucluster.verdict.expectation import ClusterCheck, Expectation
+
+# Levels `quick` and `full` of verify have them all.
+_ALWAYS = (Profile.QUICK, Profile.FULL)
+# How long the playbook waits for what a host says of itself, at most.
+_FACTS_SECONDS = 60.0
+APPLY = "Run: gpucluster apply"
+_ABSENT = "absent"
+
+
+def _result(failure: str, good: str, **evidence: Any) -> Outcome:
+    return Outcome(Status.FAIL if failure else Status.PASS, failure or good, evidence)
+
+
+def _answers(seen: Measurements, _expected: Expectation, host: str) -> Outcome:
+    name = str(seen["hostname"])
+    return _result("" if name == host else f"has the host name {name}", name)
+
+
+def _home(seen: Measurements, _expected: Expectation, _host: str) -> Outcome:
+    mount = seen["home_fs"]
+    if not mount["mounted"]:
+        return Outcome(Status.FAIL, "not mounted")
+    failure = "" if seen["home_token_seen"] else "does not have the file that the controller wrote"
+    return _result(failure, f"{mount['source']}", source=mount["source"])
+
+
+def _no_users(expected: Expectation, _subject: str) -> str:
+    return "" if expected.people else "there are no users yet"
+
+
+def _users(seen: Measurements, expected: Expectation, _host: str) -> Outcome:
+    ids: Mapping[str, str] = seen["user_ids"]
+    unknown = [person for person in expected.people if not ids[person]]
+    failures = [f"does not know {', '.join(unknown)}"] if unknown else []
+    for person, wanted in expected.people.items():
+        group = ids[person].partition(":")[2]
+        if ids[person] and group != str(wanted):
+            failures.append(f"{person} is in group {group}, not {wanted}")
+    return _result("; ".join(failures), count(len(expected.people), "user"))
+
+
+def _same_ids(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
+    by_host: Mapping[str, Mapping[str, str]] = seen["all_user_ids"]
+    failures = []
+    for person in expected.people:
+        ids = sorted({known[person] for known in by_host.values() if known[person]})
+        if len(ids) > 1:
+            failures.append(f"{person} has different ids: {', '.join(ids)}")
+    return _result("; ".join(failures), f"{', '.join(expected.people)} on {count(len(by_host), 'host')}")
+
+
+def _cloud_services(seen: Measurements, _expected: Expectation, _host: str) -> Outcome:
+    """Who reaches the metadata service has the instance's identity; who reaches the boot volume has what is on it."""
+    reached, by_root = seen["cloud_services"]["nobody"], seen["cloud_services"]["root"]
+    if reached:
+        return Outcome(Status.FAIL, f"any user reaches the {' and the '.join(reached)}")
+    # What root does not reach either says nothing of the rules.
+    good = "neither metadata nor boot volume"
+    return Outcome(Status.PASS, good if by_root else f"{good}; root does not reach the metadata either")
+
+
+def _firewall(seen: Measurements, _expected: Expectation, _host: str) -> Outcome:
+    state, words = seen["firewall"]["state"], seen["firewall"]["words"]
+    return _result("" if state == "open" else words or "gpucluster-firewall has not run", words or state)
+
+
+def _local_disk(seen: Measurements, expected: Expectation, host: str) -> Outcome:
+    disk: Mapping[str, Any] = seen["local_disk"]
+    mounted, drives = disk["mounted"], expected.local_drives[host]
+    if not mounted and disk["state"] == _ABSENT and expected.hardware_emulated:
+        return Outcome(Status.SKIP, "the hardware is emulated: there is no drive")
+    if not mounted:
+        return Outcome(Status.FAIL, str(disk["words"] or f"nothing is mounted at {disk['path']}"))
+    if disk["fstype"] != "xfs":
+        return Outcome(Status.FAIL, f"{disk['fstype']} is mounted at {disk['path']}")
+    found = f"{disk['drives']} of {drives} drives"
+    return _result(found if disk["drives"] < drives else "", found)
+
+
+def _rdma_addresses(seen: Measurements, expected: Expectation, _host: str) -> Outcome:
+    state, words = seen["rdma_addresses"]["state"], seen["rdma_addresses"]["words"]
+    if state == _ABSENT and expected.hardware_emulated:
+        return Outcome(Status.SKIP, "the hardware is emulated: there is no RDMA interface")
+    return _result("" if state == "addressed" else words or "its user data did not run", words or state)
+
+
+def _mesh(seen: Measurements, expected: Expectation, _node: str) -> Outcome:
+    """Each node reaches the next one, and the last one the first. So a user can reach all nodes from any of them."""
+    following, reached, error = (seen["mesh"][key] for key in ("next", "reached", "error"))
+    if following and reached == following:
+        return Outcome(Status.PASS, f"{following}, as {next(iter(expected.people))}")
+    return Outcome(Status.FAIL, f"to {following or 'the next'}: {error or f'{reached} answered'}")
+
+
+def _login_slurm(seen: Measurements, _expected: Expectation, _host: str) -> Outcome:
+    return _result(str(seen["slurm_error"]), "sinfo answers")
+
+
+def _controller_logins(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
+    admitted, groups = seen["ssh_groups"], seen["user_groups"]
+    users = [person for person in expected.people if expected.operators not in groups[person]]
+    failures = [f"its ssh server lets {each} in" for each in users if not admitted or set(admitted) & set(groups[each])]
+    good = f"of {count(len(expected.people), 'user')}, {len(expected.people) - len(users)}"
+    return _result("; ".join(failures), good, ssh_groups=list(admitted))
+
+
+CHECKS = (
+    ClusterCheck(
+        name="host_answers",
+        title="hosts answer",
+        scope=Scope.HOST,
+        profiles=_ALWAYS,
+        needs=("hostname",),
+        timeout_s=_FACTS_SECONDS,
+        remedy="See what answers under its address: gpucluster ssh HOST",
+        reaction=Reaction.REPORT,
+        judge=_answers,
+        subjects=lambda expected: expected.hosts,
+    ),
+    ClusterCheck(
+        name="home_share",
+        title="the home share is one file system",
+        scope=Scope.HOST,
+        profiles=_ALWAYS,
+        needs=("home_fs", "home_token_seen"),
+        timeout_s=_FACTS_SECONDS,
+        remedy=f"Look at `systemctl status` of the mount on the host. {APPLY}",
+        reaction=Reaction.DRAIN,
+        judge=_home,
+        subjects=lambda expected: expected.hosts if expected.home_mount_path else (),
+    ),
+    ClusterCheck(
+        name="users_resolve",
+        title="users have accounts",
+        scope=Scope.HOST,
+        profiles=_ALWAYS,
+        needs=("user_ids",),
+        timeout_s=_FACTS_SECONDS,
+        remedy=f"Look at `journalctl -u sssd` on the host. {APPLY}",
+        reaction=Reaction.DRAIN,
+        judge=_users,
+        applies=_no_users,
+        subjects=lambda expected: expected.hosts,
+    ),
+    ClusterCheck(
+        name="users_agree",
+        title="users have the same ids on all hosts",
+        scope=Scope.CLUSTER,
+        profiles=_ALWAYS,
+        needs=("all_user_ids",),
+        timeout_s=_FACTS_SECONDS,
+        remedy=f"Remove what is in /etc/passwd of a host under the same name. {APPLY}",
+        reaction=Reaction.REPORT,
+        judge=_same_ids,
+        applies=_no_users,
+        subjects=lambda _expected: ("",),
+    ),
+    ClusterCheck(
+        name="cloud_services",
+        title="users reach no service of the cloud's own",
+        scope=Scope.HOST,
+        profiles=_ALWAYS,
+        needs=("cloud_services",),
+        timeout_s=_FACTS_SECONDS,
+        remedy=f"{APPLY}, or on the host: sudo gpucluster-metadata",
+        reaction=Reaction.REPORT,
+        judge=_cloud_services,
+        subjects=lambda expected: expected.hosts,
+    ),
+    ClusterCheck(
+        name="firewall",
+        title="firewalls are open to the cluster's hosts",
+        scope=Scope.HOST,
+        profiles=_ALWAYS,
+        needs=("firewall",),
+        timeout_s=_FACTS_SECONDS,
+        remedy="See `journalctl -u gpucluster-firewall` on the host",
+        reaction=Reaction.REPORT,
+        judge=_firewall,
+        subjects=lambda expected: expected.hosts,
+    ),
+    ClusterCheck(
+        name="login_slurm",
+        title="login nodes reach Slurm",
+        scope=Scope.HOST,
+        profiles=_ALWAYS,
+        needs=("slurm_error",),
+        timeout_s=_FACTS_SECONDS,
+        remedy=f"See `sinfo` and `journalctl -u munge` on the login node. {APPLY}",
+        reaction=Reaction.REPORT,
+        judge=_login_slurm,
+        subjects=lambda expected: expected.login if expected.scheduler else (),
+    ),
+    ClusterCheck(
+        name="controller_logins",
+        title="only operators log in to the controller",
+        scope=Scope.CLUSTER,
+        profiles=_ALWAYS,
+        needs=("ssh_groups", "user_groups"),
+        timeout_s=_FACTS_SECONDS,
+        remedy=f"Look at AllowGroups of `sshd -T` on the controller. {APPLY}",
+        reaction=Reaction.REPORT,
+        judge=_controller_logins,
+        subjects=lambda expected: ("",) if expected.login else (),
+    ),
+    ClusterCheck(
+        name="local_disk",
+        title="each node's own drives are one file system",
+        scope=Scope.HOST,
+        profiles=_ALWAYS,
+        needs=("local_disk",),
+        timeout_s=_FACTS_SECONDS,
+        remedy="See `lsblk`, and the log of cloud-init (/var/log/cloud-init-output.log), on the host",
+        reaction=Reaction.DRAIN,
+        judge=_local_disk,
+        subjects=lambda expected: tuple(expected.local_drives),
+    ),
+    ClusterCheck(
+        name="rdma_addresses",
+        title="RDMA interfaces have addresses",
+        scope=Scope.HOST,
+        profiles=_ALWAYS,
+        needs=("rdma_addresses",),
+        timeout_s=_FACTS_SECONDS,
+        remedy="See `ip address`, and the log of cloud-init (/var/log/cloud-init-output.log), on the host",
+        reaction=Reaction.DRAIN,
+        judge=_rdma_addresses,
+        subjects=lambda expected: expected.rdma_addressed,
+    ),
+    ClusterCheck(
+        name="mesh",
+        title="nodes reach each other by ssh",
+        scope=Scope.NODE,
+        profiles=_ALWAYS,
+        needs=("mesh",),
+        timeout_s=_FACTS_SECONDS,
+        remedy=f"Try it as the user: ssh NODE hostname. {APPLY}",
+        reaction=Reaction.REPORT,
+        judge=_mesh,
+        applies=lambda expected, _node: "" if expected.people else "there is no user who could log in",
+        subjects=lambda expected: () if expected.scheduler else expected.nodes,
+    ),
+)

@@ -1,0 +1,62 @@
+"""What a check gets to see: the facts of its host, of the controller, and of all hosts together.
+
+What a host has not said becomes a `Missing` with the reason, so that people read more than the name of a fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpucluster.agent.checks.model import Measurements, Missing
+from gpucluster.verdict.expectation import ClusterCheck, Expectation
+
+Facts = Mapping[str, Mapping[str, Any]]
+
+# Facts about the whole cluster, which the controller alone has.
+_OF_THE_CLUSTER = ("sinfo", "srun", "container_steps", "accounting", "autoscaler")
+# Why a fact may be missing on a host that has answered.
+_WHY = {
+    "accounting": "sacct was not asked",
+    "autoscaler": "it was not asked",
+    "cloud_services": "not tried",
+    "container_steps": "none was tried",
+    "firewall": "the host has not reported it",
+    "home_fs": "its mounts were not read",
+    "home_token_seen": "whether it has the controller's file was not read",
+    "local_disk": "nothing is known about its drives: its user data did not run, or is of an earlier version",
+    "mesh": "not tried",
+    "rdma_addresses": "nothing is known about its interfaces: its user data did not run, or is of an earlier version",
+    "sinfo": "sinfo gave no answer",
+    "slurm_error": "not tried",
+    "srun": "no job was tried",
+    "ssh_groups": "the controller's ssh server does not say whom it lets in",
+    "agent_check": "the host was not asked",
+}
+
+
+def measured(check: ClusterCheck, subject: str, expected: Expectation, facts: Facts) -> Measurements:
+    """What a check needs for one subject. About a host it is what that host has said, else what the controller has."""
+    return {name: _look_up(name, subject, expected, facts) for name in check.needs}
+
+
+def _look_up(name: str, subject: str, expected: Expectation, facts: Facts) -> Any:
+    if name == "all_user_ids":
+        return _all_user_ids(expected, facts)
+    of_host = subject in expected.hosts and name not in _OF_THE_CLUSTER
+    host = subject if of_host else expected.controller
+    if host not in facts:
+        return Missing("it has sent no facts" if host == subject else f"{host} has sent no facts")
+    value = facts[host].get(name)
+    if value is not None:
+        return value
+    error = facts[host].get(f"{name}_error")
+    reason = _WHY.get(name, f"no measurement {name}")
+    return Missing(f"{reason}: {error}" if error else reason)
+
+
+def _all_user_ids(expected: Expectation, facts: Facts) -> Any:
+    silent = [host for host in expected.hosts if facts.get(host, {}).get("user_ids") is None]
+    if silent:
+        return Missing(f"nothing is known of {', '.join(silent)}")
+    return {host: facts[host]["user_ids"] for host in expected.hosts}

@@ -1,0 +1,192 @@
+"""Checks of Slurm, of its pools and nodes, and of the autoscaler: by facts from the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
+from gpucluster.oci.names import elastic_prefix, number_of
+from gpucluster.slurm.states import SINFO_BUSY, SINFO_HEALTHY, SINFO_RESUMABLE
+from gpucluster.verdict.expectation import ClusterCheck, Expectation
+from gpucluster.verdict.hosts import APPLY
+
+_ALWAYS = (Profile.QUICK, Profile.FULL)
+# What srun writes before it starts a step.
+_ALLOCATED = "has been allocated resources"
+# How long a query of the controller may take.
+_QUERY_SECONDS = 20.0
+_JOB_SECONDS = 60.0
+
+Row = Mapping[str, Any]
+
+
+def _node_state(seen: Measurements, expected: Expectation, node: str) -> Outcome:
+    pool = expected.pool_of(node)
+    partition = expected.partitions.get(pool, pool)
+    rows = [row for row in seen["sinfo"] if row["node"] == node and row["partition"].rstrip("*") == partition]
+    if not rows:
+        return Outcome(Status.FAIL, "is unknown to Slurm")
+    (row,) = rows
+    evidence = {"state": row["state"], "reason": row["reason"]}
+    if row["state"] in SINFO_HEALTHY:
+        return Outcome(Status.PASS, row["state"], evidence)
+    return Outcome(Status.FAIL, "; ".join([f"is {_state(row)}", *_to_resume([row])]), evidence)
+
+
+def _state(row: Row) -> str:
+    return f"{row['state']} ({row['reason']})" if row["reason"] else str(row["state"])
+
+
+def _to_resume(rows: Sequence[Row]) -> list[str]:
+    """The command for the nodes that are drained, or that a health check or an administrator set down."""
+    waiting = [row["node"] for row in rows if row["state"] in SINFO_RESUMABLE]
+    command = f"gpucluster ssh -- sudo scontrol update nodename={','.join(waiting)} state=resume"
+    return [f"when the reason is gone, run: {command}"] if waiting else []
+
+
+def _no_user(expected: Expectation, _pool: str) -> str:
+    return "" if expected.people else "there is no user who could run one"
+
+
+def _job(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
+    """A job on two nodes, or on the only one, started by srun as users do: with the cluster's own `MpiDefault`."""
+    nodes = expected.pools[pool]
+    wanted = min(2, len(nodes))
+    run = next((run for run in seen["srun"] if run["partition"] == pool), None)
+    if run is None:
+        return Outcome(Status.UNKNOWN, "no job was tried")
+    found, error = sorted(set(run["nodes"])), run["error"]
+    evidence = {"nodes": found, "user": run["user"], "error": error}
+    if run["ran"]:
+        if error or len(found) != wanted:
+            return Outcome(Status.FAIL, error or f"it ran on {', '.join(found) or 'no node'}", evidence)
+        return Outcome(Status.PASS, f"on {' and '.join(found)} as {run['user']}", evidence)
+    states = [row["state"] for row in seen["sinfo"] if row["node"] in nodes]
+    if wanted == 1 and states and states[0] in SINFO_BUSY:
+        return Outcome(Status.SKIP, f"{nodes[0]} runs other jobs", evidence)
+    if _ALLOCATED in error:
+        # As where slurmd does not have the MPI plugin that srun has chosen; srun says nothing of it.
+        log = "see /var/log/slurm/slurmd.log on the pool's nodes"
+        return Outcome(Status.FAIL, f"nodes were allocated, and srun's step did not begin in time: {log}", evidence)
+    return Outcome(Status.UNKNOWN, error or "no job was tried", evidence)
+
+
+def _container_steps(seen: Measurements, expected: Expectation, pool: str) -> Outcome:
+    """Every free node, elastic nodes included, has run a step and seen the marker in the container."""
+    nodes = expected.pools[pool]
+    states = {row["node"]: row["state"] for row in seen["sinfo"]}
+    up = [node for node, state in states.items() if state in SINFO_HEALTHY and number_of(elastic_prefix(pool), node)]
+    # The elastic nodes of a pool are in no list of nodes that somebody asks for.
+    elastic = up if expected.whole or not nodes else []
+    if not nodes and not elastic:
+        return Outcome(Status.SKIP, "its nodes are launched when jobs need them")
+    steps: Mapping[str, Any] = next((tried for tried in seen["container_steps"] if tried["pool"] == pool), {})
+    if steps and steps["missed"]:
+        return _missed(steps, elastic)
+    ran: Sequence[str] = steps["seen"] if steps else ()
+    every = [*nodes, *elastic]
+    untried = [f"{node} ({states.get(node, 'not known to Slurm')})" for node in every if node not in ran]
+    tried = f"on {len(ran)} of {len(every)} nodes" if ran else "no node is free"
+    message = f"{tried}; not tried: {', '.join(untried)}" if untried else tried
+    # It is no problem if all nodes of an elastic pool run jobs. A permanent node must have been checked once.
+    status = Status.PASS if ran else Status.UNKNOWN if nodes else Status.SKIP
+    return Outcome(status, message, {"seen": list(ran)})
+
+
+def _missed(steps: Mapping[str, Any], elastic: Sequence[str]) -> Outcome:
+    missed: Mapping[str, str] = steps["missed"]
+    evidence = {"seen": list(steps["seen"]), "missed": dict(missed)}
+    if all("Exec format error" in error for error in missed.values()):
+        words = "its nodes have another architecture than the controller, whose shell would run in the container"
+        return Outcome(Status.SKIP, words, evidence)
+    closed = {row["node"]: row for row in steps.get("closed", ())}
+    failures = [f"{node}: {error}" for node, error in missed.items()]
+    failures += [f"{node} is {_state(row)}" for node, row in closed.items()]
+    failures += _to_resume([closed[node] for node in missed if node in closed and node not in elastic])
+    if replaced := ",".join(node for node in missed if node in elastic):
+        failures.append(f"to replace elastic nodes, run: scontrol update nodename={replaced} state=power_down_asap")
+    return Outcome(Status.FAIL, "; ".join(failures), evidence)
+
+
+def _accounting(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
+    if seen["accounting"] is not True:
+        return Outcome(Status.FAIL, "slurmdbd does not know the jobs of this check")
+    return Outcome(Status.PASS, "slurmdbd")
+
+
+def _autoscaler(seen: Measurements, _expected: Expectation, _subject: str) -> Outcome:
+    status: Mapping[str, Any] = seen["autoscaler"]
+    if status.get("healthy") is not True:
+        failures = [str(problem) for problem in status.get("problems") or ()]
+        told = "healthy" in status or "error" in status
+        message = "; ".join(failures) or str(status.get("error") or "it does not say why")
+        return Outcome(Status.FAIL if told else Status.UNKNOWN, message, status)
+    paused = status.get("paused")
+    return Outcome(Status.PASS, f"paused: {paused}" if paused else f"pools {', '.join(status.get('pools') or ())}")
+
+
+CHECKS = (
+    ClusterCheck(
+        name="node_state",
+        title="nodes are ready in Slurm",
+        scope=Scope.NODE,
+        profiles=_ALWAYS,
+        needs=("sinfo",),
+        timeout_s=_QUERY_SECONDS,
+        remedy="See the reason: gpucluster ssh -- scontrol show node NODE",
+        reaction=Reaction.REPORT,
+        judge=_node_state,
+        subjects=lambda expected: expected.nodes if expected.scheduler else (),
+    ),
+    ClusterCheck(
+        name="job",
+        title="a job runs in pool {subject}",
+        scope=Scope.POOL,
+        profiles=_ALWAYS,
+        needs=("srun", "sinfo"),
+        timeout_s=_JOB_SECONDS,
+        remedy="See why: gpucluster ssh -- sinfo -R, and /var/log/slurm/slurmd.log on the pool's nodes",
+        reaction=Reaction.REPORT,
+        judge=_job,
+        applies=_no_user,
+        subjects=lambda expected: [name for name, nodes in expected.pools.items() if nodes and expected.scheduler],
+    ),
+    ClusterCheck(
+        name="container_steps",
+        title="container steps run in pool {subject}",
+        scope=Scope.POOL,
+        profiles=_ALWAYS,
+        needs=("sinfo", "container_steps"),
+        timeout_s=_JOB_SECONDS,
+        remedy=f"To install what is missing on permanent nodes, run: {APPLY.removeprefix('Run: ')}",
+        reaction=Reaction.REPORT,
+        judge=_container_steps,
+        applies=_no_user,
+        subjects=lambda expected: tuple(expected.pools) if expected.scheduler and expected.containers else (),
+    ),
+    ClusterCheck(
+        name="accounting",
+        title="accounting answers",
+        scope=Scope.CLUSTER,
+        profiles=_ALWAYS,
+        needs=("accounting",),
+        timeout_s=_QUERY_SECONDS,
+        remedy="See `journalctl -u slurmdbd` on the controller",
+        reaction=Reaction.REPORT,
+        judge=_accounting,
+        subjects=lambda expected: ("",) if expected.accounting else (),
+    ),
+    ClusterCheck(
+        name="autoscaler",
+        title="the autoscaler is healthy",
+        scope=Scope.CLUSTER,
+        profiles=_ALWAYS,
+        needs=("autoscaler",),
+        timeout_s=_QUERY_SECONDS,
+        remedy="See: gpucluster autoscaler status",
+        reaction=Reaction.REPORT,
+        judge=_autoscaler,
+        subjects=lambda expected: ("",) if expected.autoscaler else (),
+    ),
+)

@@ -1,0 +1,108 @@
+"""Which nodes a replacement takes, and that it leaves those of a person alone. Slurm and the cloud are doubles here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import pytest
+
+from gpucluster.agent.rules.reasons import CHANGED
+from gpucluster.cloud.elastic_instances import ElasticInstance, ElasticInstances
+from gpucluster.errors import InputError, ToolError
+from gpucluster.events import Event
+from gpucluster.lifecycle import replace as replacing
+from gpucluster.lifecycle.replace import Chosen, ElasticReplacement, choose, is_elastic
+from gpucluster.operations.drain import Draining, SlurmNode
+from gpucluster.spec import loads
+from tests.spec.spec_texts import LOCAL
+
+SPEC = loads(LOCAL.replace("    count: 2\n", "    count: 2\n    max_count: 4\n", 1), "cluster.yml")
+
+
+def test_names_are_sorted_by_what_replaces_them() -> None:
+    assert choose(SPEC, ["compute-2", "compute-e1", "compute-2"]) == Chosen(("compute-2",), ("compute-e1",))
+    # Slurm has two more than twice as many names as nodes.
+    assert is_elastic(SPEC, "compute-e6")
+    assert not any(is_elastic(SPEC, name) for name in ("compute-e7", "compute-e0", "compute-1", "other-e1"))
+
+
+@pytest.mark.parametrize("name", ["compute-3", "demo-controller", "compute-e99", "", "computer-1"])
+def test_what_is_no_node_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="there is no node"):
+        choose(SPEC, ["compute-1", name])
+
+
+class CloudDouble:
+    """Stands for the cloud and the autoscaler: instances whose states change with each look. Terminates nothing."""
+
+    def __init__(self, *looks: Mapping[str, str]) -> None:
+        self._looks = list(looks)
+
+    def instances(self) -> tuple[ElasticInstance, ...]:
+        look = self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
+        builder = ElasticInstance("ocid1.bake", "compute-e1", "compute", "RUNNING", builder=True)
+        nodes = [ElasticInstance(f"ocid1.{ocid}", node, "compute", state)
+                 for node, told in look.items() for ocid, state in [told.split()]]  # fmt: skip
+        return (builder, *nodes)
+
+
+class DrainingDouble:
+    """Stands for Slurm: remembers what was drained."""
+
+    def __init__(self, nodes: Mapping[str, SlurmNode]) -> None:
+        self._nodes = nodes
+        self.drained: list[tuple[dict[str, str], float]] = []
+
+    def nodes(self) -> Mapping[str, SlurmNode]:
+        return self._nodes
+
+    def drain(self, reasons: dict[str, str], timeout: float) -> None:
+        self.drained.append((reasons, timeout))
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    monkeypatch.setattr(replacing, "_POLL", 0.001)
+    monkeypatch.setattr(replacing, "GIVEN_UP_WITHIN", 0.05)
+    return []
+
+
+def replacement(draining: DrainingDouble, cloud: CloudDouble, on_event: Callable[[Event], None]) -> ElasticReplacement:
+    return ElasticReplacement(cast(Draining, draining), lambda: cast(ElasticInstances, cloud), on_event)
+
+
+def test_an_elastic_node_is_drained_and_awaited_until_its_own_instance_goes(events: list[Event]) -> None:
+    slurm = DrainingDouble({"compute-e1": SlurmNode("mixed", "none"), "compute-e2": SlurmNode("idle", "none")})
+    # The name may have another instance already: that is the replacement.
+    cloud = CloudDouble(
+        {"compute-e1": "old RUNNING"}, {"compute-e1": "old RUNNING"}, {"compute-e1": "new PROVISIONING"}
+    )
+    replacement(slurm, cloud, events.append).replace(["compute-e1"], 60)
+    assert slurm.drained == [({"compute-e1": CHANGED}, 60)]
+    assert [(each.name, each.status) for each in events] == [
+        ("instance compute-e1", "deleting"),
+        ("instance compute-e1", "deleted"),
+    ]
+
+
+def test_a_node_without_an_instance_and_one_that_ends_already_need_nothing(events: list[Event]) -> None:
+    slurm = DrainingDouble({"compute-e1": SlurmNode("idle", "none")})
+    replacement(slurm, CloudDouble({"compute-e1": "old TERMINATING"}), events.append).replace(["compute-e1"], 60)
+    assert (slurm.drained, events) == ([], [])
+
+
+def test_what_a_person_drained_is_refused_before_anything_is_drained(events: list[Event]) -> None:
+    slurm = DrainingDouble({"compute-e1": SlurmNode("idle", "none"), "compute-e2": SlurmNode("drained", "broken fan")})
+    cloud = CloudDouble({"compute-e1": "one RUNNING", "compute-e2": "two RUNNING"})
+    with pytest.raises(ToolError, match=r"compute-e2 \(broken fan\)") as caught:
+        replacement(slurm, cloud, events.append).replace(["compute-e1", "compute-e2"], 60)
+    assert "nodename=compute-e2 state=resume" in caught.value.hint
+    assert (slurm.drained, events) == ([], [])
+
+
+def test_an_autoscaler_that_does_nothing_is_told(events: list[Event]) -> None:
+    slurm = DrainingDouble({"compute-e1": SlurmNode("drained", CHANGED)})
+    with pytest.raises(ToolError, match="has not terminated compute-e1 within") as caught:
+        replacement(slurm, CloudDouble({"compute-e1": "old RUNNING"}), events.append).replace(["compute-e1"], 60)
+    assert "autoscaler explain compute-e1" in caught.value.hint

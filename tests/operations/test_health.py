@@ -1,0 +1,64 @@
+"""What is asked of the health service, and how its answers are read. The service itself is a double."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gpucluster.agent.checks.model import Finding, Status
+from gpucluster.errors import ToolError
+from gpucluster.operations.health import HealthService
+from gpucluster.process import Completed
+from gpucluster.verdict.repair import Action, Decision
+
+FINDING = Finding("gpu_count", "c-1", Status.FAIL, "7 of 8", {"found": 7})
+
+
+class ControllerDouble:
+    """Stands for the connection: answers with one text. Proves nothing of ssh or of the service."""
+
+    def __init__(self, text: str, *, returncode: int = 0, errors: str = "") -> None:
+        self._answer = Completed((), returncode, text, errors)
+        self.asked: list[tuple[str, Any]] = []
+
+    def ask(self, command: str, *, text: str, timeout: float) -> Completed:
+        self.asked.append((command, json.loads(text)))
+        return self._answer
+
+
+def service(*words: Any, **more: Any) -> tuple[HealthService, ControllerDouble]:
+    double = ControllerDouble(*words, **more)
+    return HealthService(double), double  # type: ignore[arg-type]
+
+
+def test_findings_go_in_and_decisions_come_out() -> None:
+    raw = {"node": "c-1", "action": "drain", "done": True, "reason": "gpucluster: ...", "checks": ["gpu_count"]}
+    new = {**raw, "node": "c-2", "action": "repaint"}
+    health, double = service(json.dumps({"decisions": [raw, new]}))
+    assert health.react([FINDING], shadow=True) == (
+        Decision("c-1", Action.DRAIN, True, "gpucluster: ...", ("gpu_count",)),
+        Decision("c-2", Action.NONE, True, "gpucluster: ...", ("gpu_count",)),
+    )
+    ((command, request),) = double.asked
+    assert command.endswith("gpucluster-agent health react")
+    assert request == {"findings": [FINDING.to_dict()], "shadow": True}
+    assert "gpu_count" not in command
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"decisions": 3}', '{"decisions": [{"node": "c-1"}]}', '{"decisions": ["c-1"]}', "{"]
+)
+def test_an_answer_that_is_none_is_an_error_and_no_decision(text: str) -> None:
+    health, _ = service(text, returncode=1, errors="first\nslurmctld does not answer\n")
+    with pytest.raises(ToolError, match="slurmctld does not answer") as caught:
+        health.react([FINDING])
+    assert "gpucluster-health" in caught.value.hint
+
+
+def test_a_controller_of_an_earlier_version_is_told_what_it_lacks() -> None:
+    health, _ = service("", returncode=127, errors="command not found")
+    with pytest.raises(ToolError, match="has no health service yet"):
+        health.react([FINDING])
+    assert service("")[0].react([]) == ()

@@ -1,0 +1,111 @@
+"""Clusters that are as they should be, with the facts that their hosts report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from gpucluster.agent.checks.model import Finding, Profile, Report, Status
+from gpucluster.verdict.expectation import Expectation, Level
+from gpucluster.verdict.registry import host_checks
+from gpucluster.verdict.verdict import Line, Verdict, judge
+
+Facts = dict[str, dict[str, Any]]
+
+HEAD = "demo-controller"
+NODES = ("compute-1", "compute-2")
+
+#: With Slurm and a shared home, as most are.
+CLUSTER = Expectation(
+    controller=HEAD,
+    hosts=[HEAD, *NODES],
+    pools={"compute": list(NODES)},
+    people={"alice": 9999},
+    home_mount_path="/mnt/home",
+    accounting=True,
+)
+#: Without Slurm: users go from node to node by ssh.
+MESH = dataclasses.replace(CLUSTER, home_mount_path=None, scheduler=False, accounting=False)
+#: With everything that a cluster with Slurm can have.
+FULL = dataclasses.replace(
+    CLUSTER,
+    hosts=[HEAD, "demo-login-1", *NODES],
+    login=["demo-login-1"],
+    operators="privilege",
+    containers=True,
+    autoscaler=True,
+    local_drives=dict.fromkeys(NODES, 4),
+    rdma_addressed=NODES,
+    profile=Profile.QUICK,
+)
+BEGAN = 1_800_000_000.0
+
+
+def host(name: str) -> dict[str, Any]:
+    return {
+        "hostname": name,
+        "home_fs": {"source": "10.0.1.2:/mnt/home", "fstype": "nfs", "mounted": True},
+        "home_token_seen": True,
+        "user_ids": {"alice": "10001:9999"},
+        "user_groups": {"alice": ["people"]},
+        "cloud_services": {"nobody": [], "root": ["metadata"]},
+        "firewall": {"state": "open", "words": "to 10.0.0.0/16"},
+    }
+
+
+def of_slurm() -> dict[str, Any]:
+    return {
+        "sinfo": [{"node": node, "state": "idle", "partition": "compute", "reason": ""} for node in NODES],
+        "srun": [{"partition": "compute", "ran": True, "nodes": list(NODES), "user": "alice", "error": ""}],
+        "accounting": True,
+    }
+
+
+def report(name: str) -> Report:
+    """What a host finds itself when all is well."""
+    findings = [Finding(check.name, name, Status.PASS, "as it should be") for check in host_checks(Profile.QUICK)]
+    return Report(name, Profile.QUICK, BEGAN + 0.1, 0.4, "b00t", tuple(findings))
+
+
+def agent_check(output: str, **changed: Any) -> dict[str, Any]:
+    """What the probe says of a run of the agent's checks that wrote this."""
+    return {
+        "output": output, "error": "", "exit_status": 0, "began": BEGAN, "ended": BEGAN + 0.6, "took": 0.6, **changed
+    }  # fmt: skip
+
+
+def facts(expected: Expectation = CLUSTER) -> Facts:
+    """What the hosts of that cluster report when all is well."""
+    reported = {name: host(name) for name in expected.hosts}
+    if expected.scheduler:
+        reported[HEAD] |= of_slurm()
+    else:
+        for node, following in zip(NODES, reversed(NODES), strict=True):
+            reported[node]["mesh"] = {"next": following, "reached": following, "error": ""}
+    if expected.login:
+        reported[HEAD]["ssh_groups"] = ["root", "debian", "privilege"]
+        reported["demo-login-1"]["slurm_error"] = ""
+    if expected.containers:
+        reported[HEAD]["container_steps"] = [{"pool": "compute", "seen": list(NODES), "missed": {}}]
+    if expected.autoscaler:
+        reported[HEAD]["autoscaler"] = {"healthy": True, "problems": [], "paused": "", "pools": {"compute": {}}}
+    for node in expected.local_drives:
+        reported[node]["local_disk"] = {
+            "path": "/mnt/localdisk", "mounted": True, "fstype": "xfs", "drives": 4, "state": "mounted", "words": ""
+        }  # fmt: skip
+    for name in expected.hosts if expected.profile else ():
+        reported[name]["agent_check"] = agent_check(json.dumps(report(name).to_dict()))
+    for node in expected.rdma_addressed:
+        reported[node]["rdma_addresses"] = {"state": "addressed", "words": "16 of 16"}
+    return reported
+
+
+def verdict(expected: Expectation, reported: Facts) -> Verdict:
+    return judge(expected, reported, Level.QUICK)
+
+
+def lines(expected: Expectation, reported: Facts) -> dict[str, Line]:
+    """The lines for people, by the name of their check; that of a pool's by its title."""
+    found = verdict(expected, reported).lines()
+    return {line.name if line.scope == "pool" else line.check: line for line in found}
