@@ -1,4 +1,4 @@
-"""Section `verify`: with what `gpucluster verify --level full` measures."""
+"""Section `verify`: with what level `full` of `gpucluster verify` measures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpucluster.spec.sections.fields import Part
 
 
 class Verify(Part):
-    """With what `gpucluster verify --level full` measures the nodes."""
+    """With what level `full` of `gpucluster verify` measures the nodes."""
 
     nccl_tests: str = Field(
         default="",
