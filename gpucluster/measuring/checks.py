@@ -12,8 +12,8 @@ from gpucluster.measuring.plan import MeasuredPool
 
 #: Measurements: a Verdict of nccl-tests with NCCL's own choice of algorithm, and with a ring.
 DEFAULT, RING = f"nccl_{limits.DEFAULT}", f"nccl_{limits.RING}"
-#: A `fabric` verdict of the pool; Gb/s by device.
-SEARCH, WRITE = "search", "ib_write_bw"
+#: A `fabric` verdict of the pool; Gb/s by device; whether each device connects.
+SEARCH, WRITE, PING = "search", "ib_write_bw", "rping"
 #: Optional: what the other nodes or pairs of the pool reach in GB/s, and what the cluster reached before.
 OTHERS, BEFORE = "others/", "before/"
 _SECONDS = 30 * 60.0
@@ -90,6 +90,17 @@ def _write(measurements: Measurements, pool: MeasuredPool, _subject: str) -> Out
     return Outcome(Status.PASS, message, evidence)
 
 
+def _ping(measurements: Measurements, pool: MeasuredPool, _subject: str) -> Outcome:
+    found: Mapping[str, bool] = measurements[PING]
+    bad = [device for device in pool.shape.rdma_devices if found.get(device) is False]
+    absent = [device for device in pool.shape.rdma_devices if device not in found]
+    if bad:
+        return Outcome(Status.FAIL, f"no connection by {', '.join(bad)}", {"devices": bad})
+    if absent:
+        return Outcome(Status.UNKNOWN, f"no result of {', '.join(absent)}")
+    return Outcome(Status.PASS, f"{len(found)} devices connect")
+
+
 def _node(measurements: Measurements, _pool: MeasuredPool, subject: str) -> Outcome:
     verdict: Verdict = measurements[SEARCH]
     if subject in verdict.nodes:
@@ -163,4 +174,9 @@ WRITE_BANDWIDTH: Check[MeasuredPool] = Check(
     "rdma_bandwidth", "ib_write_bw between two nodes, each device", Scope.PAIR, _FULL, (WRITE,), _SECONDS,
     "See the device's cable and counters: ethtool --statistics, mlxlink", Reaction.REPORT, _write, _no_devices,
 )  # fmt: skip
-CHECKS = (NODE, PAIR, POOL, FABRIC_NODE, FABRIC_RAIL, FABRIC_LINKS, WRITE_BANDWIDTH)
+CONNECTION: Check[MeasuredPool] = Check(
+    "rdma_connection", "rping between two nodes, each device", Scope.PAIR, _FULL, (PING,), _SECONDS,
+    "See the addresses of the RDMA interfaces: ip address; the route: ip route get ADDRESS", Reaction.REPORT,
+    _ping, _no_devices,
+)  # fmt: skip
+CHECKS = (NODE, PAIR, POOL, FABRIC_NODE, FABRIC_RAIL, FABRIC_LINKS, WRITE_BANDWIDTH, CONNECTION)

@@ -1,8 +1,10 @@
-"""Parses what ib_write_bw of perftest prints with `--report_gbits`: text, which all of its versions print.
+"""Parses what ib_write_bw of perftest prints with `--report_gbits`, and rping of librdmacm: text, which all versions
+print.
 
 Source: perftest's README and sources (`src/perftest_resources.c`, the formats RESULT_FMT_G and REPORT_FMT): a header
 `#bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate[Mpps]`, then one row. The job prints a line before each
-device's output (`agent.measure.launch`).
+device's output (`agent.measure.launch`). rping's client prints `ping data: ...` for each message that came back
+(rdma-core, `librdmacm/examples/rping.c`).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 
-from gpucluster.agent.measure.launch import DEVICE
+from gpucluster.agent.measure.launch import DEVICE, PING, PINGS
 
 _HEADER = re.compile(r"^\s*#bytes\s+#iterations\s+BW peak\[(\S+)\]\s+BW average\[(\S+)\]")
 _ROW = re.compile(r"^\s*\d+\s+\d+\s+([\d.]+)\s+([\d.]+)\s+[\d.]+")
@@ -41,3 +43,26 @@ def _found(lines: Iterable[str]) -> Iterator[tuple[str, float]]:
             if math.isfinite(average):
                 yield device, average
             device, in_table = "", False
+
+
+#: Of `timeout`: the program gave no answer.
+_SILENT = "124"
+_DATA = re.compile(r"^ping data: ")
+
+
+def connections(lines: Iterable[str]) -> dict[str, bool]:
+    """Whether every message came back, by device. A device without an answer is not in it."""
+    counts: dict[str, int] = {}
+    device = ""
+    for line in lines:
+        if line.startswith(PING):
+            device, _space, status = line.removeprefix(PING).strip().partition(" ")
+            if status == _SILENT or not status.isdigit():
+                device = ""
+            else:
+                counts[device] = 0
+        elif line.startswith(DEVICE):
+            device = ""
+        elif device and _DATA.match(line):
+            counts[device] += 1
+    return {name: count >= PINGS for name, count in counts.items()}

@@ -18,8 +18,8 @@ _ARGUMENTS_OF_RAIL = ("-b", "1G", "-e", "1G", "-g", "1", "-n", "5", "-c", "1")
 _MINUTES = 10
 _MINUTES_OF_MANY = 20
 _MANY = 64
-#: Seconds of ib_write_bw for one device, at most.
-_SECONDS_OF_DEVICE = 45
+#: Seconds of ib_write_bw and rping for one device, at most.
+_SECONDS_OF_DEVICE = 70
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpucluster.agent.checks.model import Missing
-from gpucluster.agent.measure.launch import NO_PERFTEST, NO_PROGRAM
+from gpucluster.agent.measure.launch import NO_PERFTEST, NO_PROGRAM, NO_RPING
 from gpucluster.agent.nccl import collectives, judge, text_output
 from gpucluster.agent.nccl.measurement import Measurement
 from gpucluster.agent.nccl.shape_limits import SHAPES
@@ -19,6 +19,7 @@ BUILD = (
     "(cp -r /opt/gpucluster/samples/nccl_tests ~ && cd ~/nccl_tests && sbatch -N 2 all_reduce.sh IMAGE), "
     "or name it in verify.nccl_tests"
 )
+INSTALL_RPING = "there is no rping on the nodes: install the package librdmacm-utils, or rdmacm-utils"
 INSTALL_PERFTEST = "there is no ib_write_bw on the nodes: install the package perftest"
 
 
@@ -89,6 +90,17 @@ def rdma(answer: Answer | Missing) -> Mapping[str, float] | Missing:
         return Missing(INSTALL_PERFTEST)
     found = perftest.bandwidths(answer.output.splitlines())
     return found or Missing(f"ib_write_bw gave no result: {_last(answer.output)}")
+
+
+def ping(answer: Answer | Missing) -> Mapping[str, bool] | Missing:
+    """Whether a connection by rdma_cm worked, by device."""
+    if isinstance(answer, Missing):
+        return answer
+    if answer.outcome != _ENDED:
+        return Missing(answer.why)
+    if NO_RPING in answer.output or NO_PERFTEST in answer.output:
+        return Missing(INSTALL_RPING if NO_RPING in answer.output else INSTALL_PERFTEST)
+    return perftest.connections(answer.output.splitlines()) or Missing("rping gave no result")
 
 
 def wanted(shape: str, nodes: int, gpus: int, algorithm: str) -> judge.Wanted:

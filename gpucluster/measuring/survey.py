@@ -59,6 +59,7 @@ class Survey:
         self._by_node: dict[str, Nccl] = {}
         self._by_pair: dict[Pair, dict[str, Nccl]] = {}
         self._write: dict[Pair, Mapping[str, float] | Missing] = {}
+        self._ping: dict[Pair, Mapping[str, bool] | Missing] = {}
         self._whole: dict[str, Nccl] = {}
         self._of_whole: list[str] = []
         self._search: Found | Missing = Missing("fewer than two nodes could be measured")
@@ -101,9 +102,10 @@ class Survey:
 
     def _each_device(self, pairs: Sequence[Pair]) -> None:
         jobs = [plan.rdma(self._pool, pair, number=number) for number, pair in enumerate(pairs)]
-        answers = self._run("ib_write_bw between pairs", jobs) if jobs else {}
+        answers = self._run("ib_write_bw and rping between pairs", jobs) if jobs else {}
         for number, pair in enumerate(pairs):
-            self._write[pair] = results.rdma(answers.get(str(number), Missing("it was not measured")))
+            answer = answers.get(str(number), Missing("it was not measured"))
+            self._write[pair], self._ping[pair] = results.rdma(answer), results.ping(answer)
 
     def _each_pair(self, pairs: Sequence[Pair]) -> None:
         wanted = [(pair, algorithm, "") for algorithm in _ALGORITHMS for pair in pairs]
@@ -204,8 +206,10 @@ class Survey:
             yield evaluate(checks.PAIR, plan.pair_name(pair), given, self._pool)
         if not self._write:
             yield from self._without_pairs(checks.WRITE_BANDWIDTH)
+            yield from self._without_pairs(checks.CONNECTION)
         for pair, written in self._write.items():
             yield evaluate(checks.WRITE_BANDWIDTH, plan.pair_name(pair), {checks.WRITE: written}, self._pool)
+            yield evaluate(checks.CONNECTION, plan.pair_name(pair), {checks.PING: self._ping[pair]}, self._pool)
         for check in (checks.FABRIC_NODE, checks.FABRIC_RAIL):
             for node in self._nodes:
                 why = self._silent.get(node) or self._left_out.get(node)

@@ -109,4 +109,9 @@ def write_bw(device: str, average: float) -> str:
 Conflicting CPU frequency values detected: 1500.000000 != 3300.016000. CPU Frequency is not max.
  65536      10000            {average + 0.1:.2f}             {average:.2f}		   0.375
 ---------------------------------------------------------------------------------------
+gpucluster: rping {device} 0
+ping data: rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqr
+ping data: rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrs
+ping data: rdma-ping-2: CDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrst
+client DISCONNECT EVENT...
 """

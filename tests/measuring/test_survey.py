@@ -173,11 +173,29 @@ def test_each_measurement_that_is_taken_away_makes_its_check_unknown(check: Any)
         checks.RING: verdict,
         checks.SEARCH: Verdict(),
         checks.WRITE: dict.fromkeys(H100.rdma_devices, 197.0),
+        checks.PING: dict.fromkeys(H100.rdma_devices, True),
     }
     assert evaluate(check, "a", every, POOL).status is Status.PASS
     for need in check.needs:
         for absent in (None, Missing("it was not measured")):
             assert evaluate(check, "a", {**every, need: absent}, POOL).status is Status.UNKNOWN
+
+
+def test_a_device_that_does_not_connect_is_named_and_one_without_an_answer_is_unknown() -> None:
+    every = [write_bw(device, 197.0) for device in H100.rdma_devices]
+
+    def status(changed: str) -> Finding:
+        given = {checks.PING: results.ping(Answer("ended", "", 0, "".join([*every[1:], changed])))}
+        return evaluate(checks.CONNECTION, "a and b", given, POOL)
+
+    assert status(every[0]).status is Status.PASS
+    refused = status(
+        every[0].replace("rping mlx5_0 0", "rping mlx5_0 1").replace("ping data: rdma-ping-2", "cma event")
+    )
+    assert (refused.status, refused.evidence) == (Status.FAIL, {"devices": ["mlx5_0"]})
+    assert status(every[0].replace("rping mlx5_0 0", "rping mlx5_0 124")).status is Status.UNKNOWN
+    assert status(every[0].partition("gpucluster: rping")[0]).status is Status.UNKNOWN
+    assert "librdmacm-utils" in status("gpucluster: no rping on b").message
 
 
 # --- without a published figure -----
@@ -223,7 +241,7 @@ def test_a_node_above_the_limit_and_below_the_others_is_a_warning() -> None:
         (MeasuredPool("cpu", "cpu", shapes.get("VM.Standard.E5.Flex"), rdma=False), set()),
         (MeasuredPool("gpu", "gpu", H100, rdma=True, emulated=True), set()),
         (MeasuredPool("gpu", "gpu", H100, rdma=True, nodes=1), {"nccl_node"}),
-        (MeasuredPool("hpc", "hpc", shapes.get("BM.Optimized3.36"), rdma=True), {"rdma_bandwidth"}),
+        (MeasuredPool("hpc", "hpc", shapes.get("BM.Optimized3.36"), rdma=True), {"rdma_bandwidth", "rdma_connection"}),
     ],
     ids=["no GPUs", "emulated", "one node", "RDMA without GPUs"],
 )

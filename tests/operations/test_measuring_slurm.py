@@ -36,7 +36,7 @@ SHAPE = shapes.get("BM.GPU.GB200.4")
 POOL = MeasuredPool("gpu", "gpu", SHAPE, rdma=True, nodes=len(NODES))
 TOOLS = Tools(program=str(HOOKS / "all_reduce_perf"))
 AGENT = ("python3", "-I", str(HOOKS / "gpucluster-agent"), "measure", "serve")
-DOUBLE = Path(__file__).parents[1] / "doubles" / "nccl_tests" / "all_reduce_perf"
+DOUBLES = Path(__file__).parents[1] / "doubles"
 USER = "alice"
 #: Seconds that a job may wait here.
 SHORT = 3.0
@@ -50,7 +50,10 @@ class Site:
         self.events: list[Event] = []
         tools = slurm.folder / "bin"
         install(tools)
-        shutil.copy(DOUBLE, tools)
+        for double in ("nccl_tests/all_reduce_perf", "perftest/ib_write_bw"):
+            shutil.copy(DOUBLES / double, tools)
+        links = f"for name in ib_write_bw rping; do ln -s {HOOKS}/ib_write_bw /usr/local/bin/$name; done"
+        slurm.run("sh", "-c", links)
         for folder in (slurm.folder, tools):
             folder.chmod(0o755)
         slurm.run("useradd", "--create-home", USER)
@@ -61,9 +64,9 @@ class Site:
             slurm.start_slurmd(name)
         slurm.until("the nodes are idle", lambda: all(slurm.flags(name) == {"IDLE"} for name in NODES))
 
-    def plant(self, *faults: Mapping[str, Any]) -> None:
-        """What the double of nccl-tests prints from now on."""
-        told = {"ring": 190.0, "default": 230.0, "rail": 47.0, "node": 880.0, "faults": faults}
+    def plant(self, *faults: Mapping[str, Any], write: Mapping[str, Mapping[str, float]] | None = None) -> None:
+        """What the doubles of nccl-tests and perftest print from now on."""
+        told = {"ring": 190.0, "default": 230.0, "rail": 47.0, "node": 880.0, "faults": faults, "write": write or {}}
         (self.slurm.folder / "bin" / "plan.json").write_text(json.dumps(told))
 
     @contextlib.contextmanager
@@ -98,6 +101,7 @@ def test_planted_faults_are_found_by_real_jobs(site: Site) -> None:
     site.plant(
         {"kind": "rail", "ends": ["gpu-2", SHAPE.rdma_devices[2]], "share": 0.5},
         {"kind": "nvlink", "ends": ["gpu-5"], "share": 0.8},
+        write={SHAPE.rdma_devices[2]: {"gpu-2": 190.0}},
     )
     asked: list[str] = []
     with site.session() as session:
@@ -112,11 +116,12 @@ def test_planted_faults_are_found_by_real_jobs(site: Site) -> None:
         assert session.baseline()[f"{SHAPE.name}/1/default"]["busbw"] == 880.0
     found = {(each.check, each.subject): each for each in survey.findings()}
     bad = {key for key, each in found.items() if each.status is Status.FAIL}
-    assert bad == {("nccl_node", "gpu-5"), ("fabric_rail", "gpu-2"), ("nccl_pair", "gpu-1 and gpu-2")}, found
+    of_pair = {(name, "gpu-1 and gpu-2") for name in ("nccl_pair", "rdma_bandwidth")}
+    assert bad == {("nccl_node", "gpu-5"), ("fabric_rail", "gpu-2"), *of_pair}, found
     assert SHAPE.rdma_devices[2] in found[("fabric_rail", "gpu-2")].message
     assert found[("fabric_node", "gpu-3")].status is Status.PASS
-    # There is no ib_write_bw here.
-    assert {each.status for key, each in found.items() if key[0] == "rdma_bandwidth"} == {Status.UNKNOWN}
+    assert found[("rdma_bandwidth", "gpu-3 and gpu-4")].status is Status.PASS
+    assert {each.status for key, each in found.items() if key[0] == "rdma_connection"} == {Status.PASS}, found
     site.idle()
 
 

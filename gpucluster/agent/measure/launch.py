@@ -18,8 +18,11 @@ _BUILT_BY_SAMPLE = "nccl_tests/nccl-tests/build/all_reduce_perf"
 #: What the script says where there is no program, for `gpucluster.measuring.results`.
 NO_PROGRAM = "gpucluster: no all_reduce_perf"
 NO_PERFTEST = "gpucluster: no ib_write_bw"
-#: Before the result of each device.
+NO_RPING = "gpucluster: no rping"
+#: Before the result of each device, and before that of rping, with its status.
 DEVICE = "gpucluster: device"
+PING = "gpucluster: rping"
+PINGS = 3
 
 # One rank of each node shows which network NCCL uses; all of them would print hundreds of megabytes on large clusters.
 # A rank alone has no MPI to tell it its number: SLURM_PROCID.
@@ -41,7 +44,8 @@ exec "$found" "$@"
 """
 
 # The first node serves one device after the other; the second connects to it as soon as it listens. The two agree by
-# the number of the device: a port each. A server that nobody connects to ends by itself.
+# the number of the device: a port each. A server that nobody connects to ends by itself. The address of the first
+# node's device, which rping needs, is in what ib_write_bw prints last: a GID of RoCE is an IPv4 address.
 RDMA_SCRIPT = f"""
 server=$1; shift
 if ! command -v ib_write_bw >/dev/null 2>&1; then
@@ -49,19 +53,33 @@ if ! command -v ib_write_bw >/dev/null 2>&1; then
     exit 127
 fi
 ulimit -l unlimited 2>/dev/null
+# Until the other side listens. 124: it has connected, and nothing came any more.
+patiently() {{
+    try=0
+    until output=$(timeout 30 "$@" 2>&1); do
+        status=$?
+        [ "$status" != 124 ] && [ "$try" -lt 40 ] || return "$status"
+        try=$((try + 1)); sleep 0.5
+    done
+}}
 port=18515
 for device in "$@"; do
     if [ "$SLURMD_NODENAME" = "$server" ]; then
         timeout 40 ib_write_bw -F -q 2 -x 3 --report_gbits -d "$device" -p "$port" >/dev/null 2>&1
+        timeout 20 rping -s -C {PINGS} -p "$((port + 1000))" >/dev/null 2>&1
     else
         echo "{DEVICE} $device"
-        try=0
-        until output=$(timeout 30 ib_write_bw -F -q 2 -x 3 --report_gbits -d "$device" -p "$port" "$server" 2>&1); do
-            # 124: it connected, and nothing came any more.
-            [ $? != 124 ] && [ "$try" -lt 60 ] || break
-            try=$((try + 1)); sleep 0.5
-        done
+        patiently ib_write_bw -F -q 2 -x 3 --report_gbits -d "$device" -p "$port" "$server"
         echo "$output"
+        address=$(echo "$output" | sed -n 's/.* GID: .*:255:255:\\([0-9:]*\\) *$/\\1/p' | tail -n 1 |
+            awk -F: '{{ printf "%d.%d.%d.%d", $1, $2, $3, $4 }}')
+        if ! command -v rping >/dev/null 2>&1; then
+            echo "{NO_RPING} on $SLURMD_NODENAME"
+        elif [ -n "$address" ]; then
+            patiently rping -c -v -C {PINGS} -a "$address" -p "$((port + 1000))"
+            echo "{PING} $device $?"
+            echo "$output"
+        fi
     fi
     port=$((port + 1))
 done
