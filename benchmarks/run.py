@@ -3,6 +3,9 @@
     .venv/bin/python benchmarks/run.py [cli] [apply] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
                                    [autoscaler-speed] [fabric] [check] [--runs N]
 
+
+                                   [autoscaler-speed] [fabric] [nccl] [--runs N]
+
 cli    --help and `import gpucluster` against bare Python and against `import oci`.
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
 scale  the same pool with 2 and with 16 nodes: seconds for each further node.
@@ -14,6 +17,7 @@ autoscaler-tick  one decision of the autoscaler about 10,000 nodes and 10,000 wa
 simulate         traces of up to 100,000 jobs.
 autoscaler-scale  a thousand slurmd of real Slurm: one job for all of them, and a thousand jobs.
 fabric            10,000 simulated networks with faults: what the search for them needs, and whether it finds all.
+nccl              an output of nccl-tests with 10 MB of NCCL's own lines: cleaning it of secrets, and judging it.
 autoscaler-speed  from sbatch to a job's first line on nodes that have to come, 2 and 16 of them.
 """
 
@@ -187,6 +191,14 @@ def check(runs: int) -> None:
                 print(f"{what:<34}{_median(argv, runs, check=False):8.2f} s   (aim: {aim} s)")
 
 
+def nccl(runs: int) -> None:
+    """What a large output of nccl-tests costs."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the outputs are in tests
+    from benchmarks.nccl_log import main as measure
+
+    measure(runs)
+
+
 def main() -> None:
     """Run the benchmarks that were named; all of them if none was."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -203,6 +215,7 @@ def main() -> None:
             "autoscaler-speed",
             "fabric",
             "check",
+            "nccl",
             [],
         ],
         default=[],
@@ -226,6 +239,8 @@ def main() -> None:
         check(max(options.runs, 5))
     if "fabric" in wanted:
         fabric()
+    if "nccl" in wanted:
+        nccl(options.runs)
     if "autoscaler-speed" in wanted:
         autoscaler_speed(options.runs, _Bench)
 
