@@ -25,7 +25,7 @@ from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.configuration.runner import Ansible, PlaybookResult
-from gpucluster.errors import TerraformError, ToolError
+from gpucluster.errors import InputError, TerraformError, ToolError
 from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
 from gpucluster.lifecycle.adoption import Adoption, Recovered
@@ -42,7 +42,7 @@ from gpucluster.lifecycle.replace import ElasticReplacement, choose
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import Teardown
-from gpucluster.lifecycle.verification import Verification
+from gpucluster.lifecycle.verification import Request, Verification
 from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.configuration_record import ConfigurationRecord
@@ -59,6 +59,7 @@ from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.lock import StateLock
 from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
+from gpucluster.verdict.expectation import Level
 from gpucluster.verdict.verdict import Verdict
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.login_keys import LoginKeys
@@ -113,7 +114,9 @@ class Cluster:
             bastion=self._bastion,
             file_systems=self._file_systems,
         )
-        self._verification = Verification(spec, self._cloud, self._configuration.collect, report)
+        self._verification = Verification(
+            spec, self.paths, self._cloud, collect=self._configuration.collect, on_event=report
+        )
         self._baking = Baking(
             spec,
             self.paths,
@@ -271,24 +274,35 @@ class Cluster:
         changes = self._provisioning.apply(terraform, run, consent)
         deployment = self._hosts.reach(run)
         self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
-        configured = self._configuration.apply(deployment, run)
+        configured = self._configuration.apply(deployment, run, verify=self._verification.variables(deployment))
         self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
         resumed = self._resizing.resume_changed()
         # Nodes that were resumed are in another state than when their facts were collected.
         verdict = self._verification.run(deployment, run, None if resumed else configured)
         return self._result(run, deployment, changes=changes, configured=configured, verdict=verdict)
 
-    def verify(self) -> Result:
-        """Run the checks that `apply` ends with, and nothing else.
+    def verify(
+        self, *, level: Level | str = Level.QUICK, pools: Sequence[str] = (), nodes: str = "", junit: Path | None = None
+    ) -> Result:
+        """Say whether the cluster is good, and which host is not.
+
+        Args:
+            level: "quick", the checks that `apply` ends with; or "full", also those that need nodes for themselves.
+            pools: check the nodes of these pools alone.
+            nodes: check these permanent nodes alone; Slurm's hostlist, such as "compute-[1-4,7]".
+            junit: write the results as JUnit XML into this file, also when checks fail.
 
         Raises:
+            InputError: there is no such level, pool or node, or the file can't be written; nothing was checked.
             VerifyError: a check failed or could not run.
         """
+        request = Request(_level(level), pools, nodes, junit)
+        request.check(self.spec)
         with self._run("verify") as run:
             with run.phase("cloud"):
                 self._cloud.start(to_build=False)
             deployment = self._hosts.reach(run)
-            verdict = self._verification.run(deployment, run)
+            verdict = self._verification.run(deployment, run, request=request)
             result = self._result(run, deployment, verdict=verdict)
         return result
 
@@ -323,7 +337,9 @@ class Cluster:
                 self._cloud.start(to_build=False)
             SlurmReleases(self.spec, self._controller).check()
             deployment = self._hosts.reach(run)
-            configured = self._configuration.apply(deployment, run, slurm_upgrade=True)
+            configured = self._configuration.apply(
+                deployment, run, verify=self._verification.variables(deployment), slurm_upgrade=True
+            )
             verdict = self._verification.run(deployment, run, configured)
             result = self._result(run, deployment, configured=configured, verdict=verdict)
             copy = configured.facts.get(deployment.outputs.controller.name, {}).get("gpucluster_slurm_copy")
@@ -666,3 +682,10 @@ class Cluster:
         return TaggedResources(
             self._cloud.access(), self.spec.name, self._on_event, keep={ocid for ocid in named if ocid}
         )
+
+
+def _level(level: Level | str) -> Level:
+    try:
+        return Level(level)
+    except ValueError:
+        raise InputError(f"there is no level {level}", hint=f"Levels: {', '.join(Level)}") from None

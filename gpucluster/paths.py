@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,25 +177,39 @@ def _advice(error: OSError, path: Path) -> str:
     return "Remove the cause, then run the same command again"
 
 
+def write_public(path: Path, text: str) -> None:
+    """Write a file for others, whole or not at all, with the rights that the caller's umask leaves.
+
+    Raises:
+        EnvironmentFault: the disk is full or the folder can't be written; an existing file is unchanged.
+    """
+    _write(path, text, 0o666)
+
+
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner may read, whole or not at all.
 
     Raises:
         EnvironmentFault: the disk is full or the folder can't be written; an existing file is unchanged.
     """
+    _write(path, text, 0o600)
+
+
+def _write(path: Path, text: str, mode: int) -> None:
     try:
         for folder in reversed([path.parent, *path.parent.parents]):
             if not folder.exists():  # `.gpucluster` itself may have been deleted during a run
                 folder.mkdir(exist_ok=True, mode=0o700)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
             with os.fdopen(descriptor, "w") as stream:
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.replace(name, path)
+            os.replace(part, path)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            part.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise EnvironmentFault(f"can't write: {error.strerror}", where=str(path), hint=_advice(error, path)) from error

@@ -196,12 +196,30 @@ def apply(
         reporter.result(result.to_dict(), summary(result) + next_steps(cluster, result))
 
 
-@command("verify")
+@command("verify", short_help="Say whether the cluster is good, and which host is not.")
 @PROVIDER
-def verify(context: Context, provider: str) -> None:
-    """Run the checks that apply ends with."""
+@click.option(
+    "--level",
+    type=click.Choice(["quick", "full"]),
+    default="quick",
+    show_default=True,
+    help="quick: the checks that apply ends with. full: also those that need nodes for themselves.",
+)
+@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Check the nodes of this pool alone.")
+@click.option("--nodes", default="", metavar="LIST", help="Check these nodes alone, such as compute-[1-4,7].")
+@click.option(
+    "--junit", type=click.Path(), metavar="FILE", help="Write the results as JUnit XML, also when checks fail."
+)  # fmt: skip
+def verify(context: Context, provider: str, level: str, pools: tuple[str, ...], nodes: str, junit: str | None) -> None:
+    """Say whether the cluster is good, and which host is not.
+
+    Runs the checks that apply ends with. Ends with 1 if one of them failed or could not run.
+    """
     with cluster_of(context, provider) as (cluster, reporter):
-        result = cluster.verify()
+        from pathlib import Path
+
+        file = Path(junit) if junit else None
+        result = cluster.verify(level=level, pools=pools, nodes=nodes, junit=file)
         reporter.result(result.to_dict(), summary(result))
 
 

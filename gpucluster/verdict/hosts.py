@@ -163,7 +163,7 @@ CHECKS = (
         reaction=Reaction.REPORT,
         judge=_same_ids,
         applies=_no_users,
-        subjects=lambda _expected: ("",),
+        subjects=lambda expected: ("",) if expected.whole else (),
     ),
     ClusterCheck(
         name="cloud_services",
