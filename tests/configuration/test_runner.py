@@ -193,11 +193,9 @@ def test_a_run_may_go_on_without_a_host_that_can_not_be_reached(tmp_path: Path) 
     assert done.facts == {"here": {"gpucluster_facts": {"seen": True}}}
     assert list(done.unreachable) == ["gone"]
     assert done.unreachable["gone"]
-    with pytest.raises(AnsibleError, match="gone: unreachable: "):
-        ansible.run("site.yml", hosts, run_id="test")
     # That a task failed is not excused by it.
     (tmp_path / "ansible" / "site.yml").write_text(
         "- hosts: all\n  gather_facts: false\n  tasks: [{ping: }, {fail: {msg: broken}}]\n"
     )
-    with pytest.raises(AnsibleError, match="broken"):
+    with pytest.raises(AnsibleError, match=r"gone: unreachable: .*\n.*broken"):
         ansible.run("site.yml", hosts, run_id="test", without_unreachable=True)
