@@ -1,10 +1,11 @@
 """How long things take: medians and ratios, printed, never asserted.
 
-    .venv/bin/python benchmarks/run.py [cli] [apply] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
+    .venv/bin/python benchmarks/run.py [cli] [apply] [verify] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
                                    [autoscaler-speed] [fabric] [--runs N]
 
 cli    --help and `import gpucluster` against bare Python and against `import oci`.
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
+verify `verify --level quick` on two nodes, against an apply that has nothing to do (at most 15 s).
 scale  the same pool with 2 and with 16 nodes: seconds for each further node.
 
 Only when they are named, because they take minutes (the first two start nothing):
@@ -130,6 +131,20 @@ def apply(runs: int) -> None:
     print(f"    changed tasks of the second: {second['changed']}")
 
 
+def verify(runs: int) -> None:
+    """Checks alone, of a cluster that is as it should be."""
+    bench = _Bench()
+    try:
+        bench.run(2, "apply")
+        applied = statistics.median(bench.run(2, "apply")["wall"] for _ in range(runs))
+        results = [bench.run(2, "verify") for _ in range(runs)]
+    finally:
+        bench.close()
+    walls = [result["wall"] for result in results]
+    print(f"{'verify':<34}{statistics.median(walls):8.1f} s   (of {runs}: {min(walls):.1f} to {max(walls):.1f})")
+    print(f"verify / second apply{statistics.median(walls) / applied:21.2f}\n  the last verify:\n{_where(results[-1])}")
+
+
 def scale(runs: int) -> None:
     """2 nodes, then 16."""
     per_node = []
@@ -170,6 +185,7 @@ def main() -> None:
         choices=[
             "cli",
             "apply",
+            "verify",
             "scale",
             "autoscaler-tick",
             "simulate",
@@ -182,11 +198,13 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    wanted = options.which or ["cli", "apply", "scale"]
+    wanted = options.which or ["cli", "apply", "verify", "scale"]
     if "cli" in wanted:
         cli(max(options.runs * 5, 15))
     if "apply" in wanted:
         apply(options.runs)
+    if "verify" in wanted:
+        verify(options.runs)
     if "scale" in wanted:
         scale(1)
     if "autoscaler-tick" in wanted:

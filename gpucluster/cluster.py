@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.configuration.runner import Ansible, PlaybookResult
-from gpucluster.errors import InputError, TerraformError, ToolError
+from gpucluster.errors import InputError, TerraformError, ToolError, VerifyError
 from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
 from gpucluster.lifecycle.adoption import Adoption, Recovered
@@ -38,6 +38,7 @@ from gpucluster.lifecycle.hosts import Deployment, Hosts, HostSources
 from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
+from gpucluster.lifecycle.repair import Checking, Fix, Repair
 from gpucluster.lifecycle.replace import ElasticReplacement, choose
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
@@ -49,6 +50,7 @@ from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
+from gpucluster.operations.health import HealthService
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
 from gpucluster.paths import ClusterPaths, cache_dir
@@ -66,6 +68,21 @@ from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.run_log import RunStatus, read_runs
 from gpucluster.workspace.saved_state import SavedState
+
+
+@dataclass(frozen=True)
+class _Built:
+    """A cluster whose hosts a run has configured.
+
+    Args:
+        changes: how many resources Terraform has changed.
+        facts: what the hosts said at the end of the configuration; None if they are in another state by now.
+    """
+
+    deployment: Deployment
+    configured: PlaybookResult
+    changes: int = 0
+    facts: PlaybookResult | None = None
 
 
 class Cluster:
@@ -129,8 +146,10 @@ class Cluster:
             on_event=report,
         )
         adoption = Adoption(spec.name, self._tagged_resources, report)
-        self._elastic_replacement = ElasticReplacement(
-            Draining(self._controller, report, required=spec.slurm.enabled), self._elastic, report
+        draining = Draining(self._controller, report, required=spec.slurm.enabled)
+        self._elastic_replacement = ElasticReplacement(draining, self._elastic, report)
+        self._repair = Repair(
+            spec, HealthService(self._controller), draining, self._elastic_replacement, self._recreate, report
         )
         elastic_teardown = ElasticTeardown(spec, self._elastic, self._controller)
         self._resizing = Resizing(spec, self._cloud, self._elastic, self._controller, self._hosts, self._record, report)
@@ -237,7 +256,9 @@ class Cluster:
             if accept_host_keys:
                 self._provisioning.forget_host_keys(terraform)
                 self._hosts.forget_keys()
-            result = self._build(terraform, run, consent)
+            built = self._build(terraform, run, consent)
+            verdict = self._verification.run(built.deployment, run, built.facts)
+            result = self._result(run, built.deployment, built=built, verdict=verdict)
         return result
 
     def replace(self, nodes: Sequence[str], *, drain_timeout: float = DRAIN_TIMEOUT) -> Result:
@@ -261,16 +282,21 @@ class Cluster:
             if chosen.elastic:
                 with run.phase("elastic nodes"):
                     self._elastic_replacement.replace(chosen.elastic, drain_timeout)
+            built = None
             if chosen.permanent:
-                consent = Consent(drain_timeout=drain_timeout, recreate=chosen.permanent)
-                result = self._build(terraform, run, consent)
-            else:
-                deployment = self._hosts.reach(run)
-                result = self._result(run, deployment, verdict=self._verification.run(deployment, run))
+                built = self._build(terraform, run, Consent(drain_timeout=drain_timeout, recreate=chosen.permanent))
+            deployment = built.deployment if built else self._hosts.reach(run)
+            verdict = self._repair.prove(deployment, chosen.permanent, self._checking(run))
+            result = self._result(run, deployment, built=built, verdict=verdict)
         return result
 
-    def _build(self, terraform: Terraform, run: Run, consent: Consent) -> Result:
-        """Resources, configuration, checks."""
+    def _recreate(self, run: Run, nodes: Sequence[str], drain_timeout: float) -> Deployment:
+        """Recreate permanent nodes within a run that has begun with something else."""
+        terraform = self._provisioning.prepare(run, to_build=True)
+        return self._build(terraform, run, Consent(drain_timeout=drain_timeout, recreate=tuple(nodes))).deployment
+
+    def _build(self, terraform: Terraform, run: Run, consent: Consent) -> _Built:
+        """Change the resources, and configure the hosts."""
         changes = self._provisioning.apply(terraform, run, consent)
         deployment = self._hosts.reach(run)
         self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
@@ -278,11 +304,16 @@ class Cluster:
         self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
         resumed = self._resizing.resume_changed()
         # Nodes that were resumed are in another state than when their facts were collected.
-        verdict = self._verification.run(deployment, run, None if resumed else configured)
-        return self._result(run, deployment, changes=changes, configured=configured, verdict=verdict)
+        return _Built(deployment, configured, changes, facts=None if resumed else configured)
 
     def verify(
-        self, *, level: Level | str = Level.QUICK, pools: Sequence[str] = (), nodes: str = "", junit: Path | None = None
+        self,
+        *,
+        level: Level | str = Level.QUICK,
+        pools: Sequence[str] = (),
+        nodes: str = "",
+        junit: Path | None = None,
+        fix: Fix | None = None,
     ) -> Result:
         """Say whether the cluster is good, and which host is not.
 
@@ -291,20 +322,47 @@ class Cluster:
             pools: check the nodes of these pools alone.
             nodes: check these permanent nodes alone; Slurm's hostlist, such as "compute-[1-4,7]".
             junit: write the results as JUnit XML into this file, also when checks fail.
+            fix: take nodes that failed out of service, replace them, check what that touches again, and let them into
+                service. None: only say what is found.
 
         Raises:
-            InputError: there is no such level, pool or node, or the file can't be written; nothing was checked.
-            VerifyError: a check failed or could not run.
+            VerifyError: a check failed or could not run; with `fix`: at the end.
+            InputError: there is no such level, pool or node, or the file can't be written; nodes can't be taken out of
+                service without Slurm; or the answer to a question was no.
         """
         request = Request(_level(level), pools, nodes, junit)
         request.check(self.spec)
+        if fix and not self.spec.slurm.enabled:
+            raise InputError(
+                "without Slurm no node is taken out of service, and so none is replaced",
+                where=str(self.spec.file),
+                hint="Run `gpucluster verify`, then `gpucluster replace NODE` for a node that failed",
+            )
         with self._run("verify") as run:
             with run.phase("cloud"):
                 self._cloud.start(to_build=False)
             deployment = self._hosts.reach(run)
-            verdict = self._verification.run(deployment, run, request=request)
+            with self._verification.in_junit(request.junit) as final:
+                if fix is None:
+                    verdict = self._verification.run(deployment, run, request=request)
+                else:
+                    check = self._checking(run, request)
+                    verdict = self._repair.run(run, deployment, check(deployment), check, fix)
+                final(verdict)
             result = self._result(run, deployment, verdict=verdict)
         return result
+
+    def _checking(self, run: Run, request: Request = Request()) -> Checking:  # noqa: B008 - it is frozen
+        """The checks within a run, whose verdict is no error."""
+
+        def check(deployment: Deployment) -> Verdict:
+            try:
+                return self._verification.run(deployment, run, request=request)
+            except VerifyError as error:
+                verdict: Verdict = error.verdict
+                return verdict
+
+        return check
 
     def at_release(self, release: str | None) -> Cluster:
         """The same cluster with another release of Slurm than its file says; None: that of the file."""
@@ -341,7 +399,7 @@ class Cluster:
                 deployment, run, verify=self._verification.variables(deployment), slurm_upgrade=True
             )
             verdict = self._verification.run(deployment, run, configured)
-            result = self._result(run, deployment, configured=configured, verdict=verdict)
+            result = self._result(run, deployment, built=_Built(deployment, configured), verdict=verdict)
             copy = configured.facts.get(deployment.outputs.controller.name, {}).get("gpucluster_slurm_copy")
             result = replace(result, slurm_copy=str(copy) if copy else None)
         return result
@@ -599,17 +657,17 @@ class Cluster:
         run: Run,
         deployment: Deployment,
         *,
-        changes: int = 0,
-        configured: PlaybookResult | None = None,
+        built: _Built | None = None,
         verdict: Verdict | None = None,
     ) -> Result:
+        configured = built.configured if built else None
         return Result(
             run.command,
             RunStatus.SUCCESS,
             run.elapsed,
             run.phases,
             roles=configured.roles if configured else {},
-            changes=changes,
+            changes=built.changes if built else 0,
             changed={host: done.changed for host, done in configured.hosts.items()} if configured else {},
             verdict=verdict,
             login=self._login_keys.login_commands(deployment.login),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,39 +177,31 @@ def _advice(error: OSError, path: Path) -> str:
     return "Remove the cause, then run the same command again"
 
 
-def write_public(path: Path, text: str) -> None:
-    """Write a file for others, whole or not at all, with the rights that the caller's umask leaves.
-
-    Raises:
-        EnvironmentFault: the disk is full or the folder can't be written; an existing file is unchanged.
-    """
-    _write(path, text, 0o666)
-
-
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, whole or not at all.
+    """`write_whole`, for a file that only its owner may read."""
+    write_whole(path, text, mode=0o600)
+
+
+def write_whole(path: Path, text: str, *, mode: int) -> None:
+    """Write a file whole or not at all, with this mode whatever the umask is. Folders that it makes are the owner's.
 
     Raises:
         EnvironmentFault: the disk is full or the folder can't be written; an existing file is unchanged.
     """
-    _write(path, text, 0o600)
-
-
-def _write(path: Path, text: str, mode: int) -> None:
     try:
         for folder in reversed([path.parent, *path.parent.parents]):
             if not folder.exists():  # `.gpucluster` itself may have been deleted during a run
                 folder.mkdir(exist_ok=True, mode=0o700)
-        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "w") as stream:
                 stream.write(text)
                 stream.flush()
+                os.fchmod(stream.fileno(), mode)
                 os.fsync(stream.fileno())
-            os.replace(part, path)
+            os.replace(name, path)
         except BaseException:
-            part.unlink(missing_ok=True)
+            Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
         raise EnvironmentFault(f"can't write: {error.strerror}", where=str(path), hint=_advice(error, path)) from error

@@ -21,6 +21,9 @@ MIB_PER_GIB = 1024
 OS_RESERVE_FRACTION = 0.03
 OS_RESERVE_MIN_MIB = 2 * MIB_PER_GIB
 
+#: PCIe lanes of each NVIDIA or AMD GPU. STACK's health check expects them on every shape.
+GPU_PCIE_WIDTH = 16
+
 #: NCCL settings that STACK and OKE (see shapes.toml) use on every shape with an RDMA network: the GID index of RoCE
 #: version 2 over IPv4, the lossless traffic class of the network, and NCCL's own choice of CPU cores.
 _NCCL_ON_RDMA: Mapping[str, int | str] = MappingProxyType(
@@ -71,6 +74,9 @@ class Shape(_Fact):
     gres_type: str | None = Field(default=None, pattern=r"^[a-z0-9_]+$")
     gpu_vendor: GpuVendor = "nvidia"
     gpu_device_files: tuple[str, ...] = Field(default=(), validate_default=True)
+    nvlinks: NonNegativeInt = 0
+    nvlink_gb_per_s: NonNegativeInt = 0
+    fabric_manager: bool = False
     sockets: PositiveInt | None = None
     cores_per_socket: PositiveInt | None = None
     threads_per_core: PositiveInt

@@ -93,3 +93,20 @@ def test_the_nearest_that_is_supported_in_that_role(
     operating_system: str, version: str, role: matrix.Role, title: str
 ) -> None:
     assert matrix.nearest(operating_system, version, role).title == title
+
+
+@pytest.mark.parametrize(
+    ("operating_system", "version", "listing", "count"),
+    [
+        ("Oracle Linux", "8", False, 1),
+        (None, None, True, 1),
+        ("Oracle Linux", "9", False, 0),
+        ("Canonical Ubuntu", "24.04", False, 0),
+        (None, None, False, 0),
+    ],
+)
+def test_the_plugin_that_may_block_dnf_is_disabled_where_it_is(
+    operating_system: str | None, version: str | None, listing: bool, count: int
+) -> None:
+    found = matrix.disabled_plugins(operating_system, version, listing=listing)
+    assert found == ("OS Management Service Agent",) * count

@@ -25,7 +25,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "home-files": ("home_files", "count the files of users on the home share"),
     "seal": ("seal", "remove the identity of a host before its disk becomes an image"),
     "seff": ("seff", "how much of its resources a job has used (`seff`)"),
+    "health": ("health.__main__", "the health service: reports of nodes, and drains for failed checks"),
     "nccl": ("nccl.__main__", "judge the output of nccl-tests"),
+    "check": ("checks.__main__", "check this host: GPUs, RDMA, services, file systems"),
 }
 #: Name of a link -> the command that it stands for.
 LINKS: Mapping[str, str] = {

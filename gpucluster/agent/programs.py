@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pwd
+import selectors
+import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 from gpucluster.agent.errors import Failed
 
@@ -115,6 +119,111 @@ def start(
         argv, cwd="/", env=environment, user=uid, group=gid, extra_groups=groups,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
+
+
+class Answer(NamedTuple):
+    """How a program ended that had limits.
+
+    Attributes:
+        status: its exit status, minus the signal that ended it; None where it was not seen to end.
+        output: its standard output; the first part of it where there is a fault.
+        errors: the first part of its standard error.
+        fault: "" or why the output is not whole: "nvidia-smi gave no answer within 5 s".
+    """
+
+    status: int | None
+    output: bytes
+    errors: bytes
+    fault: str
+
+
+# How much of standard error is kept, and how long a killed program is waited for, in seconds.
+_ERRORS_KEPT = 4096
+_BURIAL_S = 0.2
+
+
+def ask(argv: Sequence[str], seconds: float, most: int) -> Answer:
+    """Run a program with hard limits. It never raises an error and never takes much longer than the limit.
+
+    The program is in a session of its own. At a limit the whole group is killed, and nobody waits for a program that
+    the kernel does not end: one that sleeps on a device or a file server that is gone. It holds no file of ours open.
+
+    Args:
+        seconds: it is killed after this time.
+        most: bytes of output; a program that prints more is killed.
+    """
+    name = Path(argv[0]).name
+    try:
+        started = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/",
+            env={**os.environ, "LC_ALL": "C"}, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        what = "is not installed" if isinstance(error, FileNotFoundError) else f"can't be started: {error.strerror}"
+        return Answer(None, b"", b"", f"{name} {what}")
+    output, errors = bytearray(), bytearray()
+    fault = _read_both(started, (output, errors), time.monotonic() + seconds, most)
+    if fault:
+        fault = f"{name} {fault.format(seconds=seconds, most=most)}"
+    with contextlib.suppress(OSError):
+        # The group has the program's number as long as the program is not waited for.
+        os.killpg(started.pid, signal.SIGKILL)
+    status = _buried(started)
+    if status is None and not fault:
+        fault = f"{name} closed its output and did not end"
+    for stream in (started.stdout, started.stderr):
+        if stream is not None:
+            stream.close()
+    return Answer(status, bytes(output[:most]), bytes(errors), fault)
+
+
+def _read_both(started: Running[bytes], into: tuple[bytearray, bytearray], end: float, most: int) -> str:
+    """Read until the program ended, or until a limit; says which. A descendant may hold the output open for ever."""
+    with selectors.DefaultSelector() as selector:
+        for stream, buffer in zip((started.stdout, started.stderr), into):
+            assert stream is not None
+            selector.register(stream, selectors.EVENT_READ, buffer)
+        while True:
+            left = end - time.monotonic()
+            if left <= 0:
+                return "gave no answer within {seconds:g} s"
+            ready = selector.select(min(left, 0.05))
+            for key, _events in ready:
+                if not _took(key.fileobj, key.data, most if key.data is into[0] else _ERRORS_KEPT):
+                    selector.unregister(key.fileobj)
+            if len(into[0]) > most:
+                return "printed more than {most} bytes"
+            if not ready and _ended(started.pid):
+                return ""
+            if not selector.get_map() and _ended(started.pid, wait_until=end):
+                return ""
+
+
+def _took(stream: Any, buffer: bytearray, most: int) -> bool:
+    """Whether there was something to read, or may be later."""
+    file: IO[bytes] = stream
+    data = os.read(file.fileno(), 1 << 16)
+    buffer += data[: max(0, most + 1 - len(buffer))]
+    return bool(data)
+
+
+def _ended(pid: int, wait_until: float = 0.0) -> bool:
+    """Whether the program has ended. It stays to be waited for."""
+    try:
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if time.monotonic() >= wait_until:
+                return False
+            time.sleep(0.002)
+    except ChildProcessError:  # the process that started us ignores the end of children, and so do we
+        pass
+    return True
+
+
+def _buried(started: Running[bytes]) -> int | None:
+    end = time.monotonic() + _BURIAL_S
+    while started.poll() is None and time.monotonic() < end:
+        time.sleep(0.002)
+    return started.returncode
 
 
 def last_words(done: Completed[bytes]) -> str:

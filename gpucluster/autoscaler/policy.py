@@ -128,7 +128,11 @@ STRIKES = 3
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The configuration for one cluster."""
+    """The configuration for one cluster.
+
+    Args:
+        compartment_id: of the elastic nodes.
+    """
 
     cluster: str
     compartment_id: str

@@ -31,7 +31,7 @@ from gpucluster.cli.summaries import (
 from gpucluster.errors import EXIT_CHANGES, EXIT_INPUT, InputError, PreflightError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from gpucluster.cloud.clusters import CloudContents
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 
 # What ssh exits with if there is no connection. A command on the host may do so, too.
 _SSH_FAILED = 255
+YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+DRAIN_NODES = click.option(
+    "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
+    help="How long to wait for jobs on nodes that are replaced. 0: requeue or cancel them. Default: an hour.",
+)  # fmt: skip
 
 
 @command("init")
@@ -196,6 +201,26 @@ def apply(
         reporter.result(result.to_dict(), summary(result) + next_steps(cluster, result))
 
 
+def _fix_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of `verify --fix`."""
+    for decorate in reversed(
+        (
+            click.option(
+                "--fix", is_flag=True, help="Take nodes that failed out of service, replace elastic ones, check again."
+            ),
+            click.option("--shadow", is_flag=True, help="With --fix: only say what would be done."),
+            click.option(
+                "--replace-nodes", is_flag=True,
+                help="With --fix: recreate permanent nodes, too. What is on their disks is lost.",
+            ),
+            DRAIN_NODES,
+            YES,
+        )
+    ):  # fmt: skip
+        function = decorate(function)
+    return function
+
+
 @command("verify", short_help="Say whether the cluster is good, and which host is not.")
 @PROVIDER
 @click.option(
@@ -209,27 +234,49 @@ def apply(
 @click.option("--nodes", default="", metavar="LIST", help="Check these nodes alone, such as compute-[1-4,7].")
 @click.option(
     "--junit", type=click.Path(), metavar="FILE", help="Write the results as JUnit XML, also when checks fail."
-)  # fmt: skip
-def verify(context: Context, provider: str, level: str, pools: tuple[str, ...], nodes: str, junit: str | None) -> None:
+)
+@_fix_options
+def verify(
+    context: Context,
+    provider: str,
+    level: str,
+    pools: tuple[str, ...],
+    nodes: str,
+    junit: str | None,
+    fix: bool,
+    shadow: bool,
+    replace_nodes: bool,
+    drain_timeout: float | None,
+    yes: bool,
+) -> None:  # fmt: skip
     """Say whether the cluster is good, and which host is not.
 
     Runs the checks that apply ends with. Ends with 1 if one of them failed or could not run.
     """
+    if not fix and (shadow or replace_nodes or yes or drain_timeout is not None):
+        raise click.UsageError("--shadow, --replace-nodes, --drain-timeout and --yes are options of verify --fix")
     with cluster_of(context, provider) as (cluster, reporter):
         from pathlib import Path
 
+        from gpucluster.lifecycle.repair import Fix
+        from gpucluster.operations.drain import DRAIN_TIMEOUT
+
+        def confirm(nodes: Sequence[str]) -> None:
+            reporter.close()
+            _confirm_termination(nodes)
+
+        timeout = DRAIN_TIMEOUT if drain_timeout is None else drain_timeout
+        asking = {"confirm": confirm} if context.can_ask and not yes else {}
+        how = Fix(shadow=shadow, replace_nodes=replace_nodes, drain_timeout=timeout, **asking) if fix else None
         file = Path(junit) if junit else None
-        result = cluster.verify(level=level, pools=pools, nodes=nodes, junit=file)
+        result = cluster.verify(level=level, pools=pools, nodes=nodes, junit=file, fix=how)
         reporter.result(result.to_dict(), summary(result))
 
 
 @command("replace")
 @PROVIDER
-@click.option(
-    "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
-    help="How long to wait for jobs on these nodes. 0: requeue or cancel them. Default: an hour.",
-)  # fmt: skip
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@DRAIN_NODES
+@YES
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 def replace(context: Context, provider: str, drain_timeout: float | None, yes: bool, nodes: tuple[str, ...]) -> None:
     """Put another machine in the place of a node.
@@ -244,12 +291,12 @@ def replace(context: Context, provider: str, drain_timeout: float | None, yes: b
         choose(cluster.spec, nodes)
         if context.can_ask and not yes:
             reporter.close()
-            confirm_termination(nodes)
+            _confirm_termination(nodes)
         result = cluster.replace(nodes, drain_timeout=DRAIN_TIMEOUT if drain_timeout is None else drain_timeout)
         reporter.result(result.to_dict(), summary(result))
 
 
-def confirm_termination(nodes: Sequence[str]) -> None:
+def _confirm_termination(nodes: Sequence[str]) -> None:
     """Ask whether these machines may go.
 
     Raises:
@@ -263,7 +310,7 @@ def confirm_termination(nodes: Sequence[str]) -> None:
 @command("destroy")
 @PROVIDER
 @DELETE_DATA
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@YES
 def destroy(context: Context, provider: str, delete_data: bool, yes: bool) -> None:
     """Remove everything that apply made.
 

@@ -10,10 +10,11 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpucluster.errors import CloudError
+from gpucluster.oci.states import LifecycleState
 from gpucluster.terraform import diagnosis
 from gpucluster.terraform.diagnosis import Refusal
 
@@ -28,6 +29,8 @@ class Access:
     Args:
         config: the SDK's configuration.
         endpoint: None for Oracle's own.
+        elastic: the compartment of elastic nodes: its OCID; or its name in `compartment_id`, where it may not exist
+            yet; empty: they have none of their own.
         profile_region: the region that the operator's profile names; preflight asks it if the cluster's region refuses
             a call. May be empty.
     """
@@ -36,8 +39,34 @@ class Access:
     endpoint: str | None
     compartment_id: str
     profile_region: str = ""
+    elastic: str = ""
     # The signer of the first client: to read and check the private key takes longer than a request.
     _signers: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def compartments(self, identity: Any = None) -> tuple[str, ...]:
+        """The compartments that have instances of the cluster: its own, and that of elastic nodes if it exists.
+
+        Args:
+            identity: a client to ask with; None: a new one.
+
+        Raises:
+            oci.exceptions.ServiceError: the cloud refused.
+        """
+        found = (self.compartment_id, self.elastic_compartment(identity))
+        return tuple(dict.fromkeys(each for each in found if each))
+
+    def elastic_compartment(self, identity: Any = None) -> str:
+        """The OCID of the compartment of elastic nodes; empty if it does not exist yet. As `compartments`."""
+        if not self.elastic or self.elastic.startswith("ocid1."):
+            return self.elastic or self.compartment_id
+        listing = (identity or self.client("identity", "IdentityClient")).list_compartments
+        named = all_pages(listing, self.compartment_id, name=self.elastic)
+        # A deleted one is listed for some months.
+        return next((str(each.id) for each in named if each.lifecycle_state == LifecycleState.ACTIVE), "")
+
+    def with_elastic(self, compartment_id: str) -> Access:
+        """The same with another compartment of elastic nodes, by its OCID."""
+        return replace(self, elastic=compartment_id)
 
     def client(self, service: str, name: str, *, timeout: float | None = None) -> Any:
         """A client, such as `client("core", "ComputeClient")`. It retries what OCI says may be retried.

@@ -1,7 +1,11 @@
-"""The clusters in a compartment, found by their tags: what exists of each, whatever a state or a machine knows."""
+"""The clusters in a compartment, found by their tags: what exists of each, whatever a state or a machine knows.
+
+Elastic nodes may be in a compartment of their own. One that gpucluster created has the tag of its cluster.
+"""
 
 from __future__ import annotations
 
+import http
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +14,7 @@ from typing import Any
 
 from gpucluster.cloud.client import Access, all_pages, refusals
 from gpucluster.oci import tags
-from gpucluster.oci.states import ENDED
+from gpucluster.oci.states import ENDED, LifecycleState
 
 _WORKERS = 4
 
@@ -62,8 +66,24 @@ def in_compartment(access: Access) -> tuple[CloudContents, ...]:
     )
 
 
-def _instances(access: Access) -> Iterable[Any]:
-    return all_pages(access.client("core", "ComputeClient").list_instances, access.compartment_id)
+def _instances(access: Access) -> Iterator[Any]:
+    compute = access.client("core", "ComputeClient")
+    for place in dict.fromkeys((*access.compartments(), *_created(access))):
+        yield from all_pages(compute.list_instances, place)
+
+
+def _created(access: Access) -> Iterator[str]:
+    """The compartments of elastic nodes that gpucluster created in this one. An operator who may not list compartments
+    has created none."""
+    try:
+        listed = all_pages(access.client("identity", "IdentityClient").list_compartments, access.compartment_id)
+    except Exception as error:
+        if getattr(error, "status", None) in (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.FORBIDDEN):
+            return
+        raise
+    for each in listed:
+        if tags.cluster(each.freeform_tags) and each.lifecycle_state == LifecycleState.ACTIVE:
+            yield str(each.id)
 
 
 def _networks(access: Access) -> Iterable[Any]:

@@ -60,7 +60,8 @@ class ElasticInstances:
     def instances(self) -> tuple[ElasticInstance, ...]:
         """The instances that are not terminated, sorted by name."""
         with refusals("listing the elastic nodes"):
-            listed = all_pages(self._client().list_instances, self._access.compartment_id)
+            call = self._client().list_instances
+            listed = [each for place in self._access.compartments() for each in all_pages(call, place)]
         own = [_elastic(instance) for instance in listed if self._ours(instance)]
         return tuple(sorted(own, key=lambda instance: (instance.pool, len(instance.node), instance.node)))
 

@@ -141,7 +141,8 @@ class PoolMembers:
             compute = self._access.client("core", "ComputeClient")
             listed = [
                 instance
-                for instance in all_pages(compute.list_instances, self._access.compartment_id)
+                for compartment in self._access.compartments()
+                for instance in all_pages(compute.list_instances, compartment)
                 if instance.lifecycle_state == LifecycleState.RUNNING
             ]
             controllers = [each for each in listed if tags.controller(each.freeform_tags, cluster)]

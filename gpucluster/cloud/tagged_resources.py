@@ -41,6 +41,7 @@ class _Kind:
     Args:
         needs_domain: it is listed by availability domain.
         in_tenancy: it may also be in the tenancy's root compartment, and is only written in the home region.
+        elastic: it may also be in the compartment of elastic nodes.
         always: every cluster has it. Of other kinds, an operator who is not allowed to list them has not created any.
     """
 
@@ -49,6 +50,7 @@ class _Kind:
     client: str
     needs_domain: bool = False
     in_tenancy: bool = False
+    elastic: bool = False
     always: bool = False
 
     def method(self, verb: str, *, plural: bool = False) -> str:
@@ -65,9 +67,9 @@ _KINDS = (
     _Kind("dynamic_group", "identity", "IdentityClient", in_tenancy=True),
     _Kind("bastion", "bastion", "BastionClient"),
     _Kind("cluster_network", "core", "ComputeManagementClient"),
-    _Kind("instance", "core", "ComputeClient", always=True),
-    _Kind("instance_configuration", "core", "ComputeManagementClient"),
-    _Kind("compute_cluster", "core", "ComputeClient"),
+    _Kind("instance", "core", "ComputeClient", elastic=True, always=True),
+    _Kind("instance_configuration", "core", "ComputeManagementClient", elastic=True),
+    _Kind("compute_cluster", "core", "ComputeClient", elastic=True),
     _EXPORT,
     _Kind("mount_target", "file_storage", "FileStorageClient", needs_domain=True),
     _Kind("file_system", "file_storage", "FileStorageClient", needs_domain=True),
@@ -195,6 +197,10 @@ class TaggedResources:
     # --- listing -----
 
     @cached_property
+    def _compartments(self) -> tuple[str, ...]:
+        return self._access.compartments(self._clients.get("identity", "IdentityClient"))
+
+    @cached_property
     def _home(self) -> SharedClients:
         """The clients of the home region: groups and policies are only written there."""
         if self._access.endpoint:
@@ -224,7 +230,8 @@ class TaggedResources:
             for domain in identity.list_availability_domains(compartment).data:
                 yield from all_pages(call, compartment, domain.name)
         else:
-            yield from all_pages(call, compartment_id=compartment)
+            for place in self._compartments if kind.elastic else (compartment,):
+                yield from all_pages(call, compartment_id=place)
 
     def _ours(self, resource: Any) -> bool:
         found = getattr(resource, "freeform_tags", None)

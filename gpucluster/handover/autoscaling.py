@@ -34,7 +34,7 @@ def autoscaler_policy(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscal
     return {
         "version": POLICY_VERSION,
         "cluster": spec.name,
-        "compartment_id": outputs.compartment_id,
+        "compartment_id": outputs.elastic_compartment_id,
         "region": outputs.region,
         "authentication": dict(autoscaling.access.authentication),
         "pools": {

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpucluster.oci import permissions
+from gpucluster.oci.names import elastic_compartment
 from gpucluster.oci.permissions import Right, all_of, any_of
 from gpucluster.spec import ClusterSpec, Pool
 
@@ -94,11 +95,11 @@ def policies(
     name = permissions.dynamic_group(spec.name)
     domain = spec.iam.identity_domain or DEFAULT_DOMAIN
     subject = f"'{domain}'/'{name}'" if spec.iam.identity_domain else name
-    own, network = _place(compartment_id), _place(network_compartment_id or compartment_id)
+    places = _places(spec, compartment_id, network_compartment_id)
     elastic = tuple(spec.elastic_pools.values())
-    placed = _controller(spec, elastic, f"dynamic-group {subject}", own, network) if elastic else ()
-    controller, controller_tenancy = _by_policy(placed, own)
-    operator, operator_tenancy = _by_policy(_operator(spec, f"group {OPERATORS}", own, network), own)
+    placed = _controller(spec, elastic, f"dynamic-group {subject}", places) if elastic else ()
+    controller, controller_tenancy = _by_policy(placed, places)
+    operator, operator_tenancy = _by_policy(_operator(spec, f"group {OPERATORS}", places), places)
     return Policies(
         cluster=spec.name,
         compartment_id=compartment_id,
@@ -132,6 +133,41 @@ def _place(compartment_id: str) -> str:
     return "in tenancy" if compartment_id.startswith("ocid1.tenancy.") else f"in compartment id {compartment_id}"
 
 
+@dataclass(frozen=True)
+class _Places:
+    """The locations of statements.
+
+    Args:
+        own: the cluster's compartment. network: that of the nodes' subnet. elastic: that of elastic nodes.
+        inside: `elastic` is below `own`: what is granted in `own` holds there, too.
+    """
+
+    own: str
+    network: str
+    elastic: str
+    inside: bool
+
+    def distinct(self, *wanted: str) -> tuple[str, ...]:
+        """These locations without those that another one covers."""
+        return tuple(each for each in dict.fromkeys(wanted) if not (self.covers(each) and self.own in wanted))
+
+    def covers(self, place: str) -> bool:
+        """Whether a place is below the cluster's compartment. A policy there may be about it."""
+        return self.inside and place == self.elastic
+
+
+def _places(spec: ClusterSpec, compartment_id: str, network_compartment_id: str | None) -> _Places:
+    own = _place(compartment_id)
+    elastic = own
+    if spec.iam.creates_compartment:
+        # By its name, which the policy of the parent resolves: its OCID is not known before it is created.
+        elastic = f"in compartment {elastic_compartment(spec.name)}"
+    elif spec.iam.elastic_compartment:
+        elastic = _place(spec.iam.elastic_compartment)
+    network = _place(network_compartment_id or compartment_id)
+    return _Places(own, network, elastic, inside=spec.iam.creates_compartment)
+
+
 # A statement, and its location.
 _Placed = tuple[Statement, str]
 
@@ -141,9 +177,12 @@ def _allow(feature: str, subject: str, right: Right, place: str, condition: str 
     return Statement(feature, f"Allow {subject} to {right} {place}" + (f" where {where}" if where else "")), place
 
 
-def _by_policy(placed: Iterable[_Placed], own: str) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
+def _by_policy(placed: Iterable[_Placed], places: _Places) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
     """The statements for a policy in the cluster's compartment, and those for the tenancy. None appears twice."""
-    once = {statement.text: (statement, place == own) for statement, place in reversed(tuple(placed))}
+    once = {
+        statement.text: (statement, place == places.own or places.covers(place))
+        for statement, place in reversed(tuple(placed))
+    }
     inside = tuple(statement for statement, is_own in reversed(once.values()) if is_own)
     return inside, tuple(statement for statement, is_own in reversed(once.values()) if not is_own)
 
@@ -151,11 +190,17 @@ def _by_policy(placed: Iterable[_Placed], own: str) -> tuple[tuple[Statement, ..
 # --- the controller -----
 
 
-def _controller(spec: ClusterSpec, pools: tuple[Pool, ...], subject: str, own: str, network: str) -> Iterator[_Placed]:
+def _controller(spec: ClusterSpec, pools: tuple[Pool, ...], subject: str, places: _Places) -> Iterator[_Placed]:
+    needed = {
+        permissions.SUBNETS: (places.network,),
+        permissions.VNICS: (places.elastic, places.network),
+        # Images and reservations are the cluster's; what has no compartment counts as in that of the instance.
+        permissions.IMAGES: (places.own, places.elastic),
+        permissions.CAPACITY_RESERVATIONS: (places.own, places.elastic),
+    }
     for feature, rights in _for_nodes(pools):
         for right in rights:
-            places = {permissions.SUBNETS: [network], permissions.VNICS: [own, network]}.get(right, [own])
-            for place in dict.fromkeys(places):
+            for place in places.distinct(*needed.get(right, (places.elastic,))):
                 for condition in _conditions(spec, right):
                     yield _allow(feature, subject, right, place, condition)
     if any(pool.image.listing for pool in pools):
@@ -219,13 +264,13 @@ _NETWORK_TYPES = (
 )  # fmt: skip
 
 
-def _operator(spec: ClusterSpec, subject: str, own: str, network: str) -> Iterator[_Placed]:
+def _operator(spec: ClusterSpec, subject: str, places: _Places) -> Iterator[_Placed]:
     for feature, rights, place in (
         *_preflight(),
-        *_compute(spec, own),
-        *_network(spec, own, network),
-        *_storage(spec, own),
-        *_identity(spec, own),
+        *(each for at in places.distinct(places.own, places.elastic) for each in _compute(spec, at)),
+        *_network(spec, places),
+        *_storage(spec, places.own),
+        *_identity(spec, places),
     ):
         for right in rights:
             yield _allow(feature, subject, right, place)
@@ -276,14 +321,15 @@ def _compute(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
         yield "capacity reservations", (permissions.CAPACITY_RESERVATIONS,), own
 
 
-def _network(spec: ClusterSpec, own: str, network: str) -> Iterator[_Needed]:
+def _network(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:
+    own, network = places.own, places.network
     if spec.network.vcn_id is None:
         yield "network", tuple(Right("manage", kind) for kind in _NETWORK_TYPES), own
     else:
         yield "existing network", (
             *(Right("read", kind) for kind in _NETWORK_TYPES if kind != "subnets"), permissions.SUBNETS,
         ), network  # fmt: skip
-    for place in dict.fromkeys((own, network)):
+    for place in places.distinct(own, network, places.elastic):
         yield (
             "network interfaces",
             (permissions.VNICS, permissions.VNIC_ATTACHMENTS, Right("use", "private-ips")),
@@ -301,12 +347,15 @@ def _storage(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
     yield "home share", (systems, Right("manage", "mount-targets"), Right("manage", "export-sets")), own
 
 
-def _identity(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
+def _identity(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:
+    if spec.iam.creates_compartment:
+        yield "the compartment of elastic nodes", (Right("manage", "compartments"),), places.own
     if not spec.elastic_pools or not spec.iam.create:
         return
     outside = any(pool.image.listing for pool in spec.elastic_pools.values()) or bool(_defined_tags(spec))
+    outside = outside or not (places.elastic == places.own or places.inside)
     yield "permissions of the controller", (Right("manage", "dynamic-groups"),), "in tenancy"
-    yield "permissions of the controller", (Right("manage", "policies"),), "in tenancy" if outside else own
+    yield "permissions of the controller", (Right("manage", "policies"),), "in tenancy" if outside else places.own
 
 
 # --- as text -----

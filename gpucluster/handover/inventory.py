@@ -9,11 +9,12 @@ from gpucluster import shapes
 from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import Member
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
+from gpucluster.handover.expectations import node_expectation
 from gpucluster.handover.names import BUILDER_GROUP, LOGIN, elastic_names, elastic_prefix, pool_group
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
-from gpucluster.spec import PROVIDERS, ClusterSpec, Pool
+from gpucluster.spec import PROVIDERS, ClusterSpec, Controller, Login, Pool
 from gpucluster.spec.defaults import systems_of
 from gpucluster.ssh import GATEWAY, Host
 
@@ -83,6 +84,17 @@ def inventory(
     """
     every = [outputs.controller, *outputs.login, *(node for nodes in members.values() for node in nodes)]
     addresses = [{"name": host.name, "address": host.private_ip, "id": host.id} for host in every]
+
+    def group(members: Sequence[Member], machine: Controller | Login | Pool) -> dict[str, Any]:
+        expectation = node_expectation(spec, machine, hardware_emulated=hardware_emulated)
+        return {
+            "hosts": {
+                host.name: {"private_ip": host.private_ip, "ansible_user": machine.image.login_user} for host in members
+            },
+            # Of the group, because a pool has thousands of hosts that are alike.
+            "vars": {"node_expectation": expectation},
+        }
+
     return {
         "all": {
             "vars": {
@@ -92,31 +104,25 @@ def inventory(
                 **_autoscaler_variables(spec, outputs, autoscaling),
             },
             "children": {
-                "controller": {"hosts": _group([outputs.controller], spec.controller.image.login_user)},
-                LOGIN: {"hosts": _group(outputs.login, spec.login.image.login_user)},
+                "controller": group([outputs.controller], spec.controller),
+                LOGIN: group(outputs.login, spec.login),
                 "compute": {
-                    "children": {
-                        pool_group(pool): {"hosts": _group(nodes, spec.pools[pool].image.login_user)}
-                        for pool, nodes in members.items()
-                    }
+                    "children": {pool_group(pool): group(nodes, spec.pools[pool]) for pool, nodes in members.items()}
                 },
             },
         }
     }
 
 
-def _group(members: Sequence[Member], login_user: str) -> dict[str, dict[str, str]]:
-    return {member.name: {"private_ip": member.private_ip, "ansible_user": login_user} for member in members}
-
-
 def builder_inventory(inventory: Mapping[str, Any], spec: ClusterSpec, pool: str, builder: Member) -> dict[str, Any]:
     """The inventory for baking the image of a pool: the controller and the instance on which the image is baked."""
     every = inventory["all"]
+    of_pool = every["children"]["compute"]["children"][pool_group(pool)]["vars"]
     host = {"private_ip": builder.private_ip, "ansible_user": spec.pools[pool].image.login_user}
     children = {
         **{name: group for name, group in every["children"].items() if name in ("controller", LOGIN)},
         BUILDER_GROUP: {"hosts": {builder.name: host}},
-        "compute": {"children": {pool_group(pool): {"hosts": {builder.name: {}}}}},
+        "compute": {"children": {pool_group(pool): {"hosts": {builder.name: {}}, "vars": of_pool}}},
     }
     return {"all": {**every, "children": children}}
 

@@ -40,6 +40,7 @@ class Outputs:
 
     `bastion_id` is the bastion through which the controller is reached; None if that has a public address.
     `login` are the login nodes.
+    `elastic_compartment_id` is where elastic nodes are: the cluster's compartment unless they have one of their own.
     `private_subnet_domain_name` is empty if the subnet has no DNS label, or if an earlier release ran the last apply.
     `home_file_system_id` is empty if an existing server has the home share; all of `home_*` is without a home share.
     """
@@ -56,6 +57,7 @@ class Outputs:
     bastion_id: str | None = None
     private_subnet_domain_name: str = ""
     login: tuple[Member, ...] = ()
+    elastic_compartment_id: str = ""
 
     @classmethod
     def parse(cls, outputs: Mapping[str, Any]) -> Outputs:
@@ -87,6 +89,7 @@ class Outputs:
                 bastion_id=cluster.get("bastion_id"),
                 private_subnet_domain_name=cluster.get("private_subnet_domain_name") or "",
                 login=tuple(_member(instance) for instance in cluster.get("login") or ()),
+                elastic_compartment_id=cluster.get("elastic_compartment_id") or cluster["compartment_id"],
             )
         except (KeyError, TypeError) as error:
             raise TerraformError(f"the output `cluster` lacks {error}", hint="Run: gpucluster apply") from error

@@ -10,7 +10,9 @@ from gpucluster import shapes
 from gpucluster.handover.names import LOGIN, login_names, permanent_names
 from gpucluster.oci import tags
 from gpucluster.oci.image_names import version_filter
+from gpucluster.oci.names import elastic_compartment
 from gpucluster.spec import ClusterSpec, Controller, Image, Login, Network, Platform, Pool
+from gpucluster.systems import matrix
 
 RDMA_PLUGINS = ("Compute HPC RDMA Authentication", "Compute HPC RDMA Auto-Configuration")
 
@@ -61,6 +63,7 @@ def tfvars(
             "file_system_id": home.file_system_id,
             "server": home.server,
         },
+        "elastic_compartment": _elastic_compartment(spec),
         "pools": {
             name: _pool_variables(name, pool, baked_images.get(name), data.get(name))
             for name, pool in spec.pools.items()
@@ -73,6 +76,12 @@ def tfvars(
         "defined_tags": dict(spec.cloud.defined_tags),
         "elastic_tags": {spec.iam.tag: spec.name} if spec.iam.tag else {},
     }
+
+
+def _elastic_compartment(spec: ClusterSpec) -> dict[str, str] | None:
+    if spec.iam.creates_compartment:
+        return {"name": elastic_compartment(spec.name)}
+    return {"ocid": spec.iam.elastic_compartment} if spec.iam.elastic_compartment else None
 
 
 def _machine(machine: Controller | Login, user_data: str | None) -> dict[str, Any]:
@@ -144,6 +153,11 @@ def _pool_variables(name: str, pool: Pool, baked_image_id: str | None, user_data
         "capacity_reservation_id": pool.capacity_reservation_id,
         "rdma": pool.uses_rdma,
         "rdma_plugins": _rdma_plugins(pool),
+        "disabled_plugins": list(
+            matrix.disabled_plugins(
+                pool.image.operating_system, pool.image.version, listing=pool.image.listing is not None
+            )
+        ),
         "availability_domain": pool.availability_domain,
         "baked_image_id": baked_image_id if pool.elastic else None,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,9 +11,10 @@ from typing import Any, Protocol
 from gpucluster import handover
 from gpucluster import preflight as preflights
 from gpucluster.cloud.client import Access, home_region, refusals
+from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.cloud.tagged_resources import TaggedResources
-from gpucluster.errors import DataGuardError, InputError
+from gpucluster.errors import CloudError, DataGuardError, InputError
 from gpucluster.events import Sink, warn
 from gpucluster.handover import iam, user_data
 from gpucluster.lifecycle.adoption import Adoption, Recovered, Survey
@@ -143,6 +145,7 @@ class Provisioning:
             if to_build:
                 self._check_downloads()
             self._check_compartment(plain)
+            self._check_elastic_compartment(plain.outputs())
             plain.prepare()
             terraform = self._terraform(cloud.terraform_env(plain.provider_address()))
             terraform.init()
@@ -169,6 +172,35 @@ class Provisioning:
                 "gpucluster destroy",
             )
         self._saved.compartment = compartment
+
+    def _check_elastic_compartment(self, outputs: Mapping[str, Any]) -> None:
+        """Refuse another compartment for elastic nodes while some run in the present one: nobody would look for them
+        there, and they would never end.
+
+        Raises:
+            InputError: with their names.
+        """
+        access, cluster = self._cloud.access(), outputs.get("cluster") or {}
+        present = cluster.get("elastic_compartment_id") or cluster.get("compartment_id")
+        try:
+            with refusals("looking for the compartment of elastic nodes"):
+                wanted = access.elastic_compartment()
+            if not present or present == wanted:
+                return
+            left = ElasticInstances(access.with_elastic(present), self._spec.name, self._on_event).instances()
+        except CloudError as error:
+            if error.status != http.HTTPStatus.NOT_FOUND:
+                raise
+            text = f"the compartment in which elastic nodes were can't be read: {present}. End what still runs there"
+            warn(self._on_event, "cluster", text)
+            return
+        if left:
+            raise InputError(
+                f"iam.elastic_compartment was changed while elastic nodes run in the present compartment {present}: "
+                + ", ".join(instance.node for instance in left),
+                hint="Undo the change. End them first: gpucluster ssh -- sudo scontrol update nodename=NODES "
+                "state=power_down",
+            )
 
     def plan(self, terraform: Terraform) -> tuple[Plan, Scaling]:
         """What would be changed, and what that would do to the hosts."""

@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from gpucluster import handover
+from gpucluster.agent.rules.reasons import CHANGED, from_administrator
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.oci.states import GONE
 from gpucluster.operations.drain import Draining, SlurmNode
-from gpucluster.slurm.reasons import CHANGED, from_administrator
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import did_you_mean
 from gpucluster.waiting import wait_until

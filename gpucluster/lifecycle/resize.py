@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from gpucluster import handover
+from gpucluster.agent.rules.reasons import CHANGED, REMOVED
 from gpucluster.cloud.cluster_network import ClusterNetwork, NetworkStatus
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.members import numbered_names
@@ -31,7 +32,6 @@ from gpucluster.lifecycle.hosts import Hosts
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
-from gpucluster.slurm.reasons import CHANGED, REMOVED
 from gpucluster.spec import ClusterSpec, Pool
 from gpucluster.terraform.plan import Change, Plan
 from gpucluster.terraform.runner import Terraform

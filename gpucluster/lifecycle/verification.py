@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from gpucluster.errors import InputError, VerifyError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
 from gpucluster.lifecycle.hosts import Deployment
-from gpucluster.paths import ClusterPaths, write_public
+from gpucluster.paths import ClusterPaths, write_whole
 from gpucluster.spec import ClusterSpec
 from gpucluster.verdict import junit, reports
 from gpucluster.verdict.expectation import Expectation, Level, chosen, narrowed
@@ -129,7 +130,6 @@ class Verification:
             VerifyError: a check failed or could not run.
         """
         with run.phase("verify"):
-            began = datetime.now(UTC)
             expected = narrowed(self._expectation(deployment, request.level), request.pools, request.nodes)
             facts = facts_of(collected or self._collect("verify.yml", run, reports.request(expected)))
             measured = Measured()
@@ -139,21 +139,30 @@ class Verification:
             file = evidence.keep(self._paths, run.id, self._evidence(run, verdict, facts, measured))
             verdict = replace(verdict, evidence=str(file))
             self._announce(verdict)
-            if request.junit is not None:
-                self._write_junit(request.junit, verdict, expected, began)
             if not verdict.passed:
                 raise failed(verdict)
         return verdict
 
-    def _write_junit(self, file: Path, verdict: Verdict, expected: Expectation, began: datetime) -> None:
-        text = junit.document(
-            verdict,
-            cluster=self._spec.name,
-            controller=expected.controller,
-            time=f"{began:%Y-%m-%dT%H:%M:%S}",
-            seconds=(datetime.now(UTC) - began).total_seconds(),
-        )
-        write_public(file.resolve(), text)
+    @contextmanager
+    def in_junit(self, file: Path | None) -> Iterator[Callable[[Verdict], None]]:
+        """Write the verdict of what is done meanwhile into a file, also if it ends with a `VerifyError`.
+
+        Yields:
+            a function that takes the verdict if there is no error.
+        """
+        began = datetime.now(UTC)
+
+        def write(verdict: Verdict) -> None:
+            if file is not None:
+                time, seconds = f"{began:%Y-%m-%dT%H:%M:%S}", (datetime.now(UTC) - began).total_seconds()
+                text = junit.document(verdict, self._spec.name, time=time, seconds=seconds)
+                write_whole(file.resolve(), text, mode=0o644)  # for the pipeline's own readers; it has no secret
+
+        try:
+            yield write
+        except VerifyError as error:
+            write(error.verdict)
+            raise
 
     @staticmethod
     def _evidence(run: Run, verdict: Verdict, facts: Mapping[str, Any], measured: Measured) -> dict[str, Any]:

@@ -82,9 +82,10 @@ class Status:
         }
 
 
-# Kinds that a client creates; all others are created and deleted with these.
+# Kinds that a client creates; all others are created and deleted with these. A compartment outlives its cluster and
+# keeps nothing running.
 _OWNED = ("vcn", "subnet", "filesystem", "mounttarget", "instanceconfiguration", "computecluster", "instancepool",
-          "clusternetwork", "compartment", "policy", "dynamicgroup")  # fmt: skip
+          "clusternetwork", "policy", "dynamicgroup")  # fmt: skip
 
 
 def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -> Status:

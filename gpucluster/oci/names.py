@@ -1,4 +1,4 @@
-"""The names of elastic nodes and of builders, as OCI, Slurm and the inventory have them."""
+"""The names of elastic nodes, of builders and of their compartment, as OCI, Slurm and the inventory have them."""
 
 from __future__ import annotations
 
@@ -29,3 +29,8 @@ def number_of(prefix: str, name: str) -> int:
 def builder_name(pool: str) -> str:
     """The name of the instance that a pool's image is baked on."""
     return f"{pool}-bake"
+
+
+def elastic_compartment(cluster: str) -> str:
+    """The name of the compartment that is created for a cluster's elastic nodes."""
+    return f"gpucluster-{cluster}"

@@ -13,10 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpucluster import process
+from gpucluster.agent.rules.reasons import drained_by_apply
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.events import Event, EventKind, Sink, warn
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.slurm.reasons import drained_by_apply
 from gpucluster.slurm.states import JOB_ON_NODES, SINFO_BUSY, SINFO_CLOSED, sinfo_word
 from gpucluster.waiting import wait_until
 
@@ -92,7 +92,7 @@ class Draining:
         """Drain these nodes, and wait until no job is on them. Names that Slurm does not know are skipped.
 
         Args:
-            reasons: why, by the node's name: one of `slurm.reasons`.
+            reasons: why, by the node's name: one of `agent.rules.reasons`.
             timeout: seconds to wait. With 0 there is no wait: jobs are requeued, or cancelled if they can't be
                 requeued; and if Slurm does not answer, that is only a warning.
 

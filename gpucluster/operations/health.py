@@ -28,11 +28,14 @@ class HealthService:
         """Tell it what was found, and let it do what follows: drain nodes, or undrain those that it has drained.
 
         Args:
+            findings: each passes or fails, and is about one node. Without any, nothing is asked.
             shadow: it only says what it would do.
 
         Raises:
             ToolError: it does not answer, or refuses.
         """
+        if not findings:
+            return ()
         request = {"findings": [finding.to_dict() for finding in findings], "shadow": shadow}
         done = self._controller.ask(_REACT, text=json.dumps(request), timeout=_TIMEOUT)
         if done.returncode == _NOT_FOUND:

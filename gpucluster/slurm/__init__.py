@@ -1,5 +1,6 @@
-"""Facts about Slurm that provisioning and the autoscaler share: states of nodes and jobs, host lists, reasons.
+"""Facts about Slurm that provisioning and the autoscaler share: states of nodes and jobs, host lists, releases.
 
-Pure values and functions. This folder imports only the standard library and ClusterShell; callers run Slurm's commands
-and pass in what they printed.
+Pure values and functions. This folder imports the standard library, ClusterShell, and what the agent on the hosts knows
+of Slurm too (`agent.rules`: what a node's line says, reasons); callers run Slurm's commands and pass in what they
+printed.
 """

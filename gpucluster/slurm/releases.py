@@ -20,9 +20,6 @@ BUILDABLE: tuple[str, ...] = get_args(Buildable)
 NEWEST: Buildable = "26.05"
 #: The oldest release that the roles can configure.
 OLDEST = "22.05"
-#: The oldest release with which elastic nodes are proven. With 22.05 they were seen to be powered down when they had
-#: come, before their job began.
-OLDEST_OF_ELASTIC = "24.11"
 
 
 @dataclass(frozen=True)
@@ -68,28 +65,25 @@ def release_of(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def default_release(systems: Collection[str], *, prefers_distribution: bool, elastic: bool) -> str:
+def default_release(systems: Collection[str], *, prefers_distribution: bool) -> str:
     """What `slurm.release` is where cluster.yml does not say it.
 
     Args:
         systems: of all hosts.
         prefers_distribution: the cloud's instances have the packages of their distribution already (the local cloud):
             a quick start must not begin with a build of some minutes.
-        elastic: there are elastic nodes.
 
     On OCI it is one release for all: images of one cluster have different systems, whose own Slurm is too old or does
     not fit (Ubuntu 22.04, Oracle Linux), and SchedMD supports no distribution's packages.
     """
-    too_old = elastic and any(OF_SYSTEM.get(system, NEWEST) < OLDEST_OF_ELASTIC for system in systems)
-    return DISTRIBUTION if prefers_distribution and len(set(systems)) <= 1 and not too_old else NEWEST
+    return DISTRIBUTION if prefers_distribution and len(set(systems)) <= 1 else NEWEST
 
 
-def too_different(systems: Mapping[str, str], *, elastic: bool) -> str:
+def too_different(systems: Mapping[str, str]) -> str:
     """Why hosts can't run the Slurm of their distributions together; empty if they can.
 
     Args:
         systems: of all hosts, by their place in cluster.yml, the controller first; an empty one is not known.
-        elastic: there are elastic nodes.
     """
     known = {place: system for place, system in systems.items() if system in OF_SYSTEM}
     for place, system in known.items():
@@ -98,10 +92,6 @@ def too_different(systems: Mapping[str, str], *, elastic: bool) -> str:
     if len(set(known.values())) > 1:
         listed = ", ".join(f"{place} {system} with Slurm {OF_SYSTEM[system]}" for place, system in known.items())
         return f"hosts of different systems have different releases of Slurm: {listed}"
-    for place, system in known.items():
-        if elastic and OF_SYSTEM[system] < OLDEST_OF_ELASTIC:
-            oldest = f"the oldest for elastic nodes is {OLDEST_OF_ELASTIC}"
-            return f"{place}: {system} has Slurm {OF_SYSTEM[system]}; {oldest}"
     return ""
 
 

@@ -5,14 +5,14 @@ Slurm prints the state of a node in two forms (Slurm 22.05 to 24.11):
     scontrol show node   a base state and flags in upper case, joined by `+`: IDLE+CLOUD+POWERED_DOWN
     sinfo                one word in lower case, with a sign for one of the flags behind it: idle~
 
-`node_flags` reads the first form, `sinfo_word` the second.
+`agent.rules.slurm_nodes` reads the first form, `sinfo_word` the second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import StrEnum
-from functools import lru_cache
+
+from gpucluster.agent.rules import slurm_nodes
 
 # --- nodes, as scontrol prints them -----
 
@@ -40,51 +40,13 @@ class NodeState(StrEnum):
 
 
 #: The node is powered down, is powering down or up, or is about to.
-POWER = frozenset(
-    {
-        NodeState.POWERED_DOWN,
-        NodeState.POWERING_DOWN,
-        NodeState.POWERING_UP,
-        NodeState.POWER_DOWN,
-        NodeState.POWER_UP,
-    }
-)
+POWER = frozenset(NodeState(flag) for flag in slurm_nodes.POWER)
 #: A job, or a part of one, holds the node.
 ALLOCATED = frozenset({NodeState.ALLOCATED, NodeState.MIXED})
 #: A job holds the node, or Slurm cleans up after one.
 BUSY = ALLOCATED | {NodeState.COMPLETING}
 #: slurmctld can't use the node now: its slurmd does not answer, or it takes no new jobs.
 IMPAIRED = frozenset({NodeState.NOT_RESPONDING, NodeState.DRAIN})
-
-# The signs that older versions put behind a state, as the words that newer versions print.
-_FLAG_OF_SIGN = {
-    "*": NodeState.NOT_RESPONDING,
-    "~": NodeState.POWERED_DOWN,
-    "#": NodeState.POWERING_UP,
-    "%": NodeState.POWERING_DOWN,
-    "!": NodeState.POWER_DOWN,
-    "$": NodeState.MAINTENANCE,
-    "@": NodeState.REBOOT_REQUESTED,
-    "^": NodeState.REBOOT_ISSUED,
-    "-": NodeState.PLANNED,
-}
-_SIGNS = "".join(_FLAG_OF_SIGN)
-
-
-@lru_cache(maxsize=4096)
-def node_flags(state: str) -> frozenset[str]:
-    """The words of a State of `scontrol show node`, signs included: `IDLE*+CLOUD` is IDLE, NOT_RESPONDING, CLOUD.
-
-    Cached: ten thousand nodes have a few dozen different states.
-    """
-    return frozenset(_words(state))
-
-
-def _words(state: str) -> Iterator[str]:
-    for word in state.split("+"):
-        bare = word.rstrip(_SIGNS)
-        yield bare
-        yield from (_FLAG_OF_SIGN[sign] for sign in word[len(bare) :])
 
 
 def powering_up(flags: frozenset[str]) -> bool:
@@ -121,7 +83,7 @@ SINFO_BUSY = frozenset({"allocated", "completing", "draining", "failing", "mixed
 
 def sinfo_word(state: str) -> str:
     """A state of sinfo without the signs behind it."""
-    return state.lower().rstrip(_SIGNS + "+")
+    return state.lower().rstrip(slurm_nodes.SIGNS + "+")
 
 
 # --- jobs -----

@@ -47,7 +47,6 @@ def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
                 slurm["release"] = releases.default_release(
                     [system for system in systems_of(spec, provider).values() if system],
                     prefers_distribution=provider.hardware_emulated,
-                    elastic=any(is_elastic(pool) for pool in pools.values()),
                 )
     if isinstance(slurm, dict) and slurm.get("enabled") is False:
         spec["storage"] = _without_home(spec.get("storage", {}))

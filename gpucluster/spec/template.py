@@ -83,6 +83,8 @@ pools:
     count: 2                      # permanent nodes
     # max_count: 8                # above count: nodes that exist only while jobs need them
     # idle_timeout: 600           # seconds without a job after which such a node is removed
+    # For such nodes, at the top level of this file, a compartment in which alone the controller may launch and end
+    # instances (docs/how-to/policies.md):    iam: {elastic_compartment: create}
     image:                        # it needs NVIDIA's driver and the RDMA stack: docs/reference/systems.md
       listing: Oracle Linux - GPU Cluster Networking Image    # of the marketplace; Oracle Linux 8
       listing_version: "*-GPU-570-OPEN-*"    # the newest with this branch of the driver

@@ -32,6 +32,7 @@ class System:
         controller, node: the kinds of images that a host of this role may boot; empty: the role is refused. A login
             node may boot what a node may.
         refused: why a role is refused; empty if none is.
+        disabled_plugins: plugins of the Oracle Cloud Agent that its hosts boot without.
     """
 
     operating_system: str
@@ -39,6 +40,7 @@ class System:
     controller: tuple[ImageKind, ...]
     node: tuple[ImageKind, ...]
     refused: str = ""
+    disabled_plugins: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -57,6 +59,9 @@ class System:
 
 # The first word of the files in ansible/vars/os, by the name in OCI's list of images.
 _DISTRIBUTIONS = {"Canonical Ubuntu": "Ubuntu", "Oracle Linux": "OracleLinux", "Debian": "Debian"}
+# It may register a host with OS Management Service, which then holds the repositories that dnf would use. Oracle's
+# HPC stack disables it (oracle-quickstart/oci-hpc).
+_OS_MANAGEMENT = "OS Management Service Agent"
 # OCI has no platform image of Debian. The local cloud has: its instances are Debian.
 _DEBIAN: tuple[ImageKind, ...] = ("platform", "custom")
 
@@ -73,6 +78,7 @@ SYSTEMS = (
     System(
         "Oracle Linux", "8", (), ("platform", "listing", "custom"),
         "none of its repositories has the directory server (openldap-servers)",
+        disabled_plugins=(_OS_MANAGEMENT,),
     ),
 )  # fmt: skip
 
@@ -90,6 +96,13 @@ def find(operating_system: str, version: str) -> System | None:
         if operating_system == system.operating_system and (exact or minor):
             return system
     return None
+
+
+def disabled_plugins(operating_system: str | None, version: str | None, *, listing: bool) -> tuple[str, ...]:
+    """The plugins of the Oracle Cloud Agent that a node boots without. Of an image by OCID or name nothing is known."""
+    named = None if listing else find(operating_system or "", version or "")
+    systems = [system for system in SYSTEMS if (listing and "listing" in system.node) or system is named]
+    return tuple(plugin for system in systems for plugin in system.disabled_plugins)
 
 
 def is_distribution(operating_system: str) -> bool:

@@ -214,7 +214,7 @@ CHECKS = (
         subjects=lambda expected: ("",) if expected.login else (),
     ),
     ClusterCheck(
-        name="local_disk",
+        name="own_drives",
         title="each node's own drives are one file system",
         scope=Scope.HOST,
         profiles=_ALWAYS,

@@ -18,7 +18,7 @@ _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 _ELEMENTS = {Status.FAIL.value: "failure", Status.UNKNOWN.value: "error", Status.SKIP.value: "skipped"}
 
 
-def document(verdict: Verdict, *, cluster: str, controller: str, time: str, seconds: float) -> str:
+def document(verdict: Verdict, cluster: str, *, time: str, seconds: float) -> str:
     """The XML document.
 
     Args:
@@ -30,7 +30,7 @@ def document(verdict: Verdict, *, cluster: str, controller: str, time: str, seco
     by_scope = {scope: [each for each in verdict.results if each.scope == scope] for scope in Scope}
     for number, (scope, results) in enumerate((scope, results) for scope, results in by_scope.items() if results):
         attributes = {"id": str(number), "package": "gpucluster", "name": scope.value, "timestamp": time}
-        attributes |= {"hostname": controller, **_counts(results), "time": "0"}
+        attributes |= {"hostname": cluster, **_counts(results), "time": "0"}
         suite = ET.SubElement(root, "testsuite", attributes)
         properties = ET.SubElement(suite, "properties")
         for name, value in (("cluster", cluster), ("level", verdict.level.value)):

@@ -148,18 +148,27 @@ def members(subject: str) -> tuple[str, ...]:
     return tuple(subject.split(","))
 
 
-def accused(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> dict[str, list[Finding]]:
-    """The findings for which a node is drained, by node. A pair or a pool accuses nobody: see `fabric` for who is bad.
+def deciding(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> tuple[Finding, ...]:
+    """The findings that the health service decides on: what passes or fails on one host, and drains it if it fails.
+
+    What is unknown decides nothing. A pair or a pool accuses nobody: see `fabric` for who is bad.
 
     Args:
-        checks: all of them, by name. A finding of an unknown check accuses nobody.
+        checks: all of them, by name. A finding of another check decides nothing.
     """
+    return tuple(finding for finding in findings if _decides(finding, checks.get(finding.check)))
+
+
+def _decides(finding: Finding, check: Check[Any] | None) -> bool:
+    known = check is not None and check.reaction is Reaction.DRAIN and check.scope in (Scope.HOST, Scope.NODE)
+    return known and finding.status in (Status.PASS, Status.FAIL)
+
+
+def accused(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> dict[str, list[Finding]]:
+    """The findings for which a node is drained, by node."""
     found: dict[str, list[Finding]] = {}
-    for finding in findings:
-        check = checks.get(finding.check)
-        if check is None or finding.status is not Status.FAIL or check.reaction is not Reaction.DRAIN:
-            continue
-        if check.scope in (Scope.HOST, Scope.NODE):
+    for finding in deciding(findings, checks):
+        if finding.status is Status.FAIL:
             found.setdefault(finding.subject, []).append(finding)
     return found
 
@@ -188,7 +197,7 @@ def plan(
     for name in sorted({*failed, *drained} - {*undrained}):
         node, decision = nodes.get(name), decided.get(name)
         replaceable = node is not None and (node.elastic or replace_permanent)
-        if replaceable and node and node.standing is Standing.FAILED:
+        if replaceable and node and node.standing is Standing.FAILED and not _shadowed(decision):
             (elastic if node.elastic else permanent).append(name)
         elif replaceable and node and node.standing is Standing.SERVING and _shadowed(decision):
             would.append(name)
@@ -213,6 +222,8 @@ def _left(name: str, node: Node | None, decision: Decision | None, failed: Seque
     if node.standing is Standing.OTHER:
         why = f"somebody else has taken it out of service ({node.reason})"
         return Left(name, f"{why}: {found}" if found else why, replace)
+    if node.standing is Standing.FAILED and _shadowed(decision) and decision:
+        return Left(name, decision.reason, "gpucluster verify --fix")
     if node.standing is Standing.FAILED:
         return Left(
             name, f"it is drained, and what is on its disks is lost with a replacement ({node.reason})", replace

@@ -10,14 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Report, Scope, Status
+from gpucluster.agent.checks.registry import TOTAL_S
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
 # A clock is read to the microsecond, a report may be rounded.
 _CLOCK_SECONDS = 1.0
 # How much longer or shorter a run may be by the clock than by the one that never jumps.
 _JUMP_SECONDS = 2.0
-# How long a host may take for all of its checks, by profile: those of `full` include diagnoses of GPUs.
-SECONDS: Mapping[Profile, float] = {Profile.QUICK: 60.0, Profile.FULL: 1800.0}
+# How much longer than its checks the program may take, for its start and its end.
+_MARGIN_SECONDS = 10.0
+#: How long the program may take, by profile.
+SECONDS: Mapping[Profile, float] = {profile: limit + _MARGIN_SECONDS for profile, limit in TOTAL_S.items()}
 # The exit status of `timeout` when it has ended the program; when it had to kill it, and itself with it, as shells and
 # as Python say it.
 _OUT_OF_TIME = (124, 137, -9)

@@ -139,8 +139,18 @@ def judge(expected: Expectation, facts: Facts, level: Level, measured_too: Itera
     ]
     for host in expected.hosts if expected.profile else ():
         findings += _of_the_host(host, expected, facts)
-    results = tuple(CheckResult.of(finding) for finding in [*findings, *measured_too])
-    return Verdict(level, results, _by_host(expected.hosts, results))
+    return of_findings([*findings, *measured_too], expected.hosts, level)
+
+
+def of_findings(findings: Iterable[Finding], hosts: Iterable[str], level: Level, evidence: str = "") -> Verdict:
+    """What these findings mean together.
+
+    Args:
+        hosts: all that were checked.
+        evidence: the file with everything that was measured.
+    """
+    results = tuple(map(CheckResult.of, findings))
+    return Verdict(level, results, _by_host(hosts, results), evidence)
 
 
 def _of_the_host(host: str, expected: Expectation, facts: Facts) -> list[Finding]:
@@ -158,7 +168,7 @@ def _of_the_host(host: str, expected: Expectation, facts: Facts) -> list[Finding
     return [finding for name, finding in found.items() if name in wanted] + lacking
 
 
-def _by_host(hosts: Sequence[str], results: Sequence[CheckResult]) -> dict[str, str]:
+def _by_host(hosts: Iterable[str], results: Sequence[CheckResult]) -> dict[str, str]:
     about: dict[str, list[Status]] = {host: [] for host in hosts}
     for result in results:
         if result.scope in (Scope.HOST, Scope.NODE) and result.subject in about:

@@ -1,4 +1,4 @@
-"""What a run has measured, beside its log: `.gpucluster/runs/<run>/evidence.json`. It is deleted with the log."""
+"""What a run has measured, in `.gpucluster/runs/<run>/`, beside its log and deleted with it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ def keep(paths: ClusterPaths, run_id: str, evidence: Mapping[str, Any]) -> Path:
     Raises:
         EnvironmentFault: it can't be written.
     """
-    file = paths.runs / run_id / "evidence.json"
+    folder = paths.runs / run_id
+    number = len(list(folder.glob("evidence*.json"))) + 1  # a run may check more than once
+    file = folder / ("evidence.json" if number == 1 else f"evidence-{number}.json")
     write_private(file, json.dumps(evidence, indent=1, default=str) + "\n")
     return file

@@ -56,8 +56,9 @@ class Run:
             status = PhaseStatus.INTERRUPTED
             raise
         finally:
-            self.phases[name] = time.monotonic() - begin
-            self._on_event(Event(EventKind.PHASE, name, status, elapsed=self.phases[name]))
+            took = time.monotonic() - begin
+            self.phases[name] = self.phases.get(name, 0.0) + took
+            self._on_event(Event(EventKind.PHASE, name, status, elapsed=took))
 
     def close(self, status: RunStatus, error: str = "") -> None:
         """Write into the run log how the run ended."""

@@ -13,4 +13,7 @@ module "iam" {
   instance_id            = module.controller.instance.id
   tenancy_id             = var.tenancy_id
   tenancy_statements     = var.iam.tenancy_statements
+
+  # Statements name the compartment, which must exist first.
+  depends_on = [oci_identity_compartment.elastic]
 }

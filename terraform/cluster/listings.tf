@@ -92,6 +92,26 @@ resource "oci_core_app_catalog_listing_resource_version_agreement" "this" {
   listing_resource_version = each.value.input.version
 }
 
+# A subscription is that of one compartment, in which instances are launched: elastic nodes may have another one.
+resource "oci_core_app_catalog_subscription" "elastic" {
+  for_each = {
+    for key, agreed in oci_core_app_catalog_listing_resource_version_agreement.this : key => agreed
+    if var.elastic_compartment != null && contains([for user, used in local._listing_keys : used if startswith(user, "pool/")], key)
+  }
+
+  compartment_id           = local.elastic_compartment_id
+  eula_link                = each.value.eula_link == "" ? null : each.value.eula_link
+  listing_id               = each.value.listing_id
+  listing_resource_version = each.value.listing_resource_version
+  oracle_terms_of_use_link = each.value.oracle_terms_of_use_link
+  signature                = each.value.signature
+  time_retrieved           = each.value.time_retrieved
+
+  lifecycle {
+    ignore_changes = [eula_link, oracle_terms_of_use_link, signature, time_retrieved]
+  }
+}
+
 resource "oci_core_app_catalog_subscription" "this" {
   for_each = oci_core_app_catalog_listing_resource_version_agreement.this
 

@@ -5,6 +5,7 @@ output "cluster" {
     name                       = var.cluster_name
     region                     = var.region
     compartment_id             = var.compartment_id
+    elastic_compartment_id     = local.elastic_compartment_id
     availability_domain        = local.availability_domain
     bastion_id                 = one(oci_bastion_bastion.this[*].id)
     dynamic_group_id           = one(module.iam[*].dynamic_group_id)

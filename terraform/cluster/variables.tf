@@ -100,6 +100,25 @@ variable "defined_tags" {
   }
 }
 
+variable "elastic_compartment" {
+  description = "The compartment of elastic nodes, and of compute clusters with all of their nodes: name creates one in compartment_id, ocid uses one that exists. Null means compartment_id."
+  type = object({
+    name = optional(string)
+    ocid = optional(string)
+  })
+  default = null
+
+  validation {
+    condition     = var.elastic_compartment == null || length(compact([try(var.elastic_compartment.name, null), try(var.elastic_compartment.ocid, null)])) == 1
+    error_message = "elastic_compartment must have either name or ocid."
+  }
+
+  validation {
+    condition     = startswith(try(coalesce(var.elastic_compartment.ocid), "ocid1.compartment."), "ocid1.compartment.")
+    error_message = "elastic_compartment: ocid must be the OCID of a compartment: it begins with \"ocid1.compartment.\"."
+  }
+}
+
 variable "elastic_tags" {
   description = "Defined tags, in addition to defined_tags, of what the controller's permissions are restricted to: instance configurations of elastic pools, the instances that are launched from them, and the private subnet."
   type        = map(string)
@@ -378,7 +397,7 @@ variable "network" {
 }
 
 variable "pools" {
-  description = "Pools of compute nodes by name. kind is how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that are created and removed) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are created individually; a cluster network names its members itself. rdma_plugins are the agent plugins that are enabled when rdma is true. availability_domain is that of the pool; null means that of the cluster. baked_image_id is the OCID of the image from which elastic nodes are launched, ready to join; null means the image of the permanent nodes. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. Boot volume, image and user_data are as for the controller."
+  description = "Pools of compute nodes by name. kind is how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that are created and removed) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are created individually; a cluster network names its members itself. rdma_plugins are the agent plugins that are enabled when rdma is true, disabled_plugins those that are disabled. availability_domain is that of the pool; null means that of the cluster. baked_image_id is the OCID of the image from which elastic nodes are launched, ready to join; null means the image of the permanent nodes. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. Boot volume, image and user_data are as for the controller."
   type = map(object({
     kind                    = string
     shape                   = string
@@ -405,8 +424,9 @@ variable "pools" {
       make_compatible = optional(bool, false)
       variant         = optional(string)
     })
-    rdma         = bool
-    rdma_plugins = list(string)
+    rdma             = bool
+    rdma_plugins     = list(string)
+    disabled_plugins = optional(list(string), [])
     platform = optional(object({
       type                  = string
       numa_nodes_per_socket = optional(string)

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.ansible.render import CONTROLLER, ELASTIC, EMPTY_POOL, GPU_POOL, host_facts, render, render_slurm, variables
+from tests.ansible.loading import read
+from tests.ansible.render import (
+    CONTROLLER,
+    ELASTIC,
+    EMPTY_POOL,
+    GPU_POOL,
+    evaluate,
+    host_facts,
+    render,
+    render_slurm,
+    variables,
+)
 
 
 def lines(text: str) -> list[str]:
@@ -85,6 +96,21 @@ def test_a_node_that_did_not_answer_decides_nothing() -> None:
 )
 def test_the_plugin_without_cgroups_depends_on_the_version(version: str, plugin: str) -> None:
     assert settings(render_slurm(facts=host_facts(slurm=version))["cgroup.conf"]) == {"CgroupPlugin": plugin}
+
+
+@pytest.mark.parametrize(
+    ("version", "prolog", "kept"),
+    [("22.05.8", "/usr/local/lib/gpucluster/prolog-slurm", True), ("23.11.4", "prolog-gpucluster", False)],
+)
+def test_nodes_have_the_prolog_that_slurm_does_not_send(version: str, prolog: str, kept: bool) -> None:
+    """Before 23.11 slurmd found no file, drained its node for a "Prolog error", and Slurm powered it down."""
+    known = variables({"containers_runtimes": ["enroot"]}, role="slurm", facts=host_facts(slurm=version))
+    assert settings(render("slurm", "slurm.conf", known))["Prolog"] == prolog
+    (task,) = read("roles/slurm/tasks/node.yml")
+    (file,) = [item for item in task["vars"]["slurm_node_files"] if "slurm_prolog_of_node" in item]
+    found = evaluate(file.replace("lookup('gpucluster_template', 'prolog.sh.j2')", "'text'"), known)
+    assert found["path"] == "/usr/local/lib/gpucluster/prolog-slurm"
+    assert (found.get("mode"), found.get("absent", False)) == (("0755", False) if kept else (None, True))
 
 
 def test_extra_config_overrides_adds_and_removes() -> None:

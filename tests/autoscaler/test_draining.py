@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 
+from gpucluster.agent.rules.reasons import CHANGED, REMOVED
 from gpucluster.errors import ToolError
 from gpucluster.events import Event
 from gpucluster.operations import drain
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode, jobs_of, nodes_of
-from gpucluster.slurm.reasons import CHANGED, REMOVED
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 
 NODES = ("c-1", "c-2", "c-3")

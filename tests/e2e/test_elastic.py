@@ -101,6 +101,36 @@ def test_only_root_and_the_autoscaler_get_the_controllers_identity(site: Site) -
         assert on_controller(site, f"sudo -u {user} {ASK}") == "200"
 
 
+# As the autoscaler's user, with the controller's identity: what it has, and what it would do to the controller.
+MISUSE = """
+/opt/gpucluster/venv/bin/python - 2>&1 <<'END'
+from gpucluster.autoscaler.daemon.oci import OciCloud, RequestFailed
+from gpucluster.autoscaler.policy import Policy
+policy = Policy.load()
+cloud = OciCloud(policy)
+print(*sorted(each.node for each in cloud.instances()))
+for call in (("terminate_instance", "CONTROLLER"), ("list_instances", "CLUSTER")):
+    try:
+        cloud._ask("core.ComputeClient", *call)
+        print(call[0], "is allowed")
+    except RequestFailed as refusal:
+        print(refusal.status, refusal.code)
+END
+"""
+
+
+def test_the_controllers_identity_ends_elastic_nodes_only(site: Site) -> None:
+    cluster = site.good("output")["outputs"]["cluster"]
+    assert cluster["elastic_compartment_id"] != cluster["compartment_id"]
+    script = MISUSE.replace("CONTROLLER", cluster["controller"]["id"]).replace("CLUSTER", cluster["compartment_id"])
+    assert as_user(site, "gpucluster", script).splitlines() == [
+        "compute-e1 compute-e2",
+        "404 NotAuthorizedOrNotFound",
+        "404 NotAuthorizedOrNotFound",
+    ]
+    assert len(containers(site.home)) == 3
+
+
 def test_a_container_job_runs_on_nodes_that_the_controller_configured(site: Site) -> None:
     image(site)
     assert batch(site, "-N 2") == [f"{MARKER} compute-e1", f"{MARKER} compute-e2"]

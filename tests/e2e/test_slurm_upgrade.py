@@ -1,26 +1,31 @@
 """Slurm's release of a whole cluster: 24.11 of the distribution becomes 26.05 under a running job.
 
-Then a node of another system joins. It needs slurm-26.05.*.tar.bz2 in the cache of tests (tests/slurm_sources.py), and
-is skipped without: no archive that the tests may rely on has one. The first run builds twice, which takes ten
-minutes or more each; later runs take the packages from the cache. So it runs by hand, before a release of gpucluster.
+Then a node of another system joins. It runs by hand (`built_slurm`).
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.site_harness import ROOT, Site, containers, worked_example
-from tests.slurm_sources import CACHE
+from tests.e2e.built_slurm import (
+    FOLDER,
+    SECONDS,
+    container,
+    from_cache,
+    make_mirror,
+    newest_source,
+    on_host,
+    to_cache,
+    version_of,
+)
+from tests.e2e.site_harness import ROOT, Site, worked_example
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(5400)]
 
-FOLDER = "/var/lib/gpucluster-software"
-SECONDS = 3600
 OTHER_SYSTEM = """\
   older:
     shape: VM.Standard.E5.Flex
@@ -33,53 +38,15 @@ OTHER_SYSTEM = """\
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    tarballs = sorted((CACHE / "sources").glob("slurm-26.05.*.tar.bz2"))
-    if not tarballs:
-        pytest.skip(f"{CACHE}/sources has no slurm-26.05.*.tar.bz2")
-    version = tarballs[-1].name.removeprefix("slurm-").removesuffix(".tar.bz2")
+    source = newest_source()
     text = worked_example("local", "10.96").replace("count: 2  ", "count: 1  ")
     with Site(text + "slurm: {release: distribution}\n") as made:
-        mirror = made.folder / "mirror"
-        mirror.mkdir()
-        shutil.copy(tarballs[-1], mirror)
-        sums = subprocess.run(["sha256sum", tarballs[-1].name], cwd=mirror, check=True, capture_output=True, text=True)
-        (mirror / "SHA256SUMS").write_text(sums.stdout)
+        make_mirror(made, source)
         made.file.write_text(f"{made.file.read_text()}software: {{mirror: mirror, versions: {{}}}}\n")
         made.good("apply")
         text = made.file.read_text().replace("release: distribution", 'release: "26.05"')
-        made.file.write_text(text.replace("versions: {}", f"versions: {{slurm: {version}}}"))
+        made.file.write_text(text.replace("versions: {}", f"versions: {{slurm: {version_of(source)}}}"))
         yield made
-
-
-def _in(site: Site, host: str, *command: str) -> str:
-    done = site.plain("ssh", host, "--", *command)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()
-
-
-def _container(site: Site, host: str) -> str:
-    for container in containers(site.home):
-        name = subprocess.run(["podman", "exec", container, "hostname"], check=True, capture_output=True, text=True)
-        if name.stdout.strip() == host:
-            return container
-    raise AssertionError(host)
-
-
-def _from_cache(container: str) -> None:
-    subprocess.run(["podman", "exec", container, "mkdir", "-p", FOLDER], check=True)
-    for file in (CACHE / "packages").glob("*slurm-packages_26.05*"):
-        subprocess.run(["podman", "cp", str(file), f"{container}:{FOLDER}/{file.name}"], check=True)
-
-
-def _to_cache(container: str) -> None:
-    folder = CACHE / "packages"
-    folder.mkdir(parents=True, exist_ok=True)
-    listed = subprocess.run(
-        ["podman", "exec", container, "ls", "-A", FOLDER], check=True, capture_output=True, text=True
-    )
-    for name in listed.stdout.split():
-        if re.fullmatch(r"\.?slurm-packages_26\.05.*\.(tar|json)", name) and not (folder / name).exists():
-            subprocess.run(["podman", "cp", f"{container}:{FOLDER}/{name}", str(folder / name)], check=True)
 
 
 def test_apply_does_not_change_the_release(site: Site) -> None:
@@ -87,7 +54,7 @@ def test_apply_does_not_change_the_release(site: Site) -> None:
     code, events = site.run("apply")
     assert code == 1
     assert "gpucluster slurm upgrade" in events[-1]["message"]
-    assert "24.11" in _in(site, "demo-controller", "/usr/sbin/slurmctld", "-V")
+    assert "24.11" in on_host(site, "demo-controller", "/usr/sbin/slurmctld", "-V")
 
 
 def test_a_job_runs_across_the_upgrade(site: Site) -> None:
@@ -99,16 +66,16 @@ def test_a_job_runs_across_the_upgrade(site: Site) -> None:
     site.as_alice(f"until squeue -h -j {job} -o %T | grep -q RUNNING; do sleep 1; done")
     planned = site.good("slurm", "upgrade", "--plan")
     assert (planned["steps"], planned["running_jobs"]) == (["26.05"], 1)
-    controller = _container(site, "demo-controller")
-    _from_cache(controller)
+    controller = container(site, "demo-controller")
+    from_cache(controller)
     code, events = site.run("slurm", "upgrade", timeout=SECONDS)
     assert code == 0, events[-5:]
     result = events[-1]["data"]
-    _to_cache(controller)
+    to_cache(controller)
     assert re.match(r"/var/backups/gpucluster/slurm-24\.11", result["slurm_copy"])
     for host, program in (("demo-controller", "slurmctld"), ("demo-controller", "slurmdbd"), ("compute-1", "slurmd")):
-        assert _in(site, host, "sudo", f"/usr/sbin/{program}", "-V").startswith("slurm 26.05")
-        assert _in(site, host, "systemctl", "is-active", program) == "active"
+        assert on_host(site, host, "sudo", f"/usr/sbin/{program}", "-V").startswith("slurm 26.05")
+        assert on_host(site, host, "systemctl", "is-active", program) == "active"
     # The same job, on the same node, still runs, and what waited still waits.
     assert site.as_alice(f"squeue -h -j {job} -o '%T %N'") == "RUNNING compute-1"
     assert site.as_alice(f"squeue -h -j {before} -o %T") == "PENDING"
@@ -116,7 +83,7 @@ def test_a_job_runs_across_the_upgrade(site: Site) -> None:
     site.as_alice(f"scancel {before}; while squeue -h -j {job} | grep -q .; do sleep 1; done")
     assert site.as_alice("cat out.txt") == "done on compute-1"
     assert "COMPLETED" in site.as_alice(f"sacct -X -n -j {job} -o State")
-    copied = _in(site, "demo-controller", "sudo", "ls", result["slurm_copy"])
+    copied = on_host(site, "demo-controller", "sudo", "ls", result["slurm_copy"])
     assert {"accounting.sql", "etc-slurm.tar.gz", "var-lib-slurm-slurmctld.tar.gz"} <= set(copied.split())
 
 
@@ -126,16 +93,16 @@ def test_a_second_apply_changes_and_builds_nothing(site: Site) -> None:
 
 def test_a_node_of_another_system_has_the_same_release(site: Site) -> None:
     site.file.write_text(site.file.read_text().replace("\nusers:\n", f"{OTHER_SYSTEM}\nusers:\n", 1))
-    controller = _container(site, "demo-controller")
-    _from_cache(controller)
+    controller = container(site, "demo-controller")
+    from_cache(controller)
     code, events = site.run("apply", timeout=SECONDS)
     assert code == 0, events[-5:]
-    _to_cache(controller)
-    assert 'VERSION_ID="12"' in _in(site, "older-1", "cat", "/etc/os-release")
-    assert _in(site, "older-1", "/usr/sbin/slurmd", "-V") == _in(site, "compute-1", "/usr/sbin/slurmd", "-V")
+    to_cache(controller)
+    assert 'VERSION_ID="12"' in on_host(site, "older-1", "cat", "/etc/os-release")
+    assert on_host(site, "older-1", "/usr/sbin/slurmd", "-V") == on_host(site, "compute-1", "/usr/sbin/slurmd", "-V")
     assert "demo-controller" not in site.as_alice("srun -p older hostname")
     # The controller has the node's packages: the next node of its system takes them.
-    assert "Debian-12" in _in(site, "demo-controller", "ls", FOLDER)
+    assert "Debian-12" in on_host(site, "demo-controller", "ls", FOLDER)
 
 
 def test_the_way_back_is_the_one_of_the_page(site: Site) -> None:
@@ -144,13 +111,13 @@ def test_the_way_back_is_the_one_of_the_page(site: Site) -> None:
     site.good("apply")
     since = site.as_alice("sbatch --parsable --wrap hostname")
     site.as_alice(f"while squeue -h -j {since} | grep -q .; do sleep 1; done")
-    copy = _in(site, "demo-controller", "sudo", "ls", "/var/backups/gpucluster").split()[-1]
+    copy = on_host(site, "demo-controller", "sudo", "ls", "/var/backups/gpucluster").split()[-1]
     assert copy.startswith("slurm-24.11")
     page = (ROOT / "docs" / "how-to" / "slurm-release.md").read_text().partition("## The way back")[2]
     script = re.search(r"\n\n((?:    .*\n)+)", page)
     assert script
     commands = re.sub(r"slurm-24\.11\S*Z", copy, script[1])
-    _in(site, "compute-1", "sudo", "systemctl", "stop", "slurmd")
+    on_host(site, "compute-1", "sudo", "systemctl", "stop", "slurmd")
     _as_root(site, "demo-controller", commands)
     for host in ("demo-controller", "compute-1"):
         _as_root(site, host, "apt-get remove --yes 'slurm-smd*'\n"
@@ -159,8 +126,8 @@ def test_the_way_back_is_the_one_of_the_page(site: Site) -> None:
     code, events = site.run("apply", timeout=SECONDS)
     assert code == 0, events[-5:]
     for host, program in (("demo-controller", "slurmctld"), ("compute-1", "slurmd")):
-        assert "24.11" in _in(site, host, f"/usr/sbin/{program}", "-V")
-        assert _in(site, host, "systemctl", "is-active", program) == "active"
+        assert "24.11" in on_host(site, host, f"/usr/sbin/{program}", "-V")
+        assert on_host(site, host, "systemctl", "is-active", program) == "active"
     # What was before the upgrade is there, and what happened since is lost.
     assert site.as_alice("sacct -X -n -o JobID --starttime=now-1day").split()
     assert site.as_alice(f"sacct -X -n -j {since} -o State") == ""
@@ -168,6 +135,6 @@ def test_the_way_back_is_the_one_of_the_page(site: Site) -> None:
 
 
 def _as_root(site: Site, host: str, commands: str) -> None:
-    argv = ["podman", "exec", "--interactive", _container(site, host), "bash", "-e"]
+    argv = ["podman", "exec", "--interactive", container(site, host), "bash", "-e"]
     done = subprocess.run(argv, input=commands, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

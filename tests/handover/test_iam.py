@@ -181,6 +181,36 @@ def test_a_network_in_another_compartment_has_its_rights_there() -> None:
     assert "use vnics" in _rights(wanted.controller)
 
 
+ELASTIC = "ocid1.compartment.oc1..elastic"
+
+
+def test_with_a_compartment_of_elastic_nodes_the_controller_launches_and_ends_only_there() -> None:
+    """What is created has no OCID yet: the policy of its parent names it, and what holds there holds in it, too."""
+    made = _policies(_spec(iam={"elastic_compartment": "create"}))
+    own, there = f" in compartment id {HERE}", " in compartment gpucluster-demo"
+    assert made.controller_tenancy == ()
+    assert [one.partition(" where ")[0] for one in (each.text for each in made.controller) if own in one] == [
+        f"Allow dynamic-group gpucluster-demo to {right}{own}"
+        for right in ("read instance-images", "use vnics", "use subnets")
+    ]
+    others = [one.text for one in made.controller if own not in one.text]
+    assert all(there in one for one in others)
+    assert any("INSTANCE_DELETE" in one for one in others)
+    assert "manage compartments" in _rights(made.operator)
+    assert not [one for one in (*made.operator, *made.operator_tenancy) if there in one.text]
+
+    given = _policies(_spec(iam={"elastic_compartment": ELASTIC}))
+    ended = [one.text for one in given.controller_tenancy if "INSTANCE_DELETE" in one.text]
+    assert ended
+    assert all(f" in compartment id {ELASTIC}" in one for one in ended)
+    assert "INSTANCE_DELETE" not in str(given.controller)
+    assert "manage compartments" not in _rights(given.operator) + _rights(given.operator_tenancy)
+    assert {"manage instances", "manage instance-configurations", "manage compute-clusters"} <= set(
+        _rights(tuple(one for one in given.operator_tenancy if ELASTIC in one.text))
+    )
+    assert "manage policies" in _rights(given.operator_tenancy)
+
+
 @pytest.mark.parametrize(
     ("changes", "there", "not_there"),
     [

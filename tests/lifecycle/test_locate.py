@@ -135,6 +135,30 @@ def test_another_compartment_is_refused_by_the_state_on_a_machine_that_knows_not
     assert not (cluster.paths.root / "compartment").exists()
 
 
+def test_another_compartment_of_elastic_nodes_is_refused_while_some_run_in_the_present_one(
+    cluster: Cluster, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = {"cluster": {"contract_version": 1, "compartment_id": api.tenancy}}
+    monkeypatch.setattr(Terraform, "outputs", lambda _: outputs)
+    assert cluster.spec.file
+    cluster.spec.file.write_text(LOCAL + "iam: {elastic_compartment: create}\n")
+    moved = Cluster(load(cluster.spec.file))
+    for command in (lambda: moved.plan(preflight=False), moved.destroy):
+        with pytest.raises(InputError, match=r"changed while elastic nodes run in the present .*: demo-cpu-e1\."):
+            command()
+    # The other way round: no setting any more, and nodes in a compartment that only the state names.
+    details = oci.identity.models.CreateCompartmentDetails(compartment_id=api.tenancy, name="own", description="own")
+    outputs["cluster"]["elastic_compartment_id"] = place = api.identity.create_compartment(details).data.id
+    api.launch(
+        api.subnet(api.vcn("10.78.0.0/16"), "10.78.0.0/24", dns_label="moved"),
+        "gpu-e1",
+        compartment_id=place,
+        freeform_tags={"gpucluster": "demo", "pool": "gpu", "node": "gpu-e1"},
+    )
+    with pytest.raises(InputError, match="gpu-e1"):
+        cluster.plan(preflight=False)
+
+
 @pytest.mark.parametrize("content", ["", "no state\n", "[]"])
 def test_a_damaged_state_is_not_an_empty_cluster(cluster: Cluster, content: str) -> None:
     cluster.paths.create()

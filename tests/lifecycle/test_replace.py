@@ -7,13 +7,13 @@ from typing import cast
 
 import pytest
 
+from gpucluster.agent.rules.reasons import CHANGED
 from gpucluster.cloud.elastic_instances import ElasticInstance, ElasticInstances
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event
 from gpucluster.lifecycle import replace as replacing
 from gpucluster.lifecycle.replace import Chosen, ElasticReplacement, choose, is_elastic
 from gpucluster.operations.drain import Draining, SlurmNode
-from gpucluster.slurm.reasons import CHANGED
 from gpucluster.spec import loads
 from tests.spec.spec_texts import LOCAL
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -15,14 +14,14 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from gpucluster import handover
-from gpucluster.agent.checks.model import Finding, Status
+from gpucluster.agent.checks.model import Finding, Profile, Status
 from gpucluster.cloud.members import Member
 from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import InputError, VerifyError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.verification import Measured, Request, Verification
-from gpucluster.paths import ClusterPaths, write_public
+from gpucluster.paths import ClusterPaths, write_whole
 from gpucluster.spec import ClusterSpec, load
 from gpucluster.verdict.expectation import Expectation, Level
 from gpucluster.workspace import run_log
@@ -81,7 +80,11 @@ class Site:
 
     def collect(self, _playbook: str, _run: Run, variables: Mapping[str, Any]) -> PlaybookResult:
         self.asked.append(variables["verify_request"])
-        facts = {host: {"gpucluster_facts": found} for host, found in self.facts.items()}
+        profile = Profile(variables["verify_request"]["profile"])
+        reports = {host: samples.agent_check(_report(host, profile)) for host in self.facts}
+        facts = {
+            host: {"gpucluster_facts": {"agent_check": reports[host], **found}} for host, found in self.facts.items()
+        }
         return PlaybookResult({}, facts, {}, self.unreachable)
 
     def verify(self, request: Request = Request(), measurement: Any = None) -> Any:  # noqa: B008
@@ -96,10 +99,17 @@ class Site:
         )
         run = Run("verify", self.paths, ignore)
         self.log.append(run)
-        return verification.run(self.deployment, run, request=request)
+        with verification.in_junit(request.junit) as final:
+            verdict = verification.run(self.deployment, run, request=request)
+            final(verdict)
+        return verdict
 
     def evidence(self) -> Path:
         return self.paths.runs / self.log[-1].id / "evidence.json"
+
+
+def _report(host: str, profile: Profile) -> str:
+    return json.dumps(samples.report(host, profile).to_dict())
 
 
 def _members(pool: str, _network: str, _names: Any) -> Any:
@@ -125,7 +135,7 @@ def test_a_good_cluster_passes_and_leaves_its_evidence(site: Site) -> None:
 
 
 def test_the_evidence_is_private_and_has_no_secret(site: Site) -> None:
-    site.facts[site.nodes[0]]["agent_check"] = {"output": json.dumps({"environment": {"HF_TOKEN": SECRET}})}
+    site.facts[site.nodes[0]]["output"] = json.dumps({"environment": {"HF_TOKEN": SECRET}})
     site.facts[site.nodes[0]]["secrets"] = {"munge": SECRET}
     site.verify()
     assert SECRET not in site.evidence().read_text()
@@ -174,16 +184,13 @@ def test_the_junit_file_is_written_also_when_checks_fail(site: Site, tmp_path: P
         site.facts[site.nodes[0]]["firewall"] = {"state": "failed", "words": "no nft"}
     file = tmp_path / "verify.xml"
     file.write_text("of an earlier run")
-    mask = os.umask(0o027)
     try:
         site.verify(Request(junit=file))
     except VerifyError:
         assert not good
-    finally:
-        os.umask(mask)
     assert ET.parse(file).getroot().attrib["failures"] == ("0" if good else "1")
     # Its readers are others than ours, and no half of a file is ever there.
-    assert file.stat().st_mode & 0o777 == 0o640
+    assert file.stat().st_mode & 0o777 == 0o644
     assert [other.name for other in tmp_path.glob(".verify.xml*")] == []
 
 
@@ -191,7 +198,7 @@ def test_an_existing_file_stays_when_the_new_one_can_not_be_written(tmp_path: Pa
     file = tmp_path / "verify.xml"
     file.write_text("of an earlier run")
     with pytest.raises(UnicodeEncodeError):
-        write_public(file, "half of it\ud800")
+        write_whole(file, "half of it\ud800", mode=0o644)
     assert [other.name for other in tmp_path.iterdir()] == ["verify.xml"]
     assert file.read_text() == "of an earlier run"
 

@@ -60,4 +60,5 @@ def test_an_answer_that_is_none_is_an_error_and_no_decision(text: str) -> None:
 def test_a_controller_of_an_earlier_version_is_told_what_it_lacks() -> None:
     health, _ = service("", returncode=127, errors="command not found")
     with pytest.raises(ToolError, match="has no health service yet"):
-        health.react([])
+        health.react([FINDING])
+    assert service("")[0].react([]) == ()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 
 from gpucluster.slurm import releases
@@ -57,16 +55,8 @@ def test_each_release_that_can_be_built_is_in_the_table() -> None:
 
 
 def test_a_quick_start_does_not_begin_with_a_build() -> None:
-    default = functools.partial(releases.default_release, elastic=False)
+    default = releases.default_release
+    assert default(["Debian-12"], prefers_distribution=True) == "distribution"
     assert default(["Debian-13"], prefers_distribution=True) == "distribution"
     assert default(["Debian-13", "Debian-12"], prefers_distribution=True) == "26.05"
     assert default(["Ubuntu-24"], prefers_distribution=False) == "26.05"
-
-
-def test_elastic_nodes_need_a_release_that_they_are_proven_with() -> None:
-    default = functools.partial(releases.default_release, prefers_distribution=True)
-    assert default(["Debian-12"], elastic=False) == "distribution"
-    assert default(["Debian-12"], elastic=True) == "26.05"
-    assert default(["Debian-13"], elastic=True) == "distribution"
-    assert releases.too_different({"controller": "Debian-12"}, elastic=False) == ""
-    assert "the oldest for elastic nodes is 24.11" in releases.too_different({"controller": "Debian-12"}, elastic=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpucluster.cloud import clusters
 from gpucluster.cloud.baked_images import BakedImage, BakedImages, newest, superseded
 from gpucluster.cloud.client import Access, model
 from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.members import PoolMembers
+from gpucluster.cloud.tagged_resources import TaggedResources
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, ignore
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 INSTANCES = "/20160918/instances"
+COMPARTMENTS = "/20160918/compartments"
 CLUSTER = "demo"
 
 
@@ -56,9 +61,69 @@ def pool(workspace: Workspace) -> dict[str, Any]:
     return found
 
 
-def _alive(cloud: LocalCloud) -> set[str]:
+def _alive(cloud: LocalCloud, compartment: str = "") -> set[str]:
     gone = ("TERMINATED", "TERMINATING")
-    return {item["displayName"] for item in cloud.standing(INSTANCES) if item["lifecycleState"] not in gone}
+    listed = cloud.client.items(INSTANCES, {"compartmentId": compartment or cloud.credentials.tenancy})
+    return {item["displayName"] for item in listed if item["lifecycleState"] not in gone}
+
+
+def test_elastic_nodes_get_a_compartment_of_their_own_that_a_destroy_leaves_and_an_apply_takes_up(
+    cloud: LocalCloud, workspace: Workspace
+) -> None:
+    workspace.variables["elastic_compartment"] = {"name": "gpucluster-demo"}
+    workspace.pool("burst", kind="compute_cluster", count=1, max_count=4)
+    workspace.pool("plain", kind="instances", count=1, max_count=2, rdma=False, rdma_plugins=[])
+    workspace.apply()
+    output = workspace.output()
+    place, root = output["elastic_compartment_id"], cloud.credentials.tenancy
+    assert output["compartment_id"] == root != place
+    [made] = [each for each in cloud.standing(COMPARTMENTS) if each["name"] == "gpucluster-demo"]
+    assert (made["id"], made["freeformTags"]["gpucluster"]) == (place, CLUSTER)
+    access = replace(_access(cloud), elastic="gpucluster-demo")
+    assert access.compartments() == (root, place)
+    for pool in ("burst", "plain"):
+        _launch(access, output["pools"][pool], f"{pool}-e1", {"gpucluster": CLUSTER, "node": f"{pool}-e1"})
+    # The instances of a compute cluster must be in its compartment, the permanent ones too.
+    assert _alive(cloud) == {"demo-controller", "plain-1"}
+    assert _alive(cloud, place) == {"burst-1", "burst-e1", "plain-e1"}
+    configurations = cloud.client.items("/20160918/instanceConfigurations", {"compartmentId": place})
+    assert {each["displayName"] for each in configurations} == {"demo-burst", "demo-plain"}
+
+    # Every listing knows both.
+    elastic = ElasticInstances(access, CLUSTER, ignore)
+    assert [each.node for each in elastic.instances()] == ["burst-e1", "plain-e1"]
+    tagged = {each.name for each in TaggedResources(access, CLUSTER, ignore).find()}
+    assert tagged >= {"demo-controller", "demo-private", "plain-1", "burst-1", "burst-e1", "plain-e1", "demo-burst"}
+    hosts = PoolMembers(access, ignore).tagged(CLUSTER)
+    assert {name for members in hosts.nodes.values() for name in (each.name for each in members)} == {
+        "burst-1",
+        "plain-1",
+    }
+    [contents] = [each for each in clusters.in_compartment(_access(cloud)) if each.name == CLUSTER]
+    assert sum(contents.instances.values()) == 5
+    assert workspace.plan().changes == []
+
+    assert elastic.remove() == 2
+    workspace.destroy()
+    assert _alive(cloud, place) == set()
+    assert [each["id"] for each in cloud.standing(COMPARTMENTS) if each["name"] == "gpucluster-demo"] == [place]
+    workspace.variables["pools"] = {}
+    workspace.apply()
+    assert workspace.output()["elastic_compartment_id"] == place
+    assert workspace.plan().changes == []
+
+
+def test_elastic_nodes_may_be_in_a_compartment_that_exists(cloud: LocalCloud, workspace: Workspace) -> None:
+    body = {"compartmentId": cloud.credentials.tenancy, "name": "given", "description": "of a test"}
+    place = str(cloud.client.call("POST", COMPARTMENTS, body=body).body["id"])
+    workspace.variables["elastic_compartment"] = {"ocid": place}
+    workspace.pool("plain", kind="instances", count=0, max_count=2, rdma=False, rdma_plugins=[])
+    assert "oci_identity_compartment" not in str(workspace.apply().changes)
+    _launch(
+        _access(cloud), workspace.output()["pools"]["plain"], "plain-e1", {"gpucluster": CLUSTER, "node": "plain-e1"}
+    )
+    assert _alive(cloud, place) == {"plain-e1"}
+    assert ElasticInstances(replace(_access(cloud), elastic=place), CLUSTER, ignore).remove() == 1
 
 
 def test_the_tag_of_the_controllers_rights_is_on_what_they_are_about_and_on_nothing_else(

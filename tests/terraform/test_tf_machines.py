@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpucluster.handover import RDMA_PLUGINS
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.oci.image_names import version_filter
 
@@ -68,6 +69,7 @@ def test_every_setting_reaches_the_machines_and_every_resource_is_tagged(
         "platform": {"type": "AMD_ROME_BM_GPU", "numa_nodes_per_socket": "NPS4", "smt": False},
         "capacity_reservation_id": reservation,
         "user_data": "#cloud-config\n",
+        "disabled_plugins": ["OS Management Service Agent"],
     }
     workspace.variables["defined_tags"] = TAGS
     workspace.variables["controller"] |= {"boot_volume_vpus_per_gb": 20, "user_data": "#cloud-config\ntimezone: UTC\n"}
@@ -92,9 +94,10 @@ def test_every_setting_reaches_the_machines_and_every_resource_is_tagged(
         assert body["sourceDetails"]["bootVolumeVpusPerGB"] == 30
         assert body["instanceOptions"]["areLegacyImdsEndpointsDisabled"] is True
         assert body["definedTags"] == {"Operations": {"CostCenter": "42"}}
-    plugins = {plugin["name"]: plugin["desiredState"] for plugin in details["agentConfig"]["pluginsConfig"]}
-    assert set(plugins.values()) == {"ENABLED"}
-    assert len(plugins) == 2
+    enabled = [{"name": name, "desiredState": "ENABLED"} for name in RDMA_PLUGINS]
+    disabled = [{"name": "OS Management Service Agent", "desiredState": "DISABLED"}]
+    assert details["agentConfig"]["pluginsConfig"] == enabled + disabled
+    assert node["agentConfig"]["pluginsConfig"] == disabled
     assert controller["sourceDetails"]["bootVolumeVpusPerGB"] == 20
     assert controller.get("platformConfig") is None
     login = _instance(cloud, "demo-login-2")
@@ -124,6 +127,10 @@ def test_every_setting_reaches_the_machines_and_every_resource_is_tagged(
     assert "user_data" not in details["metadata"]
     assert details["sourceDetails"].get("bootVolumeVpusPerGB") in (None, 10)
     assert workspace.plan().changes == []
+
+    # A cluster of an earlier release, which disabled no plugin, keeps its machines.
+    workspace.pool("single", node_names=["single-1", "single-3"], disabled_plugins=["Bastion"])
+    assert _hosts(workspace.plan()) == [(_address("single-1"), "update"), (_address("single-3"), "update")]
 
 
 def _check_tags(cloud: LocalCloud) -> None:

@@ -11,7 +11,7 @@ import pytest
 from gpucluster.verdict import junit
 from gpucluster.verdict.expectation import Level
 from gpucluster.verdict.verdict import CheckResult, Verdict
-from tests.verdict.samples import FULL, HEAD, facts, verdict
+from tests.verdict.samples import FULL, facts, verdict
 
 # Children of each element in their order, and its attributes: those that must be there, and those that may. It is what
 # two schemas have in common: JUnit.xsd (windyroad, of Ant's task) and junit-10.xsd (of Jenkins' xUnit plugin).
@@ -52,7 +52,7 @@ def _check(element: ET.Element) -> None:
 
 
 def _document(found: Verdict) -> ET.Element:
-    text = junit.document(found, cluster="demo", controller=HEAD, time="2026-11-22T23:05:32", seconds=4.2)
+    text = junit.document(found, "demo", time="2026-11-22T23:05:32", seconds=4.2)
     assert text.startswith('<?xml version="1.0" encoding="UTF-8"?>\n')
     root = ET.fromstring(text.encode())
     _check(root)

@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 
 from gpucluster.agent.checks.model import Check, Finding, Outcome, Profile, Reaction, Scope, Status
 from gpucluster.verdict import repair
-from gpucluster.verdict.repair import Action, Decision, Node, Plan, Standing, Touched, accused, merged, plan, touched
+from gpucluster.verdict.repair import (
+    Action,
+    Decision,
+    Node,
+    Plan,
+    Standing,
+    Touched,
+    accused,
+    deciding,
+    merged,
+    plan,
+    touched,
+)
 
 
 def check(name: str, scope: Scope, reaction: Reaction = Reaction.DRAIN) -> Check[Any]:
@@ -67,6 +79,9 @@ def test_only_a_failed_check_of_one_node_that_drains_accuses_it() -> None:
         found("never_heard_of", "c-7"),
     ]
     assert accused(findings, CHECKS) == {"c-1": findings[:2]}
+    # The service is told what passes, too: a check that no node of a pool passes is itself the suspect.
+    findings.append(found("gpu_count", "c-8", Status.PASS))
+    assert deciding(findings, CHECKS) == (*findings[:2], findings[-1])
 
 
 # --- what follows -----
@@ -118,6 +133,13 @@ def test_in_shadow_mode_it_is_said_and_nothing_follows() -> None:
     assert (result.would, result.replaced) == (("c-e1",), ())
     assert [each.node for each in result.left] == ["c-1"]
     assert "c-e1: would be replaced" in result.lines()
+
+
+def test_in_shadow_mode_a_drained_node_whose_checks_pass_is_not_said_to_be_replaced() -> None:
+    decision = decided("c-e1", Action.SHADOW, done=False, reason="would be undrained")
+    result = planned(node("c-e1", Standing.FAILED), decisions=(decision,))
+    assert (result.replaced, result.would) == ((), ())
+    assert "would be undrained" in str(result.left[0])
 
 
 def test_a_node_whose_checks_pass_again_is_not_replaced() -> None:

@@ -44,8 +44,8 @@ TWICE = tuple(Finding("ecc", HOST, status, "") for status in (Status.FAIL, Statu
         (agent_check("", exit_status=2, error=OLD_AGENT), "has no checks; run: gpucluster apply"),
         (agent_check("", exit_status=127, error="timeout: failed to run command"), "failed to run command"),
         (agent_check("", exit_status=3), "wrote nothing and ended with 3"),
-        (agent_check("", exit_status=124), "no report within 60 s"),
-        (agent_check(_text(), exit_status=137), "no report within 60 s"),
+        (agent_check("", exit_status=124), "no report within 30 s"),
+        (agent_check(_text(), exit_status=137), "no report within 30 s"),
         (agent_check(_text()[:-5]), "cut off or damaged"),
         (agent_check("[" * 100_000), "cut off or damaged"),
         (agent_check("[]"), "cut off or damaged"),
@@ -82,7 +82,7 @@ def test_every_prefix_of_a_report_is_no_report() -> None:
 
 def test_verify_asks_for_what_it_is_about() -> None:
     assert reports.request(FULL) == {
-        "verify_request": {"profile": "quick", "seconds": 60, "pools": None, "nodes": None, "with_elastic": True}
+        "verify_request": {"profile": "quick", "seconds": 30, "pools": None, "nodes": None, "with_elastic": True}
     }
     pool = reports.request(narrowed(FULL, ["compute"]))["verify_request"]
     assert (pool["pools"], pool["nodes"], pool["with_elastic"]) == (["compute"], ["compute-1", "compute-2"], True)

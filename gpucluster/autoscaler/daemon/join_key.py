@@ -6,15 +6,12 @@ which it gives to the instances that it launches.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
 import tempfile
 from pathlib import Path
 
 from gpucluster import process
 from gpucluster.errors import EnvironmentFault
-from gpucluster.paths import write_private
+from gpucluster.paths import write_private, write_whole
 
 _COMMENT = "gpucluster-join"
 _READABLE = 0o644
@@ -35,7 +32,7 @@ def make(private: Path, public: Path) -> None:
             new = Path(scratch) / "key"
             process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", _COMMENT, "-f", str(new)])
             write_private(private, new.read_text())
-    _publish(public, process.run(["ssh-keygen", "-y", "-f", str(private)]).stdout)
+    write_whole(public, process.run(["ssh-keygen", "-y", "-f", str(private)]).stdout, mode=_READABLE)
 
 
 def read(public: Path) -> str:
@@ -52,16 +49,3 @@ def read(public: Path) -> str:
             where=str(public),
             hint="On the controller, run: systemctl status gpucluster-join",
         ) from error
-
-
-def _publish(public: Path, text: str) -> None:
-    part = public.with_name(f".{public.name}.{secrets.token_hex(4)}")
-    try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _READABLE), "w") as stream:
-            os.fchmod(stream.fileno(), _READABLE)
-            stream.write(text)
-        os.replace(part, public)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise EnvironmentFault(f"the public key can't be published: {error.strerror}", where=str(public)) from error

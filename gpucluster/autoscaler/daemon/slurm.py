@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpucluster import process
+from gpucluster.agent.rules import slurm_nodes
+from gpucluster.agent.rules.reasons import storable
 from gpucluster.autoscaler.decide.types import (
     Action,
     Annotate,
@@ -33,12 +35,10 @@ from gpucluster.autoscaler.decide.types import (
 )
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.slurm.hostlists import HostlistError, expand
-from gpucluster.slurm.states import NodeState, node_flags
+from gpucluster.slurm.states import NodeState
 
 # slurmctld holds its lock while it works through one command: 10,000 nodes at once take 3 s, 500 take 0.1 s.
 BATCH = 500
-# Characters of a comment. Slurm has no limit, but a longer text is not read.
-WORDS = 400
 _TIMEOUT = 20.0
 _SEPARATOR, _END = "\x1f", "\x1e"
 # Fields of `squeue -O`. A width of 0 is as wide as it needs to be; the default would cut at 20 characters.
@@ -58,12 +58,6 @@ _JOB_FIELDS = (
     "UserName",
 )
 _JOB_FORMAT = ",".join(f"{name}:0{_END if name == _JOB_FIELDS[-1] else _SEPARATOR}" for name in _JOB_FIELDS)
-# A reason may have line breaks of its own.
-_LINES = re.compile(r"\n(?=NodeName=)")
-_NODE = re.compile(r"NodeName=(\S+) .*? State=(\S+) ThreadsPerCore=")
-# The user and the time are the last brackets: a reason may hold some of its own.
-_REASON = re.compile(r" Reason=(.*) \[([^\s\[\]]*)@[^\s\[\]]*\](?=\s|$)", re.DOTALL)
-_INSTANCE = re.compile(r".* InstanceId=(\S+)", re.DOTALL)
 # What Slurm answers for a job that is gone or is in another state by now: the change is no longer needed.
 _TOO_LATE = ("Invalid job id", "already finished", "already completing or completed", "no longer pending")
 _UNKNOWN_NODE = "Invalid node name"
@@ -184,11 +178,11 @@ class SlurmClient:
 
     def mark_down(self, nodes: Sequence[str], why: str) -> None:
         """Take nodes out of service at once. Slurm requeues or ends the jobs on them."""
-        self._update_nodes(nodes, "state=down", f"reason={safe(why)}")
+        self._update_nodes(nodes, "state=down", f"reason={storable(why)}")
 
     def drain(self, nodes: Sequence[str], why: str) -> None:
         """Let nodes take no new jobs."""
-        self._update_nodes(nodes, "state=drain", f"reason={safe(why)}")
+        self._update_nodes(nodes, "state=drain", f"reason={storable(why)}")
 
     def delay(self, job: str, seconds: float, why: str) -> None:
         """Give a pending job, with all its components, a start time so many seconds from now.
@@ -197,36 +191,33 @@ class SlurmClient:
         the job is pending at once.
         """
         start = f"now+{max(0, round(seconds))}"
-        self._update_job(job, f"starttime={start}", f"admincomment={safe(why)}")
+        self._update_job(job, f"starttime={start}", f"admincomment={storable(why)}")
         self._notify(job, why)
 
     def hold(self, job: str, why: str) -> None:
         """Hold a job until its user or an operator releases it. A job that has nodes is held once it is requeued."""
-        self._update_job(job, f"admincomment={safe(why)}")
+        self._update_job(job, f"admincomment={storable(why)}")
         self._tolerant("scontrol", "uhold", job)
         self._notify(job, why)
 
     def annotate(self, job: str, why: str) -> None:
         """Write an explanation on a job."""
-        self._update_job(job, f"admincomment={safe(why)}")
+        self._update_job(job, f"admincomment={storable(why)}")
         self._notify(job, why)
 
     # --- commands -----
 
     def _nodes(self, text: str) -> dict[str, Node]:
         found = {}
-        for line in _LINES.split(text):
-            if not line.strip():
-                continue
-            match = _NODE.match(line)
-            if match is None:
-                raise _unreadable("scontrol show nodes", line)
-            name, state = match.groups()
-            flags = node_flags(state)
-            pool = self._pool_of(name)
-            if not pool and NodeState.CLOUD not in flags:
-                continue
-            found[name] = _node(name, pool, flags, line[match.end() :])
+        try:
+            for line in slurm_nodes.parse(text):
+                pool = self._pool_of(line.name)
+                if pool or NodeState.CLOUD in line.flags:
+                    found[line.name] = Node(
+                        line.name, pool, line.flags, line.reason, line.reason_user, line.instance_id
+                    )
+        except ValueError as error:
+            raise _unreadable("scontrol show nodes", str(error)) from error
         return found
 
     def _update_nodes(self, nodes: Sequence[str], *words: str) -> None:
@@ -256,7 +247,7 @@ class SlurmClient:
     def _notify(self, job: str, why: str) -> None:
         """Print the explanation on the terminal of an interactive job. A user who has logged out does not need it."""
         if job in self._interactive:
-            self._run("scontrol", "notify", job, safe(why))
+            self._run("scontrol", "notify", job, storable(why))
 
     def _ask(self, *argv: str) -> str:
         done = self._run(*argv)
@@ -275,30 +266,10 @@ class SlurmClient:
 _HINT = "On the controller, run: systemctl status slurmctld"
 
 
-def safe(words: str) -> str:
-    """A text that Slurm can store and print: one line, no quotes, not too long."""
-    line = " ".join("".join(sign if sign.isprintable() else " " for sign in words).split())
-    line = line.replace('"', "'").replace("\\", "/").replace("|", "/")
-    return line if len(line) <= WORDS else line[: WORDS - 3] + "..."
-
-
 def _environment(ours: Mapping[str, str]) -> dict[str, str]:
     """The environment of Slurm's commands, without variables that change what they print."""
     kept = {name: ours[name] for name in ("PATH", "SLURM_CONF") if name in ours}
     return {**kept, "TZ": "UTC", "LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
-
-
-def _node(name: str, pool: str, flags: frozenset[str], rest: str) -> Node:
-    reason = _REASON.search(rest)
-    instance = _INSTANCE.match(rest)
-    return Node(
-        name=name,
-        pool=pool,
-        flags=flags,
-        reason=reason.group(1) if reason else "",
-        reason_user=reason.group(2) if reason else "",
-        instance_id=instance.group(1).replace("(null)", "") if instance else "",
-    )
 
 
 def _job(fields: Mapping[str, str]) -> Job:

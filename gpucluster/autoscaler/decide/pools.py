@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from gpucluster.agent.rules.reasons import PREFIX
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan_builder import ASK_AGAIN, PlanBuilder
 from gpucluster.autoscaler.decide.types import STARTED, ClaimState, CoolDown, Fault, Instance, Terminate
 from gpucluster.autoscaler.decide.words import describe_fault, timestamp
 from gpucluster.autoscaler.policy import MAX_BOOT_FAILURES, MAX_ORPHANS_PER_PASS
-from gpucluster.slurm.reasons import PREFIX
 from gpucluster.slurm.states import wanted
 from gpucluster.text import count
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from gpucluster.cloud.client import Access
-from gpucluster.spec import Image
+from gpucluster.oci import names
+from gpucluster.spec import ClusterSpec, Image
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,12 @@ class ControllerAccess:
     """
 
     authentication: Mapping[str, str]
+
+
+def elastic_compartment(spec: ClusterSpec) -> str:
+    """The compartment of elastic nodes, as `Access.elastic` has it."""
+    iam = spec.iam
+    return names.elastic_compartment(spec.name) if iam.creates_compartment else iam.elastic_compartment or ""
 
 
 class CloudProvider(Protocol):

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from gpucluster import process
 from gpucluster.cloud.client import Access, all_pages, refusals
-from gpucluster.cloud.providers.interface import ControllerAccess
+from gpucluster.cloud.providers.interface import ControllerAccess, elastic_compartment
 from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.events import Sink
@@ -163,7 +163,9 @@ class LocalCloudProvider:
         """The local endpoint. The compartment is the tenancy's root unless cluster.yml names one."""
         profile = self._profile
         compartment = self._spec.cloud.compartment_id or profile.tenancy
-        return Access(profile.sdk_config(profile.region), self._endpoint, compartment)
+        return Access(
+            profile.sdk_config(profile.region), self._endpoint, compartment, elastic=elastic_compartment(self._spec)
+        )
 
     def ssh_key(self) -> Path | None:
         """The operator's key if cluster.yml names one, else a key pair of the cluster's own, which is

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpucluster.cloud.client import Access
-from gpucluster.cloud.providers.interface import ControllerAccess
+from gpucluster.cloud.providers.interface import ControllerAccess, elastic_compartment
 from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.spec import PROVIDERS, ClusterSpec, Image
 from gpucluster.systems import host_python
@@ -54,6 +54,7 @@ class OciCloudProvider:
             None,
             self._spec.cloud.compartment_id or "",
             self._profile.region,
+            elastic_compartment(self._spec),
         )
 
     def ssh_key(self) -> Path | None:

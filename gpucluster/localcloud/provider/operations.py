@@ -14,7 +14,7 @@ from typing import Any
 
 from gpucluster.localcloud.provider.planning import differences, dotted
 from gpucluster.localcloud.provider.rest import RETRYABLE, RestClient, RestReply, ServiceError
-from gpucluster.localcloud.provider.schema import Block, DataSource, Json, ManagedResource, catalogue, filled
+from gpucluster.localcloud.provider.schema import Block, DataSource, Json, ManagedResource, catalogue, filled, known
 from gpucluster.localcloud.provider.translation import from_wire, state_value, to_wire, wire_name
 
 GONE = frozenset({"TERMINATED", "DELETED"})
@@ -26,6 +26,7 @@ _EVENTUAL = 5.0  # seconds during which a get may not find what was just created
 _IN_USE = 10.0  # seconds to repeat a delete while another resource that is being deleted still uses this one
 
 
+_TAGS = ("defined_tags", "freeform_tags")
 # What no service has answered to a request, by its code here: the first line of the real provider's error.
 _LATE = {
     "Timeout": "Operation Timeout",
@@ -52,7 +53,12 @@ class ResourceOperator:
         """Create and wait until the resource is ready. Raises TaintedCreate if it exists but did not become ready."""
         body = to_wire(kind.schema, planned)
         # As the real provider: a call is repeated with its token, but another run has another one.
-        reply = self.client.call("POST", kind.path, body=body, retry_token=os.urandom(32).hex())
+        try:
+            reply = self.client.call("POST", kind.path, body=body, retry_token=os.urandom(32).hex())
+        except ServiceError as error:
+            if error.status != HTTPStatus.CONFLICT or not _is_kept(kind, planned):
+                raise
+            return self._taken_up(kind, planned, error)
         ocid = reply.body["id"]
         try:
             self._wait(kind, ocid, kind.ready, _limit(kind, planned, "create"), reply)
@@ -62,6 +68,16 @@ class ResourceOperator:
                 describe(error, kind.service, kind.operations["create"]), from_wire(kind.schema, reply.body, planned)
             ) from error
         return from_wire(kind.schema, fresh, planned)
+
+    def _taken_up(self, kind: ManagedResource, planned: Mapping[str, Any], conflict: ServiceError) -> Json:
+        """The resource of the same name that exists already, with the values of the configuration."""
+        query = {"compartmentId": planned["compartment_id"], "name": planned["name"]}
+        found = next((each for each in self.client.items(kind.path, query)), None)
+        if found is None:
+            raise conflict
+        wanted = {name: planned[name] for name in ("description", *_TAGS) if known(planned.get(name)) is not None}
+        self.client.call("PUT", f"{kind.path}/{found['id']}", body=to_wire(kind.schema, wanted, update=True))
+        return from_wire(kind.schema, self._get(kind, found["id"]), planned)
 
     def read(self, kind: ManagedResource, state: Mapping[str, Any], *, everything: bool = False) -> Json | None:
         """The current state; None if the resource is gone."""
@@ -102,6 +118,8 @@ class ResourceOperator:
 
     def delete(self, kind: ManagedResource, state: Mapping[str, Any]) -> None:
         """Delete and wait until the resource is gone."""
+        if _is_kept(kind, state):
+            return
         ocid = state["id"]
         keep = state.get("preserve_boot_volume")
         query = None if keep is None else {"preserveBootVolume": str(keep).lower()}
@@ -225,6 +243,10 @@ class ResourceOperator:
             "During creation, Terraform expected the resource to reach state(s):"
             f" {', '.join(sorted(targets))}, but the service reported unexpected state: {state}.",
         )
+
+
+def _is_kept(kind: ManagedResource, state: Mapping[str, Any]) -> bool:
+    return kind.kept and not state.get("enable_delete")
 
 
 def _require_carried_out(kind: ManagedResource, before: Mapping[str, Any], planned: Mapping[str, Any]) -> None:

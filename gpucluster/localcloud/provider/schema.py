@@ -107,6 +107,7 @@ class ManagedResource:
     Attributes:
         updatable: what an update carries out here: "block.attribute", or a block with all of its attributes.
         replace: what makes a new resource by a rule in the provider's code (CustomizeDiff), and not by its schema.
+        kept: it stays when Terraform destroys it, unless its enable_delete is set.
         replace_bare_metal: the same, where the platform configuration is or becomes one of bare metal.
     """
 
@@ -122,6 +123,7 @@ class ManagedResource:
     operations: Mapping[str, str]
     update_waits: bool
     composite_key: CompositeKey | None = None
+    kept: bool = False
 
     def forces_replacement(self, path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
         """Whether a change of `block.attribute` makes a new resource."""
@@ -206,6 +208,7 @@ def catalogue() -> ProviderCatalogue:
             operations={verb: _operation(verb, entry) for verb in _VERBS},
             update_waits=entry.get("update_waits", True),
             composite_key=_composite_key(entry),
+            kept=entry.get("kept", False),
         )
         for name, entry in calls["resources"].items()
     }

@@ -77,24 +77,31 @@ class CloudQueries:
         """The existing instances of this cluster."""
 
         def read() -> tuple[Instance, ...]:
-            listed = all_pages(self._compute.list_instances, self._compartment)
             return tuple(
                 _instance(item)
-                for item in listed
+                for item in self._listed()
                 if tags.of_cluster(item.freeform_tags, self._cluster) and item.lifecycle_state not in GONE
             )
 
         return self._client.query("limits", "which instances exist", f"read instances {self._here}", read)
 
     def strangers(self) -> int | Unknown:
-        """The number of instances in the compartment that are not of this cluster."""
+        """The number of instances that are not of this cluster, in the compartment of its elastic nodes."""
 
         def read() -> int:
-            listed = all_pages(self._compute.list_instances, self._compartment)
+            place = self._client.access.elastic_compartment(self._identity)
+            if not place:
+                return 0  # it is not created yet
+            listed = all_pages(self._compute.list_instances, place)
             others = (item for item in listed if not tags.of_cluster(item.freeform_tags, self._cluster))
             return sum(item.lifecycle_state not in GONE for item in others)
 
         return self._client.query("compartment", "which instances exist", f"read instances {self._here}", read)
+
+    def _listed(self) -> list[Any]:
+        """All instances of the cluster's compartments."""
+        places = self._client.access.compartments(self._identity)
+        return [item for place in places for item in all_pages(self._compute.list_instances, place)]
 
     def limit(self, key: LimitKey) -> Limit | Unknown:
         """What is left of a service limit."""
@@ -207,8 +214,7 @@ class CloudQueries:
 
     def _kept_image(self, name: str) -> FoundImage:
         """The image of that name that the cluster has already: Terraform keeps it when the list no longer shows it."""
-        instances = all_pages(self._compute.list_instances, self._compartment)
-        ours = [item.image_id for item in instances if tags.of_cluster(item.freeform_tags, self._cluster)]
+        ours = [item.image_id for item in self._listed() if tags.of_cluster(item.freeform_tags, self._cluster)]
         for ocid in dict.fromkeys((*self._kept_images, *filter(None, ours))):
             image = self._compute.get_image(ocid).data
             if image.display_name == name:

@@ -16,8 +16,7 @@ from gpucluster.text import did_you_mean
 RULES = (
     "`slurm.enabled: true` needs `storage.home.enabled: true`. With `false` no pool is elastic.",
     "`slurm.release: distribution` needs hosts of one system, whose own Slurm is "
-    f"{releases.OLDEST} or later: neither Ubuntu 22.04 nor Oracle Linux 8. With elastic pools it must be "
-    f"{releases.OLDEST_OF_ELASTIC} or later: Debian 13.",
+    f"{releases.OLDEST} or later: neither Ubuntu 22.04 nor Oracle Linux 8.",
     "At most one pool has `default: true`, and `slurm.default_partition` does not contradict it.",
     "`slurm.default_job_hours` is at most `slurm.max_job_hours`. `slurm.user_limits` needs `slurm.accounting: true`.",
     "`slurm.extra_config` refuses these keys, which gpucluster sets itself: "
@@ -47,8 +46,7 @@ def check(context: RuleContext) -> None:
 def _check_release(context: RuleContext, slurm: dict[str, Any]) -> None:
     if slurm.get("enabled") is not True or slurm.get("release") != releases.DISTRIBUTION or context.provider is None:
         return
-    elastic = any(is_elastic(pool) for pool in context.section("pools").values())
-    refused = releases.too_different(systems_of(context.data, context.provider), elastic=elastic)
+    refused = releases.too_different(systems_of(context.data, context.provider))
     if refused:
         context.error(("slurm", "release"), refused, f'Write a release for all hosts: release: "{releases.NEWEST}"')
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from gpucluster.spec.sections.fields import (
     COMPARTMENT_PATTERN,
     DOMAIN_PATTERN,
+    ELASTIC_COMPARTMENT_PATTERN,
     REGION_PATTERN,
     TAG_PATTERN,
     WORD_PATTERN,
@@ -24,6 +25,7 @@ ProviderName = Literal["local", "oci"]
 #: OCI allows 10 free-form and 64 defined tags on a resource; gpucluster sets up to five free-form ones itself.
 FREEFORM_TAGS = 5
 DEFINED_TAGS = 64
+_CREATE = "create"
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,14 @@ class Iam(Part):
         description="Identity domain of the dynamic group. `null`: the default domain.",
         examples=["Default"],
     )
+    elastic_compartment: str | None = Field(
+        default=None,
+        pattern=ELASTIC_COMPARTMENT_PATTERN,
+        description="Compartment of elastic nodes, in which alone the controller may launch and end instances. "
+        "`create`: one in the cluster's compartment, `gpucluster-` with the cluster's name, which is created. An OCID: "
+        "one that exists. `null`: the cluster's compartment.",
+        examples=["create"],
+    )
     tag: str | None = Field(
         default=None,
         pattern=TAG_PATTERN,
@@ -157,3 +167,8 @@ class Iam(Part):
         description="Only with `tag`. `true`: the controller may launch instances without an instance configuration, "
         "too. OCI does not document as which operation it checks a launch from one; set this if it refuses them all.",
     )
+
+    @property
+    def creates_compartment(self) -> bool:
+        """Whether Terraform creates the compartment of elastic nodes."""
+        return self.elastic_compartment == _CREATE

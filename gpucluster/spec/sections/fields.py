@@ -18,6 +18,8 @@ PATH_PATTERN = r"^(/[A-Za-z0-9._-]+)+$"
 REGION_PATTERN = r"^[a-z]+(-[a-z0-9]+)*-[0-9]+$"
 _OCID_REST = r"\.[a-z0-9-]+\.[a-z0-9_-]*\.[A-Za-z0-9]+$"
 COMPARTMENT_PATTERN = r"^ocid1\.(compartment|tenancy)" + _OCID_REST
+# The word, or the OCID of a compartment that is not the tenancy's root.
+ELASTIC_COMPARTMENT_PATTERN = r"^create$|^ocid1\.compartment" + _OCID_REST
 IMAGE_PATTERN = r"^ocid1\.image" + _OCID_REST
 VCN_PATTERN = r"^ocid1\.vcn" + _OCID_REST
 SUBNET_PATTERN = r"^ocid1\.subnet" + _OCID_REST

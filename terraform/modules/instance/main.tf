@@ -40,8 +40,8 @@ resource "oci_core_instance" "this" {
         for_each = agent_config.value
 
         content {
-          name          = plugins_config.value
-          desired_state = "ENABLED"
+          name          = plugins_config.value.name
+          desired_state = plugins_config.value.state
         }
       }
     }

@@ -1,6 +1,6 @@
 variable "agent_plugins" {
-  description = "Plugins of the Oracle Cloud Agent that are enabled."
-  type        = list(string)
+  description = "Plugins of the Oracle Cloud Agent by name, each ENABLED or DISABLED; the others are as the image has them."
+  type        = list(object({ name = string, state = string }))
   default     = []
   nullable    = false
 }

@@ -2,7 +2,7 @@
 resource "oci_core_instance_configuration" "this" {
   count = local.has_instance_configuration ? 1 : 0
 
-  compartment_id = var.compartment_id
+  compartment_id = local.launch_compartment_id
   defined_tags   = local.launch_tags
   display_name   = local.display_name
   freeform_tags  = var.freeform_tags
@@ -13,7 +13,7 @@ resource "oci_core_instance_configuration" "this" {
     launch_details {
       availability_domain     = var.availability_domain
       capacity_reservation_id = var.pool.capacity_reservation_id
-      compartment_id          = var.compartment_id
+      compartment_id          = local.launch_compartment_id
       compute_cluster_id      = local.compute_cluster_id
       defined_tags            = local.launch_tags
       freeform_tags           = var.freeform_tags
@@ -49,8 +49,8 @@ resource "oci_core_instance_configuration" "this" {
             for_each = agent_config.value
 
             content {
-              name          = plugins_config.value
-              desired_state = "ENABLED"
+              name          = plugins_config.value.name
+              desired_state = plugins_config.value.state
             }
           }
         }

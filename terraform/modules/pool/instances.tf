@@ -7,7 +7,7 @@ module "instance" {
   boot_volume_gb          = var.pool.boot_volume_gb
   boot_volume_vpus_per_gb = var.pool.boot_volume_vpus_per_gb
   capacity_reservation_id = var.pool.capacity_reservation_id
-  compartment_id          = var.compartment_id
+  compartment_id          = local.node_compartment_id
   compute_cluster_id      = local.compute_cluster_id
   defined_tags            = var.defined_tags
   freeform_tags           = var.freeform_tags

@@ -1,7 +1,15 @@
 locals {
-  agent_plugins      = var.pool.rdma ? var.pool.rdma_plugins : []
+  agent_plugins = concat(
+    [for name in var.pool.rdma ? var.pool.rdma_plugins : [] : { name = name, state = "ENABLED" }],
+    [for name in var.pool.disabled_plugins : { name = name, state = "DISABLED" }],
+  )
   compute_cluster_id = one(oci_core_compute_cluster.this[*].id)
   display_name       = "${var.cluster_name}-${var.name}"
+
+  # The instances of a compute cluster must be in its compartment, so its permanent nodes are there, too.
+  elastic_compartment_id = coalesce(var.elastic_compartment_id, var.compartment_id)
+  launch_compartment_id  = local.has_cluster_network ? var.compartment_id : local.elastic_compartment_id
+  node_compartment_id    = local.has_compute_cluster ? local.elastic_compartment_id : var.compartment_id
 
   has_cluster_network        = var.pool.kind == "cluster_network"
   has_compute_cluster        = var.pool.kind == "compute_cluster"

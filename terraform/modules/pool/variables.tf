@@ -28,6 +28,12 @@ variable "defined_tags" {
   default     = null
 }
 
+variable "elastic_compartment_id" {
+  description = "OCID of the compartment of elastic nodes, and of a compute cluster with all of its nodes. Null means compartment_id."
+  type        = string
+  default     = null
+}
+
 variable "elastic_tags" {
   description = "Further defined tags of the instance configuration of a pool that can grow, and of the instances that are launched from it."
   type        = map(string)
@@ -80,6 +86,8 @@ variable "pool" {
     user_data    = optional(string)
     rdma         = bool
     rdma_plugins = list(string)
+    # Plugins that are disabled, whatever rdma is.
+    disabled_plugins = optional(list(string), [])
   })
   nullable = false
 }

@@ -27,7 +27,7 @@ from gpucluster.spec import ClusterSpec, loads
 from tests.autoscaler.cloud_harness import CLUSTER, Site
 from tests.localcloud.api_harness import GPU_SHAPE, Api, refused, running
 from tests.localcloud.entitled import CLUSTER as TEXT
-from tests.localcloud.entitled import Entitled
+from tests.localcloud.entitled import Entitled, elastic_cluster
 
 pytestmark = pytest.mark.slow
 
@@ -384,3 +384,63 @@ def test_a_key_that_is_not_believed_says_what_to_do(play: Play, tmp_path: Path) 
     authentication = replace(play.site.policy.authentication, config_file=str(config))
     with pytest.raises(RequestFailed, match="Run gpucluster apply"):
         OciCloud(replace(play.site.policy, authentication=authentication)).instances()
+
+
+# --- with a compartment of elastic nodes alone -----
+
+
+def _in_child(api: Api, name: str, parent: str) -> str:
+    details = oci.identity.models.CreateCompartmentDetails(compartment_id=parent, name=name, description="of a test")
+    return str(api.identity.create_compartment(details).data.id)
+
+
+@pytest.mark.parametrize("created", [True, False], ids=["created", "given"])
+def test_in_a_compartment_of_its_own_the_controller_ends_nothing_but_elastic_nodes(
+    play: Play, tmp_path: Path, created: bool
+) -> None:
+    api, name = play.api, f"own-{'made' if created else 'given'}"
+    parent = _in_child(api, f"cluster-{name}", api.tenancy)
+    place = _in_child(api, f"gpucluster-{name}", parent if created else api.tenancy)
+    site = Site(api, compartment=place, network=parent)
+    stranger = api.launch(site.subnet, "stranger", compartment_id=parent).id
+    controller_id = api.launch(site.subnet, "controller", compartment_id=parent).id
+    controller = Entitled(api, controller_id, tmp_path / "config", name=name, compartment=parent if created else "")
+    controller.in_group()
+
+    def statements(elastic_compartment: str | None) -> tuple[str, ...]:
+        plain = elastic_cluster(name)
+        spec = plain.model_copy(
+            update={"iam": plain.iam.model_copy(update={"elastic_compartment": elastic_compartment})}
+        )
+        wanted = iam.policies(spec, compartment_id=parent, controller_id=controller_id)
+        assert not (created and wanted.controller_tenancy)
+        return tuple(one.text for one in (*wanted.controller, *wanted.controller_tenancy))
+
+    controller.allow(statements("create" if created else place))
+    access = Authentication("api_key", config_file=str(controller.config), endpoint=api.endpoint)
+    cloud = OciCloud(replace(site.policy, authentication=access))
+    made, _ = cloud.launch("compute", "compute-e1", 1, f"token-{name}")
+    assert api.compute.get_instance(made).data.compartment_id == place
+    api.wait(api.compute.get_instance, made, "RUNNING")
+    assert [one.node for one in cloud.instances()] == ["compute-e1"]
+    assert cloud.address(made).startswith("10.77.")
+
+    elsewhere = models.InstanceConfigurationLaunchInstanceDetails(compartment_id=parent, compute_cluster_id="")
+    attacks: tuple[Callable[[], Any], ...] = (
+        lambda: controller.compute.terminate_instance(stranger),
+        lambda: controller.compute.terminate_instance(controller_id),
+        lambda: controller.compute.list_instances(parent),
+        lambda: controller.compute.launch_instance(api.launch_details(site.subnet, "mine", compartment_id=parent)),
+        lambda: controller.management.launch_instance_configuration(
+            site.configuration.id, models.ComputeInstanceDetails(launch_details=elsewhere)
+        ),
+    )
+    for attack in attacks:
+        with refused(404, "NotAuthorizedOrNotFound"):
+            attack()
+    assert cloud.terminate(made)
+
+    # The same attack with the permissions of a cluster whose elastic nodes are in its own compartment.
+    controller.allow(statements(None))
+    attacks[0]()
+    assert api.compute.get_instance(stranger).data.lifecycle_state in ("TERMINATING", "TERMINATED")

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucluster.autoscaler.daemon.slurm import BATCH, WORDS, SlurmClient, SlurmUnavailable, safe
+from gpucluster.agent.rules.reasons import LONGEST, storable
+from gpucluster.autoscaler.daemon.slurm import BATCH, SlurmClient, SlurmUnavailable
 from gpucluster.autoscaler.decide.types import Annotate, Delay, Drain, Hold, Launch, MarkDown, Node, PowerDown
 
 NODE = (
@@ -286,13 +287,13 @@ def test_version(tmp_path: Path) -> None:
 @given(st.text(max_size=600))
 @settings(max_examples=300, deadline=None)
 def test_words_are_harmless(words: str) -> None:
-    made = safe(words)
-    assert len(made) <= WORDS
+    made = storable(words)
+    assert len(made) <= LONGEST
     assert made == made.strip()
     assert made.isprintable()
     assert not set(made) & set('"\n\r\t\\|\x1e\x1f\0')
     made.encode()
-    assert safe(made) == made
+    assert storable(made) == made
 
 
 def calls(tmp_path: Path) -> list[list[str]]:

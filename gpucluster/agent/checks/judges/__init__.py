@@ -1,0 +1,1 @@
+"""The judges of checks of one host. Pure: measurements in, what they mean out."""

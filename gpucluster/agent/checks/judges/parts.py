@@ -1,0 +1,101 @@
+"""What judges share: several things of one kind on a host (GPUs, ports) make one outcome."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable, NamedTuple
+
+from gpucluster.agent.checks.model import Outcome, Status, worst
+
+#: What programs print where there is no value.
+NO_VALUE = (
+    "",
+    "n/a",
+    "[n/a]",
+    "not supported",
+    "[not supported]",
+    "unknown error",
+    "[unknown error]",
+    "err!",
+    "unknown",
+)
+_MOST_NAMED = 4
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+
+
+class Absent(Exception):
+    """A value that a judge needs is not in the measurement."""
+
+
+class Part(NamedTuple):
+    """What is said of one thing: a GPU, a port, a drive."""
+
+    status: Status
+    message: str
+
+
+def leaf(leaves: Mapping[str, str], path: str) -> str:
+    """A value by its path.
+
+    Raises:
+        Absent: there is none, or the program says that it could not be read.
+    """
+    text = str(leaves.get(path, "")).strip()
+    if text.lower() in NO_VALUE or "lost" in text.lower():
+        raise Absent(f"{path.rsplit('/', 1)[-1]} is {text!r}" if text else f"there is no {path.rsplit('/', 1)[-1]}")
+    return text
+
+
+def number(text: Any) -> float:
+    """The number at the start of a text such as "16x" or "26.562 GB/s".
+
+    Raises:
+        Absent: it starts with none.
+    """
+    found = _NUMBER.match(str(text).strip())
+    if found is None:
+        raise Absent(f"{str(text)[:40]!r} is no number")
+    return float(found.group())
+
+
+def yes(text: str) -> bool:
+    """The value of a yes or no.
+
+    Raises:
+        Absent: it is neither.
+    """
+    answers = {"yes": True, "no": False, "enabled": True, "disabled": False, "active": True, "not active": False}
+    if text.lower() not in answers:
+        raise Absent(f"{text[:40]!r} is neither yes nor no")
+    return answers[text.lower()]
+
+
+def each(things: Mapping[str, Any], judge_one: Callable[[Any], Iterable[Part]], good: str) -> Outcome:
+    """Judge things one by one, and sum up. What is absent in one makes that one unknown.
+
+    Args:
+        things: by the name that messages have for it.
+        good: the message where nothing is wrong.
+    """
+    parts: list[Part] = []
+    for name, thing in things.items():
+        try:
+            found = [Part(status, f"{name}: {message}") for status, message in judge_one(thing)]
+        except Absent as error:
+            found = [Part(Status.UNKNOWN, f"{name}: {error}")]
+        parts += found or [Part(Status.PASS, "")]
+    return sum_up(parts, good)
+
+
+def sum_up(parts: Sequence[Part], good: str) -> Outcome:
+    """The worst status with the messages that belong to it. Of nothing at all: unknown."""
+    status = worst(part.status for part in parts)
+    if not parts:
+        return Outcome(status, "nothing was measured")
+    if status is Status.PASS:
+        return Outcome(status, good)
+    messages = [part.message for part in parts if part.status is status]
+    more = f" (and {len(messages) - _MOST_NAMED} more)" if len(messages) > _MOST_NAMED else ""
+    evidence = {"messages": [f"{part.status.value}: {part.message}" for part in parts if part.message][:64]}
+    return Outcome(status, "; ".join(messages[:_MOST_NAMED]) + more, evidence)

@@ -1,0 +1,136 @@
+"""The side of the nodes: run the checks of a profile within a time limit, and send the report to the controller."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Callable
+
+from gpucluster.agent.checks.model import Finding, Profile, Report, Status
+from gpucluster.agent.errors import Failed
+from gpucluster.agent.health import credentials
+from gpucluster.agent.health.service import Answer
+
+_SECONDS = 5.0
+_LONGEST_ANSWER = 64 * 1024
+#: Of a finding in a message: an error may have put a whole log into it.
+_LONGEST_WORDS = 2000
+_MOST_EVIDENCE = 8000
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def measure(profile: Profile, seconds: float, checks: Callable[[Profile], Report]) -> Report:
+    """The report of a profile. Where the checks do not end in time, or break: a report that says so, and nothing else.
+
+    They run in a process of their own, which is killed. A program that it started may hang in the kernel: nothing waits
+    for it.
+
+    Args:
+        seconds: how long this may take.
+        checks: runs them.
+    """
+    began, started = time.monotonic(), time.time()
+    try:
+        return Report.from_dict(json.loads(_in_a_process(lambda: json.dumps(checks(profile).to_dict()), seconds)))
+    except (TimeoutError, ValueError) as error:
+        reason = str(error) or "no report"
+    name = socket.gethostname().partition(".")[0]
+    finding = Finding("profile", name, Status.UNKNOWN, f"the checks gave no report: {reason}"[:_LONGEST_WORDS])
+    boot = _BOOT_ID.read_text().strip()
+    return Report(name, profile, started, time.monotonic() - began, boot, (finding,))
+
+
+def _in_a_process(work: Callable[[], str], seconds: float) -> str:
+    """What `work` returns in a child process.
+
+    Raises:
+        TimeoutError: it did not end in time, and was killed.
+    """
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.setsid()
+            os.close(read)
+            text = work().encode()
+            while text:
+                text = text[os.write(write, text) :]
+            status = 0
+        finally:
+            # Neither what the parent would do at its end, nor a traceback that nobody reads.
+            os._exit(status)
+    os.close(write)
+    try:
+        return _read_until_end(read, seconds)
+    finally:
+        os.close(read)
+        for group in (os.killpg, os.kill):
+            try:
+                group(child, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+        os.waitpid(child, 0)
+
+
+def _read_until_end(descriptor: int, seconds: float) -> str:
+    until = time.monotonic() + seconds
+    parts: list[bytes] = []
+    while True:
+        left = until - time.monotonic()
+        if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+            raise TimeoutError(f"they did not end within {seconds:g} s")
+        part = os.read(descriptor, 65536)
+        if not part:
+            return b"".join(parts).decode(errors="replace")
+        parts.append(part)
+
+
+def shortened(report: Report) -> dict[str, Any]:
+    """A report as JSON, without what would make the message too long."""
+    raw = report.to_dict()
+    for finding in raw["findings"]:
+        finding["message"] = finding["message"][:_LONGEST_WORDS]
+        if len(json.dumps(finding["evidence"], default=str)) > _MOST_EVIDENCE:
+            finding["evidence"] = {"left out": "too long"}
+    return raw
+
+
+def send(report: Report, address: str, port: int, seconds: float = _SECONDS) -> Answer:
+    """Send a report.
+
+    Raises:
+        Failed: the service could not be reached, or refused it.
+    """
+    credential = credentials.seal(json.dumps(shortened(report), default=str))
+    try:
+        with socket.create_connection((address, port), timeout=seconds) as connection:
+            connection.sendall(credential.encode())
+            connection.shutdown(socket.SHUT_WR)
+            text = _answer(connection, seconds)
+        raw = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise Failed(f"the health service at {address}:{port} gave no answer: {error}") from error
+    if not isinstance(raw, Mapping) or "drained" not in raw:
+        raise Failed(f"the health service refused the report: {raw.get('error') if isinstance(raw, Mapping) else raw}")
+    return Answer(raw["drained"] is True, str(raw.get("reason", "")))
+
+
+def _answer(connection: socket.socket, seconds: float) -> bytes:
+    until, parts = time.monotonic() + seconds, b""
+    while len(parts) < _LONGEST_ANSWER:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise OSError(f"no answer within {seconds:g} s")
+        connection.settimeout(left)
+        part = connection.recv(65536)
+        if not part:
+            break
+        parts += part
+    return parts

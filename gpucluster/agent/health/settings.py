@@ -1,0 +1,96 @@
+"""The settings of the health service on the controller: a file that the role `health` writes. No secret is in it."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpucluster.agent.errors import Failed
+from gpucluster.agent.health import policy
+
+FILE = Path("/etc/gpucluster/health.json")
+#: Where the service answers.
+PORT = 6823
+_ELASTIC = re.compile(r"(.+)\[1-(\d+)\]")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings.
+
+    Args:
+        slurm: whether the cluster has Slurm. Without it reports are kept, and nothing is drained.
+        interval: seconds between two periodic reports of a node.
+        networks: those of the cluster: nobody else is answered.
+        hosts: the names of permanent hosts by their addresses.
+        pools: the permanent nodes of each pool; elastic: the names of its elastic ones, `gpu-e[1-6]`.
+    """
+
+    slurm: bool
+    interval: float
+    max_drained_percent: int
+    shadow: bool
+    networks: tuple[str, ...]
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    elastic: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, file: Path = FILE) -> Settings:
+        """Read the file.
+
+        Raises:
+            Failed: it is not there, or not what the role writes.
+        """
+        try:
+            raw = json.loads(file.read_text())
+            return cls(
+                slurm=bool(raw["slurm"]),
+                interval=float(raw["interval"]),
+                max_drained_percent=int(raw["max_drained_percent"]),
+                shadow=bool(raw["shadow"]),
+                networks=tuple(str(ipaddress.ip_network(each)) for each in raw["networks"]),
+                hosts={str(address): str(name) for address, name in raw["hosts"].items()},
+                pools={str(pool): tuple(each["nodes"]) for pool, each in raw["pools"].items()},
+                elastic={str(pool): str(each["elastic"]) for pool, each in raw["pools"].items() if each["elastic"]},
+            )
+        except FileNotFoundError:
+            raise Failed(f"there is no {file}: this is no controller with checks", "Run: gpucluster apply") from None
+        except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise Failed(f"{file} can't be read: {error}", "Run: gpucluster apply") from error
+
+    @property
+    def policy(self) -> policy.Settings:
+        """Those of the policy."""
+        return policy.Settings(self.max_drained_percent, self.shadow)
+
+    def allows(self, address: str) -> bool:
+        """Whether an address is one of the cluster's networks."""
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(found in ipaddress.ip_network(network) for network in self.networks)
+
+    def pool_of(self, node: str) -> str:
+        """The pool of a node; empty if it belongs to none."""
+        for pool, nodes in self.pools.items():
+            if node in nodes:
+                return pool
+        return self.elastic_pool_of(node)
+
+    def elastic_pool_of(self, node: str) -> str:
+        """The pool of an elastic node; empty if this is no name of one."""
+        for pool, names in self.elastic.items():
+            match = _ELASTIC.fullmatch(names)
+            if match is None:
+                continue
+            prefix, most = match.group(1), int(match.group(2))
+            number = node[len(prefix) :]
+            if node.startswith(prefix) and re.fullmatch(r"[1-9]\d{0,8}", number) and int(number) <= most:
+                return pool
+        return ""

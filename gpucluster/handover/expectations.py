@@ -1,0 +1,70 @@
+"""What each host should have, for the checks on it: the variable `node_expectation` of Ansible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpucluster import shapes
+from gpucluster.agent.checks.expected import NodeExpectation
+from gpucluster.spec import ClusterSpec, Controller, Login, Pool
+
+
+def node_expectation(
+    spec: ClusterSpec, machine: Controller | Login | Pool, *, hardware_emulated: bool, off: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The expectation of the controller, the login nodes, or the nodes of a pool.
+
+    A role writes it to `expected.PATH` as JSON, unchanged. Only nodes have it checked what hardware they have: the
+    other hosts are not worth a verdict on their drives.
+
+    Args:
+        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+        off: checks that cluster.yml switches off.
+    """
+    pool = machine if isinstance(machine, Pool) else None
+    shape = shapes.get(machine.shape)
+    gpus = shape.gpus if pool else 0
+    nvidia = bool(gpus) and shape.has_nvidia_gpus
+    rdma = pool is not None and pool.uses_rdma
+    disk = spec.storage.local_disk
+    local_disk = disk.mount_path if disk.enabled and shape.nvme_count and not hardware_emulated else ""
+    home = [spec.storage.home.mount_path] if spec.storage.home.enabled else []
+    return NodeExpectation(
+        shape=machine.shape,
+        hardware_emulated=hardware_emulated,
+        gpus=gpus,
+        gpu_vendor=shape.gpu_vendor if gpus else "",
+        gpu_model=(shape.gres_type or "") if gpus else "",
+        gpu_device_files=shape.gpu_device_files if gpus else (),
+        gpu_pcie_width=shapes.GPU_PCIE_WIDTH if gpus else 0,
+        nvlinks=shape.nvlinks if nvidia else 0,
+        nvlink_gb_per_s=shape.nvlink_gb_per_s if nvidia else 0,
+        fabric_manager=nvidia and shape.fabric_manager,
+        dcgm=nvidia and bool(spec.nvidia.dcgm),
+        rdma_devices=shape.rdma_devices if rdma else (),
+        rdma_link_gbps=(shape.rdma_link_gbps or 0) if rdma else 0,
+        drives=shape.nvme_count if pool else 0,
+        memory_mib=_memory_mib(pool) if pool else 0,
+        mounts=(*home, *([local_disk] if local_disk else [])),
+        local_disk=local_disk,
+        services=_services(spec, machine),
+        off=tuple(off),
+    ).to_dict()
+
+
+def _memory_mib(pool: Pool) -> int:
+    """What Slurm gives to jobs: with less, Slurm drains the node itself."""
+    shape = pool.hardware
+    memory_mib = pool.memory_gb * shapes.MIB_PER_GIB if shape.flex and pool.memory_gb else shape.memory_mib
+    return shapes.real_memory_mib(memory_mib) if memory_mib else 0
+
+
+def _services(spec: ClusterSpec, machine: Controller | Login | Pool) -> tuple[str, ...]:
+    if not spec.slurm.enabled:
+        return ()
+    if isinstance(machine, Pool):
+        return ("munge", "slurmd")
+    if isinstance(machine, Login):
+        return ("munge",)
+    return ("munge", "slurmctld", *(["slurmdbd"] if spec.slurm.accounting else []))

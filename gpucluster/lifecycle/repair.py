@@ -1,0 +1,220 @@
+"""`verify --fix`: bad nodes are taken out of service, replaced, checked again, and let into service.
+
+The health service on the controller drains and undrains; `verdict.repair` plans; here is what a plan does. A run may be
+killed at any point: which nodes are drained, and why, is in Slurm, and the next run continues from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from gpucluster import handover
+from gpucluster.agent.checks.model import Finding, Status
+from gpucluster.agent.rules.reasons import FAILED_CHECKS, FOR_A_PERSON
+from gpucluster.errors import VerifyError
+from gpucluster.events import Sink, info, warn
+from gpucluster.lifecycle.hosts import Deployment
+from gpucluster.lifecycle.replace import ElasticReplacement, is_elastic
+from gpucluster.lifecycle.verification import failed
+from gpucluster.oci.names import elastic_prefix, number_of
+from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining, SlurmNode
+from gpucluster.operations.health import HealthService
+from gpucluster.spec import ClusterSpec
+from gpucluster.verdict import repair
+from gpucluster.verdict.registry import CHECKS
+from gpucluster.verdict.repair import Node, Plan, Standing
+from gpucluster.verdict.verdict import Verdict, of_findings
+from gpucluster.workspace.run import Run
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What `verify --fix` may do.
+
+    Args:
+        shadow: say what would be done, and do nothing.
+        replace_nodes: recreate permanent nodes, with what is on their disks lost.
+        drain_timeout: seconds to wait for jobs on nodes that are replaced; with 0 they are requeued, or cancelled.
+        confirm: is called with the names of the nodes whose machines would be terminated, before anything is drained.
+            It raises an error to stop.
+    """
+
+    shadow: bool = False
+    replace_nodes: bool = False
+    drain_timeout: float = DRAIN_TIMEOUT
+    confirm: Callable[[Sequence[str]], None] = lambda _nodes: None
+
+
+class Checking(Protocol):
+    """Checks the cluster, or a part of it."""
+
+    def __call__(self, deployment: Deployment) -> Verdict:
+        """The verdict, whether or not it passed."""
+
+
+class Recreate(Protocol):
+    """Recreates permanent nodes."""
+
+    def __call__(self, run: Run, nodes: Sequence[str], drain_timeout: float) -> Deployment:
+        """Each under its name, and configured. Returns the hosts."""
+
+
+class Repair:
+    """Repairs one cluster.
+
+    Args:
+        recreate: recreates permanent nodes.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        health: HealthService,
+        draining: Draining,
+        elastic: ElasticReplacement,
+        recreate: Recreate,
+        on_event: Sink,
+    ) -> None:
+        self._spec = spec
+        self._health = health
+        self._draining = draining
+        self._elastic = elastic
+        self._recreate = recreate
+        self._on_event = on_event
+
+    def run(self, run: Run, deployment: Deployment, verdict: Verdict, check: Checking, fix: Fix) -> Verdict:
+        """Do what follows from a verdict. Returns the verdict at the end, which has passed.
+
+        Raises:
+            VerifyError: something that was checked does not pass at the end: with what a person does next.
+            InputError: the answer to the question was no, or cluster.yml asks for other changes. Nothing was replaced.
+            ToolError: jobs still run on nodes that are to be replaced, which stay drained; or the controller does not
+                answer.
+        """
+        with run.phase("decide"):
+            findings = findings_of(verdict)
+            plan = self._plan(findings, fix, shadow=True)
+            if not fix.shadow:
+                asked = {*plan.would, *plan.replaced}
+                if asked:
+                    fix.confirm(sorted(asked))
+                plan = _only(asked, self._plan(findings, fix, shadow=False))
+            self._announce(plan)
+        if not fix.shadow and (plan.replaced or plan.undrained):
+            deployment = self._replace(run, deployment, plan, fix)
+            verdict = self._prove(deployment, verdict, check, plan)
+        if not verdict.passed:
+            raise _failed(verdict, plan)
+        return verdict
+
+    def prove(self, deployment: Deployment, nodes: Collection[str], check: Checking) -> Verdict:
+        """Check a cluster in which these permanent nodes have another machine, and let those into service again that
+        the health service has drained and that pass their checks.
+
+        Raises:
+            VerifyError: something does not pass.
+        """
+        verdict = check(deployment)
+        if not verdict.passed and self._undrain(verdict, nodes):
+            verdict = check(deployment)
+        if not verdict.passed:
+            raise failed(verdict)
+        return verdict
+
+    def _plan(self, findings: Sequence[Finding], fix: Fix, *, shadow: bool) -> Plan:
+        decisions = self._health.react(self._deciding(findings), shadow=shadow)
+        accused = repair.accused(findings, CHECKS)
+        return repair.plan(self._nodes(), accused, decisions, replace_permanent=fix.replace_nodes)
+
+    def _deciding(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        """What the health service is told: it knows nodes of Slurm, and not the other hosts."""
+        about = repair.deciding(findings, CHECKS)
+        nodes = pools_of(self._spec, {finding.subject for finding in about})
+        return tuple(finding for finding in about if finding.subject in nodes)
+
+    def _nodes(self) -> dict[str, Node]:
+        pools = pools_of(self._spec, known := self._draining.nodes())
+        return {
+            name: Node(name, pools[name], is_elastic(self._spec, name), standing(found), found.reason)
+            for name, found in known.items()
+            if name in pools
+        }
+
+    def _announce(self, plan: Plan) -> None:
+        for line in plan.lines():
+            info(self._on_event, "nodes", line)
+        for each in plan.left:
+            warn(self._on_event, f"node {each.node}", f"{each.why}. Next: {each.next}")
+
+    def _replace(self, run: Run, deployment: Deployment, plan: Plan, fix: Fix) -> Deployment:
+        with run.phase("replace"):
+            self._elastic.replace(plan.elastic, fix.drain_timeout)
+        return self._recreate(run, plan.permanent, fix.drain_timeout) if plan.permanent else deployment
+
+    def _prove(self, deployment: Deployment, before: Verdict, check: Checking, plan: Plan) -> Verdict:
+        """The first verdict, with what was touched checked again."""
+        part = repair.touched(plan, pools_of(self._spec, (*plan.replaced, *plan.undrained)))
+        after = check(deployment)
+        if self._undrain(after, plan.permanent):
+            after = check(deployment)
+        findings = repair.merged(findings_of(before), findings_of(after), part, CHECKS)
+        return of_findings(findings, {**before.hosts, **after.hosts}, before.level, after.evidence)
+
+    def _undrain(self, verdict: Verdict, nodes: Collection[str]) -> bool:
+        """Whether the health service has let one of these nodes into service again."""
+        about = [finding for finding in self._deciding(findings_of(verdict)) if finding.subject in nodes]
+        still = self._nodes()
+        if not any(still[name].standing is Standing.FAILED for name in nodes if name in still):
+            return False
+        decisions = self._health.react(about)
+        return any(each.action is repair.Action.UNDRAIN and each.done for each in decisions)
+
+
+def findings_of(verdict: Verdict) -> tuple[Finding, ...]:
+    """The findings of a verdict."""
+    return tuple(
+        Finding(each.check, each.subject, Status(each.status), each.message, each.evidence) for each in verdict.results
+    )
+
+
+def standing(node: SlurmNode) -> Standing:
+    """Who has taken a node out of service."""
+    if node.takes_jobs:
+        return Standing.SERVING
+    if node.reason.startswith(FOR_A_PERSON):
+        return Standing.PERSON
+    return Standing.FAILED if node.reason.startswith(FAILED_CHECKS) else Standing.OTHER
+
+
+def pools_of(spec: ClusterSpec, nodes: Iterable[str]) -> dict[str, str]:
+    """The pool of each of these nodes; names of no pool are left out."""
+    permanent: Mapping[str, str] = {
+        name: pool for pool in spec.pools for name in handover.permanent_names(pool, spec.pools[pool])
+    }
+    found = {}
+    for name in nodes:
+        elastic = (pool for pool in spec.pools if number_of(elastic_prefix(pool), name))
+        pool = permanent.get(name) or next(elastic, "")
+        if pool:
+            found[name] = pool
+    return found
+
+
+def _only(asked: Collection[str], plan: Plan) -> Plan:
+    """The plan without nodes that have failed since it was asked which may be replaced: the next run has them."""
+    return replace(
+        plan,
+        elastic=tuple(name for name in plan.elastic if name in asked),
+        permanent=tuple(name for name in plan.permanent if name in asked),
+    )
+
+
+def _failed(verdict: Verdict, plan: Plan) -> VerifyError:
+    """The error of a cluster that does not pass, with what a person does."""
+    error = failed(verdict)
+    lines = [f"  {line}" for line in plan.lines()]
+    what = "\n".join([error.what, *(["what follows:", *lines] if lines else [])])
+    first = plan.left[0].next if plan.left else ""
+    return VerifyError(what, where=error.where, hint=f"Next: {first}" if first else error.hint, verdict=verdict)
