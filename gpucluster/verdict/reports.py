@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Report, Scope, Status
-from gpucluster.agent.checks.registry import TOTAL_S
+from gpucluster.agent.checks.registry import BY_NAME, TOTAL_S
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
 # A clock is read to the microsecond, a report may be rounded.
@@ -74,6 +74,11 @@ def _check_origin(report: Report, host: str, profile: Profile) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ReportError(f"the report has two findings of {', '.join(twice)}")
+    foreign = sorted(set(names) - set(BY_NAME))
+    if foreign:
+        raise ReportError(
+            f"the report is of another release, with the checks {', '.join(foreign)}; run: gpucluster apply"
+        )
     others = sorted({finding.subject for finding in report.findings} - {host})
     if others:
         raise ReportError(f"the report has findings about {', '.join(others)}")

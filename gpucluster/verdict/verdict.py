@@ -160,12 +160,9 @@ def _of_the_host(host: str, expected: Expectation, facts: Facts) -> list[Finding
         report = reports.read(facts[host]["agent_check"], host, expected.profile)
     except (KeyError, reports.ReportError):
         return []  # the check of the report says why
-    found = {finding.check: finding for finding in report.findings}
-    wanted = {check.name for check in host_checks(expected.profile)}
-    lacking = [
-        Finding(name, host, Status.UNKNOWN, "the host's report lacks it") for name in sorted(wanted - set(found))
-    ]
-    return [finding for name, finding in found.items() if name in wanted] + lacking
+    found = {finding.check for finding in report.findings}
+    lacking = [check.name for check in host_checks(expected.profile) if check.name not in found]
+    return [*report.findings, *(Finding(name, host, Status.UNKNOWN, "the host's report lacks it") for name in lacking)]
 
 
 def _by_host(hosts: Iterable[str], results: Sequence[CheckResult]) -> dict[str, str]:

@@ -32,7 +32,7 @@ def test_a_whole_report_of_now_is_read() -> None:
 
 
 OLD_AGENT = "usage: gpucluster-agent [--version] COMMAND ...\n\n  users  users and groups\n"
-TWICE = tuple(Finding("ecc", HOST, status, "") for status in (Status.FAIL, Status.PASS))
+TWICE = tuple(Finding("gpu_ecc", HOST, status, "") for status in (Status.FAIL, Status.PASS))
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,15 @@ TWICE = tuple(Finding("ecc", HOST, status, "") for status in (Status.FAIL, Statu
         (agent_check("null"), "cut off or damaged"),
         (agent_check(_text(host="compute-2")), "the report is of compute-2"),
         (agent_check(_text(profile=Profile.BOOT)), "of the profile boot"),
-        (agent_check(_text(findings=(Finding("ecc", "compute-2", Status.FAIL, "bad"),))), "findings about compute-2"),
-        (agent_check(_text(findings=TWICE)), "two findings of ecc"),
+        (
+            agent_check(_text(findings=(Finding("gpu_ecc", "compute-2", Status.FAIL, "bad"),))),
+            "findings about compute-2",
+        ),
+        (agent_check(_text(findings=TWICE)), "two findings of gpu_ecc"),
+        (
+            agent_check(_text(findings=(Finding("of_tomorrow", HOST, Status.FAIL, ""),))),
+            "another release, with .* of_tomorrow",
+        ),
         (agent_check(_text(started=BEGAN - 60)), "of another time"),
         (agent_check(_text(started=BEGAN + 60)), "of another time"),
         (agent_check(_text(started=float("nan"))), "of another time"),
@@ -78,6 +85,34 @@ def test_every_prefix_of_a_report_is_no_report() -> None:
     for length in range(len(text)):
         with pytest.raises(reports.ReportError):
             _read(agent_check(text[:length]))
+
+
+def _changed(findings: tuple[Finding, ...]) -> Any:
+    reported = facts(FULL)
+    reported[HOST]["agent_check"] = agent_check(_text(findings=findings))
+    return verdict(FULL, reported)
+
+
+def test_what_a_host_has_found_is_a_result_with_what_to_do() -> None:
+    bad = Finding("gpu_ecc", HOST, Status.FAIL, "GPU 3 has 2 uncorrectable errors", {"gpu": 3})
+    found = _changed(tuple(bad if each.check == bad.check else each for each in REPORT.findings))
+    (result,) = found.problems
+    assert (result.check, result.subject, result.status, result.message) == ("gpu_ecc", HOST, "fail", bad.message)
+    assert (result.scope, result.reaction, result.evidence) == ("host", "drain", {"gpu": 3})
+    assert result.remedy
+    assert (found.hosts[HOST], found.hosts["compute-2"]) == ("fail", "pass")
+
+
+@pytest.mark.parametrize("name", [finding.check for finding in REPORT.findings])
+def test_a_check_that_a_report_lacks_is_unknown(name: str) -> None:
+    found = _changed(tuple(each for each in REPORT.findings if each.check != name))
+    assert [(each.check, each.subject, each.status) for each in found.problems] == [(name, HOST, "unknown")]
+
+
+def test_a_warning_does_not_fail_and_is_seen() -> None:
+    found = _changed((*REPORT.findings[1:], Finding(REPORT.findings[0].check, HOST, Status.WARN, "nearly full")))
+    assert (found.passed, found.status, found.hosts[HOST]) == (True, "warn", "warn")
+    assert [line.message for line in found.lines() if line.status == "warn"] == [f"{HOST}: nearly full"]
 
 
 def test_verify_asks_for_what_it_is_about() -> None:
