@@ -86,7 +86,7 @@ def inventory(
     addresses = [{"name": host.name, "address": host.private_ip, "id": host.id} for host in every]
 
     def group(members: Sequence[Member], machine: Controller | Login | Pool) -> dict[str, Any]:
-        expectation = node_expectation(spec, machine, hardware_emulated=hardware_emulated)
+        expectation = node_expectation(spec, machine, hardware_emulated=hardware_emulated, off=spec.checks.off)
         return {
             "hosts": {
                 host.name: {"private_ip": host.private_ip, "ansible_user": machine.image.login_user} for host in members
@@ -100,6 +100,7 @@ def inventory(
             "vars": {
                 **_variables(spec, outputs, members, addresses, person_keys),
                 **_slurm_variables(spec, members, hardware_emulated),
+                **_health_variables(spec),
                 **_container_variables(spec, software),
                 **_autoscaler_variables(spec, outputs, autoscaling),
             },
@@ -274,6 +275,16 @@ def _slurm_power(spec: ClusterSpec, hardware_emulated: bool) -> dict[str, int]:
     permanent = sum(pool.count for pool in spec.pools.values())
     times = _SLURM_POWER_EMULATED if hardware_emulated else _SLURM_POWER
     return {**times, "max_powered_nodes": permanent + allowed}
+
+
+def _health_variables(spec: ClusterSpec) -> dict[str, Any]:
+    checks = spec.checks
+    return {
+        "health_enabled": checks.enabled and spec.slurm.enabled,
+        "health_interval": checks.interval,
+        "health_shadow": checks.shadow,
+        "health_max_drained_percent": checks.max_drained_percent,
+    }
 
 
 def _container_variables(spec: ClusterSpec, software: ReleaseSet) -> dict[str, Any]:

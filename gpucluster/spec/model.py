@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, Field, PrivateAttr, model_validator
 
 from gpucluster.spec.defaults import with_defaults
+from gpucluster.spec.sections.checks import Checks
 from gpucluster.spec.sections.cloud import Cloud, Iam
 from gpucluster.spec.sections.fields import Name, Part, Resolved
 from gpucluster.spec.sections.machines import Controller, Login, Machine, Pool
@@ -43,6 +44,7 @@ class ClusterSpec(Part):
     state: State = Field(default_factory=State, description="Where Terraform stores its state.")
     slurm: Slurm = Field(default_factory=Slurm, description="The scheduler.")
     autoscaler: Autoscaler = Field(default_factory=Autoscaler, description="Limits of elastic nodes.")
+    checks: Checks = Field(default_factory=Checks, description="Checks of nodes.")
     containers: Containers = Field(default_factory=Containers, description="Container runtimes.")
     nvidia: Nvidia = Field(default_factory=Nvidia, description="The NVIDIA driver.")
     software: Software = Field(default_factory=Software, description="Software of every machine.")

@@ -39,7 +39,8 @@ OWNED_SLURM_KEYS = _words(
 #: only add to those that are lists of words: PrivateData, ReconfigFlags, SchedulerParameters.
 TUNABLE_SLURM_KEYS = _words(
     """
-    AccountingStorageEnforce BatchStartTimeout DisableRootJobs EnforcePartLimits GroupUpdateTime JobAcctGatherFrequency
+    AccountingStorageEnforce BatchStartTimeout DisableRootJobs EnforcePartLimits Epilog GroupUpdateTime
+    HealthCheckInterval HealthCheckNodeState HealthCheckProgram JobAcctGatherFrequency
     LaunchParameters MessageTimeout MpiDefault PrivateData PropagateResourceLimitsExcept ReconfigFlags
     SchedulerParameters SlurmdTimeout SuspendExcStates TreeWidth UnkillableStepTimeout
     """

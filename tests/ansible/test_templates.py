@@ -117,7 +117,7 @@ def test_extra_config_overrides_adds_and_removes() -> None:
     extra = {"SlurmdTimeout": 120, "MessageTimeout": None, "SchedulerParameters": ["bf_continue", "defer"]}
     found = settings(render_slurm({"slurm_extra_config": extra})["slurm.conf"])
     assert found["SlurmdTimeout"] == "120"
-    assert found["SchedulerParameters"] == "bf_continue,defer"
+    assert found["SchedulerParameters"] == "nohold_on_prolog_fail,bf_continue,defer"
     assert "MessageTimeout" not in found
 
 

@@ -50,7 +50,7 @@ def test_jobs_and_accounting_of_others_are_hidden_unless_they_are_opened(private
         assert ({"jobs", "usage", "users"} <= words(found[file], "PrivateData")) is private, file
 
 
-@pytest.mark.parametrize(("needs", "flags"), [(True, {"Contain"}), (False, set())])
+@pytest.mark.parametrize(("needs", "flags"), [(True, {"Contain"}), (False, {"Alloc"})])
 def test_jobs_adopt_sessions_where_a_login_needs_a_job(needs: bool, flags: set[str]) -> None:
     assert words(render_slurm({"slurm_login_needs_job": needs})["slurm.conf"], "PrologFlags") == flags
 

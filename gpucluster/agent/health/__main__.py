@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import importlib
+import contextlib
+import io
 import json
 import os
 import sys
@@ -12,7 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable
 
-from gpucluster.agent.checks.model import Finding, Profile, Report
+from gpucluster.agent.checks import __main__ as checks
+from gpucluster.agent.checks import registry
+from gpucluster.agent.checks.model import Finding, Profile, Reaction, Report
 from gpucluster.agent.errors import AgentError, Failed, Refused
 from gpucluster.agent.health import client, metrics, service
 from gpucluster.agent.health.control import Control
@@ -25,21 +28,33 @@ from gpucluster.agent.health.store import FOLDER, Store, now
 DRAINED = 75
 #: The checks of a boot passed since the last boot, or could not be made.
 _GATE_OPEN = Path("/run/gpucluster/boot-checked")
-_LIMITS = {Profile.PROLOG: 8.0, Profile.EPILOG: 20.0, Profile.PERIODIC: 45.0, Profile.BOOT: 90.0}
+_SPARE = 3.0
 #: Slurm starts its programs without one.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def _checks(profile: Profile) -> Report:
-    module = importlib.import_module("gpucluster.agent.checks.run")
-    report: Report = module.run(profile)
-    return report
+    """As `gpucluster-agent check` makes it.
+
+    Raises:
+        ValueError: it makes none; its words.
+    """
+    said, wrong = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(wrong):
+        checks.main(["--profile", profile.value, "--output", "json"])
+    if not said.getvalue():
+        raise ValueError(wrong.getvalue().strip() or "no output")
+    return Report.from_dict(json.loads(said.getvalue()))
 
 
 def _drains() -> frozenset[str]:
     """The checks whose failure drains the node."""
-    registry = importlib.import_module("gpucluster.agent.checks.registry")
-    return frozenset(registry.drains())
+    return frozenset(check.name for check in registry.CHECKS if check.reaction is Reaction.DRAIN)
+
+
+def _limit(options: argparse.Namespace, profile: Profile) -> float:
+    """Seconds for the checks: they end by themselves, unless something hangs that they did not expect."""
+    return float(options.limit or registry.TOTAL_S[profile] + _SPARE)
 
 
 def _parts(options: argparse.Namespace) -> tuple[Settings, Store, Slurm, Control]:
@@ -130,7 +145,7 @@ def _react(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     profile = Profile(options.profile)
-    report = client.measure(profile, options.limit or _LIMITS.get(profile, 60.0), _checks)
+    report = client.measure(profile, _limit(options, profile), _checks)
     answer = _sent(report, options)
     return DRAINED if answer is not None and answer.drained else 0
 
@@ -151,7 +166,20 @@ def _gate(options: argparse.Namespace) -> int:
     """Once in each boot: whether slurmd may start."""
     if options.marker.exists():
         return 0
-    report = client.measure(Profile.BOOT, options.limit or _LIMITS[Profile.BOOT], _checks)
+    try:
+        held = _held(options)
+    except Exception as error:  # what nobody foresaw is not known to be bad
+        _log(syslog.LOG_ERR, f"slurmd starts, and its checks were not made: {error!r}")
+        held = False
+    if not held:
+        options.marker.parent.mkdir(parents=True, exist_ok=True)
+        options.marker.touch()
+    return int(held)
+
+
+def _held(options: argparse.Namespace) -> bool:
+    """Make the checks of the boot. Whether slurmd must not start."""
+    report = client.measure(Profile.BOOT, _limit(options, Profile.BOOT), _checks)
     answer = _sent(report, options)
     if options.hold:
         # What a check says is judged here if the controller can't be asked.
@@ -161,13 +189,11 @@ def _gate(options: argparse.Namespace) -> int:
             words = "; ".join(f"{each.check}: {each.message}" for each in failed)
             _log(syslog.LOG_ERR, f"slurmd does not start: {words}")
             sys.stderr.write(f"slurmd does not start: {words}\n")
-            return 1
+            return True
     if report.status.value == "unknown":
         unknown = [f"{each.check}: {each.message}" for each in report.findings if each.status.value == "unknown"]
         _log(syslog.LOG_WARNING, f"slurmd starts, and not all is known: {'; '.join(unknown)}")
-    options.marker.parent.mkdir(parents=True, exist_ok=True)
-    options.marker.touch()
-    return 0
+    return False
 
 
 def _log(level: int, words: str) -> None:

@@ -36,8 +36,18 @@ def measure(profile: Profile, seconds: float, checks: Callable[[Profile], Report
         checks: runs them.
     """
     began, started = time.monotonic(), time.time()
+
+    def work() -> str:
+        try:
+            return json.dumps(checks(profile).to_dict(), default=str)
+        except Exception as error:  # an error of a check is not known to be one of the node
+            return json.dumps({"error": f"{type(error).__name__}: {error}"})
+
     try:
-        return Report.from_dict(json.loads(_in_a_process(lambda: json.dumps(checks(profile).to_dict()), seconds)))
+        raw = json.loads(_in_a_process(work, seconds))
+        if "error" in raw:
+            raise ValueError(raw["error"])
+        return Report.from_dict(raw)
     except (TimeoutError, ValueError) as error:
         reason = str(error) or "no report"
     name = socket.gethostname().partition(".")[0]

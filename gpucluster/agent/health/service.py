@@ -101,10 +101,11 @@ class Service:
             self._store.booted(address)
             return self._judge(owner)
         if not owner and report.profile is Profile.BOOT and self._settings.elastic_pool_of(report.host):
-            self._store.keep_booting(address, report, self._moment())
             failed = [(each.check, each.message) for each in accusations(report, self._drains)]
             reason = reasons.of_checks(failed, again=False) if failed else ""
-            return Answer(bool(failed) and not self._settings.shadow, reason)
+            held = bool(failed) and not self._settings.shadow
+            self._store.keep_booting(address, report, self._moment(), reason if held else "")
+            return Answer(held, reason)
         raise Refused(f"{address} is {owner or 'no node in service'}, and reports about {report.host[:80]}")
 
     def _owner(self, address: str) -> str:

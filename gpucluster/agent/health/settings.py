@@ -69,7 +69,9 @@ class Settings:
         return policy.Settings(self.max_drained_percent, self.shadow)
 
     def allows(self, address: str) -> bool:
-        """Whether an address is one of the cluster's networks."""
+        """Whether an address is that of a host, or in one of the cluster's networks."""
+        if address in self.hosts:
+            return True
         try:
             found = ipaddress.ip_address(address)
         except ValueError:

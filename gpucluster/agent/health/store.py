@@ -115,8 +115,11 @@ class Store:
 
     # --- an elastic node before it registers -----
 
-    def keep_booting(self, address: str, report: Report, at: Moment) -> None:
+    def keep_booting(self, address: str, report: Report, at: Moment, reason: str) -> None:
         """Keep the boot report from an address that no node has: the address proves nothing but itself.
+
+        Args:
+            reason: why the node may take no jobs; empty if it may.
 
         Raises:
             ValueError: this is no address.
@@ -127,7 +130,8 @@ class Store:
                 if abs(time.time() - other.stat().st_mtime) > _BOOTS_WITHIN:
                     other.unlink()
         if sum(1 for _ in self._booting.iterdir()) < _MOST_BOOTING:
-            replace(file, json.dumps({"address": address, "at": vars(at), "report": report.to_dict()}), durable=False)
+            content = {"address": address, "node": report.host, "reason": reason, "at": vars(at)}
+            replace(file, json.dumps({**content, "report": report.to_dict()}), durable=False)
 
     def booted(self, address: str) -> None:
         """Forget the report from an address that a node has now."""

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpucluster.autoscaler.daemon import join_requests, prolog_markers, status
+from gpucluster.autoscaler.daemon.boot_reports import BootReports
 from gpucluster.autoscaler.daemon.clock import SteadyClock
 from gpucluster.autoscaler.daemon.executor import Launcher, Sent, WorkQueue
 from gpucluster.autoscaler.daemon.interfaces import Cloud, Ledger, Slurm, Spool
@@ -76,6 +77,7 @@ class Autoscaler:
     Args:
         state: the folder for the status file and console histories.
         up: the folder of prolog markers (`prolog_markers`); None writes none.
+        boot_reports: the folder of what booting nodes say (`boot_reports`); None reads none.
         wake_up: wakes the loop; hooks send to it.
         clock: the daemon's own time; it never jumps.
         decide: makes the plan. Only tests pass another function.
@@ -91,6 +93,7 @@ class Autoscaler:
         spool: Spool,
         state: Path,
         up: Path | None = None,
+        boot_reports: Path | None = None,
         wake_up: WakeUp | None = None,
         metrics: Metrics | None = None,
         clock: Callable[[], float] | None = None,
@@ -103,6 +106,7 @@ class Autoscaler:
         self.metrics = metrics or Metrics()
         self._timeline = Timeline(self.metrics, policy)
         self._requests = join_requests.Requests(state)
+        self._boot_reports = BootReports(boot_reports, cloud.address) if boot_reports else None
         self._memory: Memory | None = None
         self._problems: dict[str, str] = {}
         self._last_success: float | None = None
@@ -216,6 +220,7 @@ class Autoscaler:
             joining=joining,
             join_failed={instance: result.message for instance, result in joined.items() if not result.ok},
             unasked=unasked,
+            unfit=self._unfit(memory),
         )
         # The observation takes a while. A pause that was requested meanwhile counts already.
         memory = self._ledger.load()
@@ -233,6 +238,11 @@ class Autoscaler:
         self._busy = self._in_motion(seen, decided)
         self._remember_for_status(seen, now)
         return decided
+
+    def _unfit(self, memory: Memory) -> Mapping[str, str]:
+        with self._part("boot reports"):
+            return self._boot_reports.unfit(memory.claims.values()) if self._boot_reports else {}
+        return {}
 
     def _left_unasked(self, memory: Memory, joining: Collection[str], joined: Collection[str]) -> frozenset[str]:
         """Instances to be configured whose request is not written: that failed, or the process before this one ended.

@@ -26,6 +26,7 @@ _STOP_TIMEOUT = 5.0
 def run(arguments: argparse.Namespace) -> int:
     """Reconcile until stopped."""
     from gpucluster.autoscaler.daemon import logs
+    from gpucluster.autoscaler.daemon.boot_reports import BOOT_REPORTS
     from gpucluster.autoscaler.daemon.clock import SteadyClock
     from gpucluster.autoscaler.daemon.ledger import Ledger
     from gpucluster.autoscaler.daemon.loop import Autoscaler
@@ -52,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
             spool=Spool(arguments.spool),
             state=arguments.state,
             up=arguments.poke.parent / UP_DIRECTORY.name,
+            boot_reports=BOOT_REPORTS,
             wake_up=WakeUp(arguments.poke),
             metrics=metrics,
             clock=clock,

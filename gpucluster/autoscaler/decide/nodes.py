@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpucluster.agent.rules.reasons import PREFIX, from_administrator, from_gpucluster
+from gpucluster.agent.rules.reasons import FAILED_CHECKS, PREFIX, from_administrator, from_gpucluster
 from gpucluster.autoscaler.decide import pools
 from gpucluster.autoscaler.decide.phases import Phase, phase
 from gpucluster.autoscaler.decide.plan_builder import PlanBuilder
@@ -200,6 +200,10 @@ def _running(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: Insta
 def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: Instance) -> str:
     """Why waiting for an instance ends; empty if it continues."""
     times, waited = builder.policy.times, builder.now - claim.since
+    # First: the configuration of a node that may not start fails as well.
+    unfit = builder.observation.unfit.get(instance.id)
+    if unfit is not None:
+        return f"its checks at boot failed: {unfit.removeprefix(FAILED_CHECKS).strip()}"
     failed = builder.observation.join_failed.get(instance.id)
     if failed is not None:
         return f"it could not be configured: {failed}"

@@ -203,6 +203,7 @@ class Observation:
         in_flight: tokens of launches that the executor has queued or sent, and that have no answer yet.
         joining: instances that are being configured now; `join_failed`: instance -> message, since the last pass.
         unasked: instances that are to be configured, and whose request could not be written.
+        unfit: instance -> what its checks at boot found, so that its slurmd does not start.
     """
 
     nodes: Mapping[str, Node] | None
@@ -214,6 +215,7 @@ class Observation:
     joining: frozenset[str] = frozenset()
     join_failed: Mapping[str, str] = field(default_factory=dict)
     unasked: frozenset[str] = frozenset()
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
 
 # --- what is remembered -----

@@ -118,7 +118,7 @@ class Rig:
     def reconcile(self) -> Plan | None:
         return self.autoscaler.reconcile()
 
-    def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> None:
+    def until(self, holds: Callable[[], Any], seconds: float = 60.0) -> None:
         limit = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < limit
@@ -431,7 +431,7 @@ def poked(tmp_path: Path) -> Iterator[Poked]:
         made.ledger.close()
 
 
-def wait(holds: Callable[[], Any], seconds: float = 30.0) -> None:
+def wait(holds: Callable[[], Any], seconds: float = 60.0) -> None:
     limit = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < limit
@@ -486,3 +486,27 @@ def test_a_socket_that_a_killed_daemon_left_is_no_hindrance(tmp_path: Path) -> N
     assert second.wait(30) == Woken(by_hook=True)
     second.close()
     first.close()
+
+
+def test_a_boot_report_counts_only_from_the_address_of_the_instance(tmp_path: Path) -> None:
+    folder = tmp_path / "booting"
+    folder.mkdir()
+
+    def says(address: str, reason: str, node: str = "c-e1") -> None:
+        content = {"address": address, "node": node, "reason": reason}
+        (folder / f"{address}.json").write_text(json.dumps(content))
+
+    with rig(tmp_path, boot_reports=folder) as one:
+        one.slurm.write({"c-e1": COMING}, [job("5", ["c-e1"])])
+        one.until(lambda: one.ledger.load().claims["c-e1"].state == ClaimState.RUNNING if one.cloud.launches else False)
+        # Root of another host may say what it likes from its own address, and a file may be damaged.
+        says("10.0.0.7", "gpucluster: check failed: gpu: none")
+        (folder / "10.0.0.8.json").write_text("{")
+        says("10.0.0.9", "")
+        for _ in range(3):
+            one.reconcile()
+        assert one.cloud.terminated == []
+        says("10.0.0.9", "gpucluster: check failed: gpu: 7 of 8")
+        one.until(lambda: one.cloud.terminated)
+        assert one.cloud.terminated == ["id-c-e1-1"]
+        assert "7 of 8" in one.ledger.load().claims["c-e1"].message

@@ -12,7 +12,8 @@ import itertools
 
 import pytest
 
-from gpucluster.autoscaler.decide.explain import explain_job
+from gpucluster.agent.rules import reasons
+from gpucluster.autoscaler.decide.explain import explain_job, explain_node
 from gpucluster.autoscaler.decide.types import (
     Annotate,
     Delay,
@@ -571,6 +572,29 @@ def test_scenario_16_an_unbaked_node_is_configured_first_and_then_awaited() -> N
     world.reconcile(1)
     assert "home directory" in world.the(SaveConsole)[0].why
     assert world.the(Terminate)
+
+
+@pytest.mark.parametrize("baked", [True, False])
+def test_scenario_16_a_node_whose_checks_fail_at_boot_is_replaced_and_says_why(baked: bool) -> None:
+    world = World(policy(pool(baked=baked)))
+    world.starts(1, ["gpu-e1"])
+    world.reconcile()
+    world.accepts("gpu-e1", state="RUNNING")
+    world.reconcile(1)
+    reason = reasons.of_checks([("gpu_count", "7 of 8 GPUs")], again=False)
+    # The failed configuration is the consequence, and not the cause.
+    world.join_failed["ocid.gpu-e1.1"] = "slurmd does not start"
+    world.reconcile(1, unfit={"ocid.gpu-e1.1": reason})
+    assert world.the(SaveConsole)
+    (ended,) = world.the(Terminate)
+    assert ended.instance_id == "ocid.gpu-e1.1"
+    assert "its checks at boot failed: gpu_count: 7 of 8 GPUs" in ended.why
+    assert world.memory.boot_failures["gpu"] == 1
+    said = explain_node("gpu-e1", world.observation(), world.memory, world.policy, world.now)
+    assert "7 of 8 GPUs" in "\n".join(said)
+    world.becomes("gpu-e1", "TERMINATED")
+    world.reconcile(60, unfit={"ocid.gpu-e1.1": reason})
+    assert world.launched() == ["gpu-e1"]
 
 
 def test_scenario_17_a_node_that_slurm_gave_up_is_ended_and_healed() -> None:

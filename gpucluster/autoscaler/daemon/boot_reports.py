@@ -1,0 +1,61 @@
+"""What new nodes have said about themselves before their slurmd may start: files of the health service.
+
+A file is named by the address from which a report came, which is all that it proves. Whether that is the address of the
+node's instance is asked of the cloud, and only when a report says that the node is unfit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from gpucluster.agent.health.store import BOOTING, FOLDER
+from gpucluster.autoscaler.decide.types import BOOTING as BOOTING_STATES
+from gpucluster.autoscaler.decide.types import NodeClaim
+
+BOOT_REPORTS = FOLDER / BOOTING
+
+
+class BootReports:
+    """The folder of the files.
+
+    Args:
+        address_of: the private address of an instance, by its id; empty if it has none yet.
+    """
+
+    def __init__(self, folder: Path, address_of: Callable[[str], str]) -> None:
+        self._folder, self._address_of = folder, address_of
+        self._addresses: dict[str, str] = {}
+
+    def unfit(self, claims: Iterable[NodeClaim]) -> Mapping[str, str]:
+        """Instances whose checks at boot failed, with what was seen.
+
+        Raises:
+            GpuClusterError: the cloud does not say an address.
+        """
+        said = self._said()
+        found = {}
+        for claim in claims:
+            if claim.state not in BOOTING_STATES or not claim.instance_id or claim.node not in said:
+                continue
+            reason = said[claim.node].get(self._address(claim.instance_id), "")
+            if reason:
+                found[claim.instance_id] = reason
+        return found
+
+    def _address(self, instance_id: str) -> str:
+        if not self._addresses.get(instance_id):
+            self._addresses[instance_id] = self._address_of(instance_id)
+        return self._addresses[instance_id]
+
+    def _said(self) -> dict[str, dict[str, str]]:
+        """By node and address, why it is unfit."""
+        found: dict[str, dict[str, str]] = {}
+        for file in sorted(self._folder.glob("*.json")):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                raw = json.loads(file.read_text())
+                if raw["reason"]:
+                    found.setdefault(str(raw["node"]), {})[str(raw["address"])] = str(raw["reason"])
+        return found

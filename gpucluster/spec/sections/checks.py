@@ -1,0 +1,39 @@
+"""Section `checks`: the checks of nodes, and what follows when one fails."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from gpucluster.spec.sections.fields import Part
+
+CHECK_PATTERN = r"^[a-z][a-z0-9_]{0,59}$"
+CheckName = Annotated[str, Field(pattern=CHECK_PATTERN)]
+Interval = Annotated[int, Field(ge=10, le=86_400)]
+Percent = Annotated[int, Field(ge=1, le=100)]
+
+
+class Checks(Part):
+    """The checks of nodes, and what follows when one fails."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Whether nodes check themselves at boot, before and after each job and every `interval`, and nodes "
+        "that fail are drained. It needs Slurm. `false`: only `gpucluster verify` checks.",
+    )
+    off: tuple[CheckName, ...] = Field(
+        default=(),
+        max_length=100,
+        description="Names of checks of nodes that are not made, in `verify` neither.",
+        examples=[["gpu_clocks"]],
+    )
+    interval: Interval = Field(default=300, description="Seconds between two checks of a node that runs.")
+    shadow: bool = Field(
+        default=False, description="Whether it is only said what would be done: no node is drained or undrained."
+    )
+    max_drained_percent: Percent = Field(
+        default=20,
+        description="How many nodes of a pool failed checks may drain within an hour, in percent of its nodes; one "
+        "node always. Beyond that a person decides.",
+    )

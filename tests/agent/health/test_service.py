@@ -1,0 +1,262 @@
+"""The service: who may report what, over a real socket. munge is a double here; test_with_munge.py has the real one."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.agent.checks.model import Profile, Report, Status
+from gpucluster.agent.errors import Failed, Refused
+from gpucluster.agent.health import client, credentials, service
+from gpucluster.agent.health.control import Control
+from gpucluster.agent.health.service import Listener, Service
+from gpucluster.agent.health.settings import Settings
+from gpucluster.agent.health.store import Store
+from tests.agent.health.doubles import DRAINS, Clock, SlurmDouble, nodes, report
+
+HOME = "127.0.0.1"
+BAD, GOOD = {"gpu": Status.FAIL}, {"gpu": Status.PASS}
+
+
+def unseal(credential: str) -> tuple[int, str]:
+    """A double of munge: the uid, a space, and the text."""
+    uid, _, text = credential.partition(" ")
+    if not uid.isdigit():
+        raise Refused("munge refuses the credential")
+    return int(uid), text
+
+
+class Site:
+    """A service with a socket: this host is compute-1, and 10.9.0.7 the address of an elastic node in service."""
+
+    def __init__(self, folder: Path, **changed: Any) -> None:
+        present = {**nodes(4), **nodes(1, "gpu-e")}
+        self.slurm = SlurmDouble(present, {"10.9.0.7": "gpu-e-1"})
+        values: dict[str, Any] = {
+            "slurm": True,
+            "interval": 300,
+            "max_drained_percent": 20,
+            "shadow": False,
+            "networks": ("10.9.0.0/16",),
+            "hosts": {HOME: "compute-1", "10.9.0.2": "compute-2"},
+            "pools": {"compute": tuple(nodes(4))},
+            "elastic": {"gpu": "gpu-e-[1-9]"},
+        }
+        self.settings = Settings(**{**values, **changed})
+        self.clock = Clock()
+        self.store = Store(folder, interval=300)
+        self.control = Control(
+            self.store, self.slurm, self.settings.policy, drains=DRAINS, moment=self.clock, say=lambda _words: None
+        )
+        self.service = Service(
+            self.settings, self.store, self.slurm, self.control, drains=DRAINS, moment=self.clock, unseal=unseal
+        )
+        self.store.keep("compute-2", report("compute-2", GOOD), self.clock())
+        self.listener = Listener(self.service, HOME, 0)
+        self.thread = threading.Thread(target=self.listener.serve, daemon=True)
+        self.thread.start()
+
+    def said(self, data: bytes) -> dict[str, Any]:
+        with socket.create_connection((HOME, self.listener.port), timeout=10) as connection:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            answer = b"".join(iter(lambda: connection.recv(4096), b""))
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def send(self, sent: Report, address: str = HOME, uid: int = 0) -> service.Answer:
+        return self.service.receive(address, f"{uid} {json.dumps(sent.to_dict())}")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    found = Site(tmp_path)
+    yield found
+    found.listener.close()
+    found.thread.join(5)
+
+
+def test_a_report_is_kept_and_a_failure_drains(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "seal", lambda text: f"0 {text}")
+    assert client.send(report("compute-1", GOOD), HOME, site.listener.port) == service.Answer(False, "")
+    assert site.slurm.changes == []
+    answer = client.send(report("compute-1", BAD), HOME, site.listener.port)
+    assert answer == service.Answer(True, "gpucluster: check failed: gpu: gpu is fail")
+    assert site.slurm.state["compute-1"].drained
+    # It stays so for a second job, and ends with the repair.
+    assert client.send(report("compute-1", BAD), HOME, site.listener.port).drained
+    assert client.send(report("compute-1", GOOD), HOME, site.listener.port) == service.Answer(
+        False, "passed since: gpu"
+    )
+    assert Store(site.store.folder, interval=300).reports()["compute-1"]["periodic"].report.status is Status.PASS
+
+
+@pytest.mark.parametrize(
+    ("uid", "address", "host"),
+    [
+        (1000, HOME, "compute-1"),
+        (0, HOME, "compute-2"),
+        (0, "10.9.0.2", "compute-1"),
+        (0, "10.9.0.7", "compute-1"),
+        (0, "10.9.0.8", "compute-1"),
+        (0, "10.9.0.8", "gpu-e-1"),
+        (0, "192.0.2.7", "compute-1"),
+        (0, "10.9.0.7", "../../compute-1"),
+    ],
+    ids=["no root", "another node", "another address", "elastic", "nobody", "nobody's boot", "abroad", "a path"],
+)
+def test_a_node_reports_about_itself_alone(site: Site, uid: int, address: str, host: str) -> None:
+    before = dict(site.store.reports())
+    with pytest.raises(Refused):
+        site.send(report(host, BAD), address, uid)
+    assert site.store.reports() == before
+    assert site.slurm.changes == []
+
+
+def test_a_person_s_drain_does_not_fail_the_prolog(site: Site) -> None:
+    site.slurm.state["compute-1"] = nodes(1, flags=frozenset({"IDLE", "DRAIN"}))["compute-1"]
+    assert not site.send(report("compute-1", BAD)).drained
+    assert site.slurm.changes == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"garbage",
+        b"0 ",
+        b"0 null",
+        b"0 []",
+        b"0 {}",
+        b'0 {"host": "compute-1"}',
+        b"0 " + b"[" * 50_000,
+        b"\xff\xfe\x00" * 100,
+        b"0 " + json.dumps({**report("compute-1", BAD).to_dict(), "findings": [1] * 501}).encode(),
+        b"0 " + json.dumps({**report("compute-1", BAD).to_dict(), "started": "soon"}).encode(),
+        b"0 " + b" " * (service.LONGEST + 1),
+    ],
+    ids=range(12),
+)
+def test_what_is_no_report_is_refused_and_the_service_goes_on(site: Site, data: bytes) -> None:
+    try:
+        assert "error" in site.said(data)
+    except ConnectionResetError:
+        assert len(data) > service.LONGEST
+    assert site.said(f"0 {json.dumps(report('compute-1', GOOD).to_dict())}".encode()) == {
+        "drained": False,
+        "reason": "",
+    }
+
+
+def test_one_address_has_few_connections_and_slow_ones_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_SECONDS", 0.2)
+    idle = [socket.create_connection((HOME, site.listener.port), timeout=10) for _ in range(9)]
+    # The ninth is closed at once, the others when their time is over.
+    assert idle[-1].recv(10) == b""
+    assert b"did not end" in idle[0].recv(1000)
+    for connection in idle:
+        connection.close()
+    until = time.monotonic() + 10
+    while site.listener._of and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not site.send(report("compute-1", GOOD)).drained
+
+
+def test_slurm_that_does_not_answer_takes_no_job_down(site: Site) -> None:
+    site.slurm.down = True
+    answer = site.send(report("compute-1", BAD))
+    assert not answer.drained
+    assert "not decided" in answer.reason
+    site.slurm.down = False
+    site.service.tick()
+    assert site.slurm.state["compute-1"].drained
+    assert (site.store.folder / "metrics.prom").stat().st_mode & 0o777 == 0o644
+
+
+def test_an_elastic_node_that_boots_accuses_only_its_address(site: Site) -> None:
+    boot = report("gpu-e-2", BAD, Profile.BOOT)
+    answer = site.send(boot, "10.9.0.9")
+    assert answer.drained
+    kept = json.loads((site.store.folder / "booting" / "10.9.0.9.json").read_text())
+    assert (kept["address"], kept["node"]) == ("10.9.0.9", "gpu-e-2")
+    assert "gpu is fail" in kept["reason"]
+    assert "gpu-e-2" not in site.store.reports()
+    # It was repaired, or is good at the next try.
+    assert not site.send(report("gpu-e-2", GOOD, Profile.BOOT), "10.9.0.9").drained
+    assert json.loads((site.store.folder / "booting" / "10.9.0.9.json").read_text())["reason"] == ""
+    # Once Slurm knows it, the file has no meaning.
+    site.slurm.where["10.9.0.9"] = "gpu-e-2"
+    site.send(report("gpu-e-2", GOOD), "10.9.0.9")
+    assert not (site.store.folder / "booting" / "10.9.0.9.json").exists()
+    with pytest.raises(Refused):
+        site.send(report("gpu-e-3", BAD), "10.9.0.10")
+    with pytest.raises(Refused):
+        site.send(report("compute-3", BAD, Profile.BOOT), "10.9.0.10")
+
+
+def test_shadow_mode_holds_no_elastic_node(tmp_path: Path) -> None:
+    site = Site(tmp_path, shadow=True)
+    assert not site.send(report("gpu-e-2", BAD, Profile.BOOT), "10.9.0.9").drained
+    assert json.loads((tmp_path / "booting" / "10.9.0.9.json").read_text())["reason"] == ""
+    assert not site.send(report("compute-1", BAD)).drained
+    site.listener.close()
+
+
+def test_without_slurm_reports_are_kept(tmp_path: Path) -> None:
+    site = Site(tmp_path, slurm=False)
+    assert not site.send(report("compute-1", BAD)).drained
+    assert site.store.reports()["compute-1"]["periodic"].report.status is Status.FAIL
+    assert site.slurm.changes == []
+    site.listener.close()
+
+
+# --- the side of the node -----
+
+
+def test_checks_that_hang_end_in_time_and_accuse_nobody() -> None:
+    began = time.monotonic()
+    found = client.measure(Profile.PROLOG, 0.3, lambda _profile: time.sleep(60) or report("x", BAD))  # type: ignore[func-returns-value]
+    assert time.monotonic() - began < 30
+    assert [each.status for each in found.findings] == [Status.UNKNOWN]
+    assert "did not end within 0.3 s" in found.findings[0].message
+
+
+def test_checks_that_break_accuse_nobody() -> None:
+    def broken(_profile: Profile) -> Report:
+        raise RuntimeError("nvidia-smi")
+
+    found = client.measure(Profile.PROLOG, 10, broken)
+    assert found.status is Status.UNKNOWN
+    assert "nvidia-smi" in found.findings[0].message
+
+
+def test_the_report_comes_back_whole() -> None:
+    sent = report("compute-1", {f"check_{number}": Status.FAIL for number in range(400)})
+    assert client.measure(Profile.PERIODIC, 10, lambda _profile: sent) == sent
+
+
+def test_a_long_report_is_shortened() -> None:
+    from dataclasses import replace
+
+    first = report("compute-1", BAD)
+    finding = replace(first.findings[0], message="x" * 100_000, evidence={"log": "y" * 100_000})
+    raw = client.shortened(replace(first, findings=(finding,)))
+    assert len(json.dumps(raw)) < 5000
+    assert Report.from_dict(raw).status is Status.FAIL
+
+
+def test_a_service_that_is_not_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "seal", lambda text: text)
+    with socket.create_server((HOME, 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(Failed):
+        client.send(report("compute-1", GOOD), HOME, port, 1)
+    with socket.create_server((HOME, 0)) as silent, pytest.raises(Failed):
+        client.send(report("compute-1", GOOD), HOME, silent.getsockname()[1], 0.2)

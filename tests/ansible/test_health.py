@@ -1,0 +1,132 @@
+"""The role health, and how Slurm and slurmd run the checks: the files, and the scripts as a shell runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpucluster.agent.health.settings import Settings
+from tests.ansible.loading import ANSIBLE
+from tests.ansible.render import ELASTIC, evaluate, render, render_slurm, variables
+from tests.ansible.test_templates import settings
+
+ON = {"health_enabled": True}
+SCRIPTS = ("prolog.sh", "epilog.sh", "health-check.sh")
+
+
+def test_slurm_runs_the_checks_before_after_and_between_jobs() -> None:
+    found = settings(render_slurm(ON)["slurm.conf"])
+    assert found["Prolog"] == "prolog-gpucluster"
+    assert found["Epilog"] == "epilog-gpucluster"
+    assert found["HealthCheckProgram"] == "/usr/local/lib/gpucluster/health-check"
+    assert (found["HealthCheckInterval"], found["HealthCheckNodeState"]) == ("300", "ANY,CYCLE")
+    # Else a job whose node fails in the prolog is held until somebody releases it.
+    for inventory in (ON, ELASTIC | ON):
+        assert "nohold_on_prolog_fail" in settings(render_slurm(inventory)["slurm.conf"])["SchedulerParameters"]
+
+
+def test_without_checks_slurm_has_none_of_it() -> None:
+    off = {"health_enabled": False, "containers_runtimes": [], "slurm_login_needs_job": False}
+    found = settings(render_slurm(off)["slurm.conf"])
+    assert not {name for name in found if name.startswith(("HealthCheck", "Prolog", "Epilog", "SchedulerP"))}
+    assert "health" not in render("slurm", "slurmd.service", variables(off, role="slurm", host="compute-1"))
+
+
+def test_the_administrator_has_the_last_word() -> None:
+    extra = {"slurm_extra_config": {"HealthCheckProgram": "/usr/sbin/nhc", "HealthCheckInterval": 60}}
+    found = settings(render_slurm(ON | extra)["slurm.conf"])
+    assert (found["HealthCheckProgram"], found["HealthCheckInterval"]) == ("/usr/sbin/nhc", "60")
+
+
+def _gate(host: str) -> str:
+    inventory = ELASTIC | ON
+    known = variables(inventory, role="slurm", host=host) | {"group_names": ["compute", "pool_compute"]}
+    (line,) = [
+        line for line in render("slurm", "slurmd.service", known).splitlines() if "health gate" in line and "=" in line
+    ]
+    return line
+
+
+def test_slurmd_of_an_elastic_node_waits_for_its_checks_and_that_of_a_permanent_one_does_not() -> None:
+    program = "/usr/local/bin/gpucluster-agent health gate --controller 10.0.0.2"
+    assert _gate("compute-e1") == f"ExecStartPre={program} --hold"
+    assert _gate("compute-1") == f"ExecStartPre=-{program}"
+
+
+def _script(name: str, folder: Path, *, agent: str, enroot: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a script with stand-ins for the agent and for Enroot's prolog, as Slurm does: with hardly an environment."""
+    for path, text in ((folder / "agent", agent), (folder / "enroot", enroot)):
+        if text:
+            path.write_text(f"#!/bin/sh\n{text}\n")
+            path.chmod(0o755)
+    known = variables(ON, role="slurm") | {
+        "agent_program": str(folder / "agent"),
+        "container_prolog": str(folder / "enroot"),
+    }
+    file = folder / "script"
+    file.write_text(render("slurm", name, known))
+    return subprocess.run(["/bin/sh", file], env={}, capture_output=True, text=True, timeout=20, check=False)
+
+
+@pytest.mark.parametrize(("status", "expected"), [(0, 0), (75, 1), (1, 0), (2, 0), (124, 0), (137, 0)])
+def test_only_a_drained_node_fails_the_prolog(status: int, expected: int, tmp_path: Path) -> None:
+    done = _script("prolog.sh", tmp_path, agent=f'echo "$@" > {tmp_path}/said; exit {status}')
+    assert done.returncode == expected, done.stderr
+    assert (tmp_path / "said").read_text() == "health run --controller 10.0.0.2 --profile prolog\n"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_node_without_the_agent_runs_its_jobs(name: str, tmp_path: Path) -> None:
+    done = _script(name, tmp_path, agent="")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", SCRIPTS[1:])
+def test_after_a_job_and_between_jobs_nothing_fails(name: str, tmp_path: Path) -> None:
+    assert _script(name, tmp_path, agent="exit 75").returncode == 0
+
+
+def test_enroot_comes_first_and_its_failure_counts(tmp_path: Path) -> None:
+    note = f">> {tmp_path}/order"
+    assert _script("prolog.sh", tmp_path, agent=f"echo agent {note}", enroot=f"echo enroot {note}").returncode == 0
+    assert (tmp_path / "order").read_text().split() == ["enroot", "agent"]
+    assert _script("prolog.sh", tmp_path, agent=f"echo agent {note}", enroot="exit 3").returncode == 1
+    assert (tmp_path / "order").read_text().split() == ["enroot", "agent"]
+
+
+def test_the_service_reads_what_the_role_writes(tmp_path: Path) -> None:
+    known = variables(ELASTIC | ON, role="health")
+    file = tmp_path / "health.json"
+    file.write_text(json.dumps(evaluate("{{ health_settings }}", known)))
+    found = Settings.load(file)
+    assert (found.slurm, found.interval, found.max_drained_percent, found.shadow) == (True, 300.0, 20, False)
+    assert found.hosts["10.0.1.2"] == "compute-1"
+    assert found.pool_of("compute-1") == found.pool_of("compute-e6") == "compute"
+    assert [found.pool_of(name) for name in ("compute-e7", "compute-e0", "compute-e01", "compute-e1x", "other")] == [
+        ""
+    ] * 5
+    assert found.allows("10.0.1.2")
+    assert found.networks
+    assert not any(found.allows(address) for address in ("192.0.2.7", "", "x", "::1"))
+    assert evaluate("{{ health_group }}", known) == "gpucluster"
+    assert evaluate("{{ health_group }}", variables(ON, role="health")) == "slurm"
+
+
+def test_the_service_runs_as_slurm_and_writes_to_its_folder_alone() -> None:
+    found = render("health", "gpucluster-health.service", variables(ON, role="health")).splitlines()
+    assert {"User=slurm", "NoNewPrivileges=yes", "CapabilityBoundingSet=", "Restart=always"} <= set(found)
+    assert "ReadWritePaths=-/var/lib/gpucluster/health" in found
+
+
+def test_the_alert_rules_name_metrics_that_exist() -> None:
+    from gpucluster.agent.health import metrics
+
+    rules = yaml.safe_load((ANSIBLE / "roles/health/files/alerts.yml").read_text())["groups"][0]["rules"]
+    for rule in rules:
+        named = {word for word in rule["expr"].replace("{", " ").split() if word.startswith("gpucluster_")}
+        assert named
+        assert named <= set(metrics._HELP), rule["alert"]
