@@ -107,6 +107,14 @@ class Verdict:
         """As a JSON object, without the results."""
         return {"status": self.status, "level": self.level, "hosts": dict(self.hosts), "evidence": self.evidence}
 
+    @property
+    def hosts_text(self) -> str:
+        """The hosts that did not pass, each with its status, and how many did."""
+        bad = [f"{host} {status}" for host, status in self.hosts.items() if status not in (Status.PASS, Status.SKIP)]
+        good = len(self.hosts) - len(bad)
+        named = bad[:_NAMED] + ([f"{len(bad) - _NAMED} more"] if len(bad) > _NAMED else [])
+        return ", ".join([*named, *([f"{count(good, 'host')} pass"] if good else [])]) or "none was checked"
+
     def lines(self) -> tuple[Line, ...]:
         """One line for each check, and for each pool."""
         grouped: dict[tuple[str, str], list[CheckResult]] = {}
@@ -150,14 +158,11 @@ def _of_the_host(host: str, expected: Expectation, facts: Facts) -> list[Finding
     assert expected.profile is not None
     try:
         report = reports.read(facts[host]["agent_check"], host, expected.profile)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, reports.ReportError):
         return []  # the check of the report says why
-    found = {finding.check: finding for finding in report.findings}
-    wanted = {check.name for check in host_checks(expected.profile)}
-    lacking = [
-        Finding(name, host, Status.UNKNOWN, "the host's report lacks it") for name in sorted(wanted - set(found))
-    ]
-    return [finding for name, finding in found.items() if name in wanted] + lacking
+    found = {finding.check for finding in report.findings}
+    lacking = [check.name for check in host_checks(expected.profile) if check.name not in found]
+    return [*report.findings, *(Finding(name, host, Status.UNKNOWN, "the host's report lacks it") for name in lacking)]
 
 
 def _by_host(hosts: Iterable[str], results: Sequence[CheckResult]) -> dict[str, str]:
