@@ -36,6 +36,7 @@ from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts, HostSources
 from gpucluster.lifecycle.locate import HostLocator
+from gpucluster.lifecycle.measurement import JobMeasurement
 from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.repair import Checking, Fix, Repair
@@ -51,6 +52,7 @@ from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.operations.health import HealthService
+from gpucluster.operations.measuring import Measuring
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
 from gpucluster.paths import ClusterPaths, cache_dir
@@ -132,7 +134,12 @@ class Cluster:
             file_systems=self._file_systems,
         )
         self._verification = Verification(
-            spec, self.paths, self._cloud, collect=self._configuration.collect, on_event=report
+            spec,
+            self.paths,
+            self._cloud,
+            collect=self._configuration.collect,
+            measurement=JobMeasurement(Measuring(spec, self._controller, report)),
+            on_event=report,
         )
         self._baking = Baking(
             spec,
@@ -314,6 +321,7 @@ class Cluster:
         nodes: str = "",
         junit: Path | None = None,
         fix: Fix | None = None,
+        record_baseline: bool = False,
     ) -> Result:
         """Say whether the cluster is good, and which host is not.
 
@@ -324,13 +332,15 @@ class Cluster:
             junit: write the results as JUnit XML into this file, also when checks fail.
             fix: take nodes that failed out of service, replace them, check what that touches again, and let them into
                 service. None: only say what is found.
+            record_baseline: at level "full", what the nodes reach becomes what they are compared with, where nothing is
+                published for their shape.
 
         Raises:
             VerifyError: a check failed or could not run; with `fix`: at the end.
             InputError: there is no such level, pool or node, or the file can't be written; nodes can't be taken out of
                 service without Slurm; or the answer to a question was no.
         """
-        request = Request(_level(level), pools, nodes, junit)
+        request = Request(_level(level), pools, nodes, junit, record_baseline)
         request.check(self.spec)
         if fix and not self.spec.slurm.enabled:
             raise InputError(

@@ -235,6 +235,11 @@ def _fix_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--junit", type=click.Path(), metavar="FILE", help="Write the results as JUnit XML, also when checks fail."
 )
+@click.option(
+    "--record-baseline",
+    is_flag=True,
+    help="With --level full: compare nodes from now on with what they reach now, where no figure is published.",
+)
 @_fix_options
 def verify(
     context: Context,
@@ -243,6 +248,7 @@ def verify(
     pools: tuple[str, ...],
     nodes: str,
     junit: str | None,
+    record_baseline: bool,
     fix: bool,
     shadow: bool,
     replace_nodes: bool,
@@ -255,6 +261,8 @@ def verify(
     """
     if not fix and (shadow or replace_nodes or yes or drain_timeout is not None):
         raise click.UsageError("--shadow, --replace-nodes, --drain-timeout and --yes are options of verify --fix")
+    if record_baseline and level != "full":
+        raise click.UsageError("--record-baseline is an option of verify --level full")
     with cluster_of(context, provider) as (cluster, reporter):
         from pathlib import Path
 
@@ -269,7 +277,9 @@ def verify(
         asking = {"confirm": confirm} if context.can_ask and not yes else {}
         how = Fix(shadow=shadow, replace_nodes=replace_nodes, drain_timeout=timeout, **asking) if fix else None
         file = Path(junit) if junit else None
-        result = cluster.verify(level=level, pools=pools, nodes=nodes, junit=file, fix=how)
+        result = cluster.verify(
+            level=level, pools=pools, nodes=nodes, junit=file, fix=how, record_baseline=record_baseline
+        )
         reporter.result(result.to_dict(), summary(result))
 
 

@@ -37,12 +37,14 @@ class Request:
         pools: their nodes only; all pools without any.
         nodes: only these, as Slurm's hostlist; all nodes without any.
         junit: where to write the results as JUnit XML.
+        record_baseline: what the nodes reach becomes what they are compared with, where nothing is published.
     """
 
     level: Level = Level.QUICK
     pools: Sequence[str] = ()
     nodes: str = ""
     junit: Path | None = None
+    record_baseline: bool = False
 
     def check(self, spec: ClusterSpec) -> None:
         """Whether it fits to cluster.yml.
@@ -77,8 +79,11 @@ class Measured:
 class Measurement(Protocol):
     """Runs jobs that measure nodes and the network between them, at level full."""
 
-    def measure(self, expected: Expectation, run: Run) -> Measured:
+    def measure(self, expected: Expectation, *, record_baseline: bool) -> Measured:
         """Measure the part of the cluster that is expected here.
+
+        Args:
+            record_baseline: what it reaches becomes what it is compared with, where nothing is published.
 
         Raises:
             GpuClusterError: it can't run at all. What could not be measured of a node is a finding that is unknown.
@@ -134,7 +139,7 @@ class Verification:
             facts = facts_of(collected or self._collect("verify.yml", run, reports.request(expected)))
             measured = Measured()
             if request.level is Level.FULL and self._measurement is not None:
-                measured = self._measurement.measure(expected, run)
+                measured = self._measurement.measure(expected, record_baseline=request.record_baseline)
             verdict = judge(expected, facts, request.level, measured.findings)
             file = evidence.keep(self._paths, run.id, self._evidence(run, verdict, facts, measured))
             verdict = replace(verdict, evidence=str(file))
