@@ -226,7 +226,8 @@ class Measurement:
     def __init__(self) -> None:
         self.asked: list[Expectation] = []
 
-    def measure(self, expected: Expectation, _run: Run) -> Measured:
+    def measure(self, expected: Expectation, *, record_baseline: bool) -> Measured:
+        assert not record_baseline
         self.asked.append(expected)
         node = expected.nodes[0]
         return Measured([Finding("host_answers", node, Status.FAIL, "slow")], {"log": f"HF_TOKEN={SECRET}\nbusbw 71"})
