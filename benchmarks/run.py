@@ -32,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -199,50 +200,30 @@ def nccl(runs: int) -> None:
     measure(runs)
 
 
+#: By its name, what runs a benchmark; its argument is the wanted number of runs.
+_BENCHMARKS: dict[str, Callable[[int], None]] = {
+    "cli": lambda runs: cli(max(runs * 5, 15)),
+    "apply": apply,
+    "scale": lambda _runs: scale(1),
+    "autoscaler-tick": autoscaler_tick,
+    "simulate": lambda _runs: simulation(1),
+    "autoscaler-scale": lambda _runs: autoscaler_scale(),
+    "autoscaler-speed": lambda runs: autoscaler_speed(runs, _Bench),
+    "check": lambda runs: check(max(runs, 5)),
+    "fabric": lambda _runs: fabric(),
+    "nccl": nccl,
+}
+_BY_DEFAULT = ("cli", "apply", "scale")
+
+
 def main() -> None:
-    """Run the benchmarks that were named; all of them if none was."""
+    """Run the benchmarks that were named, in their order; without any, those of the command itself."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "which",
-        nargs="*",
-        choices=[
-            "cli",
-            "apply",
-            "scale",
-            "autoscaler-tick",
-            "simulate",
-            "autoscaler-scale",
-            "autoscaler-speed",
-            "fabric",
-            "check",
-            "nccl",
-            [],
-        ],
-        default=[],
-    )
+    parser.add_argument("which", nargs="*", choices=[*_BENCHMARKS, []], default=[])
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    wanted = options.which or ["cli", "apply", "scale"]
-    if "cli" in wanted:
-        cli(max(options.runs * 5, 15))
-    if "apply" in wanted:
-        apply(options.runs)
-    if "scale" in wanted:
-        scale(1)
-    if "autoscaler-tick" in wanted:
-        autoscaler_tick(options.runs)
-    if "simulate" in wanted:
-        simulation(1)
-    if "autoscaler-scale" in wanted:
-        autoscaler_scale()
-    if "check" in wanted:
-        check(max(options.runs, 5))
-    if "fabric" in wanted:
-        fabric()
-    if "nccl" in wanted:
-        nccl(options.runs)
-    if "autoscaler-speed" in wanted:
-        autoscaler_speed(options.runs, _Bench)
+    for name in options.which or _BY_DEFAULT:
+        _BENCHMARKS[name](options.runs)
 
 
 if __name__ == "__main__":
