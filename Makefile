@@ -59,12 +59,10 @@ check-tests:
 
 .PHONY: test
 test: system-packages test-packages lint ## run every check and every test, the end-to-end test included
-# Three at a time: tests of daemons, of Terraform and of machines that boot mostly wait. Real Slurm and whole clusters come
-# after the others: they wait by the second, and a machine with other work makes them late. Each worker imports all files
-# that it is given, so the later two get theirs only.
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not slurm and not e2e"
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m slurm $$(grep -rl --include='test_*.py' 'pytest\.mark\.slurm' tests)
-	$(BIN)/python -m pytest -n 3 --dist loadfile tests/e2e
+# Four at a time: tests of daemons, of Terraform, of Slurm and of machines that boot mostly wait. Whole clusters come after
+# the others: they wait less, and all that is on the machine makes them late.
+	$(BIN)/python -m pytest -n 4 --dist loadfile -m "not e2e" --ignore=tests/e2e
+	$(BIN)/python -m pytest -n 4 --dist loadfile tests/e2e
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp ## every check that needs no machine: those of `check`, Ansible, Terraform

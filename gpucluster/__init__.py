@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gpucluster.events import Event, EventKind
     from gpucluster.handover.iam import Policies
     from gpucluster.lifecycle.plan import Plan
+    from gpucluster.lifecycle.repair import Fix
     from gpucluster.lifecycle.result import Result
     from gpucluster.operations.backup import Backup, Restored
     from gpucluster.operations.container_images import ContainerImage, ContainerImages, ImageImport
@@ -80,6 +81,7 @@ __all__ = [
     "Event",
     "EventKind",
     "Finding",
+    "Fix",
     "GpuClusterError",
     "Group",
     "GroupChange",
@@ -140,6 +142,7 @@ _MODULES = {
     "gpucluster.events": ("Event", "EventKind"),
     "gpucluster.handover.iam": ("Policies",),
     "gpucluster.lifecycle.plan": ("Plan",),
+    "gpucluster.lifecycle.repair": ("Fix",),
     "gpucluster.lifecycle.result": ("Result",),
     "gpucluster.operations.directory_records": (
         "Group",

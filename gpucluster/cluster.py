@@ -56,7 +56,7 @@ from gpucluster.operations.users import DirectoryClient, Groups, Users
 from gpucluster.paths import ClusterPaths, cache_dir
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
-from gpucluster.terraform import backends
+from gpucluster.terraform import backends, provider_lock
 from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.lock import StateLock
 from gpucluster.terraform.program import find_program
@@ -324,12 +324,13 @@ class Cluster:
             with run.phase("cloud"):
                 self._cloud.start(to_build=False)
             deployment = self._hosts.reach(run)
+            done = None
             if fix is None:
                 verdict = self._verification.run(deployment, run)
             else:
                 check = self._checking(run)
-                verdict = self._repair.run(run, deployment, check(deployment), check, fix)
-            result = self._result(run, deployment, verdict=verdict)
+                verdict, done = self._repair.run(run, deployment, check(deployment), check, fix)
+            result = replace(self._result(run, deployment, verdict=verdict), repair=done)
         return result
 
     def _checking(self, run: Run) -> Checking:
@@ -587,6 +588,18 @@ class Cluster:
             return ToolError("the state of this cluster is lost", hint="Run: gpucluster state recover")
         return ToolError("there is no cluster yet", hint="Run: gpucluster apply")
 
+    def lock_provider(self) -> tuple[Path, bool]:
+        """Keep the version and the checksums of Terraform's provider in a file that every later run keeps to.
+
+        Returns:
+            The file, and whether it changed.
+
+        Raises:
+            InputError: no run on this machine has recorded them yet, or the provider is a part of gpucluster.
+            EnvironmentFault: the file can't be written.
+        """
+        return provider_lock.path_of(self.spec.file), self._terraform().keep_provider_lock()
+
     def inventory(self) -> Mapping[str, Any]:
         """The Ansible inventory: of the last run on this machine that reached the hosts, else as the state has it.
 
@@ -662,6 +675,7 @@ class Cluster:
             self._on_event,
             backend=self._backend,
             state_lock=self._state_lock,
+            kept_lock=None if self._cloud.own_provider else provider_lock.path_of(self.spec.file),
         )
 
     @cached_property

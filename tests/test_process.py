@@ -55,7 +55,7 @@ def test_the_caller_s_umask_does_not_reach_programs(tmp_path: Path, ours: int) -
             )  # fmt: skip
     finally:
         os.umask(before)
-    assert wait_until((tmp_path / "log").read_text, 10, 0.05)
+    assert wait_until((tmp_path / "log").read_text, 60, 0.05)
     assert {*seen, (tmp_path / "log").read_text()} == {"0o22\n"}
     assert protected.stdout == "0o77\n"
 
@@ -100,7 +100,7 @@ def test_identity_tells_a_process_from_its_successor(tmp_path: Path) -> None:
         assert (tmp_path / "d.log").stat().st_mode & 0o777 == 0o600
     finally:
         os.kill(pid, signal.SIGINT)
-    assert wait_until(lambda: process.identity(pid) is None, 5, 0.05)
+    assert wait_until(lambda: process.identity(pid) is None, 60, 0.05)
 
 
 def test_marked_finds_the_children_of_a_dead_run(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_program_writes_on_when_we_are_killed(tmp_path: Path) -> None:
         child.kill()
     (pid,) = process.pids_with_variable("PROGRAM_OF_A_TEST", str(tmp_path))
     process.interrupt_once(pid, tmp_path / "told")
-    assert wait_until(lambda: process.identity(pid) is None, 10, 0.05)
+    assert wait_until(lambda: process.identity(pid) is None, 60, 0.05)
     assert (tmp_path / "output").read_text() == "ready\nsaved after 1 signals\n"
 
 
@@ -188,7 +188,7 @@ def test_a_program_that_was_told_to_stop_is_not_told_again_by_the_next_run(tmp_p
         child.kill()
     (pid,) = process.pids_with_variable("PROGRAM_OF_A_TEST", str(tmp_path))
     process.interrupt_once(pid, tmp_path / "told")
-    assert wait_until(lambda: process.identity(pid) is None, 10, 0.05)
+    assert wait_until(lambda: process.identity(pid) is None, 60, 0.05)
     assert output.read_text() == "ready\nsaved after 1 signals\n"
 
 

@@ -1,14 +1,17 @@
 """Prepares a host's disk as an image from which any number of instances can boot, each with an identity of its own.
 
 What identifies the host is removed: its name, keys, machine id, logs, cloud-init's data, and the keys that may log in.
-What makes it a node stays: packages, the munge key, SSSD, mounts and services. Usage: gpucluster-agent seal HOME...
+What makes it a node stays: packages, the munge key, SSSD, mounts and services, and the controller's public key, with
+which root there ends the processes of users who are disabled. Usage: gpucluster-agent seal HOME...
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import glob
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -65,6 +68,32 @@ def without_local_disk(text: str, conf: str) -> str:
     return "\n".join(kept) + "\n"
 
 
+def controllers_key(text: str) -> str:
+    """The part of authorized_keys that the role `base` wrote: the controller's public key. Empty if it has none.
+
+    Args:
+        text: of authorized_keys.
+    """
+    found = re.search(r"^# BEGIN gpucluster$.*?^# END gpucluster$\n?", text, re.MULTILINE | re.DOTALL)
+    return found.group() if found else ""
+
+
+def keep_controllers_key(keys: Path) -> None:
+    """Remove authorized_keys, and write a new one with the controller's key if it had that. No link is followed."""
+    kept = ""
+    with contextlib.suppress(OSError):
+        source = os.open(keys, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(source, "rb") as stream:
+            owner = os.fstat(source)
+            kept = controllers_key(stream.read().decode(errors="replace"))
+    remove(keys)
+    if kept:
+        target = os.open(keys, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(target, "w", encoding="utf-8") as stream:
+            os.fchown(target, owner.st_uid, owner.st_gid)
+            stream.write(kept)
+
+
 def rewrite(path: Path, text: str) -> None:
     """Rewrite a file in place: container engines mount some of these files."""
     if path.exists():
@@ -72,7 +101,7 @@ def rewrite(path: Path, text: str) -> None:
 
 
 def seal(homes: Sequence[Path]) -> None:
-    """Remove what identifies this host. No user can log in afterwards.
+    """Remove what identifies this host. Only root of the controller can log in afterwards.
 
     Args:
         homes: home directories of the users who may log in so far.
@@ -98,7 +127,8 @@ def seal(homes: Sequence[Path]) -> None:
     for found in EMPTIED.split():
         rewrite(Path(found), "")
     for home in homes:
-        for left in (".ssh/authorized_keys", ".bash_history", ".ansible", ".cache/motd.legal-displayed"):
+        keep_controllers_key(home / ".ssh/authorized_keys")
+        for left in (".bash_history", ".ansible", ".cache/motd.legal-displayed"):
             remove(home / left)
     os.sync()
 

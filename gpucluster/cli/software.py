@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpucluster.cli.base import Context, command, command_group, reporting
+from gpucluster.cli.base import PROVIDER, Context, cluster_of, command, command_group, reporting
 from gpucluster.text import count
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _needed_files(spec: ClusterSpec) -> tuple[Artifact, ...]:
 
 @command("list", parent=software)
 def software_list(context: Context) -> None:
-    """List the needed release files, and whether they are available.
+    """List the needed release files, and which are available.
 
     Fetches nothing.
     """
@@ -87,6 +87,20 @@ def software_lock(context: Context, upgrade: bool) -> None:
         reporter.result(result, "\n".join(lines))
 
 
+@command("lock-provider", parent=software)
+@PROVIDER
+def software_lock_provider(context: Context, provider: str) -> None:
+    """Record those of Terraform's provider in terraform.lock.hcl.
+
+    It is what the last run on this machine recorded. The file is beside the cluster file; keep both in Git. Every later
+    run takes only this version of the provider, with these checksums.
+    """
+    with cluster_of(context, provider) as (cluster, reporter):
+        file, changed = cluster.lock_provider()
+        text = f"Commit {file}" if changed else f"{file.name} has it already"
+        reporter.result({"command": "software lock-provider", "lock_file": str(file), "changed": changed}, text)
+
+
 @command("fetch", parent=software)
 @click.argument("directory", type=click.Path(file_okay=False))
 @click.option(
@@ -94,7 +108,7 @@ def software_lock(context: Context, upgrade: bool) -> None:
     help="Also take files without a known checksum (not by plain http), and record theirs. Compare them.",
 )  # fmt: skip
 def software_fetch(context: Context, directory: str, trust_download: bool) -> None:
-    """Fetch the release files that the cluster needs into DIRECTORY.
+    """Fetch the needed release files into DIRECTORY.
 
     The directory can then be software.mirror in the cluster file.
     """

@@ -37,6 +37,7 @@ def summary(result: Result) -> str:
     lines += [f"    role {name:<17}{seconds(took):>12}" for name, took in roles if took >= _SHOWN_SECONDS]
     if result.changed:
         lines.append("  changed tasks: " + ", ".join(f"{host} {number}" for host, number in result.changed.items()))
+    lines += [f"  {line}" for line in result.repair.lines()] if result.repair else []
     return "\n".join(lines)
 
 

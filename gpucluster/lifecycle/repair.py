@@ -84,8 +84,10 @@ class Repair:
         self._recreate = recreate
         self._on_event = on_event
 
-    def run(self, run: Run, deployment: Deployment, verdict: Verdict, check: Checking, fix: Fix) -> Verdict:
-        """Do what follows from a verdict. Returns the verdict at the end, which has passed.
+    def run(
+        self, run: Run, deployment: Deployment, verdict: Verdict, check: Checking, fix: Fix
+    ) -> tuple[Verdict, Plan]:
+        """Do what follows from a verdict. Returns the verdict at the end, which has passed, and what was done.
 
         Raises:
             VerifyError: something that was checked does not pass at the end: with what a person does next.
@@ -107,7 +109,7 @@ class Repair:
             verdict = self._prove(deployment, verdict, check, plan)
         if not verdict.passed:
             raise _failed(verdict, plan)
-        return verdict
+        return verdict, plan
 
     def prove(self, deployment: Deployment, nodes: Collection[str], check: Checking) -> Verdict:
         """Check a cluster in which these permanent nodes have another machine, and let those into service again that
@@ -116,12 +118,16 @@ class Repair:
         Raises:
             VerifyError: something does not pass.
         """
-        verdict = check(deployment)
-        if not verdict.passed and self._undrain(verdict, nodes):
-            verdict = check(deployment)
+        verdict = self._check_drained(deployment, nodes, check)
         if not verdict.passed:
             raise failed(verdict)
         return verdict
+
+    def _check_drained(self, deployment: Deployment, nodes: Collection[str], check: Checking) -> Verdict:
+        """Check, let nodes in that pass, and check again what they are part of."""
+        drained = self._drained(nodes)
+        verdict = check(deployment)
+        return check(deployment) if drained and self._undrain(verdict, drained) else verdict
 
     def _plan(self, findings: Sequence[Finding], fix: Fix, *, shadow: bool) -> Plan:
         decisions = self._health.react(self._deciding(findings), shadow=shadow)
@@ -156,20 +162,21 @@ class Repair:
     def _prove(self, deployment: Deployment, before: Verdict, check: Checking, plan: Plan) -> Verdict:
         """The first verdict, with what was touched checked again."""
         part = repair.touched(plan, pools_of(self._spec, (*plan.replaced, *plan.undrained)))
-        after = check(deployment)
-        if self._undrain(after, plan.permanent):
-            after = check(deployment)
+        after = self._check_drained(deployment, plan.permanent, check)
         findings = repair.merged(findings_of(before), findings_of(after), part, CHECKS)
         return of_findings(findings, {**before.hosts, **after.hosts}, before.level, after.evidence)
 
-    def _undrain(self, verdict: Verdict, nodes: Collection[str]) -> bool:
-        """Whether the health service has let one of these nodes into service again."""
-        about = [finding for finding in self._deciding(findings_of(verdict)) if finding.subject in nodes]
-        still = self._nodes()
-        if not any(still[name].standing is Standing.FAILED for name in nodes if name in still):
-            return False
-        decisions = self._health.react(about)
-        return any(each.action is repair.Action.UNDRAIN and each.done for each in decisions)
+    def _drained(self, nodes: Collection[str]) -> set[str]:
+        """Those that are drained for failed checks."""
+        found = self._nodes() if nodes else {}
+        return {name for name in nodes if name in found and found[name].standing is Standing.FAILED}
+
+    def _undrain(self, verdict: Verdict, drained: Collection[str]) -> bool:
+        """Whether one of these nodes is in service again: the health service lets it in for what was found here, or
+        has done so already for a report of the node itself."""
+        about = [finding for finding in self._deciding(findings_of(verdict)) if finding.subject in drained]
+        self._health.react(about)
+        return self._drained(drained) != set(drained)
 
 
 def findings_of(verdict: Verdict) -> tuple[Finding, ...]:

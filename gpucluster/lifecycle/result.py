@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpucluster.verdict.repair import Plan
 from gpucluster.verdict.verdict import CheckResult, Verdict
 from gpucluster.workspace.run_log import RunStatus
 
@@ -18,6 +19,7 @@ class Result:
         phases: seconds by phase, in order; `roles`: seconds by Ansible role.
         changes: how many resources Terraform changed; `changed`: changed tasks by host.
         verdict: what the checks found; None if the command has none.
+        repair: what was done with nodes that failed; None without `verify --fix`.
         login: by user, the command line with which they log in.
         slurm_copy: the folder on the controller that has what Slurm had stored before an upgrade; None without one.
     """
@@ -30,6 +32,7 @@ class Result:
     changes: int = 0
     changed: Mapping[str, int] = field(default_factory=dict)
     verdict: Verdict | None = None
+    repair: Plan | None = None
     login: Mapping[str, str] = field(default_factory=dict)
     slurm_copy: str | None = None
 
@@ -50,6 +53,7 @@ class Result:
             "changed": dict(self.changed),
             "checks": [check.to_dict() for check in self.checks],
             **({"verdict": self.verdict.to_dict()} if self.verdict else {}),
+            **({"repair": self.repair.to_dict()} if self.repair else {}),
             "login": dict(self.login),
             **({"slurm_copy": self.slurm_copy} if self.slurm_copy else {}),
         }

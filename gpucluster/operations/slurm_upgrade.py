@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpucluster.errors import InputError, ToolError
+from gpucluster.handover import login_names
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.slurm import releases
 from gpucluster.spec import ClusterSpec
@@ -17,6 +18,11 @@ _READ = (
     "sinfo --noheader --Node --format='node %n %v' 2>/dev/null | sort -u; "
     'echo "jobs $(squeue --noheader --states=running 2>/dev/null | wc -l)"'
 )
+# Login nodes run no slurmd, so Slurm does not know theirs. The controller asks with its key, from ansible/roles/base.
+_READ_LOGIN = (
+    'echo "node {name} $(ssh -i ~/.ssh/gpucluster -o IdentitiesOnly=yes -o BatchMode=yes -o ConnectTimeout=5 '
+    "-o StrictHostKeyChecking=yes {name} srun --version </dev/null 2>/dev/null | cut -d ' ' -f 2)\""
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class SlurmUpgrade:
 
     Args:
         version: that of slurmctld and slurmdbd, `24.11.5`.
-        nodes: the versions of slurmd, of the nodes that have registered.
+        nodes: the versions of the nodes that have registered, and of the login nodes that answer.
         release: the wanted one.
         steps: the releases to go through, the last one is `release`; empty if the controller has it already.
         running_jobs: they go on.
@@ -63,7 +69,8 @@ class SlurmReleases:
                 where=f"{self._spec.file}: slurm.release",
                 hint=f'Write slurm: {{release: "{releases.NEWEST}"}}, or name one with --to',
             )
-        version, nodes, jobs = _parsed(self._controller.ask(_READ).stdout)
+        login = (_READ_LOGIN.format(name=name) for name in login_names(self._spec))
+        version, nodes, jobs = _parsed(self._controller.ask("; ".join([_READ, *login])).stdout)
         if not version:
             raise ToolError("the controller has no Slurm yet", hint="Run: gpucluster apply")
         current = releases.release_of(version)

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpucluster import process
-from gpucluster.errors import EnvironmentFault, GpuClusterError, LockedError, TerraformError
+from gpucluster.errors import EnvironmentFault, GpuClusterError, InputError, LockedError, TerraformError
 from gpucluster.events import Sink, info, warn
 from gpucluster.paths import ClusterPaths, terraform_dir, write_private
-from gpucluster.terraform import diagnosis, messages, summary
+from gpucluster.terraform import diagnosis, messages, provider_lock, summary
 from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock
 from gpucluster.terraform.lock import WAIT, StateLock, holder
@@ -65,6 +65,7 @@ class Terraform:
         lock_timeout: str = STATE_LOCK_TIMEOUT,
         lock_wait: float = WAIT,
         state_lock: StateLock | None = None,
+        kept_lock: Path | None = None,
     ) -> None:
         self._paths = paths
         self._root = paths.terraform / "cluster"
@@ -76,6 +77,7 @@ class Terraform:
         self._lock_timeout = lock_timeout
         self._lock_wait = lock_wait
         self._lock = state_lock or StateLock()
+        self._kept_lock = kept_lock
         self._state = TerraformState(paths, self._backend, self._output_of, self._check_backend, self._lock, on_event)
 
     @contextmanager
@@ -223,9 +225,30 @@ class Terraform:
             TerraformError: Terraform refused.
         """
         self._state.move_to_desired_backend()
-        _log.debug("%s", self._output_of(self._root, INIT))
+        locked = provider_lock.use(self._root, self._kept_lock) if self._kept_lock else ()
+        try:
+            _log.debug("%s", self._output_of(self._root, (*INIT, *locked)))
+        except TerraformError as error:
+            if locked and "lock" in str(error):
+                # What else it would say is right for a lock that is a cache: to download the provider again.
+                error.hint = (
+                    f"Terraform finds another provider than {self._kept_lock} has. If that is meant, delete it and "
+                    f"{self._root / provider_lock.WORKING}. Then: gpucluster plan, gpucluster software lock-provider"
+                )
+            raise
         self._state.save_location()
         self._state.push_unsaved(self._root)
+
+    def keep_provider_lock(self) -> bool:
+        """Keep what the last `init` recorded of the provider beside cluster.yml. Returns whether that file changed.
+
+        Raises:
+            EnvironmentFault: it can't be written.
+            InputError: nothing was recorded yet, or the provider is a part of gpucluster.
+        """
+        if self._kept_lock is None:
+            raise InputError("the local cloud's provider is a part of gpucluster: there is nothing to lock")
+        return provider_lock.keep(self._root, self._kept_lock)
 
     def plan(
         self,

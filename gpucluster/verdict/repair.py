@@ -109,6 +109,10 @@ class Plan:
         """The nodes that get another machine."""
         return (*self.elastic, *self.permanent)
 
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {**vars(self), "left": [vars(each) for each in self.left]}
+
     def lines(self) -> tuple[str, ...]:
         """What follows, for people."""
         names = {

@@ -166,7 +166,7 @@ def test_a_host_asks_until_the_controller_knows_it(
         public = tmp_path / "ssh_host_ed25519_key.pub"
         asking = threading.Thread(target=host_certificates.request, args=(settings, public), daemon=True)
         asking.start()
-        deadline, told = time.monotonic() + 30, ""
+        deadline, told = time.monotonic() + 60, ""
         while "no host of this cluster has the address 127.0.0.1 now" not in told:
             assert time.monotonic() < deadline, told
             asking.join(0.05)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,22 @@ def test_homes_lose_who_may_log_in_and_links_are_not_followed(tmp_path: Path, mo
     assert kept.is_dir()
     assert not (home / ".ssh" / "authorized_keys").exists()
     assert ran[1] == ("cloud-init", "clean", "--logs")
+
+
+OURS = "# BEGIN gpucluster\nssh-ed25519 AAAA controller\n# END gpucluster\n"
+
+
+def test_of_the_keys_only_the_controllers_stays_or_disable_would_not_reach_a_baked_node(tmp_path: Path) -> None:
+    keys, secret = tmp_path / "authorized_keys", tmp_path / "elsewhere"
+    keys.write_text(f"ssh-rsa BBBB operator\n{OURS}ssh-rsa CCCC join\n")
+    keys.chmod(0o644)
+    seal.keep_controllers_key(keys)
+    assert keys.read_text() == OURS
+    assert stat.S_IMODE(keys.stat().st_mode) == 0o600
+    secret.write_text(OURS)
+    for content in (lambda: keys.symlink_to(secret), keys.mkdir, lambda: keys.write_text("ssh-rsa x\n")):
+        keys.unlink(missing_ok=True)
+        content()
+        seal.keep_controllers_key(keys)
+        assert not os.path.lexists(keys)
+    assert secret.read_text() == OURS

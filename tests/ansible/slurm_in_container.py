@@ -28,7 +28,7 @@ SLURMD_SPOOL = Path("/var/lib/slurm/slurmd")
 AS_USER = ("runuser", "-u", "daemon", "--")
 
 
-def call(*argv: str, timeout: float = 30) -> str:
+def call(*argv: str, timeout: float = 60) -> str:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(argv)}: {done.stdout}{done.stderr}\n{logs()}")
@@ -39,7 +39,7 @@ def logs() -> str:
     return "\n".join(f"== {file.name}\n{file.read_text()[-700:]}" for file in sorted(RUN.glob("*.log"))[:9])
 
 
-def until(what: str, *argv: str, accept: Any = bool, seconds: float = 30) -> str:
+def until(what: str, *argv: str, accept: Any = bool, seconds: float = 60) -> str:
     """The output of a command, asked for until it is right."""
     deadline = time.monotonic() + seconds
     while True:
@@ -166,7 +166,7 @@ def asked_for(kind: str) -> list[str]:
     return call("scontrol", "show", "hostnames", ",".join(lists)).split() if lists else []
 
 
-def await_records(kind: str, wanted: set[str], seconds: float = 40) -> None:
+def await_records(kind: str, wanted: set[str], seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not wanted <= set(asked_for(kind)):
         if time.monotonic() > deadline:

@@ -32,18 +32,18 @@ def test_it_waits_for_the_result_of_cloud_init(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         waiting.wait(timeout=0.7)
     (tmp_path / "result.json").touch()
-    assert waiting.wait(timeout=10) == 0
+    assert waiting.wait(timeout=60) == 0
 
 
 @pytest.mark.parametrize("disabled", [False, True])
 def test_without_cloud_init_there_is_nothing_to_wait_for(tmp_path: Path, disabled: bool) -> None:
     if disabled:
         (tmp_path / "disabled").touch()
-    assert script(tmp_path, cloud_init=disabled, polls=100).wait(timeout=10) == 0
+    assert script(tmp_path, cloud_init=disabled, polls=100).wait(timeout=60) == 0
 
 
 def test_it_gives_up_a_cloud_init_that_never_ends(tmp_path: Path) -> None:
-    assert script(tmp_path, cloud_init=True, polls=1).wait(timeout=10) == plugin().LATE
+    assert script(tmp_path, cloud_init=True, polls=1).wait(timeout=60) == plugin().LATE
 
 
 class Host:

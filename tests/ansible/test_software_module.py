@@ -66,7 +66,7 @@ class Host:
 
     def install(self, *files: dict[str, str], packages: list[str], **more: Any) -> dict[str, Any]:
         server = f"http://127.0.0.1:{PORT}"
-        return self.module(server=server, files=list(files), packages=packages, timeout=5, **more)
+        return self.module(server=server, files=list(files), packages=packages, timeout=30, **more)
 
     def versions(self, *names: str) -> dict[str, str]:
         out = self.sh(f"dpkg-query -Wf '${{Package}} ${{Version}} ${{db:Status-Status}}\\n' {' '.join(names)} || true")

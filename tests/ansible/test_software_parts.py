@@ -119,7 +119,7 @@ def connected(listener: Any, source: str = "127.0.0.1") -> socket.socket:
 def until_it_ends(client: socket.socket, drip: bytes = b"") -> bytes:
     """The response until the server closes the connection; meanwhile `drip` is sent byte by byte."""
     client.settimeout(0.02)
-    said, until = b"", time.monotonic() + 10
+    said, until = b"", time.monotonic() + 60
     while time.monotonic() < until:
         try:
             if drip:
@@ -136,7 +136,7 @@ def until_it_ends(client: socket.socket, drip: bytes = b"") -> bytes:
 
 
 def until_all_are_gone(listener: Any) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while listener.clients:
         assert time.monotonic() < until, listener.clients
         time.sleep(0.01)

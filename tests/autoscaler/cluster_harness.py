@@ -330,7 +330,7 @@ class ClusterHarness:
         self._daemon.kill()
         self._daemon.wait(timeout=10)
 
-    def daemon_died(self, seconds: float = 20) -> None:
+    def daemon_died(self, seconds: float = 60) -> None:
         """Wait for the daemon to have killed itself."""
         assert self._daemon is not None
         assert self._daemon.wait(timeout=seconds) == -signal.SIGKILL, self.story()
@@ -354,7 +354,7 @@ class ClusterHarness:
         """The output of a command of the autoscaler (status, explain, plan...)."""
         argv = [sys.executable, "-m", "gpucluster.autoscaler", words[0], *self.daemon_arguments, *words[1:]]
         env = {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-        return process.run(argv, env=env, cwd=Path("/"), timeout=30).stdout
+        return process.run(argv, env=env, cwd=Path("/"), timeout=60).stdout
 
     def events(self, event: str) -> list[dict[str, Any]]:
         """The daemon's log lines of one event."""
@@ -453,7 +453,7 @@ class ClusterHarness:
     def state(self, job: str) -> str:
         return self.slurm_harness.job(job)["JobState"]
 
-    def wait_state(self, job: str, *states: str, seconds: float = 40) -> str:
+    def wait_state(self, job: str, *states: str, seconds: float = 90) -> str:
         """Wait until a job is in one of these states; returns which."""
         self.until(f"job {job} is {' or '.join(states)}", lambda: self.state(job) in states, seconds)
         return self.state(job)
@@ -481,7 +481,7 @@ class ClusterHarness:
 
     # --- waiting -----
 
-    def until(self, what: str, holds: Callable[[], object], seconds: float = 30, every: float = 0.3) -> None:
+    def until(self, what: str, holds: Callable[[], object], seconds: float = 60, every: float = 0.3) -> None:
         """Wait until a condition holds, and fail with all logs if it does not."""
         deadline = time.monotonic() + seconds
         while not holds():
@@ -489,7 +489,7 @@ class ClusterHarness:
                 pytest.fail(f"after {seconds} s, not yet: {what}\n{self.story()}", pytrace=True)
             time.sleep(every)
 
-    def none_left(self, *pools: str, seconds: float = 40) -> None:
+    def none_left(self, *pools: str, seconds: float = 90) -> None:
         """Wait until a pool (all of them) has no instance and its names can be used again."""
         names = pools or tuple(self.pools)
         self.until(f"no instance of {names}", lambda: not any(self.instances(pool) for pool in names), seconds)

@@ -179,7 +179,7 @@ class SlurmHarness:
         namespaces = ("--mount", "--pid", "--net", "--uts", "--ipc")
         return ("nsenter", f"--target={self.pid}", *namespaces, "--wdns=/", "--")
 
-    def run(self, *argv: str, check: bool = True, timeout: float = 30, given: str | None = None) -> process.Completed:
+    def run(self, *argv: str, check: bool = True, timeout: float = 60, given: str | None = None) -> process.Completed:
         return process.run([*self.command_prefix, *argv], check=check, timeout=timeout, input=given)
 
     def scontrol(self, *words: str, check: bool = True) -> str:
@@ -222,7 +222,7 @@ class SlurmHarness:
 
     def write(self, path: str, text: str) -> None:
         """Write a file in the container."""
-        process.run([*self.command_prefix, "sh", "-c", f"cat > {path}"], input=text, timeout=10)
+        process.run([*self.command_prefix, "sh", "-c", f"cat > {path}"], input=text, timeout=60)
 
     # --- daemons -----
 
@@ -268,7 +268,7 @@ class SlurmHarness:
 
     # --- waiting -----
 
-    def until(self, what: str, holds: Callable[[], object], seconds: float = 20, every: float = 0.05) -> None:
+    def until(self, what: str, holds: Callable[[], object], seconds: float = 60, every: float = 0.05) -> None:
         """Wait until a condition holds, and fail with the daemons' logs if it does not."""
         deadline = time.monotonic() + seconds
         while not holds():
@@ -416,7 +416,7 @@ class SlurmHarness:
             child = subprocess.Popen([*self.command_prefix, *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self._children.append(child)
         children = Path(f"/proc/{child.pid}/task/{child.pid}/children")
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while time.monotonic() < deadline and child.poll() is None:
             with contextlib.suppress(OSError):
                 if inside := children.read_text().split():

@@ -131,7 +131,7 @@ def _nothing_left(folder: Path) -> None:
     for pid in process.pids_with_variable("GPUCLUSTER_CLUSTER", str(folder / ".gpucluster")):
         os.kill(pid, signal.SIGKILL)
     mark = ("GPUCLUSTER_CLUSTER", str(folder / ".gpucluster"))
-    assert wait_until(lambda: not process.pids_with_variable(*mark), 10, 0.05)
+    assert wait_until(lambda: not process.pids_with_variable(*mark), 60, 0.05)
 
 
 def test_a_missing_ansible_is_told_as_one(

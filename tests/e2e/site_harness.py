@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from gpucluster.waiting import wait_until
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -85,6 +87,18 @@ class Site:
         done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
+
+    def accounted(self, job: str) -> str:
+        """State and number of nodes of a job that has ended well, which the accounting has some time after its end."""
+        found = ""
+
+        def ended() -> bool:
+            nonlocal found
+            found = self.as_alice(f"sacct -X -n -j {job} -o State,AllocNodes")
+            return "COMPLETED" in found
+
+        assert wait_until(ended, 60, 0.5), found
+        return found
 
 
 def worked_example(name: str, vcn: str) -> str:

@@ -158,7 +158,7 @@ def test_nodes_with_jobs_get_it_and_go_on(site: Site) -> None:
 
 
 def wait_for(site: Site, command: str, answer: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while (said := site.as_alice(command)) != answer:
         assert time.monotonic() < deadline, said
         time.sleep(0.5)

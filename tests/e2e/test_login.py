@@ -123,6 +123,10 @@ def test_a_lost_login_node_is_replaced_and_another_one_added(site: Gate) -> None
     site.good("apply")
     for host in (LOGIN, SECOND):
         assert site.says("alice", host, "srun hostname; cat out.txt").split() == [NODE, NODE]
+    # Slurm knows no version of hosts without slurmd.
+    known = site.good("slurm", "upgrade", "--plan", "--to", "26.05")["nodes"]
+    assert set(known) == {NODE, LOGIN, SECOND}
+    assert len(set(known.values())) == 1
     # Every host of the cluster knows them by one name; ssh takes one that answers.
     assert len(site.says("", NODE, "getent ahostsv4 login | grep STREAM").splitlines()) == 2
     subprocess.run(["podman", "stop", "-t", "0", site.container(LOGIN)], check=True, capture_output=True)

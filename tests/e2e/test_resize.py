@@ -73,7 +73,7 @@ def states(site: Site) -> dict[str, str]:
     return {row["node"]: row["state"] for row in site.good("status")["slurm"]}
 
 
-def until(holds: Callable[[], object], seconds: float = 60) -> None:
+def until(holds: Callable[[], object], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline
@@ -122,7 +122,7 @@ def test_the_named_node_goes_when_its_job_has_ended_and_the_others_are_untouched
     # Slurm's new configuration has ended nobody's job.
     assert site.as_alice(f"squeue --noheader --jobs={other} --format=%T") == "RUNNING"
     site.as_alice("touch other")
-    until(lambda: "COMPLETED" in site.as_alice(f"sacct -X -n -j {other} -o State"))
+    site.accounted(other)
     assert site.as_alice(f"cat {other}.txt") == "whole"
 
 
@@ -136,6 +136,16 @@ def test_it_grows_again_by_the_next_number(site: Site) -> None:
     assert site.as_alice("srun --nodelist=compute-4 hostname") == "compute-4"
     code, _ = site.run("plan", "--detailed-exitcode")
     assert code == 0
+
+
+def test_a_named_node_gets_another_machine_and_keeps_its_name(site: Site) -> None:
+    before = booted(site)
+    name = max(states(site))
+    site.good("replace", name)
+    after = booted(site)
+    assert set(after) == set(before)
+    assert {each for each in before if after[each] != before[each]} == {name}
+    assert site.as_alice(f"srun --nodelist={name} hostname") == name
 
 
 def test_nobody_gets_in_but_through_a_session(site: Site) -> None:

@@ -82,7 +82,7 @@ def test_a_job_runs_across_the_upgrade(site: Site) -> None:
     site.as_alice("touch go")
     site.as_alice(f"scancel {before}; while squeue -h -j {job} | grep -q .; do sleep 1; done")
     assert site.as_alice("cat out.txt") == "done on compute-1"
-    assert "COMPLETED" in site.as_alice(f"sacct -X -n -j {job} -o State")
+    site.accounted(job)
     copied = on_host(site, "demo-controller", "sudo", "ls", result["slurm_copy"])
     assert {"accounting.sql", "etc-slurm.tar.gz", "var-lib-slurm-slurmctld.tar.gz"} <= set(copied.split())
 

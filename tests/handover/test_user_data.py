@@ -149,7 +149,7 @@ def subnets(draw: st.DrawFn) -> tuple[RdmaAddressing, str]:
 
 
 @given(subnets())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_shell_computes_the_same_addresses(case: tuple[RdmaAddressing, str]) -> None:
     rdma, host = case
     wanted = [rdma.address(index, host) for index in range(len(INTERFACES))]

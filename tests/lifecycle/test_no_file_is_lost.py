@@ -353,7 +353,7 @@ class Clusters(RuleBasedStateMachine):
 
 
 def test_no_file_is_lost_whatever_is_missing_or_killed() -> None:
-    run_state_machine_as_test(Clusters, settings=settings(max_examples=100, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(Clusters, settings=settings(max_examples=100, stateful_step_count=25))
 
 
 # --- what was seen -----

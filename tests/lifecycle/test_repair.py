@@ -133,7 +133,8 @@ def repaired(world: ClusterDouble, tmp_path: Path, fix: Fix, events: list[Event]
     )
     deployment: Any = None
     verdict = world.check(deployment)
-    return repair.run(Run("verify", paths, ignore), deployment, verdict, world.check, fix)
+    verdict, _plan = repair.run(Run("verify", paths, ignore), deployment, verdict, world.check, fix)
+    return verdict
 
 
 def test_nothing_is_done_to_a_good_cluster(tmp_path: Path) -> None:
@@ -156,6 +157,21 @@ def test_a_permanent_node_is_recreated_and_let_in_again_once_it_is_proven(tmp_pa
     told = ["check", "drain compute-2", "recreate compute-2", "check", "undrain compute-2", "check"]
     assert world.told == told
     assert not any(node.drained for node in world.slurm.state.values())
+
+
+def test_a_new_machine_that_the_service_has_let_in_meanwhile_is_checked_again(tmp_path: Path) -> None:
+    world = ClusterDouble(tmp_path, "compute-2")
+    once = world.check
+
+    def check(deployment: Deployment) -> Verdict:
+        verdict = once(deployment)
+        if "recreate compute-2" in world.told and world.slurm.state["compute-2"].drained:
+            world.slurm.undrain("compute-2")  # for the report of its boot
+        return verdict
+
+    world.check = check  # type: ignore[method-assign]
+    assert repaired(world, tmp_path, Fix(replace_nodes=True)).passed
+    assert world.told == ["check", "drain compute-2", "recreate compute-2", "check", "check"]
 
 
 def test_a_permanent_node_is_not_recreated_without_a_word_and_the_error_says_which_command_does(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class Api:
         pid = control.status(self.home).pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        until = time.monotonic() + 5
+        until = time.monotonic() + 60
         while control.status(self.home).running and time.monotonic() < until:
             time.sleep(0.01)
 
@@ -121,7 +121,9 @@ class Api:
 
     def faults(self, *faults: dict[str, Any]) -> None:
         """Replace the faults of this home; without arguments there are none."""
-        (self.home / "faults.json").write_text(json.dumps(faults))
+        part = self.home / "faults.part"  # the server reads the file at every request: never a half of it
+        part.write_text(json.dumps(faults))
+        part.replace(self.home / "faults.json")
 
     # resources
 

@@ -119,7 +119,7 @@ class Instance:
         """Have something that accepts connections at an address of the instance."""
         unit, program = f"listener-{port}", f"python3 -m http.server --bind {address} {port}"
         self.sh(f"systemctl is-active --quiet {unit} || systemd-run --quiet --unit={unit} {program}")
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not self.sh(f"ss -Hltn sport = :{port}"):
             assert time.monotonic() < until, self.sh(f"systemctl status {unit}", status=None)
             time.sleep(0.1)

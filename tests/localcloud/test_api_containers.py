@@ -34,7 +34,7 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def ssh(key: Path, address: str, command: str, seconds: float = 30) -> str:
+def ssh(key: Path, address: str, command: str, seconds: float = 60) -> str:
     argv = ["ssh", "-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
             "-o", "BatchMode=yes", "-o", "ConnectTimeout=3", "-o", "LogLevel=ERROR",
             f"debian@{address}", command]  # fmt: skip
@@ -73,7 +73,7 @@ def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path) -> None:
     assert fingerprints(console.decode()) == {shown}
 
     port = api.endpoint.rpartition(":")[2]
-    probe = f"import urllib.request as u; print(u.urlopen('http://10.213.7.1:{port}/health', timeout=5).status)"
+    probe = f"import urllib.request as u; print(u.urlopen('http://10.213.7.1:{port}/health', timeout=30).status)"
     assert ssh(key, public, f'python3 -c "{probe}"') == "200"
 
     fs = oci.file_storage.models

@@ -71,7 +71,7 @@ async def answer(client: Client) -> bytes:
 async def closed(client: Client) -> bool:
     """Waits until the server has closed the connection."""
     try:
-        return await asyncio.wait_for(client[0].read(1), 10) == b""
+        return await asyncio.wait_for(client[0].read(1), 60) == b""
     except ConnectionResetError:
         return True
 
@@ -121,7 +121,7 @@ def test_a_client_that_does_not_read_is_left() -> None:
             await asyncio.sleep(1)
             slow[0]._transport.resume_reading()  # type: ignore[attr-defined]
             with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
-                await asyncio.wait_for(slow[0].readexactly(LARGE), 10)
+                await asyncio.wait_for(slow[0].readexactly(LARGE), 60)
 
     asyncio.run(attack())
 

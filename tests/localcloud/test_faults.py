@@ -13,6 +13,7 @@ from oci.core import models
 
 from gpucluster.localcloud.state.faults import Faults
 from gpucluster.localcloud.state.wire import ApiError
+from gpucluster.waiting import wait_until
 from tests.localcloud.api_harness import GPU_SHAPE, SHAPE, Api, refused, running
 
 pytestmark = pytest.mark.slow
@@ -148,7 +149,7 @@ def test_a_pattern_never_means_what_comes_after_the_answer(tmp_path: Path) -> No
 
 
 def test_a_rate_is_kept(api: Api) -> None:
-    api.faults({"operation": "*", "rate": 20})
+    api.faults({"operation": "*", "rate": 5})
     refusals, began = 0, time.monotonic()
     for _ in range(60):
         try:
@@ -156,7 +157,7 @@ def test_a_rate_is_kept(api: Api) -> None:
         except oci.exceptions.ServiceError as error:
             refusals += (error.status, error.code) == (429, "TooManyRequests")
     took = time.monotonic() - began
-    assert 60 - refusals == pytest.approx(20 + 20 * took, abs=3)
+    assert 60 - refusals == pytest.approx(5 + 5 * took, abs=3)
     assert refusals > 0
 
 
@@ -199,17 +200,17 @@ def test_a_dead_instance_runs_and_nothing_is_there_even_after_a_restart(tmp_path
 
 
 def test_a_slow_boot_holds_up_nobody_else(api: Api, subnet: Any) -> None:
-    api.faults({"operation": "BootInstance", "display_name": "slow-*", "delay": 1.0})
+    api.faults({"operation": "BootInstance", "display_name": "slow-*", "delay": 3.0})
     slow = [launch(api, subnet, f"slow-{number}") for number in range(8)]
     api.launch(subnet, "quick")
     assert {api.compute.get_instance(one.id).data.lifecycle_state for one in slow} == {"PROVISIONING"}
     for one in slow:
-        api.wait(api.compute.get_instance, one.id, "RUNNING", 2.5)
+        api.wait(api.compute.get_instance, one.id, "RUNNING")
 
 
 def test_a_slow_end_keeps_the_host_name_taken(api: Api, subnet: Any) -> None:
     instance = api.launch(subnet, "ending")
-    api.faults({"operation": "EndInstance", "delay": 0.7})
+    api.faults({"operation": "EndInstance", "delay": 2.0})
     api.compute.terminate_instance(instance.id)
     assert api.compute.get_instance(instance.id).data.lifecycle_state == "TERMINATING"
     with refused(400, "InvalidParameter") as said:
@@ -234,16 +235,15 @@ def test_a_lost_response_leaves_an_instance_that_the_token_finds(api: Api, subne
 
 def test_a_stale_listing(api: Api, subnet: Any) -> None:
     old = api.launch(subnet, "old")
-    time.sleep(1.2)
+    time.sleep(3.2)
     api.compute.terminate_instance(old.id)
     api.wait(api.compute.get_instance, old.id, "TERMINATED")
     launch(api, subnet, "new")
     assert names(api, display_name="new") == {"new"}
-    api.faults({"operation": "ListInstances", "stale_seconds": 1})
+    api.faults({"operation": "ListInstances", "stale_seconds": 3})
     assert names(api, display_name="new") == set()
     assert names(api, display_name="old", lifecycle_state="RUNNING") == {"old"}
-    time.sleep(1.2)
-    assert names(api, display_name="new") == {"new"}
+    assert wait_until(lambda: names(api, display_name="new") == {"new"}, 60, 0.1)
     assert names(api, lifecycle_state="TERMINATED", display_name="old") == {"old"}
 
 
@@ -283,6 +283,6 @@ def waits(ask: Callable[[], object]) -> float:
 
 
 def test_a_slow_answer(api: Api) -> None:
-    api.faults({"operation": "ListRegions", "delay": 0.4})
-    assert waits(api.identity.list_regions) >= 0.4
-    assert waits(lambda: api.compute.list_shapes(api.tenancy, shape=SHAPE)) < 0.4
+    api.faults({"operation": "ListRegions", "delay": 1.5})
+    assert waits(api.identity.list_regions) >= 1.5
+    assert waits(lambda: api.compute.list_shapes(api.tenancy, shape=SHAPE)) < 1.5

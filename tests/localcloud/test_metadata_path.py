@@ -83,7 +83,7 @@ class Site:
         program = (
             "import urllib.request as u\n"
             f"r = u.Request('http://{at}/opc/v2/{path}', headers={{'Authorization': 'Bearer Oracle'}})\n"
-            "try: print(u.build_opener(u.ProxyHandler({})).open(r, timeout=5).read().decode())\n"
+            "try: print(u.build_opener(u.ProxyHandler({})).open(r, timeout=30).read().decode())\n"
             "except OSError as e: print('failed:', e)\n"
         )
         return self.sh(f'{prefix}setpriv --reuid={user} --regid=nogroup --clear-groups python3 -c "{program}"')
@@ -193,7 +193,7 @@ def test_the_api_has_the_names_that_the_sdk_derives_from_the_region(site: Site) 
     program = (
         "import ssl, urllib.request as u\n"
         "c = ssl.create_default_context(cafile='/run/localcloud/ca.pem')\n"
-        "print(u.urlopen('https://iaas.local-1.oraclecloud.com/health', context=c, timeout=5).status)\n"
+        "print(u.urlopen('https://iaas.local-1.oraclecloud.com/health', context=c, timeout=30).status)\n"
     )
     assert site.sh(f'setpriv --reuid=nobody --clear-groups python3 -c "{program}"') == "200"
     assert site.sh("getent hosts identity.local-1.oci.oraclecloud.com").split()[0] == "10.213.9.1"
@@ -205,7 +205,7 @@ def test_a_server_that_was_killed_takes_up_its_networks_again(site: Site) -> Non
     assert site.ask("instance/id").startswith("failed: ")
     assert site.table in tables(), "the instance still must not reach what the host has at the address"
     site.api.start()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while site.ask("instance/id") != site.instance.id:
         assert time.monotonic() < until
         time.sleep(0.1)
@@ -220,7 +220,7 @@ def test_the_rules_go_with_the_last_network(site: Site) -> None:
         site.api.wait(site.api.compute.get_instance, site.instance.id, "TERMINATED")
         site.api.network.delete_subnet(site.subnet.id)
         site.api.network.delete_vcn(site.subnet.vcn_id)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while site.table in tables():
             assert time.monotonic() < until
             time.sleep(0.05)

@@ -120,7 +120,7 @@ def test_a_clean_run_finds_nothing_changes_nothing_and_is_quick(api: Api, tmp_pa
     found = _findings(tmp_path)
     took = time.monotonic() - began
     assert found == (), "\n".join(map(str, found))
-    assert took < 5, f"{took:.1f} s"
+    assert took < 30, f"{took:.1f} s"
     asked = re.findall(r" (GET|POST|PUT|DELETE|PATCH) '[^']*' (\w+) (\d+)", log.read_text()[before:])
     assert {operation for method, operation, _ in asked if method != "GET"} == {"CreateComputeCapacityReport"}
     assert {"GetCompartment", "ListShapes", "ListImages", "GetResourceAvailability"} <= {one[1] for one in asked}
@@ -181,7 +181,7 @@ def test_a_key_file_that_is_none(text: str | None, words: str, tmp_path: Path) -
 def test_no_server_is_told_at_once(tmp_path: Path) -> None:
     began = time.monotonic()
     (error,) = _findings(tmp_path, endpoint="http://127.0.0.1:9")
-    assert time.monotonic() - began < 20, "the SDK's own attempts take minutes"
+    assert time.monotonic() - began < 60, "the SDK's own attempts take minutes"
     assert error.level == "error"
     assert "can't be reached (http://127.0.0.1:9): " in error.reason
     assert "Connection refused" in error.reason

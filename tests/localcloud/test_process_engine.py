@@ -49,7 +49,7 @@ def log_of(api: Api, instance: Any) -> str:
     return (api.home / "processes" / "log" / f"gpucluster-{instance.display_name}-{instance.id[-12:]}.log").read_text()
 
 
-def eventually(true: Callable[[], object], seconds: float = 10) -> None:
+def eventually(true: Callable[[], object], seconds: float = 60) -> None:
     until = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < until
@@ -83,16 +83,16 @@ def test_it_is_provisioning_while_it_boots_and_nobody_waits_for_it(api: Api, sub
     for one in launched:
         api.wait(api.compute.get_instance, one.id, "RUNNING")
     # Boots that occupy the four workers would take 18 seconds.
-    assert 3 <= time.monotonic() - began < 15
+    assert 3 <= time.monotonic() - began < 17
     assert len(marked(api)) == 24
 
 
 def test_one_that_is_terminated_while_it_boots_never_starts(api: Api, subnet: Any) -> None:
-    configure(api.home, "sleep", "600", boot_seconds=1)
+    configure(api.home, "sleep", "600", boot_seconds=3)
     instance = api.compute.launch_instance(api.launch_details(subnet, "brief")).data
     api.compute.terminate_instance(instance.id)
-    api.wait(api.compute.get_instance, instance.id, "TERMINATED", 0.8)
-    time.sleep(1.2)
+    api.wait(api.compute.get_instance, instance.id, "TERMINATED", 2.5)
+    time.sleep(3.2)
     assert marked(api) == ()
 
 

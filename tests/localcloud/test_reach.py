@@ -52,7 +52,7 @@ class Neighbour:
         argv = [*self._enter, sys.executable, "-c", program]
         server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            until = time.monotonic() + 10
+            until = time.monotonic() + 60
             while not connects(NEIGHBOUR, port):
                 assert time.monotonic() < until
                 time.sleep(0.05)

@@ -171,7 +171,7 @@ def test_exports_belong_to_their_mount_target_and_members_to_their_network(
             display_name="demo-gpu", instance_pools=[pool], placement_configuration=placement, **common
         )
     ).data
-    assert wait_until(lambda: management.get_cluster_network(network.id).data.lifecycle_state == "RUNNING", 20, 0.1)
+    assert wait_until(lambda: management.get_cluster_network(network.id).data.lifecycle_state == "RUNNING", 60, 0.1)
 
     resources = _resources(api)
     found = {each.kind: each for each in resources.find()}

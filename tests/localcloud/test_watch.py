@@ -47,4 +47,4 @@ def test_the_api_shows_what_has_become_of_a_container(api: Api) -> None:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    assert wait_until(condition, 30, 0.2)
+    assert wait_until(condition, 60, 0.2)

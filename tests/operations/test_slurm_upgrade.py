@@ -24,9 +24,10 @@ class ControllerDouble:
     """Stands for the connection: answers with one text, whatever it is asked. Proves nothing of ssh or of Slurm."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.text, self.command = text, ""
 
-    def ask(self, _command: str, **_options: Any) -> Completed:
+    def ask(self, command: str, **_options: Any) -> Completed:
+        self.command = command
         return Completed((), 0, self.text, "")
 
 
@@ -45,6 +46,16 @@ def test_versions_and_jobs_are_read() -> None:
         "steps": ("26.05",),
         "running_jobs": 3,
     }
+
+
+def test_login_nodes_are_asked_because_slurm_does_not_know_theirs() -> None:
+    slurm = at("26.05", "24.11.5")
+    spec = slurm._spec.model_copy(update={"login": slurm._spec.login.model_copy(update={"count": 2})})
+    answer = ANSWER.format(controller="24.11.5", node="24.11.5") + "node demo-login-1 24.11.4\nnode demo-login-2 \n"
+    controller = ControllerDouble(answer)
+    plan = SlurmReleases(spec, controller).plan()  # type: ignore[arg-type]
+    assert plan.nodes == {"compute-1": "24.11.5", "demo-login-1": "24.11.4"}
+    assert [f"{name} srun --version" in controller.command for name in ("demo-login-1", "demo-login-2")] == [True, True]
 
 
 def test_an_interrupted_upgrade_is_continued() -> None:

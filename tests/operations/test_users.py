@@ -115,7 +115,7 @@ def test_only_what_was_said_is_sent_and_nothing_stands_on_the_command_line(contr
     assert controller.asked == [("user.add", {"name": "dave", "password": SECRET})]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(name=st.text(st.characters(exclude_categories=()), min_size=1) | st.just("a" * 10_000) | st.just(NASTY))
 def test_a_hostile_name_is_data(controller: Controller, name: str) -> None:
     before = len(controller.calls)

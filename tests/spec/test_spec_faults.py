@@ -333,6 +333,16 @@ def test_what_is_missing_is_shown_at_its_section() -> None:
     assert at("cloud", LOCAL.replace("cloud:\n  provider: local\n", "")) == (1, 1)
 
 
+def test_limits_of_users_need_the_accounting() -> None:
+    static, wrong = (
+        LOCAL.replace("    max_count: 4\n", "    count: 1\n"),
+        "  accounting: false\n  user_limits: {jobs: 4}\n",
+    )
+    assert at("slurm.user_limits", static.replace("  accounting: true\n", wrong))[1] == 16
+    for right in (wrong.replace("4", "null"), wrong.replace("false", "true")):
+        loads(static.replace("  accounting: true\n", right))
+
+
 def test_every_fault_is_told_at_once_in_the_order_of_the_file() -> None:
     text = LOCAL
     for old, new in [

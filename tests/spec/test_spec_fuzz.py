@@ -99,9 +99,7 @@ def attempt(text: str | bytes) -> tuple[ClusterSpec | None, InputError | None]:
         return None, error
 
 
-quickly = settings(
-    derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck), print_blob=False
-)
+quickly = settings(derandomize=True, database=None, suppress_health_check=list(HealthCheck), print_blob=False)
 
 
 @settings(quickly, max_examples=2500)

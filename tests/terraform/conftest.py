@@ -23,6 +23,7 @@ from gpucluster.localcloud.provider import installation
 from gpucluster.localcloud.provider.rest import ApiCredentials, RestClient
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
 from gpucluster.paths import terraform_dir
+from gpucluster.waiting import wait_until
 
 # What Terraform makes, by the collections of the API; the rest comes and goes with these.
 COLLECTIONS = (
@@ -111,15 +112,15 @@ class LocalCloud:
 
     def faults(self, *faults: Mapping[str, Any]) -> None:
         """Make operations fail; none clears."""
-        (self.home / "faults.json").write_text(json.dumps(faults))
+        part = self.home / "faults.part"  # the server reads the file at every request: never a half of it
+        part.write_text(json.dumps(faults))
+        part.replace(self.home / "faults.json")
 
     def wait(self, collection: str, ocid: str, state: str) -> None:
         """Until a resource has a state."""
-        for _ in range(100):
-            if self.client.call("GET", f"{collection}/{ocid}").body["lifecycleState"] == state:
-                return
-            time.sleep(0.1)
-        raise AssertionError(f"{ocid} does not become {state}")
+        path = f"{collection}/{ocid}"
+        reached = wait_until(lambda: self.client.call("GET", path).body["lifecycleState"] == state, 60, 0.1)
+        assert reached, f"{ocid} does not become {state}"
 
 
 @dataclass(frozen=True)
@@ -243,11 +244,9 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCloud]:
         stderr=log,
     )
     try:
-        for _ in range(200):
-            if (home / "endpoint.json").exists():
-                break
-            assert server.poll() is None, (home / "test.log").read_text()
-            time.sleep(0.1)
+        started = wait_until(lambda: (home / "endpoint.json").exists() or server.poll() is not None, 60, 0.1)
+        assert started, "the server does not start"
+        assert server.poll() is None, (home / "test.log").read_text()
         yield LocalCloud.at(home)
     finally:
         server.send_signal(signal.SIGTERM)

@@ -330,7 +330,7 @@ def test_the_lock_of_a_killed_run_ends_with_its_terraform_and_not_before(tmp_pat
         killed.wait()
         time.sleep(0.2)  # what the kernel closes, the console has noticed by now
         assert double.locks
-        assert wait_until(lambda: not double.locks, 20, 0.02)
+        assert wait_until(lambda: not double.locks, 60, 0.02)
         with there.terraform("http", config).hold_state():
             pass
 

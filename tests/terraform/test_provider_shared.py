@@ -91,7 +91,7 @@ def test_one_process_answers_for_all_and_one_that_ends_disturbs_no_other(folder:
         assert len(_providers(folder, terraform)) == 3
         terraform.send_signal(signal.SIGKILL)
         terraform.wait()
-        assert wait_until(lambda: not _providers(folder, terraform), 30, 0.05)
+        assert wait_until(lambda: not _providers(folder, terraform), 60, 0.05)
         assert list(folder.iterdir()) == []
 
 

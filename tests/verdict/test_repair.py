@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -133,6 +134,13 @@ def test_in_shadow_mode_it_is_said_and_nothing_follows() -> None:
     assert (result.would, result.replaced) == (("c-e1",), ())
     assert [each.node for each in result.left] == ["c-1"]
     assert "c-e1: would be replaced" in result.lines()
+    assert json.loads(json.dumps(result.to_dict())) == {
+        "elastic": [],
+        "permanent": [],
+        "would": ["c-e1"],
+        "undrained": [],
+        "left": [{"node": "c-1", "why": "because", "next": "gpucluster replace c-1"}],
+    }
 
 
 def test_in_shadow_mode_a_drained_node_whose_checks_pass_is_not_said_to_be_replaced() -> None:

@@ -160,7 +160,7 @@ def _check(
 
 
 _RESTART = "Restart the host; if it comes again, replace the node"
-_REPLACE = "Replace the node"
+_REPLACE = "Run: gpucluster replace NODE"
 _RESET = "Reset the GPU or restart the host when no job runs; if it comes again, replace the node"
 
 _GPU = (

@@ -85,7 +85,7 @@ def _start(task: Task) -> tuple[int, int]:
 
 
 def _leave_standard_files() -> None:
-    """Close our output: the caller waits for its end, and a process that is left behind must not hold it open."""
+    """Who started us waits for the end of our output: a process that is left behind must not hold it open."""
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)

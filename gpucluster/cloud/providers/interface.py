@@ -33,6 +33,8 @@ class CloudProvider(Protocol):
     """How to reach a cloud."""
 
     hardware_emulated: bool
+    #: Terraform's provider is a part of gpucluster.
+    own_provider: bool
 
     def check(self) -> None:
         """Check that this machine can run the cloud.

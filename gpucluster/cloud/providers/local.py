@@ -69,6 +69,7 @@ class LocalCloudProvider:
         self._paths = paths
         self._on_event = on_event
         self._provider = provider
+        self.own_provider = provider != "registry"
         self.home = local_cloud_home()
 
     def check(self) -> None:

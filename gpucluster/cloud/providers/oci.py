@@ -17,6 +17,7 @@ class OciCloudProvider:
     """Oracle Cloud Infrastructure."""
 
     hardware_emulated = PROVIDERS["oci"].hardware_emulated
+    own_provider = False
 
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec

@@ -52,7 +52,7 @@ CERTIFICATE, CERTIFICATE_KEY = "/etc/ldap/test.pem", "/etc/ldap/test.key"
 children: list[subprocess.Popen[bytes]] = []
 
 
-def until(what: str, *argv: str, seconds: float = 20) -> None:
+def until(what: str, *argv: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while True:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)

@@ -185,13 +185,13 @@ def test_what_does_not_end_in_a_home_is_ended(monkeypatch: pytest.MonkeyPatch, t
 
     def hang() -> int:
         beats.write_text(str(os.getpid()))
-        time.sleep(60)
+        time.sleep(600)
         return 1
 
     begun = time.monotonic()
     with pytest.raises(InHome, match="no answer in time"):
-        home_contents.as_user(become_nobody_else(), hang, seconds=0.3)
-    assert time.monotonic() - begun < 10
+        home_contents.as_user(become_nobody_else(), hang, seconds=1.5)
+    assert time.monotonic() - begun < 60
     assert not Path(f"/proc/{beats.read_text()}").exists()
     assert home_contents.as_user(become_nobody_else(), lambda: 7) == 7
 

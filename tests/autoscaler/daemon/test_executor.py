@@ -22,7 +22,7 @@ def launch(number: int) -> Launch:
     return Launch(f"c-e{number}", "c", 1, f"token-{number}", "a test")
 
 
-def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     limit = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < limit
@@ -67,7 +67,7 @@ def test_launches_go_out_together_and_each_token_once() -> None:
     def send(one: Launch) -> tuple[str, str]:
         with lock:
             sent[one.token] += 1
-        gate.wait(10)
+        gate.wait(60)
         return one.node, ""
 
     with launcher(send) as made:
@@ -191,7 +191,7 @@ def test_the_loop_is_woken_for_a_failure_and_at_the_end_not_for_each_launch() ->
 
     def send(one: Launch) -> tuple[str, str]:
         number = int(one.node.removeprefix("c-e"))
-        assert gates[number].wait(10)
+        assert gates[number].wait(60)
         if number == 1:
             raise RequestFailed("launch", 500, "InternalError", "Out of host capacity.")
         return one.node, ""

@@ -8,11 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from tests.autoscaler.cluster_harness import LAUNCH, ClusterHarness, HarnessPool
+from gpucluster.agent.rules.reasons import FAILED_CHECKS
+from gpucluster.cloud.client import Access
+from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.events import Event, ignore
+from gpucluster.lifecycle.replace import ElasticReplacement
+from gpucluster.oci.states import GONE
+from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.drain import Draining
+from tests.autoscaler.cluster_harness import CLUSTER, LAUNCH, ClusterHarness, HarnessPool
 
 pytestmark = [pytest.mark.containers, pytest.mark.slurm]
 
@@ -47,6 +57,7 @@ POOLS = (
     HarnessPool("p42x", 2),
     HarnessPool("p42y", 2),
     HarnessPool("p48", 1),
+    HarnessPool("p51", 2),
 )
 
 
@@ -113,7 +124,7 @@ def play() -> Iterator[Play]:
         play.submit("18", "p18")
         play.submit("19", "p19", 2)
         play.submit("42", "p42x", 2, ":", "--partition=p42y", "--nodes=2", "--exclusive")
-        for name in ("22", "23", "24", "25", "27", "28"):
+        for name in ("22", "23", "24", "25", "27", "28", "51"):
             play.holds(name, f"p{name}")
         play.holds("33", "p33", 2)
         play.submit("33b", "p33", 1)
@@ -334,6 +345,35 @@ def test_scenario_28_a_person_drains_a_node(play: Play) -> None:
     assert "DRAIN" in harness.slurm_harness.flags(node)
     harness.slurm_harness.scontrol("update", f"nodename={node}", "state=undrain")
     harness.none_left("p28")
+
+
+def test_scenario_51_a_node_that_failed_its_checks_is_replaced_when_its_job_has_ended(play: Play) -> None:
+    """By what `verify --fix` does after the health service has drained it, with a shell in the place of ssh."""
+    harness, job = play.harness, play.jobs["51"]
+    harness.wait_state(job, "RUNNING")
+    (node,) = harness.nodes(job)
+    (before,) = [one.id for one in harness.instances("p51")[node]]
+    harness.slurm_harness.scontrol("update", f"nodename={node}", "state=drain", f"reason={FAILED_CHECKS} gpu_count: 7")
+    shell = SimpleNamespace(
+        ssh_argv=lambda _host, command: [*harness.slurm_harness.command_prefix, "sh", "-c", *command]
+    )
+    events: list[Event] = []
+    draining = Draining(cast(ControllerConnection, shell), events.append)
+    access = Access(harness.api.config, harness.api.endpoint, harness.api.tenancy)
+    elastic = ElasticReplacement(draining, lambda: ElasticInstances(access, CLUSTER, ignore), events.append)
+    with ThreadPoolExecutor(1) as worker:
+        replaced = worker.submit(elastic.replace, [node], 60.0)
+        harness.until("the job is waited for", lambda: any(f"job {job} " in event.message for event in events))
+        assert harness.state(job) == "RUNNING"
+        harness.open("51")
+        replaced.result()
+    play.ran("51")
+    live = [one.id for one in harness.instances("p51").get(node, ()) if one.lifecycle_state not in GONE]
+    assert before not in live
+    # The name is free again: the next job gets another machine under it, and no drain is left.
+    play.submit("51b", "p51", 1, f"--nodelist={node}")
+    play.ran("51b")
+    assert "DRAIN" not in harness.slurm_harness.flags(node)
 
 
 def test_scenario_33_no_more_nodes_than_allowed(play: Play) -> None:

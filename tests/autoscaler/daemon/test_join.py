@@ -215,7 +215,7 @@ class Root:
         return self.requests.results()
 
 
-def until(holds: Callable[[], Any], seconds: float = 30.0) -> None:
+def until(holds: Callable[[], Any], seconds: float = 60.0) -> None:
     limit = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < limit

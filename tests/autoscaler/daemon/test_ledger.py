@@ -89,7 +89,7 @@ def scratch() -> Iterator[Path]:
 
 
 @given(steps=st.lists(MEMORIES, min_size=1, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_committed_is_loaded(steps: list[Memory]) -> None:
     with scratch() as directory:
         with Ledger(directory) as ledger:

@@ -118,7 +118,7 @@ class Rig:
     def reconcile(self) -> Plan | None:
         return self.autoscaler.reconcile()
 
-    def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> None:
+    def until(self, holds: Callable[[], Any], seconds: float = 60.0) -> None:
         limit = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < limit
@@ -431,7 +431,7 @@ def poked(tmp_path: Path) -> Iterator[Poked]:
         made.ledger.close()
 
 
-def wait(holds: Callable[[], Any], seconds: float = 30.0) -> None:
+def wait(holds: Callable[[], Any], seconds: float = 60.0) -> None:
     limit = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < limit

@@ -53,7 +53,7 @@ def test_it_is_served() -> None:
     metrics = Metrics()
     exporter = Exporter(metrics, port=0)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{exporter.port}/metrics", timeout=30) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             assert answer.read().decode() == metrics.text()
     finally:

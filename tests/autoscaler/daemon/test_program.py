@@ -35,7 +35,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         yield started
 
 
-def until(holds: Callable[[], Any], seconds: float = 20.0) -> Any:
+def until(holds: Callable[[], Any], seconds: float = 60.0) -> Any:
     limit = time.monotonic() + seconds
     while not (found := holds()):
         assert time.monotonic() < limit, "not in time"
@@ -175,7 +175,7 @@ def test_metrics_tell_of_it(machine: Machine) -> None:
         address = until(lambda: [event for event in machine.events if event["event"] == "metrics"])[0]["address"]
 
         def text() -> str:
-            with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
                 return str(answer.read().decode())
 
         def shows(line: str) -> bool:
@@ -192,7 +192,7 @@ def test_metrics_tell_of_it(machine: Machine) -> None:
         ):
             until(partial(shows, line))
         with pytest.raises(urllib.error.HTTPError):
-            urllib.request.urlopen(f"http://{address}/", timeout=5)
+            urllib.request.urlopen(f"http://{address}/", timeout=30)
 
 
 def test_there_is_one_daemon(machine: Machine) -> None:

@@ -69,11 +69,11 @@ class Hand:
             self.flags(name, lambda flags: {"POWERING_UP"} <= flags)
         return job
 
-    def job(self, number: str, holds: Callable[[Job], object], seconds: float = 15) -> Job:
+    def job(self, number: str, holds: Callable[[Job], object], seconds: float = 60) -> Job:
         self.slurm_harness.until(f"job {number}", lambda: holds(self.slurm.jobs()[number]), seconds)
         return self.slurm.jobs()[number]
 
-    def flags(self, name: str, holds: Callable[[frozenset[str]], object], seconds: float = 15) -> frozenset[str]:
+    def flags(self, name: str, holds: Callable[[frozenset[str]], object], seconds: float = 60) -> frozenset[str]:
         self.slurm_harness.until(name, lambda: holds(self.slurm.nodes()[name].flags), seconds)
         return self.slurm.nodes()[name].flags
 

@@ -38,7 +38,7 @@ class Said(SlurmClient):
     """A Slurm whose commands print what the test says, by the program's name. It proves nothing about Slurm."""
 
     def __init__(self, tmp_path: Path, **texts: str) -> None:
-        super().__init__((sys.executable, str(tmp_path / "said.py")), pool_of=pool_of, timeout=5)
+        super().__init__((sys.executable, str(tmp_path / "said.py")), pool_of=pool_of, timeout=60)
         for name, text in texts.items():
             (tmp_path / name).write_text(text)
         (tmp_path / "said.py").write_text(
@@ -219,11 +219,11 @@ def test_ten_thousand_jobs_are_read_fast(tmp_path: Path) -> None:
 # --- Slurm that is not well -----
 
 
-def broken(tmp_path: Path, script: str) -> SlurmClient:
+def broken(tmp_path: Path, script: str, timeout: float = 60) -> SlurmClient:
     program = tmp_path / "broken"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return SlurmClient((str(program),), pool_of=pool_of, timeout=0.3)
+    return SlurmClient((str(program),), pool_of=pool_of, timeout=timeout)
 
 
 CALLS = {
@@ -241,20 +241,20 @@ CALLS = {
 
 
 @pytest.mark.parametrize(
-    ("script", "words"),
+    ("script", "timeout", "words"),
     [
-        ("echo slurm_load: Unable to contact slurm controller >&2; exit 1", "Unable to contact"),
-        ("exec sleep 30", "did not end within"),
-        ("exit 1", "without a message"),
+        ("echo slurm_load: Unable to contact slurm controller >&2; exit 1", 60, "Unable to contact"),
+        ("exec sleep 600", 0.3, "did not end within"),
+        ("exit 1", 60, "without a message"),
     ],
     ids=["down", "hanging", "silent"],
 )
 @pytest.mark.parametrize("call", sorted(CALLS))
-def test_one_error_whatever_is_wrong(tmp_path: Path, call: str, script: str, words: str) -> None:
+def test_one_error_whatever_is_wrong(tmp_path: Path, call: str, script: str, timeout: float, words: str) -> None:
     began = time.monotonic()
     with pytest.raises(SlurmUnavailable, match=words):
-        CALLS[call](broken(tmp_path, script))
-    assert time.monotonic() - began < 20, "the program sleeps for 30 s"
+        CALLS[call](broken(tmp_path, script, timeout))
+    assert time.monotonic() - began < 60, "the program sleeps for ten minutes"
 
 
 def test_a_program_that_is_missing_or_dead_is_no_slurm(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_version(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=600))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_words_are_harmless(words: str) -> None:
     made = storable(words)
     assert len(made) <= LONGEST

@@ -61,7 +61,7 @@ def test_what_is_no_hostlist(text: str) -> None:
 
 
 @given(st.text("ab-[],019", max_size=14))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_whatever_is_written_ends_soon(text: str) -> None:
     with contextlib.suppress(HostlistError):
         assert len(expand(text)) <= MOST
@@ -190,7 +190,7 @@ ANYTHING = st.recursive(VALUES, lambda kids: st.lists(kids, max_size=3) | st.dic
 
 
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(RECORD, ANYTHING)))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_record_is_understood_or_refused(changes: dict[str, Any]) -> None:
     for raw in (changes, {**RECORD, **changes}):
         with contextlib.suppress(ValueError):

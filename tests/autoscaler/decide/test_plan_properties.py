@@ -195,7 +195,7 @@ def launches(plan: Plan) -> list[Launch]:
     return [action for action in plan.actions if isinstance(action, Launch)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(observations())
 def test_no_look_is_too_odd(seen: tuple[Observation, Memory]) -> None:
     observation, memory = seen
@@ -238,7 +238,7 @@ def test_no_look_is_too_odd(seen: tuple[Observation, Memory]) -> None:
                 assert not (from_administrator(node.reason) and node.down and not node.powering_up) or awaited
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(observations())
 def test_without_slurm_or_the_cloud_or_while_paused_nothing_is_done(seen: tuple[Observation, Memory]) -> None:
     observation, memory = seen
@@ -252,7 +252,7 @@ def test_without_slurm_or_the_cloud_or_while_paused_nothing_is_done(seen: tuple[
     assert decide(observation, paused, POLICY, NOON).actions == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(observations())
 def test_everything_can_be_explained(seen: tuple[Observation, Memory]) -> None:
     observation, memory = seen
@@ -262,7 +262,7 @@ def test_everything_can_be_explained(seen: tuple[Observation, Memory]) -> None:
         assert all(explain_job(number, observation, memory, POLICY, NOON))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["off", "up"]), min_size=5, max_size=5))
 def test_at_rest_nothing_is_done_and_nothing_new_is_remembered(rest: list[str]) -> None:
     known, standing = {}, []

@@ -257,7 +257,6 @@ TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(
     max_examples=EXAMPLES,
     stateful_step_count=40,
-    deadline=None,
     derandomize="GPUCLUSTER_SOAK_EXAMPLES" not in os.environ,
     suppress_health_check=list(HealthCheck),
 )

@@ -82,8 +82,8 @@ def repairs(measured: Measurements, _expected: NodeExpectation, _subject: str) -
         action = leaf(leaves, "gpu_recovery_action")
         if action.lower() != "none":
             yield Part(Status.FAIL, f"the driver asks for: {action}")
-        if "ecc_mode/current_ecc" in leaves and leaves["ecc_mode/current_ecc"] == "Disabled":
-            return
+        if not yes(leaf(leaves, "ecc_mode/current_ecc")):
+            return  # the check gpu_ecc says it
         for name, what in (
             ("aggregate/sram_threshold_exceeded", "too many errors of SRAM in its life"),
             ("unrepairable_memory", "memory that can't be repaired"),
@@ -273,9 +273,9 @@ def on_bus(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
     return Outcome(status, f"{len(gpus)} of {expected.gpus} GPUs on the PCI bus", evidence)
 
 
-def device_files(measured: Measurements, _expected: NodeExpectation, _subject: str) -> Outcome:
+def device_files(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """Slurm's device files of the GPUs exist."""
-    missing = [name for name, there in measured["gpu_device_files"].items() if not there]
+    missing = [name for name in expected.gpu_device_files if not measured["gpu_device_files"][name]]
     if missing:
         return Outcome(Status.FAIL, f"no {', '.join(missing[:8])}", {"missing": missing})
     return Outcome(Status.PASS, f"{len(measured['gpu_device_files'])} device files")

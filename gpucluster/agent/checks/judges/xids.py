@@ -44,16 +44,17 @@ OF_PROGRAMS = frozenset(
 )
 #: Information (IGNORE).
 IGNORED = frozenset({14, 37, 38, 44, 66, 67, 93, 106, 107, 108, 121, 137, 141, 152, 153, 157, 160, 161})
-#: 154 says what the driver wants; this is said where it wants something.
+#: 154 says what the driver wanted before, and what it wants now.
 CHANGED_ACTION = 154
 _WANTED = ("reset required", "reboot required", "drain and reset", "drain p2p")
 
 
 def _status(xid: int, text: str) -> Status:
     if xid == CHANGED_ACTION:
-        if any(words in text.lower() for words in _WANTED):
+        wanted = text.lower().rpartition(" to ")[2]
+        if any(words in wanted for words in _WANTED):
             return Status.FAIL
-        return Status.PASS if "to 0x0" in text.lower() else Status.WARN
+        return Status.PASS if wanted.startswith("0x0") else Status.WARN
     if xid in HARDWARE:
         return Status.FAIL
     return Status.PASS if xid in OF_PROGRAMS or xid in IGNORED else Status.WARN

@@ -1,0 +1,360 @@
+"""The collectors on a tree of files like the kernel's, and with programs that answer, fail, or answer nonsense."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from gpucluster.agent.checks import registry
+from gpucluster.agent.checks.collect.place import Host, measure
+from gpucluster.agent.checks.judges.rdma import LIMITS
+from gpucluster.agent.checks.model import Missing, Status
+from gpucluster.agent.programs import Answer, ask
+from tests.agent.checks.measured import DATA, NODE, XML, healthy, judged
+
+BOOT = "11111111-2222-3333-4444-555555555555"
+
+
+MOUNTS = (
+    "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n"
+    "30 22 0:30 / /home rw,relatime - nfs4 a:/home rw\n"
+    "31 22 9:1 / /mnt/my\\040disk rw - xfs /dev/nvme rw\n"
+)
+
+
+class Clock:
+    """Time since the boot, and the wall clock."""
+
+    def __init__(self) -> None:
+        self.now, self.offset = 5000.0, 1_700_000_000.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def write(path: Path, text: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+def tree(root: Path) -> None:
+    """A node with two GPUs, an NVSwitch, two RDMA devices and two drives."""
+    write(root / "proc/sys/kernel/random/boot_id", f"{BOOT}\n")
+    write(root / "proc/meminfo", "MemTotal:       3170893824 kB\nMemFree: 1 kB\n")
+    write(root / "proc/self/mountinfo", MOUNTS)
+    (root / "home").mkdir()
+    for name, vendor, kind, config in (
+        ("0000:18:00.0", "0x10de", "0x030200", b"\xde\x10\x35\x23more"),
+        ("0000:2a:00.0", "0x10de", "0x030200", b"\xde\x10\x35\x23more"),
+        ("0000:05:00.0", "0x10de", "0x068000", b"\xde\x10\xa3\x22more"),
+        ("0000:06:00.0", "0x15b3", "0x020000", b"\xb3\x15\x1b\x10more"),
+    ):
+        device = root / "sys/bus/pci/devices" / name
+        write(device / "vendor", vendor + "\n")
+        write(device / "class", kind + "\n")
+        write(device / "config", config)
+    for name in ("mlx5_0", "mlx5_3"):
+        device = root / "sys/class/infiniband" / name
+        for file, text in (("state", "4: ACTIVE"), ("phys_state", "5: LinkUp"), ("rate", "400 Gb/sec (4X NDR)")):
+            write(device / "ports/1" / file, text + "\n")
+        for counter in LIMITS:
+            folder = "hw_counters" if counter.startswith(("rnr", "roce")) else "counters"
+            write(device / "ports/1" / folder / counter, "0\n")
+        for file in ("current_link_width", "max_link_width"):
+            write(device / "device" / file, "16\n")
+    for name, transport in (("nvme0", "pcie"), ("nvme1", "pcie"), ("nvme2", "tcp")):
+        write(root / "sys/class/nvme" / name / "state", "live\n")
+        write(root / "sys/class/nvme" / name / "transport", transport + "\n")
+    write(root / "dev/nvidia0", "")
+
+
+def said(answers: Mapping[str, Any]) -> Callable[[list[str], float, int], Answer]:
+    """Programs by the start of their command line: what they print, or a whole answer."""
+
+    def ask_double(argv: list[str], _seconds: float, _most: int) -> Answer:
+        for words, answer in answers.items():
+            if " ".join(argv).startswith(words):
+                return answer if isinstance(answer, Answer) else Answer(0, answer.encode(), b"", "")
+        return Answer(None, b"", b"", f"{argv[0]} is not installed")
+
+    return ask_double
+
+
+@pytest.fixture
+def host(tmp_path: Path, clock: Clock) -> Host:
+    tree(tmp_path / "root")
+    return Host(
+        NODE, tmp_path / "root", tmp_path / "state", lambda: clock.now, lambda: clock.now + clock.offset, said({})
+    )
+
+
+def collect(name: str, host: Host) -> Any:
+    return measure(registry.MEASUREMENTS[name], host, 1.0)
+
+
+def test_the_measurements_of_the_tree(host: Host) -> None:
+    assert [gpu["address"] for gpu in collect("pci_gpus", host)] == ["0000:18:00.0", "0000:2a:00.0"]
+    assert collect("gpu_device_files", host)["/dev/nvidia0"] is True
+    assert collect("gpu_device_files", host)["/dev/nvidia1"] is False
+    assert collect("rdma", host)["mlx5_3"] == healthy()["rdma"]["mlx5_3"]
+    assert collect("drives", host) == {"nvme0": "live", "nvme1": "live"}
+    assert collect("memory_mib", host) == 3170893824 // 1024
+    assert collect("root", host)["read_only"] is False
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("rdma_errors", "proc/sys/kernel/random/boot_id"),
+        ("clock_jump", "proc/sys/kernel/random/boot_id"),
+        ("memory_mib", "proc/meminfo"),
+        ("mounts", "proc/self/mountinfo"),
+        ("root", "proc/self/mountinfo"),
+        ("pci_gpus", "sys/bus/pci/devices/0000:18:00.0/config"),
+    ],
+)
+def test_without_its_file_there_is_no_measurement(name: str, path: str, host: Host) -> None:
+    (host.root / path).unlink()
+    found = collect(name, host)
+    assert isinstance(found, Missing)
+    assert path.rsplit("/", maxsplit=1)[-1] in found.reason
+
+
+def test_a_gpu_that_fell_off_the_bus(host: Host) -> None:
+    write(host.root / "sys/bus/pci/devices/0000:2a:00.0/config", b"\xff" * 64)
+    found = judged("gpu_bus", {"pci_gpus": collect("pci_gpus", host)}, replace(NODE, gpus=2))
+    assert (found.status, found.message) == (Status.FAIL, "GPUs that no longer answer: 0000:2a:00.0")
+
+
+def test_a_read_only_root(host: Host) -> None:
+    write(host.root / "proc/self/mountinfo", "22 1 8:1 / / ro,relatime - ext4 /dev/sda1 ro\n")
+    assert collect("root", host)["read_only"] is True
+
+
+def test_a_share_that_hangs_is_unknown_and_one_that_is_missing_a_fault(host: Host) -> None:
+    node = replace(NODE, mounts=("/home", "/data"))
+    hangs = replace(host, expected=node, ask=said({"stat": Answer(None, b"", b"", "stat gave no answer within 1 s")}))
+    found = collect("mounts", hangs)
+    assert found == {
+        "/home": {"mounted": True, "fault": "stat gave no answer within 1 s"},
+        "/data": {"mounted": False, "fault": ""},
+    }
+    stale = Answer(1, b"", b"stat: cannot read: Stale file handle", "")
+    assert "Stale" in collect("mounts", replace(hangs, ask=said({"stat": stale})))["/home"]["fault"]
+    assert collect("mounts", replace(hangs, ask=ask))["/home"] == {"mounted": True, "fault": ""}
+
+
+def test_nvidia_smi(host: Host) -> None:
+    links = {f"nvidia-smi nvlink -{key}": (DATA / f"nvidia-smi-nvlink-{key}.txt").read_text() for key in "se"}
+    good = replace(host, ask=said({**links, "nvidia-smi -q -x": XML}))
+    assert collect("nvidia_smi", good) == healthy()["nvidia_smi"]
+    assert {name: len(gpu) for name, gpu in collect("nvlink", good).items()} == {"GPU 0": 18, "GPU 1": 18}
+    node = replace(NODE, gpus=2)
+    assert judged("gpu_nvlink", {"nvlink": collect("nvlink", good)}, node).status is Status.PASS
+    assert judged("gpu_nvlink_errors", {"nvlink": collect("nvlink", good)}, node).status is Status.PASS
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Answer(None, b"", b"", "nvidia-smi is not installed"), "not installed"),
+        (Answer(-9, XML.encode()[:1000], b"", "nvidia-smi gave no answer within 5 s"), "no answer within 5 s"),
+        (Answer(-11, XML.encode(), b"", ""), "ended by signal 11"),
+        (
+            Answer(9, b"NVIDIA-SMI has failed because it\ncouldn't communicate", b"", ""),
+            "has failed because it couldn't",
+        ),
+        (Answer(0, XML.encode()[:30000], b"", ""), "cut off"),
+        (Answer(0, b"", b"", ""), "cut off"),
+        (Answer(0, b"<html></html>", b"", ""), "<html>"),
+    ],
+)
+def test_an_nvidia_smi_that_fails(host: Host, answer: Answer, reason: str) -> None:
+    found = collect("nvidia_smi", replace(host, ask=said({"nvidia-smi": answer})))
+    assert isinstance(found, Missing)
+    assert reason in found.reason
+
+
+DIAGNOSIS = json.dumps({"DCGM Diagnostic": healthy()["dcgm_short"], "Driver Version Detected": "580"}, indent=1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Answer(-6, DIAGNOSIS.encode(), b"", ""), "signal 6"),
+        (Answer(0, DIAGNOSIS.encode()[:300], b"", ""), "cut off"),
+        (Answer(1, b"Error: unable to establish a connection to the specified host", b"", ""), "unable to establish"),
+        (Answer(1, b'{"DCGM Diagnostic": {"runtime_error": "busy"}}', b"", ""), "busy"),
+        (Answer(0, b"", b"", ""), "cut off"),
+    ],
+)
+def test_a_dcgm_that_fails(host: Host, answer: Answer, reason: str) -> None:
+    found = collect("dcgm_short", replace(host, ask=said({"dcgmi diag -r 1 -j": answer})))
+    assert isinstance(found, Missing)
+    assert reason in found.reason
+
+
+def test_dcgm_ends_with_a_status_of_its_own_where_a_test_fails(host: Host) -> None:
+    answer = Answer(226, b"Warning: x\n" + DIAGNOSIS.replace('"Pass"', '"Fail"').encode(), b"", "")
+    found = collect("dcgm_long", replace(host, ask=said({"dcgmi diag -r 3 -j": answer})))
+    assert judged("dcgm_long", {"dcgm_long": found}).status is Status.FAIL
+
+
+LOG = """\
+[    0.000000] Linux version 6.1
+[  400.000000] NVRM: Xid (PCI:0000:18:00): 31, pid=4242, name=python, Ch 00000008
+[ 4000.500000] NVRM: Xid (PCI:0000:2a:00): 79, GPU has fallen off the bus.
+[ 4100.500000] NVRM: Xid (PCI:0000:2a:00): 79, GPU has fallen off the bus.
+"""
+
+
+def test_xids_with_their_age_by_the_time_since_the_boot(host: Host, clock: Clock) -> None:
+    clock.offset -= 1e6  # somebody set the clock
+    found = collect("kernel_log", replace(host, ask=said({"dmesg": LOG})))
+    assert found["whole"] is True
+    assert [(each["xid"], each["count"], each["age_s"]) for each in found["xids"]] == [(31, 1, 4600.0), (79, 2, 899.5)]
+    assert judged("gpu_xid", {"kernel_log": found}).status is Status.FAIL
+
+
+def test_a_buffer_that_lost_its_beginning_is_replaced_by_the_journal(host: Host) -> None:
+    late = "".join(LOG.splitlines(keepends=True)[1:2])
+    assert collect("kernel_log", replace(host, ask=said({"dmesg": late, "journalctl": LOG})))["whole"] is True
+    alone = collect("kernel_log", replace(host, ask=said({"dmesg": late})))
+    assert (alone["whole"], alone["covers_s"]) == (False, 4600.0)
+
+
+@pytest.mark.parametrize("answers", [{}, {"dmesg": ""}, {"dmesg": "", "journalctl": "-- No entries --\n"}], ids=str)
+def test_without_a_kernel_log_there_is_no_measurement(host: Host, answers: Mapping[str, Any]) -> None:
+    assert isinstance(collect("kernel_log", replace(host, ask=said(answers))), Missing)
+
+
+def grow(host: Host, counter: str, value: int) -> None:
+    (host.root / "sys/class/infiniband/mlx5_3/ports/1/counters" / counter).write_text(f"{value}\n")
+
+
+def window(host: Host) -> dict[str, Any]:
+    found: dict[str, Any] = collect("rdma_errors", host)["mlx5_3"]
+    return found
+
+
+def test_the_window_of_the_counters(host: Host, clock: Clock) -> None:
+    grow(host, "link_downed", 2)
+    first = window(host)
+    assert (first["seconds"], first["since_boot"], first["grown"]["link_downed"]) == (5000.0, True, 2)
+    clock.now += 300
+    assert (window(host)["seconds"], window(host)["grown"]["link_downed"]) == (300.0, 0)
+    clock.now += 300
+    grow(host, "link_downed", 4)
+    second = window(host)
+    assert (second["seconds"], second["since_boot"], second["grown"]["link_downed"]) == (600.0, False, 2)
+    assert judged(
+        "rdma_errors", {"rdma_errors": {"mlx5_3": second}}, replace(NODE, rdma_devices=("mlx5_3",))
+    ).status is (Status.FAIL)
+    clock.now += 3600
+    window(host)
+    clock.now += 60
+    assert window(host)["grown"]["link_downed"] == 0, "samples are forgotten after an hour"
+
+
+def test_counters_that_were_set_back_start_a_new_window(host: Host, clock: Clock) -> None:
+    grow(host, "symbol_error", 50)
+    window(host)
+    clock.now += 100
+    grow(host, "symbol_error", 3)
+    assert window(host)["seconds"] is None
+    clock.now += 100
+    grow(host, "symbol_error", 5)
+    after = window(host)
+    assert (after["seconds"], after["grown"]["symbol_error"]) == (100.0, 2)
+    assert collect("rdma_errors", host)["mlx5_0"]["seconds"] == 200.0, "the window of the other device goes on"
+
+
+def test_a_restart_starts_a_new_window(host: Host, clock: Clock) -> None:
+    window(host)
+    write(host.root / "proc/sys/kernel/random/boot_id", "another\n")
+    clock.now = 100.0
+    assert (window(host)["seconds"], window(host)["since_boot"]) == (100.0, False)
+
+
+@pytest.mark.parametrize("kept", ["", "{", "[]", "17", '[{"boot": 1}]', f'[{{"boot": "{BOOT}", "at": 1}}]'])
+def test_a_damaged_file_of_samples_is_no_window(host: Host, kept: str) -> None:
+    write(host.state / "rdma.json", kept)
+    assert window(host)["since_boot"] is True
+
+
+def test_a_folder_that_can_t_be_written_costs_the_window_only(host: Host) -> None:
+    write(host.state, "a file in its place")
+    assert window(host)["since_boot"] is True
+    assert collect("clock_jump", host) == {"seconds": None}
+
+
+def test_a_counter_that_is_missing(host: Host) -> None:
+    (host.root / "sys/class/infiniband/mlx5_3/ports/1/counters/symbol_error").unlink()
+    assert window(host)["grown"]["symbol_error"] is None
+
+
+def test_a_clock_that_jumps(host: Host, clock: Clock) -> None:
+    assert collect("clock_jump", host) == {"seconds": None}
+    clock.now += 60
+    assert collect("clock_jump", host) == {"seconds": 0.0}
+    clock.offset -= 7200
+    assert collect("clock_jump", host) == {"seconds": -7200.0}
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        ({"chronyc": "A9FEA9FE,169.254.169.254,3,1.5,-0.000012,0,0,0,0,0,0,0,0,Normal\n"}, (True, -0.000012)),
+        ({"chronyc": "00000000,,0,0.0,0.000000,0,0,0,0,0,1,1,0,Not synchronised\n"}, (False, 0.0)),
+        ({"chronyc": "506 Cannot talk to daemon\n", "timedatectl": "yes\n"}, (True, None)),
+        ({"timedatectl": "no\n"}, (False, None)),
+    ],
+)
+def test_the_clock(host: Host, answers: Mapping[str, str], found: Any) -> None:
+    measured = collect("clock", replace(host, ask=said(answers)))
+    assert (measured["synchronised"], measured["offset_s"]) == found
+
+
+def test_services(host: Host) -> None:
+    text = (
+        "Id=munge.service\nLoadState=loaded\nActiveState=active\n\n"
+        "Id=slurmd.service\nLoadState=not-found\nActiveState=inactive\n"
+    )
+    answers = {
+        "systemctl show": text,
+        "systemctl list-units": "a.service loaded failed failed A\nb.mount loaded failed\n",
+    }
+    assert collect("services", replace(host, ask=said(answers))) == {"munge": "active", "slurmd": "not installed"}
+    assert collect("failed_units", replace(host, ask=said(answers))) == ["a.service", "b.mount"]
+    assert isinstance(collect("failed_units", host), Missing)
+
+
+def process(root: Path, pid: int, uid: int, group: str, ticks: int = 0) -> None:
+    write(root / f"proc/{pid}/status", f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    write(root / f"proc/{pid}/cgroup", f"0::{group}\n")
+    write(root / f"proc/{pid}/stat", f"{pid} (a) b) S 1 1 1 0 -1 0 0 0 0 0 {ticks} {ticks} 0 0\n")
+
+
+def test_processes_that_a_job_left_behind(host: Host) -> None:
+    process(host.root, 10, 0, "/system.slice/sshd.service")
+    process(host.root, 11, 65534, "/system.slice/x.service")
+    process(host.root, 12, 6001, "/system.slice/slurmstepd.scope/job_17/step_0/user/task_0")
+    process(host.root, 13, 6001, "/user.slice/user-6001.slice/user@6001.service/init.scope")
+    assert collect("leftovers", host)["processes"] == 0
+    process(host.root, 14, 6002, "/user.slice/user-6002.slice/session-3.scope", os.sysconf("SC_CLK_TCK"))
+    assert collect("leftovers", host) == {"processes": 1, "users": [6002], "cpu_s": 2.0}
+
+
+def test_what_a_collector_did_not_foresee_is_a_reason(host: Host) -> None:
+    def breaks(_host: Host, _seconds: float) -> object:
+        raise RuntimeError("strange")
+
+    assert measure(breaks, host, 1.0) == Missing("measuring failed: RuntimeError: strange")
