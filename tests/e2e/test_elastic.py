@@ -254,6 +254,23 @@ def test_a_job_that_can_not_have_its_nodes_waits_with_words(site: Site) -> None:
     assert len(containers(site.home)) == 1
 
 
+def test_a_node_whose_checks_fail_at_boot_takes_no_job_and_is_replaced(site: Site) -> None:
+    inventory, kept = "/etc/gpucluster/inventory.yml", "/root/inventory.kept"
+    # New nodes shall have a file system that they have not.
+    edit = f"cp -p {inventory} {kept} && sed -i 's,^\\( *\\)- /mnt/home$,&\\n\\1- /mnt/nowhere,' {inventory}"
+    on_controller(site, "sudo", "sh", "-c", shlex.quote(f"{edit} && grep -c /mnt/nowhere {inventory}"))
+    try:
+        job = site.as_alice("sbatch --parsable -N 1 --wrap hostname")
+        words = "its checks at boot failed: mounts: /mnt/nowhere"
+        ledger = "sudo cat /var/lib/gpucluster-autoscaler/status.json"
+        until("the autoscaler says why", lambda: words in on_controller(site, ledger), 150)
+        assert site.as_alice(f"squeue -h -j {job} -o %t") in ("PD", "CF")
+        site.as_alice(f"scancel {job}")
+    finally:
+        on_controller(site, "sudo", "cp", "-p", kept, inventory)
+    until("only the controller is left", lambda: len(containers(site.home)) == 1, 120)
+
+
 def test_nodes_of_a_baked_image_need_no_configuration(site: Site) -> None:
     baked = site.good("image", "bake", "compute")
     assert baked["status"] == "success"
