@@ -14,6 +14,8 @@ _LEFT_OUT = frozenset({"supported_clocks", "processes", "accounted_processes"})
 _VENDORS = {"0x10de": "nvidia", "0x1002": "amd"}
 # PCI classes of GPUs: display controllers, and processing accelerators (AMD's MI series).
 _CLASSES = ("0x03", "0x12")
+# Instead of the list, where none of a GPU's links is up.
+_ALL_INACTIVE = "all links are inactive"
 _GPU_LINE = re.compile(r"GPU (\d+): ")
 _STATUS_LINE = re.compile(r"Link (\d+): (<?[\w.]+>?(?: GB/s)?)$")
 _ERROR_LINE = re.compile(r"Link (\d+): ([A-Za-z ]+ Errors): (\d+)$")
@@ -77,6 +79,8 @@ def parse_nvlink(speeds: str, errors: str) -> dict[str, Any]:
             if header:
                 gpu = f"GPU {header[1]}"
                 gpus.setdefault(gpu, {})
+            elif gpu and _ALL_INACTIVE in line.lower():
+                gpus[gpu]["all"] = {"speed": "<inactive>"}
             elif gpu and speed:
                 gpus[gpu].setdefault(speed[1], {})["speed"] = speed[2]
             elif gpu and count:
