@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING, Any
 
 from gpucluster.agent.checks.collect.place import Host, Unmeasured, entries, read_or_none
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree
 
 # Long lists that no judge reads.
 _LEFT_OUT = frozenset({"supported_clocks", "processes", "accounted_processes"})
@@ -32,6 +34,8 @@ def parse_nvidia_smi(text: str) -> dict[str, Any]:
     Raises:
         Unmeasured: it is cut off, or something else.
     """
+    from xml.etree import ElementTree  # on a host without GPUs it would only cost time
+
     try:
         root = ElementTree.fromstring(text)  # noqa: S314 - a program of root wrote it
     except ElementTree.ParseError as error:
