@@ -51,6 +51,7 @@ from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.operations.health import HealthService
+from gpucluster.operations.measuring import Measuring
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
 from gpucluster.paths import ClusterPaths, cache_dir
@@ -132,7 +133,12 @@ class Cluster:
             file_systems=self._file_systems,
         )
         self._verification = Verification(
-            spec, self.paths, self._cloud, collect=self._configuration.collect, on_event=report
+            spec,
+            self.paths,
+            self._cloud,
+            collect=self._configuration.collect,
+            measurement=Measuring(spec, self._controller, report),
+            on_event=report,
         )
         self._baking = Baking(
             spec,
@@ -313,6 +319,7 @@ class Cluster:
         pools: Sequence[str] = (),
         nodes: str = "",
         junit: Path | None = None,
+        record_baseline: bool = False,
         fix: Fix | None = None,
     ) -> Result:
         """Say whether the cluster is good, and which host is not.
@@ -322,6 +329,8 @@ class Cluster:
             pools: check the nodes of these pools alone.
             nodes: check these permanent nodes alone; Slurm's hostlist, such as "compute-[1-4,7]".
             junit: write the results as JUnit XML into this file, also when checks fail.
+            record_baseline: what level full measures becomes what later measurements are compared with, where nothing
+                is published.
             fix: take nodes that failed out of service, replace them, check what that touches again, and let them into
                 service. None: only say what is found.
 
@@ -330,7 +339,7 @@ class Cluster:
             InputError: there is no such level, pool or node, or the file can't be written; nodes can't be taken out of
                 service without Slurm; or the answer to a question was no.
         """
-        request = Request(_level(level), pools, nodes, junit)
+        request = Request(_level(level), pools, nodes, junit, record_baseline)
         request.check(self.spec)
         if fix and not self.spec.slurm.enabled:
             raise InputError(

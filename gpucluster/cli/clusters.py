@@ -228,13 +228,14 @@ def _fix_options(function: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice(["quick", "full"]),
     default="quick",
     show_default=True,
-    help="quick: the checks that apply ends with. full: also those that need nodes for themselves.",
+    help="quick: the checks that apply ends with. full: also what needs nodes for itself.",
 )
 @click.option("--pool", "pools", multiple=True, metavar="POOL", help="Check the nodes of this pool alone.")
 @click.option("--nodes", default="", metavar="LIST", help="Check these nodes alone, such as compute-[1-4,7].")
 @click.option(
     "--junit", type=click.Path(), metavar="FILE", help="Write the results as JUnit XML, also when checks fail."
 )
+@click.option("--record-baseline", is_flag=True, help="With --level full: compare later measurements with this one.")
 @_fix_options
 def verify(
     context: Context,
@@ -243,6 +244,7 @@ def verify(
     pools: tuple[str, ...],
     nodes: str,
     junit: str | None,
+    record_baseline: bool,
     fix: bool,
     shadow: bool,
     replace_nodes: bool,
@@ -269,7 +271,9 @@ def verify(
         asking = {"confirm": confirm} if context.can_ask and not yes else {}
         how = Fix(shadow=shadow, replace_nodes=replace_nodes, drain_timeout=timeout, **asking) if fix else None
         file = Path(junit) if junit else None
-        result = cluster.verify(level=level, pools=pools, nodes=nodes, junit=file, fix=how)
+        result = cluster.verify(
+            level=level, pools=pools, nodes=nodes, junit=file, record_baseline=record_baseline, fix=how
+        )
         reporter.result(result.to_dict(), summary(result))
 
 

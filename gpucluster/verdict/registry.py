@@ -10,6 +10,7 @@ from typing import Any
 
 from gpucluster.agent.checks import registry
 from gpucluster.agent.checks.model import Check, Profile
+from gpucluster.measuring import checks as measuring
 from gpucluster.verdict import hosts, reports, scheduler
 from gpucluster.verdict.expectation import ClusterCheck
 
@@ -18,7 +19,7 @@ CLUSTER_CHECKS: tuple[ClusterCheck, ...] = (*hosts.CHECKS, *scheduler.CHECKS, *r
 #: What each host judges itself.
 HOST_CHECKS: tuple[Check[Any], ...] = registry.CHECKS
 #: What is measured between nodes, at level full.
-MEASURED_CHECKS: tuple[Check[Any], ...] = ()
+MEASURED_CHECKS: tuple[Check[Any], ...] = measuring.CHECKS
 CHECKS: Mapping[str, Check[Any]] = {check.name: check for check in (*CLUSTER_CHECKS, *HOST_CHECKS, *MEASURED_CHECKS)}
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Callable
+from typing import Callable
 
 from gpucluster.agent.checks.collect import dcgm as collect_dcgm
 from gpucluster.agent.checks.collect import gpu as collect_gpu
@@ -44,7 +44,8 @@ MEASUREMENTS: Mapping[str, Collector] = {
     "services": collect_host.services,
 }
 
-#: The longest that a profile may take, in seconds. Slurm's PrologTimeout is set far above (role `slurm`).
+#: The longest that a profile may take, in seconds. Slurm gives up a job whose prolog takes longer than its
+#: BatchStartTimeout, 10 s by default.
 TOTAL_S: Mapping[Profile, float] = {
     Profile.BOOT: 120.0,
     Profile.PROLOG: 8.0,
@@ -329,19 +330,3 @@ def limits(checks: tuple[NodeCheck, ...], total_s: float) -> dict[str, float]:
         for name in check.needs:
             found[name] = max(found.get(name, 0.0), min(check.timeout_s, total_s))
     return found
-
-
-def as_rows() -> list[dict[str, Any]]:
-    """For tables: each check with its words."""
-    return [
-        {
-            "name": check.name,
-            "title": check.title,
-            "profiles": [profile.value for profile in Profile if profile in check.profiles],
-            "needs": list(check.needs),
-            "timeout_s": check.timeout_s,
-            "remedy": check.remedy,
-            "reaction": check.reaction.value,
-        }
-        for check in CHECKS
-    ]

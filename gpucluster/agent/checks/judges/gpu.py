@@ -264,6 +264,8 @@ def _each_gpu(measured: Measurements, one: Callable[[Leaves], Iterable[Part]], g
 
 def on_bus(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """All GPUs answer on the PCI bus, whatever the driver says."""
+    if not isinstance(measured["pci_gpus"], list):
+        raise Absent("it is no list of devices")
     gpus = [device for device in measured["pci_gpus"] if device["vendor"] == expected.gpu_vendor]
     lost = [device["address"] for device in gpus if device["lost"]]
     evidence = {"found": len(gpus), "expected": expected.gpus, "lost": lost}
