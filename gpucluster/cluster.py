@@ -36,7 +36,6 @@ from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts, HostSources
 from gpucluster.lifecycle.locate import HostLocator
-from gpucluster.lifecycle.measurement import JobMeasurement
 from gpucluster.lifecycle.plan import Plan, Planning
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.repair import Checking, Fix, Repair
@@ -138,7 +137,7 @@ class Cluster:
             self.paths,
             self._cloud,
             collect=self._configuration.collect,
-            measurement=JobMeasurement(Measuring(spec, self._controller, report)),
+            measurement=Measuring(spec, self._controller, report),
             on_event=report,
         )
         self._baking = Baking(
@@ -320,8 +319,8 @@ class Cluster:
         pools: Sequence[str] = (),
         nodes: str = "",
         junit: Path | None = None,
-        fix: Fix | None = None,
         record_baseline: bool = False,
+        fix: Fix | None = None,
     ) -> Result:
         """Say whether the cluster is good, and which host is not.
 
@@ -330,10 +329,10 @@ class Cluster:
             pools: check the nodes of these pools alone.
             nodes: check these permanent nodes alone; Slurm's hostlist, such as "compute-[1-4,7]".
             junit: write the results as JUnit XML into this file, also when checks fail.
+            record_baseline: what level full measures becomes what later measurements are compared with, where nothing
+                is published.
             fix: take nodes that failed out of service, replace them, check what that touches again, and let them into
                 service. None: only say what is found.
-            record_baseline: at level "full", what the nodes reach becomes what they are compared with, where nothing is
-                published for their shape.
 
         Raises:
             VerifyError: a check failed or could not run; with `fix`: at the end.

@@ -228,18 +228,14 @@ def _fix_options(function: Callable[..., None]) -> Callable[..., None]:
     type=click.Choice(["quick", "full"]),
     default="quick",
     show_default=True,
-    help="quick: the checks that apply ends with. full: also those that need nodes for themselves.",
+    help="quick: the checks that apply ends with. full: also what needs nodes for itself.",
 )
 @click.option("--pool", "pools", multiple=True, metavar="POOL", help="Check the nodes of this pool alone.")
 @click.option("--nodes", default="", metavar="LIST", help="Check these nodes alone, such as compute-[1-4,7].")
 @click.option(
     "--junit", type=click.Path(), metavar="FILE", help="Write the results as JUnit XML, also when checks fail."
 )
-@click.option(
-    "--record-baseline",
-    is_flag=True,
-    help="With --level full: compare nodes from now on with what they reach now, where no figure is published.",
-)
+@click.option("--record-baseline", is_flag=True, help="With --level full: compare later measurements with this one.")
 @_fix_options
 def verify(
     context: Context,
@@ -261,8 +257,6 @@ def verify(
     """
     if not fix and (shadow or replace_nodes or yes or drain_timeout is not None):
         raise click.UsageError("--shadow, --replace-nodes, --drain-timeout and --yes are options of verify --fix")
-    if record_baseline and level != "full":
-        raise click.UsageError("--record-baseline is an option of verify --level full")
     with cluster_of(context, provider) as (cluster, reporter):
         from pathlib import Path
 
@@ -278,7 +272,7 @@ def verify(
         how = Fix(shadow=shadow, replace_nodes=replace_nodes, drain_timeout=timeout, **asking) if fix else None
         file = Path(junit) if junit else None
         result = cluster.verify(
-            level=level, pools=pools, nodes=nodes, junit=file, fix=how, record_baseline=record_baseline
+            level=level, pools=pools, nodes=nodes, junit=file, record_baseline=record_baseline, fix=how
         )
         reporter.result(result.to_dict(), summary(result))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ class Request:
         pools: their nodes only; all pools without any.
         nodes: only these, as Slurm's hostlist; all nodes without any.
         junit: where to write the results as JUnit XML.
-        record_baseline: what the nodes reach becomes what they are compared with, where nothing is published.
+        record_baseline: what jobs measure at level full becomes what later measurements are compared with.
     """
 
     level: Level = Level.QUICK
@@ -50,8 +50,10 @@ class Request:
         """Whether it fits to cluster.yml.
 
         Raises:
-            InputError: there is no such pool or node, or the file can't be written.
+            InputError: there is no such pool or node, the file can't be written, or nothing is measured to record.
         """
+        if self.record_baseline and self.level is not Level.FULL:
+            raise InputError("only level full measures a baseline", hint="Run: gpucluster verify --level full")
         chosen(
             {name: handover.permanent_names(name, pool) for name, pool in spec.pools.items()}, self.pools, self.nodes
         )
@@ -64,29 +66,25 @@ class Request:
             raise InputError("there is no such folder", where=str(self.junit.parent), hint=hint)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """What jobs have measured on nodes and between them.
-
-    Args:
-        raw: the outputs of the programs, as JSON values; they become evidence.
-    """
-
-    findings: Sequence[Finding] = ()
-    raw: Mapping[str, Any] = field(default_factory=dict)
-
-
 class Measurement(Protocol):
-    """Runs jobs that measure nodes and the network between them, at level full."""
+    """Runs jobs that measure nodes and the network between them."""
 
-    def measure(self, expected: Expectation, *, record_baseline: bool) -> Measured:
-        """Measure the part of the cluster that is expected here.
+    def run(
+        self,
+        nodes_by_pool: Mapping[str, Sequence[str]],
+        level: str,
+        *,
+        keep: Callable[[str, str], None],
+        record_baseline: bool,
+    ) -> Sequence[Finding]:
+        """Measure these nodes. What could not be measured is a finding that is unknown.
 
         Args:
-            record_baseline: what it reaches becomes what it is compared with, where nothing is published.
+            keep: is called with the name and the text of each output.
+            record_baseline: what is reached becomes what later measurements are compared with.
 
         Raises:
-            GpuClusterError: it can't run at all. What could not be measured of a node is a finding that is unknown.
+            GpuClusterError: it can't run at all.
         """
 
 
@@ -95,7 +93,7 @@ class Verification:
 
     Args:
         collect: runs a playbook that only reads, with these variables, on the hosts that were configured last.
-        measurement: measures the nodes at level full.
+        measurement: measures the nodes, at level full.
     """
 
     def __init__(
@@ -105,7 +103,7 @@ class Verification:
         cloud: CloudProvider,
         *,
         collect: Callable[[str, Run, Mapping[str, Any]], PlaybookResult],
-        measurement: Measurement | None = None,
+        measurement: Measurement,
         on_event: Sink,
     ) -> None:
         self._spec = spec
@@ -137,11 +135,14 @@ class Verification:
         with run.phase("verify"):
             expected = narrowed(self._expectation(deployment, request.level), request.pools, request.nodes)
             facts = facts_of(collected or self._collect("verify.yml", run, reports.request(expected)))
-            measured = Measured()
-            if request.level is Level.FULL and self._measurement is not None:
-                measured = self._measurement.measure(expected, record_baseline=request.record_baseline)
-            verdict = judge(expected, facts, request.level, measured.findings)
-            file = evidence.keep(self._paths, run.id, self._evidence(run, verdict, facts, measured))
+            measured = self._measurement.run(
+                expected.pools,
+                request.level.value,
+                keep=lambda name, text: evidence.keep_output(self._paths, run.id, name, text),
+                record_baseline=request.record_baseline,
+            )
+            verdict = judge(expected, facts, request.level, measured)
+            file = evidence.keep(self._paths, run.id, self._evidence(run, verdict, facts))
             verdict = replace(verdict, evidence=str(file))
             self._announce(verdict)
             if not verdict.passed:
@@ -170,7 +171,7 @@ class Verification:
             raise
 
     @staticmethod
-    def _evidence(run: Run, verdict: Verdict, facts: Mapping[str, Any], measured: Measured) -> dict[str, Any]:
+    def _evidence(run: Run, verdict: Verdict, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Everything that the verdict was made of, without secrets."""
         raw: dict[str, Any] = scrubbed(
             {
@@ -178,7 +179,6 @@ class Verification:
                 "level": verdict.level.value,
                 "results": [result.to_dict() for result in verdict.results],
                 "facts": facts,
-                "measured": measured.raw,
             }
         )
         return raw

@@ -1,6 +1,6 @@
-"""Removes secrets from evidence. Programs such as nccl-tests write their whole environment into their results.
+"""Removes secrets from evidence: from JSON values by the names under which they stand, from texts with `agent.scrub`.
 
-What goes is chosen by name, and rather too much than too little: who needs a value can measure again.
+Rather too much is removed than too little: who needs a value can measure again.
 """
 
 from __future__ import annotations
@@ -10,19 +10,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-#: In the place of a secret.
-REMOVED = "(removed)"
+from gpucluster.agent import scrub
 
-_SECRET = r"(?:key|token|pass|secret|credential|cookie|authorization|private|netrc)"  # noqa: S105 - names, no secret
-_SECRET_NAME = re.compile(_SECRET, re.IGNORECASE)
+_WORD = r"(?:key|token|pass|secret|credential|cookie|authorization|private|netrc)"
+_NAME = re.compile(_WORD, re.IGNORECASE)
+# A whole name of limited length: else a long text without spaces would take its length squared.
+_LONG_NAME = rf"(?<![\w.-])[\w.-]{{0,128}}{_WORD}[\w.-]{{0,128}}"
 # The rest of a line `NAME=value`, as `env` prints it; and a value behind a name within a line.
-_ASSIGNED = re.compile(rf"^(\s*(?:export\s+)?[\w.-]*{_SECRET}[\w.-]*=).*$", re.IGNORECASE | re.MULTILINE)
-_NAMED = re.compile(
-    rf"""([\w.-]*{_SECRET}[\w.-]*["']?\s*[=:]\s*)(?:(?:bearer|basic)\s+)?("[^"]*"|'[^']*'|[^\s,;&}}]+)""", re.IGNORECASE
-)
-_IN_ADDRESS = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@]+@", re.IGNORECASE)
-# Also one whose end is cut off.
-_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+_ASSIGNED = re.compile(rf"^(\s*(?:export\s+)?{_LONG_NAME}=).*$", re.IGNORECASE)
+_NAMED = re.compile(rf"""({_LONG_NAME}["']?\s{{0,8}}[=:]\s{{0,8}})("[^"]*"|'[^']*'|[^\s,;&}}]+)""", re.IGNORECASE)
 
 
 def scrubbed(value: Any, name: str = "") -> Any:
@@ -33,8 +29,8 @@ def scrubbed(value: Any, name: str = "") -> Any:
     """
     if value is None or isinstance(value, bool):
         return value
-    if _SECRET_NAME.search(name):
-        return REMOVED
+    if _NAME.search(name):
+        return scrub.HIDDEN
     if isinstance(value, Mapping):
         return {str(key): scrubbed(inner, str(key)) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -50,6 +46,11 @@ def _scrubbed_text(text: str) -> Any:
             pass  # cut off, or no JSON
         else:
             return scrubbed(inner)
-    text = _PRIVATE_KEY.sub(REMOVED, text)
-    text = _ASSIGNED.sub(rf"\g<1>{REMOVED}", text)
-    return _IN_ADDRESS.sub(rf"\g<1>{REMOVED}@", _NAMED.sub(rf"\g<1>{REMOVED}", text))
+    return "\n".join(_line(line) for line in scrub.scrubbed(text).split("\n"))
+
+
+def _line(line: str) -> str:
+    if not _NAME.search(line):
+        return line
+    line = _ASSIGNED.sub(rf"\g<1>{scrub.HIDDEN}", line)
+    return _NAMED.sub(rf"\g<1>{scrub.HIDDEN}", line)

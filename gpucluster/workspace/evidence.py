@@ -24,3 +24,16 @@ def keep(paths: ClusterPaths, run_id: str, evidence: Mapping[str, Any]) -> Path:
     file = folder / ("evidence.json" if number == 1 else f"evidence-{number}.json")
     write_private(file, json.dumps(evidence, indent=1, default=str) + "\n")
     return file
+
+
+def keep_output(paths: ClusterPaths, run_id: str, name: str, text: str) -> None:
+    """Write what a program has printed into a file of its own beside the evidence.
+
+    Args:
+        name: of the file.
+        text: without secrets.
+
+    Raises:
+        EnvironmentFault: it can't be written.
+    """
+    write_private(paths.runs / run_id / Path(name).name, text)

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from gpucluster.agent.checks.expected import PATH, parse
 from gpucluster.agent.checks.model import Profile, Report
 from gpucluster.verdict import reports
 from tests.ansible.loading import load
+from tests.ansible.render import evaluate, variables
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 probe = load("library/gpucluster_probe.py")
 
 
@@ -93,3 +96,11 @@ def test_checks_that_need_the_node_leave_jobs_alone(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(probe, "runs_jobs", lambda: False)
     assert "they ran" in _check(checks)["error"]
     assert "they ran" in _check({**checks, "alone": False})["error"]
+
+
+def test_what_a_host_should_have_is_written_as_the_agent_reads_it() -> None:
+    groups = json.loads((GOLDEN / "local_demo" / "inventory.json").read_text())["all"]["children"]
+    given = groups["controller"]["vars"]["node_expectation"]
+    (file,) = evaluate("{{ checks_files }}", variables({"node_expectation": given}, role="base"))
+    assert file["path"] == PATH
+    assert parse(file["content"]).to_dict() == given

@@ -36,6 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--nodes", "compute-[1-"], "not a list of hosts: 'compute-[1-'"),
         (["--junit", "none/verify.xml"], "there is no such folder (none)"),
         (["--junit", "."], "this is no file (.)"),
+        (["--record-baseline"], "only level full measures a baseline"),
         (["--level", "deep"], "'deep' is not one of 'quick', 'full'"),
     ],
 )
@@ -62,7 +63,8 @@ def test_the_options_reach_the_library(folder: Path, monkeypatch: pytest.MonkeyP
     done = CliRunner().invoke(cli, ["verify", *words])
     assert done.exit_code == 0, done.output
     assert asked[0] == {
-        "level": "full", "pools": ("a", "b"), "nodes": "a-[1-2]", "junit": Path("x.xml"), "fix": None
+        "level": "full", "pools": ("a", "b"), "nodes": "a-[1-2]", "junit": Path("x.xml"), "record_baseline": False,
+        "fix": None,
     }  # fmt: skip
     assert "hosts: 4 hosts pass" in done.output
 

@@ -20,10 +20,10 @@ from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import InputError, VerifyError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.hosts import Deployment
-from gpucluster.lifecycle.verification import Measured, Request, Verification
+from gpucluster.lifecycle.verification import Request, Verification
 from gpucluster.paths import ClusterPaths, write_whole
 from gpucluster.spec import ClusterSpec, load
-from gpucluster.verdict.expectation import Expectation, Level
+from gpucluster.verdict.expectation import Level
 from gpucluster.workspace import run_log
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.run_log import RunLog, RunStatus
@@ -94,7 +94,7 @@ class Site:
             self.paths,
             cloud,
             collect=self.collect,
-            measurement=measurement,
+            measurement=measurement or Measurement(),
             on_event=self.events.append,
         )
         run = Run("verify", self.paths, ignore)
@@ -221,28 +221,33 @@ def test_a_request_that_does_not_fit_is_refused_before_anything_is_done(
 
 
 class Measurement:
-    """A double of the jobs: it finds what it is told. It does not prove that they run."""
+    """A double of the jobs: at level full it finds what it is told. It does not prove that they run."""
 
     def __init__(self) -> None:
-        self.asked: list[Expectation] = []
+        self.asked: list[Any] = []
 
-    def measure(self, expected: Expectation, *, record_baseline: bool) -> Measured:
-        assert not record_baseline
-        self.asked.append(expected)
-        node = expected.nodes[0]
-        return Measured([Finding("host_answers", node, Status.FAIL, "slow")], {"log": f"HF_TOKEN={SECRET}\nbusbw 71"})
+    def run(self, nodes_by_pool: Any, level: str, *, keep: Any, record_baseline: bool) -> list[Finding]:
+        self.asked.append((dict(nodes_by_pool), level, record_baseline))
+        if level != "full":
+            return []
+        keep("../compute-0001-nccl.txt", "busbw 71")
+        return [Finding("nccl_node", nodes_by_pool["compute"][0], Status.FAIL, "slow")]
 
 
 def test_level_full_also_measures_and_level_quick_does_not(site: Site) -> None:
     measurement = Measurement()
     assert site.verify(measurement=measurement).status == "pass"
-    assert measurement.asked == []
+    request = Request(level=Level.FULL, nodes="compute-2", record_baseline=True)
+    for run in site.facts[site.deployment.controller.name]["srun"]:
+        run["nodes"] = ["compute-2"]
     with pytest.raises(VerifyError, match="slow") as error:
-        site.verify(Request(level=Level.FULL), measurement)
-    assert (len(measurement.asked), error.value.verdict.level) == (1, "full")
-    kept = site.evidence().read_text()
-    assert "busbw 71" in kept
-    assert SECRET not in kept
+        site.verify(request, measurement)
+    assert [asked[1:] for asked in measurement.asked] == [("quick", False), ("full", True)]
+    assert measurement.asked[1][0] == {"compute": ["compute-2"]}
+    verdict = error.value.verdict
+    assert (verdict.level, [each.check for each in verdict.problems]) == ("full", ["nccl_node"])
+    output = site.evidence().with_name("compute-0001-nccl.txt")
+    assert (output.read_text(), output.stat().st_mode & 0o777) == ("busbw 71", 0o600)
 
 
 def test_evidence_goes_with_the_log_of_its_run(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

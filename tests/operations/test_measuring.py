@@ -8,19 +8,15 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
-from click.testing import CliRunner
 
 from gpucluster import process
 from gpucluster.agent.checks.model import Finding, Missing, Status
-from gpucluster.cli import cli
 from gpucluster.errors import LockedError, ProcessError, ToolError
 from gpucluster.events import Event
-from gpucluster.lifecycle.measurement import JobMeasurement
 from gpucluster.measuring import checks
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.measuring import Measuring, RemoteSession, Session
 from gpucluster.spec import ClusterSpec, loads
-from gpucluster.verdict.expectation import Expectation
 from tests.fabric.simulator import Network
 from tests.measuring.nccl_double import Session as Double
 from tests.spec.spec_texts import KEY, LOCAL, OCI
@@ -83,20 +79,6 @@ def test_a_baseline_is_recorded_when_it_is_asked_for_and_not_before(tmp_path: An
     assert session.before == {}
     measuring(oci(tmp_path), session).run({"h100": NODES}, "full", record_baseline=True)
     assert set(session.before) == {f"BM.GPU.H100.8/{each}" for each in ("1/default", "2/default", "2/ring")}
-
-
-def test_a_run_of_verify_gets_the_findings_and_the_outputs(tmp_path: Any) -> None:
-    session = double()
-    expected = Expectation("prod-controller", ["prod-controller", *NODES], {"h100": NODES}, {}, None, accounting=True)
-    done = JobMeasurement(measuring(oci(tmp_path), session)).measure(expected, record_baseline=True)
-    assert statuses(tuple(done.findings)) == {Status.PASS}
-    assert len(done.raw) == len(session.jobs)
-    assert session.before
-
-
-def test_a_baseline_needs_the_level_that_measures() -> None:
-    done = CliRunner().invoke(cli, ["verify", "--record-baseline"])
-    assert (done.exit_code, "--level full" in done.output) == (2, True)
 
 
 # --- the conversation -----
