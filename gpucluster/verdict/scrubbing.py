@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from gpucluster.agent import scrub
@@ -21,6 +22,9 @@ _ASSIGNED = re.compile(rf"^(\s*(?:export\s+)?{_LONG_NAME}=).*$", re.IGNORECASE)
 _NAMED = re.compile(rf"""({_LONG_NAME}["']?\s{{0,8}}[=:]\s{{0,8}})("[^"]*"|'[^']*'|[^\s,;&}}]+)""", re.IGNORECASE)
 
 
+_SHORT = 512
+
+
 def scrubbed(value: Any, name: str = "") -> Any:
     """The same JSON value without secrets. A text that is JSON itself becomes the value that it stands for.
 
@@ -29,13 +33,19 @@ def scrubbed(value: Any, name: str = "") -> Any:
     """
     if value is None or isinstance(value, bool):
         return value
-    if _NAME.search(name):
+    if _is_secret(name):
         return scrub.HIDDEN
     if isinstance(value, Mapping):
         return {str(key): scrubbed(inner, str(key)) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [scrubbed(inner) for inner in value]
     return _scrubbed_text(value) if isinstance(value, str) else value
+
+
+# Cached: the same names and messages stand in the facts of each of thousands of hosts.
+@lru_cache(maxsize=4096)
+def _is_secret(name: str) -> bool:
+    return _NAME.search(name) is not None
 
 
 def _scrubbed_text(text: str) -> Any:
@@ -46,7 +56,13 @@ def _scrubbed_text(text: str) -> Any:
             pass  # cut off, or no JSON
         else:
             return scrubbed(inner)
-    return "\n".join(_line(line) for line in scrub.scrubbed(text).split("\n"))
+    return _cleaned(text) if len(text) <= _SHORT else _cleaned.__wrapped__(text)
+
+
+@lru_cache(maxsize=4096)
+def _cleaned(text: str) -> str:
+    text = scrub.scrubbed(text)
+    return "\n".join(map(_line, text.split("\n"))) if _NAME.search(text) else text
 
 
 def _line(line: str) -> str:
