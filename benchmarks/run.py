@@ -3,6 +3,9 @@
     .venv/bin/python benchmarks/run.py [cli] [apply] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
                                    [autoscaler-speed] [fabric] [check] [--runs N]
 
+
+                                   [autoscaler-speed] [fabric] [nccl] [--runs N]
+
 cli    --help and `import gpucluster` against bare Python and against `import oci`.
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
 scale  the same pool with 2 and with 16 nodes: seconds for each further node.
@@ -14,6 +17,7 @@ autoscaler-tick  one decision of the autoscaler about 10,000 nodes and 10,000 wa
 simulate         traces of up to 100,000 jobs.
 autoscaler-scale  a thousand slurmd of real Slurm: one job for all of them, and a thousand jobs.
 fabric            10,000 simulated networks with faults: what the search for them needs, and whether it finds all.
+nccl              an output of nccl-tests with 10 MB of NCCL's own lines: cleaning it of secrets, and judging it.
 autoscaler-speed  from sbatch to a job's first line on nodes that have to come, 2 and 16 of them.
 """
 
@@ -28,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -187,47 +192,38 @@ def check(runs: int) -> None:
                 print(f"{what:<34}{_median(argv, runs, check=False):8.2f} s   (aim: {aim} s)")
 
 
+def nccl(runs: int) -> None:
+    """What a large output of nccl-tests costs."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the outputs are in tests
+    from benchmarks.nccl_log import main as measure
+
+    measure(runs)
+
+
+#: By its name, what runs a benchmark; its argument is the wanted number of runs.
+_BENCHMARKS: dict[str, Callable[[int], None]] = {
+    "cli": lambda runs: cli(max(runs * 5, 15)),
+    "apply": apply,
+    "scale": lambda _runs: scale(1),
+    "autoscaler-tick": autoscaler_tick,
+    "simulate": lambda _runs: simulation(1),
+    "autoscaler-scale": lambda _runs: autoscaler_scale(),
+    "autoscaler-speed": lambda runs: autoscaler_speed(runs, _Bench),
+    "check": lambda runs: check(max(runs, 5)),
+    "fabric": lambda _runs: fabric(),
+    "nccl": nccl,
+}
+_BY_DEFAULT = ("cli", "apply", "scale")
+
+
 def main() -> None:
-    """Run the benchmarks that were named; all of them if none was."""
+    """Run the benchmarks that were named, in their order; without any, those of the command itself."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "which",
-        nargs="*",
-        choices=[
-            "cli",
-            "apply",
-            "scale",
-            "autoscaler-tick",
-            "simulate",
-            "autoscaler-scale",
-            "autoscaler-speed",
-            "fabric",
-            "check",
-            [],
-        ],
-        default=[],
-    )
+    parser.add_argument("which", nargs="*", choices=[*_BENCHMARKS, []], default=[])
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    wanted = options.which or ["cli", "apply", "scale"]
-    if "cli" in wanted:
-        cli(max(options.runs * 5, 15))
-    if "apply" in wanted:
-        apply(options.runs)
-    if "scale" in wanted:
-        scale(1)
-    if "autoscaler-tick" in wanted:
-        autoscaler_tick(options.runs)
-    if "simulate" in wanted:
-        simulation(1)
-    if "autoscaler-scale" in wanted:
-        autoscaler_scale()
-    if "check" in wanted:
-        check(max(options.runs, 5))
-    if "fabric" in wanted:
-        fabric()
-    if "autoscaler-speed" in wanted:
-        autoscaler_speed(options.runs, _Bench)
+    for name in options.which or _BY_DEFAULT:
+        _BENCHMARKS[name](options.runs)
 
 
 if __name__ == "__main__":

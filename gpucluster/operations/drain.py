@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -27,16 +28,22 @@ _POLL = 2.0
 _TIMEOUT = 60.0
 _TRIES = 5
 _NOT_FOUND = 127
+# The sign behind the state of a node whose slurmd does not answer.
+_SILENT = "*"
+# Seconds that slurmd gets on a machine that has just been configured.
+_ANSWERS_WITHIN = 120.0
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """A node as Slurm reports it: its state without flags, and the reason why it is out of service."""
+    """A node as Slurm reports it: its state without flags, the reason why it is out of service, and whether its slurmd
+    answers."""
 
     state: str
     reason: str
+    answers: bool = True
 
     @property
     def takes_jobs(self) -> bool:
@@ -70,7 +77,7 @@ class SlurmJob:
 def nodes_of(output: str) -> dict[str, SlurmNode]:
     """Nodes by name, from lines `name|state|reason` of sinfo; a node of two partitions is listed twice."""
     rows = [line.split("|", 2) for line in output.splitlines() if line.count("|") > 1]
-    return {name: SlurmNode(sinfo_word(state), reason.strip()) for name, state, reason in rows}
+    return {name: SlurmNode(sinfo_word(state), reason.strip(), _SILENT not in state) for name, state, reason in rows}
 
 
 def jobs_of(output: str) -> tuple[SlurmJob, ...]:
@@ -152,6 +159,17 @@ class Draining:
             return
         for name in drained:
             self._on_event(Event(EventKind.RESOURCE, f"node {name}", "resumed", "it is in cluster.yml again"))
+
+    def await_answers(self, names: Collection[str]) -> None:
+        """Wait until slurmd answers on these nodes, which have booted: Slurm knew another machine under the name, or an
+        earlier boot. If it does not answer in time, or Slurm does not, the checks say so."""
+
+        def all_answer() -> bool:
+            nodes = self._nodes()
+            return all(nodes[name].answers for name in names if name in nodes)
+
+        with suppress(GpuClusterError):
+            wait_until(all_answer, _ANSWERS_WITHIN, _POLL)
 
     def _nodes_if_any(self) -> dict[str, SlurmNode]:
         try:

@@ -6,11 +6,13 @@ The tests run in the order of this file, on one cluster: each is a chapter of th
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -111,6 +113,45 @@ def test_slurm_does_what_people_expect(site: Site) -> None:
     assert "unknown" not in used
     # The administrator, who is no user of the directory.
     assert site.plain("ssh", "--", "srun hostname").stdout.strip() in ("compute-1", "compute-2")
+
+
+def root(site: Site, host: str, command: str) -> str:
+    """The output of a command of root on a host."""
+    done = site.plain("ssh", host, "--", f"sudo sh -c {shlex.quote(command)}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def until(question: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for a yes."""
+    end = time.monotonic() + seconds
+    while not question():
+        assert time.monotonic() < end, f"not within {seconds} s"
+
+
+def test_a_job_does_not_start_on_a_node_whose_checks_fail(site: Site) -> None:
+    controller, node = "demo-controller", "compute-1"
+
+    def slurm(command: str) -> str:
+        return root(site, controller, command)
+
+    def drained() -> bool:
+        return "gpucluster: check failed: mounts:" in slurm(f"scontrol show node {node}")
+
+    root(site, node, "umount --lazy /mnt/home")
+    job = slurm(f"runuser -u daemon -- sbatch --parsable -D / -w {node} -o /dev/null --wrap true")
+    until(drained)
+    until(lambda: slurm(f"squeue --noheader --jobs={job} --format=%T") == "PENDING")
+    # It waits for nodes, and for nobody who releases it.
+    assert "held" not in slurm(f"scontrol show job {job}").lower()
+    slurm(f"scancel {job}")
+    # A service that does not run keeps no job from running; nor does a node that is bad and not drained yet.
+    slurm("systemctl stop gpucluster-health")
+    assert site.as_alice("srun -w compute-2 hostname").strip() == "compute-2"
+    slurm("systemctl start gpucluster-health")
+    root(site, node, "mount /mnt/home")
+    until(lambda: not root(site, node, "/usr/local/lib/gpucluster/health-check") and not drained())
+    assert site.as_alice(f"srun -w {node} hostname").strip() == node
 
 
 def test_the_second_apply_changes_nothing(site: Site) -> None:

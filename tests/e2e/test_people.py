@@ -357,6 +357,70 @@ def test_root_of_a_node_runs_nothing_on_the_controller_and_ends_nothing(site: Fo
         assert "denied" in site.root(f"{inside} sh -c 'cp /bin/true /tmp/x && /tmp/x'", check=False)
 
 
+# ---- what a node says about itself
+
+#: Messages to the health service that root of a node can make up, and one of a user. Prints an answer for each.
+LIES = f"""\
+import json, socket, subprocess
+def report(host, status="fail"):
+    finding = {{"check": "root_file_system", "subject": host, "status": status, "message": "made up", "evidence": {{}}}}
+    return json.dumps({{"host": host, "profile": "quick", "started": 1.0, "duration_s": 0.1, "boot_id": "x",
+                       "findings": [finding]}})
+def sealed(text, *who):
+    return subprocess.run([*who, "munge"], input=text, capture_output=True, text=True, check=True).stdout.encode()
+def send(data):
+    with socket.create_connection(("{CONTROLLER}", 6823), timeout=20) as connection:
+        try:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            return connection.makefile().read().strip() or "closed"
+        except ConnectionError:
+            return "closed"
+good = sealed(report("{NODE}", "pass"))
+for name, data in {{
+    "user": sealed(report("{NODE}"), "runuser", "-u", "daemon", "--"), "controller": sealed(report("{CONTROLLER}")),
+    "other": sealed(report("compute-2")), "garbage": b"MUNGE:garbage:", "long": b"x" * 1000000,
+    "no report": sealed("[]"), "good": good, "again": good,
+}}.items():
+    print(name, "=", send(data))
+"""
+
+
+def test_a_node_reports_about_itself_alone(site: Folk) -> None:
+    said = dict(line.split(" = ") for line in site.root("python3 -", NODE, stdin=LIES).splitlines())
+    assert json.loads(said.pop("good")) == {"drained": False, "reason": ""}
+    assert "only root reports" in said["user"]
+    assert "reports about" in said["controller"]
+    assert "reports about" in said["other"]
+    assert "eplay" in said["again"]
+    assert all("error" in answer or answer == "closed" for answer in said.values()), said
+    known = json.loads(site.root("gpucluster-agent health status --output json"))
+    assert [row["node"] for row in known["nodes"]] == [NODE]
+    assert site.root(f"sinfo --noheader --nodes={NODE} --format=%T") == "idle"
+
+
+def reason(site: Folk) -> str:
+    """Why the node is drained; empty if it is not."""
+    state, _, text = site.root(f"sinfo --noheader --nodes={NODE} '--format=%T %E'").partition(" ")
+    return text if state.startswith("drain") else ""
+
+
+def test_a_node_whose_check_fails_is_drained_until_it_is_repaired(site: Folk) -> None:
+    check = "/usr/local/lib/gpucluster/health-check"
+    site.root(f"umount --lazy /mnt/home && {check}; findmnt /mnt/home || true", NODE)
+    eventually(lambda: reason(site).startswith("gpucluster: check failed: mounts:"), 30)
+    status = json.loads(site.root("gpucluster-agent health status --output json"))
+    assert [each["check"] for each in status["nodes"][0]["failing"] if each["drains"]] == ["mounts"]
+    assert site.root("cat /var/lib/gpucluster/health/metrics.prom")
+    site.root(f"mount /mnt/home && {check}", NODE)
+    eventually(lambda: not reason(site), 30)
+    # A person's drain is theirs, also when a check fails meanwhile and passes again.
+    site.root(f"scontrol update nodename={NODE} state=drain reason='loud fan'")
+    site.root(f"umount --lazy /mnt/home && {check}; mount /mnt/home && {check}", NODE)
+    assert reason(site) == "loud fan"
+    site.root(f"scontrol update nodename={NODE} state=resume")
+
+
 # ---- who can log in
 
 

@@ -266,6 +266,13 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "price file is a device": ("software:", "autoscaler: {prices_file: §/dev}\nsoftware:", "autoscaler.prices_file", "can't be read"),
     "no wheels": ("timezone: UTC", "timezone: UTC\n  wheels: §nowhere", "software.wheels", "there is no directory nowhere"),
     "jobs without a home": ("    mount_path: /mnt/home", "    mount_path: /mnt/home\n    enabled: §false", "storage.home.enabled", "Slurm jobs need it"),
+    # --- checks
+    "no check": ("storage:", "checks: {off: [mounts, §gpu_cout]}\nstorage:", "checks.off[1]", "there is no check gpu_cout. Did you mean gpu_count"),
+    "no check and none like it": ("storage:", "checks: {off: [§xyz]}\nstorage:", "checks.off[0]", "There are: "),
+    "checks all the time": ("storage:", "checks: {interval: §1}\nstorage:", "checks.interval", "at least 10; got 1"),
+    "nothing may be drained": ("storage:", "checks: {max_drained_percent: §0}\nstorage:", "checks.max_drained_percent", "at least 1; got 0"),
+    "more than all": ("storage:", "checks: {max_drained_percent: §101}\nstorage:", "checks.max_drained_percent", "at most 100; got 101"),
+    "half in the shadow": ("storage:", "checks: {shadow: §1}\nstorage:", "checks.shadow", "true or false"),
     # --- slurm, software
     "default above the most": ("  extra_config: {SchedulerParameters: bf_interval=30}", "  default_job_hours: §200", "slurm.default_job_hours", "200 is above slurm.max_job_hours, 168"),
     "key of ours": ("{SchedulerParameters: bf_interval=30}", "{§NodeName: x}", "slurm.extra_config.NodeName", "NodeName is set by gpucluster itself"),

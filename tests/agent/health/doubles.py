@@ -1,6 +1,6 @@
 """A double of Slurm for the health service: nodes that are drained and undrained in memory.
 
-It does not prove how slurmctld answers; `test_health_slurm.py` asks a real one.
+It does not prove how slurmctld answers; the end-to-end tests (`test_people.py`, `test_main_path.py`) have a real one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The service: who may report what, over a real socket. munge is a double here; test_with_munge.py has the real one."""
+"""The service: who may report what, over a real socket. munge is a double; test_people.py has the real one."""
 
 from __future__ import annotations
 
