@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpucluster.agent.checks.model import Check, Finding, Reaction, Scope, Status
+from gpucluster.measuring.plan import nodes_of
 
 
 class Standing(StrEnum):
@@ -144,12 +145,7 @@ class Touched:
             return bool(self.nodes)
         if scope is Scope.POOL:
             return subject in self.pools
-        return bool(self.nodes & set(members(subject)))
-
-
-def members(subject: str) -> tuple[str, ...]:
-    """The nodes that a finding is about: two of a pair, `compute-1,compute-2`, else the subject itself."""
-    return tuple(subject.split(","))
+        return bool(self.nodes & set(nodes_of(subject)))
 
 
 def deciding(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> tuple[Finding, ...]:
@@ -259,7 +255,7 @@ def merged(
         check = checks.get(finding.check)
         if not part.covers(finding.subject, check.scope if check else Scope.NODE):
             result.append(finding)
-        elif not part.gone & set(members(finding.subject)):
+        elif not part.gone & set(nodes_of(finding.subject)):
             words = "not checked again since a node was replaced"
             result.append(Finding(finding.check, finding.subject, Status.UNKNOWN, words))
     return (*result, *newer.values())
