@@ -8,7 +8,7 @@ no record of our own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -94,7 +94,7 @@ class Plan:
     Args:
         elastic: the nodes that are given up: the autoscaler terminates them.
         permanent: the nodes that are recreated under their names.
-        would: the nodes that would be one of these if the health service were not in shadow mode.
+        would: the nodes that would be one of these without shadow mode.
         undrained: the nodes that the health service has let into service again.
         left: the nodes that are left to a person.
     """
@@ -109,6 +109,11 @@ class Plan:
     def replaced(self) -> tuple[str, ...]:
         """The nodes that get another machine."""
         return (*self.elastic, *self.permanent)
+
+    @property
+    def shadowed(self) -> Plan:
+        """The same if nothing is done."""
+        return replace(self, elastic=(), permanent=(), would=tuple(sorted({*self.would, *self.replaced})))
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -213,22 +218,21 @@ def _shadowed(decision: Decision | None) -> bool:
 def _left(name: str, node: Node | None, decision: Decision | None, failed: Sequence[Finding]) -> Left:
     """Why a node is left as it is, and what a person does."""
     found = "; ".join(f"{finding.check}: {finding.message}" for finding in failed)
-    replace = f"gpucluster replace {name}"
+    another = f"gpucluster replace {name}"
     if node is None:
         return Left(name, f"Slurm does not know it ({found})", f"gpucluster ssh {name}")
     if node.standing is Standing.PERSON:
         resume = f"gpucluster ssh -- sudo scontrol update nodename={name} state=resume"
-        return Left(name, node.reason, f"{replace}. Or keep it: {resume}")
+        return Left(name, node.reason, f"{another}. Or keep it: {resume}")
     if node.standing is Standing.OTHER:
         why = f"somebody else has taken it out of service ({node.reason})"
-        return Left(name, f"{why}: {found}" if found else why, replace)
+        return Left(name, f"{why}: {found}" if found else why, another)
     if node.standing is Standing.FAILED and _shadowed(decision) and decision:
         return Left(name, decision.reason, "gpucluster verify --fix")
     if node.standing is Standing.FAILED:
-        return Left(
-            name, f"it is drained, and what is on its disks is lost with a replacement ({node.reason})", replace
-        )
-    return Left(name, decision.reason if decision else f"the health service has decided nothing ({found})", replace)
+        why = f"it is drained, and what is on its disks is lost with a replacement ({node.reason})"
+        return Left(name, why, another)
+    return Left(name, decision.reason if decision else f"the health service has decided nothing ({found})", another)
 
 
 def touched(plan: Plan, pool_of: Mapping[str, str]) -> Touched:
