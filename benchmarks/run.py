@@ -1,11 +1,15 @@
 """How long things take: medians and ratios, printed, never asserted.
 
     .venv/bin/python benchmarks/run.py [cli] [apply] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
-                                   [autoscaler-speed] [fabric] [--runs N]
+                                   [autoscaler-speed] [fabric] [check] [--runs N]
+
+
+                                   [autoscaler-speed] [fabric] [nccl] [--runs N]
 
 cli    --help and `import gpucluster` against bare Python and against `import oci`.
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
 scale  the same pool with 2 and with 16 nodes: seconds for each further node.
+check  `gpucluster-agent check --profile prolog` on this machine: without GPUs, and with those that it has.
 
 Only when they are named, because they take minutes (the first two start nothing):
 
@@ -13,6 +17,7 @@ autoscaler-tick  one decision of the autoscaler about 10,000 nodes and 10,000 wa
 simulate         traces of up to 100,000 jobs.
 autoscaler-scale  a thousand slurmd of real Slurm: one job for all of them, and a thousand jobs.
 fabric            10,000 simulated networks with faults: what the search for them needs, and whether it finds all.
+nccl              an output of nccl-tests with 10 MB of NCCL's own lines: cleaning it of secrets, and judging it.
 autoscaler-speed  from sbatch to a job's first line on nodes that have to come, 2 and 16 of them.
 """
 
@@ -27,6 +32,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +42,11 @@ from autoscaler_tick import autoscaler_tick, simulation  # type: ignore[import-n
 from description import cluster_yml  # type: ignore[import-not-found]  # beside this file
 
 
-def _median(argv: list[str], runs: int) -> float:
+def _median(argv: list[str], runs: int, *, check: bool = True) -> float:
     times = []
     for _ in range(runs):
         begin = time.perf_counter()
-        subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(argv, check=check, stdout=subprocess.DEVNULL)
         times.append(time.perf_counter() - begin)
     return statistics.median(times)
 
@@ -161,44 +168,62 @@ def fabric(cases: int = 10_000) -> None:
     measure(cases)
 
 
+def check(runs: int) -> None:
+    """A prolog's checks, as the program that hosts have: an archive."""
+    from gpucluster.agent.checks.expected import NodeExpectation
+    from gpucluster.artifacts import agent_archive
+
+    gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    bare = NodeExpectation(
+        shape="this machine", hardware_emulated=False, gpus=0, gpu_vendor="", gpu_model="", gpu_device_files=(),
+        gpu_pcie_width=0, nvlinks=0, nvlink_gb_per_s=0, fabric_manager=False, dcgm=False, rdma_devices=(),
+        rdma_link_gbps=0, drives=0, memory_mib=0, mounts=("/",), local_disk="", services=(), off=(),
+    )  # fmt: skip
+    files = tuple(f"/dev/nvidia{index}" for index in range(gpus))
+    with_gpus = replace(bare, gpus=gpus, gpu_vendor="nvidia", gpu_device_files=files, gpu_pcie_width=16, nvlinks=1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "gpucluster-agent").write_bytes(agent_archive.build())
+        for what, expected, aim in (("prolog without GPUs", bare, 0.5), (f"prolog, {gpus} GPUs", with_gpus, 2.0)):
+            (folder / "checks.json").write_text(json.dumps(expected.to_dict()))
+            argv = [sys.executable, "-I", str(folder / "gpucluster-agent"), "check", "--profile", "prolog"]
+            argv += [f"--expected={folder / 'checks.json'}", f"--state={folder / 'state'}"]
+            if expected.gpus or expected is bare:
+                print(f"{what:<34}{_median(argv, runs, check=False):8.2f} s   (aim: {aim} s)")
+
+
+def nccl(runs: int) -> None:
+    """What a large output of nccl-tests costs."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the outputs are in tests
+    from benchmarks.nccl_log import main as measure
+
+    measure(runs)
+
+
+#: By its name, what runs a benchmark; its argument is the wanted number of runs.
+_BENCHMARKS: dict[str, Callable[[int], None]] = {
+    "cli": lambda runs: cli(max(runs * 5, 15)),
+    "apply": apply,
+    "scale": lambda _runs: scale(1),
+    "autoscaler-tick": autoscaler_tick,
+    "simulate": lambda _runs: simulation(1),
+    "autoscaler-scale": lambda _runs: autoscaler_scale(),
+    "autoscaler-speed": lambda runs: autoscaler_speed(runs, _Bench),
+    "check": lambda runs: check(max(runs, 5)),
+    "fabric": lambda _runs: fabric(),
+    "nccl": nccl,
+}
+_BY_DEFAULT = ("cli", "apply", "scale")
+
+
 def main() -> None:
-    """Run the benchmarks that were named; all of them if none was."""
+    """Run the benchmarks that were named, in their order; without any, those of the command itself."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "which",
-        nargs="*",
-        choices=[
-            "cli",
-            "apply",
-            "scale",
-            "autoscaler-tick",
-            "simulate",
-            "autoscaler-scale",
-            "autoscaler-speed",
-            "fabric",
-            [],
-        ],
-        default=[],
-    )
+    parser.add_argument("which", nargs="*", choices=[*_BENCHMARKS, []], default=[])
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    wanted = options.which or ["cli", "apply", "scale"]
-    if "cli" in wanted:
-        cli(max(options.runs * 5, 15))
-    if "apply" in wanted:
-        apply(options.runs)
-    if "scale" in wanted:
-        scale(1)
-    if "autoscaler-tick" in wanted:
-        autoscaler_tick(options.runs)
-    if "simulate" in wanted:
-        simulation(1)
-    if "autoscaler-scale" in wanted:
-        autoscaler_scale()
-    if "fabric" in wanted:
-        fabric()
-    if "autoscaler-speed" in wanted:
-        autoscaler_speed(options.runs, _Bench)
+    for name in options.which or _BY_DEFAULT:
+        _BENCHMARKS[name](options.runs)
 
 
 if __name__ == "__main__":

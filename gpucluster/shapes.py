@@ -90,6 +90,7 @@ class Shape(_Fact):
     platform_config_type: str | None = None
     flex_limits: Flex | None = Field(default=None, alias="flex")
     busbw: tuple[BusBandwidth, ...] = ()
+    ib_write_gbps: PositiveInt | None = None
     nccl: Mapping[str, int | str] = Field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     note: str = ""

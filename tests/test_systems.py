@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from gpucluster.paths import ansible_dir
+from gpucluster.slurm import releases
 from gpucluster.spec import PROVIDERS
 from gpucluster.spec.defaults import LOGIN_USERS
 from gpucluster.spec.sections.software import SystemName
@@ -21,6 +22,10 @@ def test_each_system_has_its_values_and_packages_and_no_other_has() -> None:
     assert {file.stem for file in (ANSIBLE / "vars" / "os").glob("*.yml")} == named
     packages = yaml.safe_load((ANSIBLE / "group_vars" / "all" / "packages.yml").read_text())["packages"]
     assert set(packages) == named
+
+
+def test_the_slurm_of_each_system_is_known() -> None:
+    assert set(releases.OF_SYSTEM) == {system.vars_file for system in matrix.SYSTEMS}
 
 
 def test_a_repository_can_be_named_for_each_system() -> None:

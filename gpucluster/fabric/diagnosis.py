@@ -99,6 +99,7 @@ class _Search:
             apart=tuple(sorted(apart)),
             unknown={node: why for node, why in unknown.items() if self._block_of[node] not in switches},
             reason=between.reason,
+            unfinished=between.unfinished,
         )
 
     def _screen(self, groups: Sequence[Sequence[str]]) -> Part[list[Sequence[str]] | None]:

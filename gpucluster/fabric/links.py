@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gpucluster.fabric.measuring import Scale, good
+from gpucluster.fabric.measuring import Scale, Unmeasured, certain
 from gpucluster.fabric.model import Measurement
 from gpucluster.fabric.rounds import Part
 from gpucluster.fabric.splitting import Bundle, across, between, singles
@@ -18,13 +18,15 @@ _WITNESSES = 3
 
 @dataclass
 class Links:
-    """What was found. `apart`: nodes that are bad with nearly all; `reason`: what is slow and was not found."""
+    """What was found. `apart`: nodes that are bad with nearly all; `reason`: what is slow and was not found;
+    `unfinished`: why the search ended before its end."""
 
     uplinks: set[int] = field(default_factory=set)
     links: set[tuple[int, int]] = field(default_factory=set)
     pairs: set[tuple[str, str]] = field(default_factory=set)
     apart: set[str] = field(default_factory=set)
     reason: str = ""
+    unfinished: str = ""
 
     def __len__(self) -> int:
         return len(self.uplinks) + len(self.links) + len(self.pairs) + len(self.apart)
@@ -39,9 +41,14 @@ def search(scale: Scale, blocks: Sequence[Sequence[str]], nodes: Bundle) -> Part
         if len(whole) > 1 and whole not in seen:
             seen.add(whole)
             measured = Measurement.of(whole)
-            results = yield from good(scale, [measured])
-            if not results[measured]:
-                waiting += yield from _one(scale, [frozenset(block) & whole for block in blocks], whole, found)
+            try:
+                results = yield from certain(scale, [measured])
+                if not results[measured]:
+                    waiting += yield from _one(scale, [frozenset(block) & whole for block in blocks], whole, found)
+            except Unmeasured as error:
+                # A node that died after it was found good: what is measured with it is not bad for that.
+                found.unfinished = f"a measurement had no result: {error}"
+                break
     return found
 
 
@@ -80,7 +87,7 @@ def _one(scale: Scale, blocks: Sequence[Bundle], whole: Bundle, found: Links) ->
 def _bad_with_all(scale: Scale, ends: Sequence[Bundle], witnesses: Sequence[Bundle]) -> Part[list[Bundle]]:
     """Those ends that are bad with every other block, too."""
     asked = {end: [Measurement.of(end | witness) for witness in witnesses] for end in ends}
-    results = yield from good(scale, [each for measurements in asked.values() for each in measurements])
+    results = yield from certain(scale, [each for measurements in asked.values() for each in measurements])
     return [end for end in ends if asked[end] and not any(results[each] for each in asked[end])]
 
 
@@ -91,5 +98,5 @@ def _others_too(scale: Scale, blocks: tuple[Bundle, Bundle], pair: tuple[Bundle,
     measured = Measurement.of({one, other})
     if {one, other} == {*pair[0], *pair[1]}:
         return True
-    results = yield from good(scale, [measured])
+    results = yield from certain(scale, [measured])
     return not results[measured]

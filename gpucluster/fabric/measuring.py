@@ -13,6 +13,8 @@ from gpucluster.fabric.rounds import Part
 #: nothing is; between them the median of three decides. Faults that are known cost a fifth of the bandwidth or more.
 SURELY_BAD, LIMIT, SURELY_GOOD = 0.84, 0.9, 0.94
 _REPEATS = 2
+#: So many names say enough.
+_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,24 @@ def good(
                 values[each].append(share)
         ask = tuple(each for each in ask if _doubtful(values[each]))
     return {each: (median(shares) >= LIMIT if shares else None) for each, shares in values.items()}
+
+
+class Unmeasured(Exception):
+    """A measurement had no result in any attempt; the message names its nodes."""
+
+
+def certain(scale: Scale, wanted: Iterable[Measurement]) -> Part[dict[Measurement, bool]]:
+    """The same, where only results can accuse somebody.
+
+    Raises:
+        Unmeasured: one had no result in any attempt.
+    """
+    results = yield from good(scale, wanted)
+    silent = sorted(node for each, is_good in results.items() if is_good is None for node in each.nodes)
+    if silent:
+        names = list(dict.fromkeys(silent))
+        raise Unmeasured(", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if names[_NAMED:] else ""))
+    return {each: bool(is_good) for each, is_good in results.items()}
 
 
 def _doubtful(shares: list[float]) -> bool:

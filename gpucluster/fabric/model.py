@@ -65,6 +65,7 @@ class Verdict:
         apart: nodes that are good among themselves, and slow with all others, where no known block explains it.
         unknown: nodes that could not be measured, with the reason. They are accused of nothing.
         reason: why the search says nothing about any node; empty otherwise.
+        unfinished: why nothing more is known of what lies between nodes: a measurement had no result there.
         measurements: how many were needed. `rounds`: how many one after the other.
     """
 
@@ -77,6 +78,7 @@ class Verdict:
     apart: tuple[str, ...] = ()
     unknown: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+    unfinished: str = ""
     measurements: int = 0
     rounds: int = 0
 
@@ -84,4 +86,4 @@ class Verdict:
     def healthy(self) -> bool:
         """Whether everything was measured and is good."""
         found = (self.nodes, self.rails, self.pairs, self.switches, self.uplinks, self.links, self.apart)
-        return not any(found) and not self.unknown and not self.reason
+        return not any((*found, self.unknown, self.reason, self.unfinished))

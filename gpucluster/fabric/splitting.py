@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from gpucluster.fabric.measuring import Scale, good
+from gpucluster.fabric.measuring import Scale, certain, good
 from gpucluster.fabric.model import Measurement
 from gpucluster.fabric.pool import Pool
 from gpucluster.fabric.rounds import Part, together
@@ -44,6 +44,9 @@ def between(scale: Scale, bundles: Sequence[Bundle]) -> Part[tuple[Bundle, Bundl
     """Two bundles that are bad together, among bundles that are bad all together; None if that does not hold any more.
 
     A single bundle that is bad in itself is searched node by node.
+
+    Raises:
+        Unmeasured: a measurement had no result.
     """
     while True:
         if len(bundles) == 1:
@@ -52,7 +55,7 @@ def between(scale: Scale, bundles: Sequence[Bundle]) -> Part[tuple[Bundle, Bundl
             bundles = singles(bundles[0])
         left, right = halved(bundles)
         sides = [side for side in (left, right) if len(_union(side)) > 1]
-        results = yield from good(scale, [Measurement.of(_union(side)) for side in sides])
+        results = yield from certain(scale, [Measurement.of(_union(side)) for side in sides])
         bad = [side for side in sides if not results[Measurement.of(_union(side))]]
         if not bad:
             return (yield from across(scale, left, right))
@@ -60,14 +63,18 @@ def between(scale: Scale, bundles: Sequence[Bundle]) -> Part[tuple[Bundle, Bundl
 
 
 def across(scale: Scale, left: Sequence[Bundle], right: Sequence[Bundle]) -> Part[tuple[Bundle, Bundle] | None]:
-    """The two bundles that are bad together, one of each side; each side is good in itself. None if there are none."""
+    """The two bundles that are bad together, one of each side; each side is good in itself. None if there are none.
+
+    Raises:
+        Unmeasured: a measurement had no result.
+    """
     sides = [left, right]
     while max(len(side) for side in sides) > 1:
         larger = 0 if len(sides[0]) >= len(sides[1]) else 1
         whole = _union(sides[1 - larger])
         halves = halved(sides[larger])
         asked = [Measurement.of(_union(half) | whole) for half in halves]
-        results = yield from good(scale, asked)
+        results = yield from certain(scale, asked)
         bad = [half for half, each in zip(halves, asked, strict=True) if not results[each]]
         if not bad:
             return None

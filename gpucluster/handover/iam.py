@@ -367,6 +367,11 @@ def _notes(spec: ClusterSpec, elastic: tuple[Pool, ...], network_compartment_id:
             f"The identity domain {spec.iam.identity_domain} is not the default one: gpucluster does not create the "
             "dynamic group and the policies. Create them by hand."
         )
+    if spec.iam.creates_compartment and not spec.iam.create:
+        yield (
+            f"The first apply creates the compartment {elastic_compartment(spec.name)}. OCI accepts statements that "
+            "name it from then on."
+        )
     if spec.network.vcn_id is not None and network_compartment_id is None:
         yield (
             "The network exists already. If its subnets are in another compartment, add the statements about subnets, "

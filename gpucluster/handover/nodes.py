@@ -59,6 +59,7 @@ def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
         "privilege": [spec.users.privilege_group, spec.users.privilege_gid],
         "releases": {artifact.component: artifact.version for artifact in needed},
         "storage": container_storage(spec),
+        **({"checks_off": sorted(spec.checks.off)} if spec.checks.off else {}),
     }
 
 

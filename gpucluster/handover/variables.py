@@ -30,6 +30,7 @@ def tfvars(
     existing_images: Mapping[str, str] | None = None,
     login_keys: Mapping[str, str] | None = None,
     recorded: Mapping[str, Mapping[str, str]] | None = None,
+    standing_compartment: str = "",
 ) -> dict[str, Any]:
     """The variables of the root module `terraform/cluster`.
 
@@ -42,6 +43,8 @@ def tfvars(
         existing_images: the images of hosts that are adopted, by `controller`, `login` and `pool/<name>`.
         login_keys: the public halves of generated login keys, by user.
         recorded: what the state says already of the hosts: see `Identity.recorded`.
+        standing_compartment: the OCID of the compartment of elastic nodes that an earlier cluster of this name, or
+            a lost state, has left.
     """
     home, data = spec.storage.home, user_data or {}
     return {
@@ -63,7 +66,7 @@ def tfvars(
             "file_system_id": home.file_system_id,
             "server": home.server,
         },
-        "elastic_compartment": _elastic_compartment(spec),
+        "elastic_compartment": _elastic_compartment(spec, standing_compartment),
         "pools": {
             name: _pool_variables(name, pool, baked_images.get(name), data.get(name))
             for name, pool in spec.pools.items()
@@ -78,9 +81,9 @@ def tfvars(
     }
 
 
-def _elastic_compartment(spec: ClusterSpec) -> dict[str, str] | None:
+def _elastic_compartment(spec: ClusterSpec, standing: str) -> dict[str, str] | None:
     if spec.iam.creates_compartment:
-        return {"name": elastic_compartment(spec.name)}
+        return {"ocid": standing} if standing else {"name": elastic_compartment(spec.name)}
     return {"ocid": spec.iam.elastic_compartment} if spec.iam.elastic_compartment else None
 
 

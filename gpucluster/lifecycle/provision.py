@@ -57,6 +57,9 @@ class Consent:
     recreate: tuple[str, ...] = ()
 
 
+_COMPARTMENT = "oci_identity_compartment.elastic[0]"
+
+
 def network_compartment(spec: ClusterSpec, access: Access) -> str | None:
     """The compartment of the nodes' subnet, if elastic nodes are launched into an existing one; None: the cluster's.
 
@@ -361,4 +364,16 @@ class Provisioning:
             existing_images=self._existing_images,
             login_keys=self._login_keys.generated(),
             recorded=handover.Identity.parse(terraform.outputs()).recorded,
+            standing_compartment=self._standing_compartment(terraform),
         )
+
+    def _standing_compartment(self, terraform: Terraform) -> str:
+        """The OCID of the compartment of elastic nodes that exists and is in no state; empty if there is none.
+
+        A destroy leaves it. To create it again would work, but the plan could not tell before the apply that what a
+        recovered state has in it stays where it is.
+        """
+        if not self._spec.iam.creates_compartment or _COMPARTMENT in terraform.addresses():
+            return ""
+        with refusals("looking for the compartment of elastic nodes"):
+            return self._cloud.access().elastic_compartment()

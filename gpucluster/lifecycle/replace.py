@@ -17,7 +17,7 @@ from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.oci.states import GONE
-from gpucluster.operations.drain import Draining, SlurmNode
+from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode
 from gpucluster.spec import ClusterSpec
 from gpucluster.text import did_you_mean
 from gpucluster.waiting import wait_until
@@ -95,25 +95,50 @@ class ElasticReplacement:
         _check_free(known, instances)
         if not instances:
             return
-        self._draining.drain(dict.fromkeys(sorted(instances), CHANGED), timeout)
+        reasons = dict.fromkeys(sorted(instances), CHANGED)
+        if timeout > 0:
+            # Once: the autoscaler gives a node up as soon as no job is on it, and a node that is powered down is not
+            # drained any more. A drain of the mere name would keep every job from it.
+            self._draining.begin(reasons)
+            self._await_jobs(instances, timeout)
+        else:
+            self._draining.drain(reasons, 0)
         for name, ocid in instances.items():
             self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "deleting", data={"id": ocid}))
-        left = instances
-
-        def given_up() -> bool:
-            nonlocal left
-            now = self._instances(nodes)
-            left = {name: ocid for name, ocid in instances.items() if now.get(name) == ocid}
-            return not left
-
-        if not wait_until(given_up, GIVEN_UP_WITHIN, _POLL):
-            name = min(left)
+        if not wait_until(lambda: not self._left(instances), GIVEN_UP_WITHIN, _POLL):
+            left = sorted(self._left(instances))
             raise ToolError(
-                f"the autoscaler has not terminated {', '.join(sorted(left))} within {GIVEN_UP_WITHIN:.0f} s",
-                hint=f"See why: gpucluster autoscaler explain {name}, and gpucluster autoscaler status",
+                f"the autoscaler has not terminated {', '.join(left)} within {GIVEN_UP_WITHIN:.0f} s",
+                hint=f"See why: gpucluster autoscaler explain {left[0]}, and gpucluster autoscaler status",
             )
         for name in instances:
             self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "deleted"))
+
+    def _await_jobs(self, instances: Mapping[str, str], timeout: float) -> None:
+        jobs: tuple[SlurmJob, ...] = ()
+        reported: tuple[SlurmJob, ...] = ()
+
+        def ended() -> bool:
+            nonlocal jobs, reported
+            jobs = self._draining.jobs(self._left(instances))
+            if jobs and [job.id for job in jobs] != [job.id for job in reported]:
+                reported = jobs
+                words = "; ".join(map(str, jobs))
+                self._on_event(Event(EventKind.LOG, "slurm", "waiting", f"before nodes are replaced: {words}"))
+            return not jobs
+
+        if not wait_until(ended, timeout, _POLL):
+            raise ToolError(
+                f"{', '.join(instances)} can't be replaced: after {timeout:.0f} s there is still "
+                f"{'; '.join(map(str, jobs))}",
+                hint="Nothing was terminated, and these nodes accept no new jobs. When the jobs have ended, the "
+                "autoscaler terminates the nodes. To end them, use scancel, or pass --drain-timeout 0",
+            )
+
+    def _left(self, instances: Mapping[str, str]) -> dict[str, str]:
+        """Those of these instances that are not being terminated: OCID by name."""
+        now = self._instances(instances)
+        return {name: ocid for name, ocid in instances.items() if now.get(name) == ocid}
 
     def _instances(self, nodes: Collection[str]) -> dict[str, str]:
         """The instance of each of these nodes that has one and is not being terminated: OCID by name."""

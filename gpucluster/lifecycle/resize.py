@@ -440,6 +440,7 @@ class Resizing:
         """
         if self._changed:
             self._draining.resume(sorted(self._changed))
+            self._draining.await_answers(self._changed)
         return bool(self._changed)
 
     @staticmethod

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gpucluster import process
 from gpucluster.agent.rules.reasons import drained_by_apply
@@ -26,14 +28,22 @@ _POLL = 2.0
 _TIMEOUT = 60.0
 _TRIES = 5
 _NOT_FOUND = 127
+# The sign behind the state of a node whose slurmd does not answer.
+_SILENT = "*"
+# Seconds that slurmd gets on a machine that has just been configured.
+_ANSWERS_WITHIN = 120.0
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """A node as Slurm reports it: its state without flags, and the reason why it is out of service."""
+    """A node as Slurm reports it: its state without flags, the reason why it is out of service, and whether its slurmd
+    answers."""
 
     state: str
     reason: str
+    answers: bool = True
 
     @property
     def takes_jobs(self) -> bool:
@@ -67,7 +77,7 @@ class SlurmJob:
 def nodes_of(output: str) -> dict[str, SlurmNode]:
     """Nodes by name, from lines `name|state|reason` of sinfo; a node of two partitions is listed twice."""
     rows = [line.split("|", 2) for line in output.splitlines() if line.count("|") > 1]
-    return {name: SlurmNode(sinfo_word(state), reason.strip()) for name, state, reason in rows}
+    return {name: SlurmNode(sinfo_word(state), reason.strip(), _SILENT not in state) for name, state, reason in rows}
 
 
 def jobs_of(output: str) -> tuple[SlurmJob, ...]:
@@ -119,6 +129,25 @@ class Draining:
         """
         return self._nodes_if_any()
 
+    def begin(self, reasons: Mapping[str, str]) -> None:
+        """Drain those of these nodes that accept jobs, and do not wait. Names that Slurm does not know are skipped.
+
+        Args:
+            reasons: why, by the node's name: one of `slurm.reasons`.
+
+        Raises:
+            ToolError: Slurm does not answer.
+        """
+        self._drain(reasons, self._nodes_if_any())
+
+    def jobs(self, names: Collection[str]) -> tuple[SlurmJob, ...]:
+        """The jobs that hold these nodes. A short outage of Slurm is no error.
+
+        Raises:
+            ToolError: Slurm does not answer.
+        """
+        return self._with_retries(lambda: self._jobs(sorted(names)))
+
     def resume(self, names: Collection[str]) -> None:
         """Resume the nodes among these that an earlier run drained. If Slurm does not answer, none is resumed."""
         try:
@@ -130,6 +159,17 @@ class Draining:
             return
         for name in drained:
             self._on_event(Event(EventKind.RESOURCE, f"node {name}", "resumed", "it is in cluster.yml again"))
+
+    def await_answers(self, names: Collection[str]) -> None:
+        """Wait until slurmd answers on these nodes, which have booted: Slurm knew another machine under the name, or an
+        earlier boot. If it does not answer in time, or Slurm does not, the checks say so."""
+
+        def all_answer() -> bool:
+            nodes = self._nodes()
+            return all(nodes[name].answers for name in names if name in nodes)
+
+        with suppress(GpuClusterError):
+            wait_until(all_answer, _ANSWERS_WITHIN, _POLL)
 
     def _nodes_if_any(self) -> dict[str, SlurmNode]:
         try:
@@ -162,12 +202,16 @@ class Draining:
 
     def _observe_with_retries(self, reasons: Mapping[str, str]) -> tuple[list[SlurmNode], tuple[SlurmJob, ...]]:
         """The nodes, all of them draining, and their jobs. A short outage of Slurm does not end a long wait."""
+        return self._with_retries(lambda: self._observe(reasons))
+
+    @staticmethod
+    def _with_retries(ask: Callable[[], _T]) -> _T:
         for _ in range(_TRIES - 1):
             try:
-                return self._observe(reasons)
+                return ask()
             except GpuClusterError:
                 time.sleep(_POLL)
-        return self._observe(reasons)
+        return ask()
 
     def _observe(self, reasons: Mapping[str, str]) -> tuple[list[SlurmNode], tuple[SlurmJob, ...]]:
         nodes = self._nodes()
@@ -245,7 +289,7 @@ def _unfinished(names: Sequence[str], jobs: Sequence[SlurmJob], timeout: float) 
     running = "; ".join(map(str, jobs)) or "jobs that are being cleaned up"
     return ToolError(
         f"{', '.join(names)} can't be removed or changed: after {timeout:.0f} s there is still {running}",
-        hint="Nothing was removed, and these nodes accept no new jobs. When the jobs have ended, run: gpucluster "
-        "apply. To end them, use scancel, or pass --drain-timeout 0 to requeue or cancel them. To keep the nodes, add "
-        "them to cluster.yml again, then run: gpucluster apply",
+        hint="Nothing was removed, and these nodes accept no new jobs. When the jobs have ended, run the same command "
+        "again. To end them, use scancel, or pass --drain-timeout 0 to requeue or cancel them. To keep the nodes, run "
+        "gpucluster apply with them in cluster.yml",
     )

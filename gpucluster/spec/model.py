@@ -18,6 +18,7 @@ from gpucluster.spec.sections.software import Containers, Nvidia, Software
 from gpucluster.spec.sections.state import State
 from gpucluster.spec.sections.storage import Storage
 from gpucluster.spec.sections.users import Users
+from gpucluster.spec.sections.verification import Verify
 
 VERSION = 1
 
@@ -48,6 +49,7 @@ class ClusterSpec(Part):
     containers: Containers = Field(default_factory=Containers, description="Container runtimes.")
     nvidia: Nvidia = Field(default_factory=Nvidia, description="The NVIDIA driver.")
     software: Software = Field(default_factory=Software, description="Software of every machine.")
+    verify: Verify = Field(default_factory=Verify, description="What full verification measures with.")
     _file: Path = PrivateAttr(default=Path("cluster.yml"))
     _source: Path = PrivateAttr(default=Path())
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.agent.checks.model import Check, Profile
+from gpucluster.measuring import checks as measuring
 from gpucluster.verdict import hosts, reports, scheduler
 from gpucluster.verdict.expectation import ClusterCheck
 
@@ -17,7 +18,7 @@ CLUSTER_CHECKS: tuple[ClusterCheck, ...] = (*hosts.CHECKS, *scheduler.CHECKS, *r
 #: What each host judges itself.
 HOST_CHECKS: tuple[Check[Any], ...] = ()
 #: What is measured between nodes, at level full.
-MEASURED_CHECKS: tuple[Check[Any], ...] = ()
+MEASURED_CHECKS: tuple[Check[Any], ...] = measuring.CHECKS
 CHECKS: Mapping[str, Check[Any]] = {check.name: check for check in (*CLUSTER_CHECKS, *HOST_CHECKS, *MEASURED_CHECKS)}
 
 

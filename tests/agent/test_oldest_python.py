@@ -88,8 +88,10 @@ def _install_packages(target: Path) -> None:
 def test_the_agent_s_tests_pass(python: list[str], tmp_path: Path) -> None:
     done = subprocess.run(
         [
-            *(*python, "-B", "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'base'}"),
-            *("-m", "not containers and not slurm", f"--ignore={HERE}", str(HERE.parent)),
+            # Without the project's options: pytest-xdist, which some of them are for, is not there.
+            *(*python, "-B", "-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=-q --import-mode=importlib"),
+            *(f"--basetemp={tmp_path / 'base'}", "-m", "not containers and not slurm", f"--ignore={HERE}"),
+            str(HERE.parent),
         ],
         cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON"))},

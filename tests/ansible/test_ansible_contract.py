@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
 
 from ansible import module_utils
 from tests.ansible.loading import ANSIBLE, PLAYBOOKS, ROLES, load, read, tasks_of
@@ -161,6 +162,14 @@ SYSTEMS = sorted(path.stem for path in (ANSIBLE / "vars" / "os").glob("*.yml"))
 def shape_of(value: Any) -> Any:
     """The keys of nested dictionaries."""
     return {key: shape_of(inner) for key, inner in value.items()} if isinstance(value, dict) else None
+
+
+def test_no_data_has_a_key_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ansible warns of it at every run, of a merged key (`<<`) that is given once more as well."""
+    monkeypatch.setenv("ANSIBLE_DUPLICATE_YAML_DICT_KEY", "error")
+    for pattern in ("group_vars/all/*.yml", "vars/os/*.yml", "roles/*/vars/*.yml", "roles/*/defaults/*.yml"):
+        for file in ANSIBLE.glob(pattern):
+            assert DataLoader().load_from_file(str(file)) is not None
 
 
 def test_every_system_has_packages_and_facts() -> None:

@@ -7,6 +7,8 @@ says; they were not started here.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +29,24 @@ OLDEST, NEWEST = "22.05.8", "25.11.1"
 EVERY_VERSION = (OLDEST, "23.02.7", "23.11.10", "24.05.3", VERSION, "25.05.4", NEWEST)
 
 
-def config(version: str = VERSION, **differs: Any) -> dict[str, str]:
+def config(version: str = VERSION, **differs: Any) -> Mapping[str, str]:
     return settings(render_slurm(ELASTIC | differs, facts=host_facts(slurm=version))["slurm.conf"])
 
 
+@cache
+def config_of(version: str) -> Mapping[str, str]:
+    """The same, once for all tests of a version: Ansible takes its time."""
+    return config(version)
+
+
 def words(version: str, key: str) -> set[str]:
-    found = config(version).get(key, "")
+    found = config_of(version).get(key, "")
     return set(found.split(",")) if found else set()
 
 
 @pytest.mark.parametrize("version", EVERY_VERSION)
 def test_every_line_has_a_value_and_an_owner(version: str) -> None:
-    found = config(version)
+    found = config_of(version)
     assert "" not in found.values()
     assert set(found) <= OWNED_SLURM_KEYS | TUNABLE_SLURM_KEYS
 

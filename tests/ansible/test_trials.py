@@ -88,6 +88,32 @@ def test_slurm_runs_again_with_the_old_files_if_it_does_not_come_up_with_the_new
     assert "MessageTimeout=31sec" in controller.sh("scontrol show config | tr -d ' '")
 
 
+def test_limits_of_users_are_set_hold_and_are_taken_back(controller: Booted) -> None:
+    def limited(**limits: int) -> int:
+        every = dict.fromkeys(("jobs", "submitted_jobs", "cpus", "gpus", "nodes")) | limits
+        role = {"import_role": {"name": "slurm", "tasks_from": "limits"}, "when": "slurm_limits_touched"}
+        return controller.play([FACTS, role], VARIABLES | {"slurm_user_limits": every}, name=CONTROLLER).changed
+
+    def seen() -> str:
+        show = "sacctmgr -nP show qos normal format=MaxJobsPU,MaxSubmitPU,MaxTRESPU"
+        return controller.sh(f"{show}; ls /etc/gpucluster/slurm-limits 2>/dev/null || true").strip()
+
+    assert limited() == 0
+    # What an administrator has set is theirs.
+    controller.sh("sacctmgr --immediate modify qos normal set MaxJobsPerUser=7")
+    assert (limited(), seen()) == (0, "7||")
+    assert limited(submitted_jobs=2, cpus=64, gpus=8) > 0
+    limits = seen()
+    assert limits == "|2|cpu=64,gres/gpu=8\n/etc/gpucluster/slurm-limits"
+    assert (limited(submitted_jobs=2, cpus=64, gpus=8), seen()) == (0, limits)
+    submit = "runuser -u daemon -- sbatch --chdir=/tmp --wrap true 2>&1 || true"
+    said = [controller.sh(submit) for _ in range(3)][-1]
+    assert "QOSMaxSubmitJobPerUserLimit" in said
+    assert limited() > 0
+    assert seen() == "||"
+    assert "Submitted" in controller.sh(submit)
+
+
 def test_what_sssd_refuses_is_not_installed(host: Booted) -> None:
     task: list[dict[str, Any]] = [FACTS, {"import_role": {"name": "ldap", "tasks_from": "sssd"}}]
     host.play(task, VARIABLES, name=CONTROLLER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -82,6 +83,16 @@ def test_who_has_no_job_is_asked_for_one_after_those_who_need_none() -> None:
     assert adopt[1:3] == ["required", "pam_slurm_adopt.so"]
     # Without a job, without slurmd or with an unknown state nobody gets in.
     assert "action_generic_failure=deny" in adopt
+
+
+def test_where_a_login_needs_no_job_nothing_of_it_is_left_in_pam() -> None:
+    known = variables({"slurm_login_needs_job": False}, role="slurm", host=NODES[0])
+    opened = evaluate("{{ slurm_pam_files }}", known)[-1]
+    assert "block" not in opened
+    block = render("slurm", "pam_account", variables(role="slurm", host=NODES[0]))
+    before = f"account include common\n# BEGIN gpucluster\n{block.strip()}\n# END gpucluster\nsession x\n"
+    change = opened["replace"]
+    assert re.sub(change["regexp"], change["with"], before, flags=re.MULTILINE) == "account include common\nsession x\n"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -39,7 +40,7 @@ def draining_through(*prefix: str, on_event: Callable[[Event], None], required: 
 def test_nodes_are_read_from_what_sinfo_prints() -> None:
     said = f"c-1|drained*|{REMOVED}\nc-2|mixed+|none\nc-2|mixed|none\nc-3|down~|a | b\n\nnonsense\n"
     assert nodes_of(said) == {
-        "c-1": SlurmNode("drained", REMOVED),
+        "c-1": SlurmNode("drained", REMOVED, answers=False),
         "c-2": SlurmNode("mixed", "none"),
         "c-3": SlurmNode("down", "a | b"),
     }
@@ -87,6 +88,21 @@ def test_where_slurm_was_never_installed_no_job_ever_ran(events: list[Event]) ->
     bare.drain(dict.fromkeys(["c-1"], REMOVED), 60)
     bare.resume(["c-1"])
     assert events == []
+
+
+def test_a_node_on_another_machine_is_awaited_until_its_slurmd_answers(
+    events: list[Event], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain, "_POLL", 0.01)
+    looks = tmp_path / "looks"
+    script = f"echo >> {looks}; [ $(wc -l < {looks}) -gt 2 ] && echo 'c-1|idle|none' || echo 'c-1|idle*|none'"
+    late = draining_through("/bin/sh", "-c", script, on_event=events.append)
+    late.await_answers(["c-1", "unheard-of"])
+    assert looks.read_text().count("\n") == 3
+    # It is the checks that say what is wrong.
+    monkeypatch.setattr(drain, "_ANSWERS_WITHIN", 0.05)
+    draining_through("/bin/sh", "-c", "echo 'c-1|idle*|none'", on_event=events.append).await_answers(["c-1"])
+    draining_through("false", on_event=events.append).await_answers(["c-1"])
 
 
 def test_a_cluster_without_slurm_is_not_stopped_by_a_slurm_that_gives_no_answer(events: list[Event]) -> None:

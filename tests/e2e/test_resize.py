@@ -59,7 +59,8 @@ def booted(site: Site) -> dict[str, str]:
     found = {}
     for host in site.good("status")["hosts"]:
         done = subprocess.run(
-            [*argv, host["name"], "--", "cat /proc/sys/kernel/random/boot_id; stat -c %Y /proc/1; hostname"],
+            # Users of a host do not see its first process.
+            [*argv, host["name"], "--", "sudo cut -d ' ' -f 22 /proc/1/stat && hostname"],
             env=site.env,
             capture_output=True,
             text=True,

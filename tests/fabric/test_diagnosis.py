@@ -73,6 +73,22 @@ def test_a_node_that_can_not_be_measured_is_accused_of_nothing() -> None:
     assert (found.nodes, tuple(found.unknown)) == (("gpu-02-00",), tuple(dead))
 
 
+def test_a_node_that_dies_in_the_middle_accuses_nobody() -> None:
+    """Whenever it happens: nodes that are measured with it have no result, and that is no accusation."""
+    for seed in range(60):
+        network = Network(blocks(4, 4), [Fault("node", ("gpu-02-00",), 0.4)] * (seed % 2), seed=seed)
+        rounds: list[dict[Measurement, float | None]] = []
+        step = advance(fabric(network), rounds)
+        while not isinstance(step, Verdict):
+            if len(rounds) == seed % 7:
+                network.dead = frozenset({"gpu-01-02"})
+            rounds.append(dict(network.answers(step)))
+            step = advance(fabric(network), rounds)
+        assert set(step.nodes) <= {"gpu-02-00"}, seed
+        between = (step.rails, step.pairs, step.switches, step.uplinks, step.links, step.apart)
+        assert not any(between), (seed, step)
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_where_nothing_works_the_measurement_is_at_fault(known: bool) -> None:
     every = Network(blocks(4, 4), dead=frozenset(node for block in blocks(4, 4) for node in block))

@@ -336,3 +336,9 @@ def test_the_autoscaler_says_what_it_lacks() -> None:
     assert said.endswith("gpucluster policies")
     assert "`manage instances` for the dynamic group gpucluster-demo" in permissions.advice("list_instances", "demo")
     assert permissions.advice("sign_in", "demo") == ""
+
+
+def test_who_creates_the_policies_by_hand_is_told_that_the_compartment_comes_first() -> None:
+    by_hand = _policies(_spec(iam={"elastic_compartment": "create", "create": False}))
+    assert any("first apply creates the compartment gpucluster-demo" in note for note in by_hand.notes)
+    assert not any("first apply" in note for note in _policies(_spec(iam={"elastic_compartment": "create"})).notes)

@@ -87,6 +87,20 @@ def test_a_plan_that_loses_the_homes_is_refused_and_says_what_to_do(paths: Clust
     assert "pass --delete-data" in caught.value.hint
 
 
+def test_a_compartment_that_a_destroy_left_is_used_and_one_of_the_state_stays_terraforms(paths: ClusterPaths) -> None:
+    access = SimpleNamespace(elastic_compartment=lambda: "ocid1.compartment.left")
+    provisioning = _provisioning(paths, SimpleNamespace(access=lambda: access))
+    for setting, addresses, standing in (
+        ("create", ("module.network.oci_core_vcn.this[0]",), "ocid1.compartment.left"),
+        ("create", ("oci_identity_compartment.elastic[0]",), ""),
+        (None, (), ""),
+    ):
+        iam = provisioning._spec.iam.model_copy(update={"elastic_compartment": setting})
+        provisioning._spec = provisioning._spec.model_copy(update={"iam": iam})
+        terraform: Any = SimpleNamespace(addresses=lambda addresses=addresses: addresses)
+        assert provisioning._standing_compartment(terraform) == standing
+
+
 class TerraformDouble:
     """Stands for `Terraform` with a state that holds two host keys."""
 

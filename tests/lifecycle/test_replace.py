@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import cast
 
 import pytest
@@ -13,7 +13,7 @@ from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event
 from gpucluster.lifecycle import replace as replacing
 from gpucluster.lifecycle.replace import Chosen, ElasticReplacement, choose, is_elastic
-from gpucluster.operations.drain import Draining, SlurmNode
+from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode
 from gpucluster.spec import loads
 from tests.spec.spec_texts import LOCAL
 
@@ -48,10 +48,11 @@ class CloudDouble:
 
 
 class DrainingDouble:
-    """Stands for Slurm: remembers what was drained."""
+    """Stands for Slurm: remembers what was drained. Its jobs end after some looks."""
 
-    def __init__(self, nodes: Mapping[str, SlurmNode]) -> None:
+    def __init__(self, nodes: Mapping[str, SlurmNode], *, looks: int = 0) -> None:
         self._nodes = nodes
+        self._looks = looks
         self.drained: list[tuple[dict[str, str], float]] = []
 
     def nodes(self) -> Mapping[str, SlurmNode]:
@@ -59,6 +60,13 @@ class DrainingDouble:
 
     def drain(self, reasons: dict[str, str], timeout: float) -> None:
         self.drained.append((reasons, timeout))
+
+    def begin(self, reasons: dict[str, str]) -> None:
+        self.drained.append((reasons, -1))
+
+    def jobs(self, names: Collection[str]) -> tuple[SlurmJob, ...]:
+        self._looks -= 1
+        return (SlurmJob("7", "alice", "1:00", ",".join(names)),) if names and self._looks >= 0 else ()
 
 
 @pytest.fixture
@@ -73,14 +81,17 @@ def replacement(draining: DrainingDouble, cloud: CloudDouble, on_event: Callable
 
 
 def test_an_elastic_node_is_drained_and_awaited_until_its_own_instance_goes(events: list[Event]) -> None:
-    slurm = DrainingDouble({"compute-e1": SlurmNode("mixed", "none"), "compute-e2": SlurmNode("idle", "none")})
+    slurm = DrainingDouble({"compute-e1": SlurmNode("mixed", "none"), "compute-e2": SlurmNode("idle", "none")}, looks=2)
     # The name may have another instance already: that is the replacement.
     cloud = CloudDouble(
-        {"compute-e1": "old RUNNING"}, {"compute-e1": "old RUNNING"}, {"compute-e1": "new PROVISIONING"}
+        *[{"compute-e1": "old RUNNING"}] * 5,
+        {"compute-e1": "new PROVISIONING"},
     )
     replacement(slurm, cloud, events.append).replace(["compute-e1"], 60)
-    assert slurm.drained == [({"compute-e1": CHANGED}, 60)]
+    # Once: a name whose node is powered down meanwhile must not be drained.
+    assert slurm.drained == [({"compute-e1": CHANGED}, -1)]
     assert [(each.name, each.status) for each in events] == [
+        ("slurm", "waiting"),
         ("instance compute-e1", "deleting"),
         ("instance compute-e1", "deleted"),
     ]
@@ -99,6 +110,22 @@ def test_what_a_person_drained_is_refused_before_anything_is_drained(events: lis
         replacement(slurm, cloud, events.append).replace(["compute-e1", "compute-e2"], 60)
     assert "nodename=compute-e2 state=resume" in caught.value.hint
     assert (slurm.drained, events) == ([], [])
+
+
+def test_jobs_that_do_not_end_are_named_and_nothing_is_terminated(events: list[Event]) -> None:
+    slurm = DrainingDouble({"compute-e1": SlurmNode("mixed", "none")}, looks=10_000)
+    cloud = CloudDouble({"compute-e1": "old RUNNING"})
+    with pytest.raises(ToolError, match=r"after 0 s there is still job 7 of alice on compute-e1") as caught:
+        replacement(slurm, cloud, events.append).replace(["compute-e1"], 0.01)
+    assert "--drain-timeout 0" in caught.value.hint
+    assert [each.status for each in events] == ["waiting"]
+
+
+def test_without_patience_jobs_are_requeued(events: list[Event]) -> None:
+    slurm = DrainingDouble({"compute-e1": SlurmNode("mixed", "none")}, looks=10_000)
+    cloud = CloudDouble({"compute-e1": "old RUNNING"}, {})
+    replacement(slurm, cloud, events.append).replace(["compute-e1"], 0)
+    assert slurm.drained == [({"compute-e1": CHANGED}, 0)]
 
 
 def test_an_autoscaler_that_does_nothing_is_told(events: list[Event]) -> None:

@@ -86,6 +86,11 @@ def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path) -> None:
     mount = f"sudo mkdir -p /mnt/home && sudo mount -t nfs {server}:/mnt/home /mnt/home"
     ssh(key, public, f"{mount} && echo shared | sudo tee /mnt/home/token")
 
+    for access, said in (("READ_ONLY", "Read-only file system"), ("READ_WRITE", "")):
+        options = [fs.ClientOptions(source="0.0.0.0/0", access=access)]
+        api.files.update_export(export_id, fs.UpdateExportDetails(export_options=options))
+        assert said in ssh(key, public, "sudo touch /mnt/home/token 2>&1 || true")
+
     network = api.cluster_network(api.configuration(metadata=metadata), subnet, 1)
     network = api.wait(api.management.get_cluster_network, network.id, "RUNNING", 120)
     member = api.members(network.id)[0]

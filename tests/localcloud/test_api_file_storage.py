@@ -58,6 +58,10 @@ def test_an_export_leads_the_instances_of_the_vcn_to_the_directory(api: Api, sub
     assert shared.stat().st_mode & 0o777 == 0o700
     index = json.loads((shared / "index.json").read_text())
     assert index == {address: {"/mnt/home": system.id[-12:]}}
+    for access, paths in (("READ_ONLY", {address: ["/mnt/home"]}), ("READ_WRITE", {})):
+        made.export_options[0].access = access
+        api.files.update_export(made.id, models.UpdateExportDetails(export_options=made.export_options))
+        assert json.loads((shared / "read-only.json").read_text()) == paths
     assert (shared / system.id[-12:] / "kept").read_text() == "yes"
 
     with refused(409, "Conflict"):

@@ -15,7 +15,7 @@ import pytest
 
 from gpucluster import process
 from gpucluster.errors import CloudError
-from gpucluster.localcloud.engine import containers
+from gpucluster.localcloud.engine import containers, shares
 from gpucluster.localcloud.engine.containers import ContainerLaunch
 from gpucluster.localcloud.engine.protocol import mac_address
 from gpucluster.localcloud.image.base_image import ensure_image
@@ -187,6 +187,33 @@ def test_share_is_the_same_on_two_instances(world: World) -> None:
     assert "read-only" in world.sh("two", "mount -o remount,ro /mnt/nfs -t nfs; touch /mnt/nfs/file", status=1).lower()
     world.sh("one", "touch /mnt/nfs/file && umount /mnt/nfs")
     world.sh("two", "umount /mnt/nfs && test ! -e /mnt/nfs/file")
+
+
+def test_a_share_that_lets_nobody_write_is_read_only_where_it_is_mounted(world: World) -> None:
+    exports = world.home / "exports" / "vcn"
+    mount = f"mkdir -p '/mnt/n s' && mount -t nfs -o nosuid {world.ip(SERVER)}:/mnt/home '/mnt/n s'"
+    world.sh("one", mount)
+    # A service in a sandbox has mounts of its own.
+    world.sh("one", "systemd-run --quiet --unit=apart --property=PrivateTmp=yes sleep infinity")
+    write = {"": "touch '/mnt/n s/f'", "apart": "nsenter -m -t $(systemctl show -P MainPID apart) touch '/mnt/n s/f'"}
+    shares.set_writable(exports / "share", writable=False)
+    for command in write.values():
+        assert "Read-only file system" in world.sh("one", command, status=1)
+    (exports / "read-only.json").write_text(json.dumps({world.ip(SERVER): ["/mnt/home"]}))
+    try:
+        for command in (f"{mount} && touch '/mnt/n s/f'", "mount -o remount,rw '/mnt/n s' -t nfs; touch '/mnt/n s/f'"):
+            assert "Read-only file system" in world.sh("two", command, status=1)
+    finally:
+        (exports / "read-only.json").unlink()
+    shares.set_writable(exports / "share", writable=True)
+    for command in write.values():
+        world.sh("one", command)
+    assert "nosuid" in world.sh("one", "findmnt -no OPTIONS '/mnt/n s'")
+    # A file that is open for writing keeps its mount writable, and nothing fails.
+    world.sh("two", "(exec 3> '/mnt/n s/f' && sleep infinity) > /dev/null 2>&1 & echo $! > /run/writer")
+    shares.set_writable(exports / "share", writable=False)
+    world.sh("two", "kill $(cat /run/writer); rm '/mnt/n s/f' && umount '/mnt/n s'")
+    world.sh("one", "systemctl stop apart; umount '/mnt/n s'")
 
 
 @pytest.mark.parametrize(

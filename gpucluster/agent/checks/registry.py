@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Callable
+from typing import Callable
 
 from gpucluster.agent.checks.collect import dcgm as collect_dcgm
 from gpucluster.agent.checks.collect import gpu as collect_gpu
@@ -44,7 +44,8 @@ MEASUREMENTS: Mapping[str, Collector] = {
     "services": collect_host.services,
 }
 
-#: The longest that a profile may take, in seconds. Slurm's PrologTimeout is set far above (role `slurm`).
+#: The longest that a profile may take, in seconds. Slurm gives up a job whose prolog takes longer than its
+#: BatchStartTimeout, 10 s by default.
 TOTAL_S: Mapping[Profile, float] = {
     Profile.BOOT: 120.0,
     Profile.PROLOG: 8.0,
@@ -135,7 +136,7 @@ def _services(expected: NodeExpectation) -> str:
 def _check(
     name: str,
     title: str,
-    needs: str,
+    needs: str | tuple[str, ...],
     judge: Callable[[Measurements, NodeExpectation, str], Outcome],
     *,
     when: frozenset[Profile],
@@ -144,13 +145,12 @@ def _check(
     drain: bool = False,
     timeout_s: float = 5.0,
 ) -> NodeCheck:
-    """A check that needs one measurement."""
     return Check(
         name=name,
         title=title,
         scope=Scope.HOST,
         profiles=when,
-        needs=(needs,),
+        needs=(needs,) if isinstance(needs, str) else needs,
         timeout_s=timeout_s,
         remedy=remedy,
         reaction=Reaction.DRAIN if drain else Reaction.REPORT,
@@ -162,6 +162,8 @@ def _check(
 _RESTART = "Restart the host; if it comes again, replace the node"
 _REPLACE = "Run: gpucluster replace NODE"
 _RESET = "Reset the GPU or restart the host when no job runs; if it comes again, replace the node"
+# A GPU that is divided (MIG) uses no links, and only the other output says so.
+_LINKS = ("nvlink", "nvidia_smi")
 
 _GPU = (
     _check(
@@ -223,11 +225,11 @@ _GPU = (
         when=_WITH_JOBS, applies=_fabric, drain=True, remedy="Run on the host: systemctl restart nvidia-fabricmanager",
     ),
     _check(
-        "gpu_nvlink", "NVLink links and their speed", "nvlink", gpu.nvlink,
+        "gpu_nvlink", "NVLink links and their speed", _LINKS, gpu.nvlink,
         when=_WITH_JOBS, applies=_nvlinks, drain=True, remedy=_RESET,
     ),
     _check(
-        "gpu_nvlink_errors", "NVLink links that had to recover", "nvlink", gpu.nvlink_errors,
+        "gpu_nvlink_errors", "NVLink links that had to recover", _LINKS, gpu.nvlink_errors,
         when=_SLOWLY, applies=_nvlinks, remedy=f"Watch whether it grows. {_RESET}",
     ),
     _check(
@@ -329,19 +331,3 @@ def limits(checks: tuple[NodeCheck, ...], total_s: float) -> dict[str, float]:
         for name in check.needs:
             found[name] = max(found.get(name, 0.0), min(check.timeout_s, total_s))
     return found
-
-
-def as_rows() -> list[dict[str, Any]]:
-    """For tables: each check with its words."""
-    return [
-        {
-            "name": check.name,
-            "title": check.title,
-            "profiles": [profile.value for profile in Profile if profile in check.profiles],
-            "needs": list(check.needs),
-            "timeout_s": check.timeout_s,
-            "remedy": check.remedy,
-            "reaction": check.reaction.value,
-        }
-        for check in CHECKS
-    ]

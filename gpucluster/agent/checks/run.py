@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import os
 from collections.abc import Collection
 
 from gpucluster.agent.checks import registry, side_by_side
@@ -18,7 +18,7 @@ def run(host: Host, profile: Profile, off: Collection[str] = (), name: str = "")
         name: of this host, by default that of the system up to the first dot, as Slurm has it.
     """
     started, begin = host.wall(), host.monotonic()
-    subject = name or socket.gethostname().partition(".")[0]
+    subject = name or os.uname().nodename.partition(".")[0]
     silent = {*off, *host.expected.off}
     checks = registry.of_profile(profile)
     wanted = tuple(each for each in checks if each.name not in silent and not each.applies(host.expected, subject))

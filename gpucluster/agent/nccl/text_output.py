@@ -24,7 +24,7 @@ _NAME = re.compile(r"^#\s*Collective test (?:starting|concluded):\s*(\w+?)_perf\
 _BEGIN = re.compile(r"^#\s*(?:nThread|Using devices|nccl-tests version|Collective test starting)")
 #: A command line: the name with arguments, and not in a list of files.
 _COMMAND = re.compile(r"\b([a-z_]+)_perf(?=\s+-)")
-_NETWORK = re.compile(r"\bUsing network (.+?)\s*$")
+_NETWORK = re.compile(r"\b(?:Using network|Assigned NET plugin) (.+?)(?: to comm)?\s*$")
 _SETTING = re.compile(r"\b(NCCL_[A-Z0-9_]+)(?: set by environment to |=)([^\s'\";]+)")
 _ERROR = re.compile(r"Test (?:NCCL |CUDA )?failure.*")
 _DEFAULT_COLUMNS = ("size", "count", "type", "redop", "root", *("time", "algbw", "busbw", "#wrong") * 2)
@@ -88,11 +88,11 @@ class _Reader:
 
     def other(self, line: str) -> None:
         """A line of NCCL, of MPI or of a shell."""
-        if "NCCL" in line:
+        if "NCCL_" in line:
             self._settings.update(_SETTING.findall(line))
-            network = _NETWORK.search(line)
-            if network:
-                self._networks.add(network[1])
+        network = _NETWORK.search(line) if " network " in line or " NET plugin " in line else None
+        if network:
+            self._networks.add(network[1])
         error = _ERROR.search(line) if "failure" in line and len(self._errors) < _MOST_ERRORS else None
         if error:
             self._errors.append(error[0][:200])

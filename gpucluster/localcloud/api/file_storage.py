@@ -3,7 +3,8 @@
 A new file system is in `<home>/filesystems/<id>`. With its first export it moves to `<home>/exports/<vcn>/<id>`, the
 folder that the instances of that VCN see; it is renamed, so existing mounts continue to work. `index.json` in that
 folder maps addresses and paths to directories. So a file system can be exported in one VCN at a time. A snapshot is a
-copy in its `.snapshot`. The access of an export is recorded; it does not keep an instance from writing.
+copy in its `.snapshot`. An export lets nobody write if all its options say READ_ONLY: which source an option is for is
+not looked at. Where instances have the file system mounted, they may write as long as one of its exports allows it.
 """
 
 from __future__ import annotations
@@ -206,15 +207,34 @@ def _remove_export(cloud: CloudState, export: Resource) -> None:
     publish(cloud, export_set.body["vcnId"])
 
 
+def _apply_access(cloud: CloudState, export: Resource) -> None:
+    publish(cloud, cloud.get("exportset", export.body["exportSetId"]).body["vcnId"])
+    exports = cloud.store.find("export", fileSystemId=export.body["fileSystemId"], lifecycleState=LifecycleState.ACTIVE)
+    directory = data_dir(cloud, cloud.get("filesystem", export.body["fileSystemId"]))
+    cloud.engine.set_writable(directory, writable=not all(map(_read_only, exports)))
+
+
+def _read_only(export: Resource) -> bool:
+    return all(option["access"] == "READ_ONLY" for option in export.body["exportOptions"])
+
+
 def publish(cloud: CloudState, vcn: str) -> None:
-    """Write the index.json of a VCN: {address: {path: directory}} of its active exports."""
+    """Write the files of a VCN that say what its instances can mount.
+
+    index.json: {address: {path: directory}} of its active exports; read-only.json: {address: [path]} of those that let
+    nobody write. (Two files, because instances of earlier releases know the first one only.)
+    """
     with cloud.locked(vcn):
         index: dict[str, dict[str, str]] = {}
+        read_only: dict[str, list[str]] = {}
         for export_set in cloud.store.find("exportset", vcnId=vcn):
             for export in cloud.store.find("export", exportSetId=export_set.id, lifecycleState=LifecycleState.ACTIVE):
                 paths = index.setdefault(export_set.hidden["ip"], {})
                 paths[export.body["path"]] = short(export.body["fileSystemId"])
-        write_private(cloud.exports_dir(vcn) / "index.json", json.dumps(index, indent=1, sort_keys=True) + "\n")
+                if _read_only(export):
+                    read_only.setdefault(export_set.hidden["ip"], []).append(export.body["path"])
+        for name, content in (("read-only.json", read_only), ("index.json", index)):
+            write_private(cloud.exports_dir(vcn) / name, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
 def _prepare_snapshot(cloud: CloudState, body: Json) -> Json:
@@ -269,8 +289,8 @@ EXPORT = ResourceKind(
     fields=("exportSetId", "fileSystemId", "path", "exportOptions", "isIdmapGroupsForSysAuth"),
     defaults={"isIdmapGroupsForSysAuth": False}, updatable=("exportOptions", "isIdmapGroupsForSysAuth"),
     filters=("exportSetId", "fileSystemId", "lifecycleState", "id"), need_compartment=False,
-    prepare=_prepare_export, create_backing=_make_export, check_update=_update_export, remove_backing=_remove_export,
-    **_ACTIVE,
+    prepare=_prepare_export, create_backing=_make_export, check_update=_update_export, update_backing=_apply_access,
+    remove_backing=_remove_export, **_ACTIVE,
 )  # fmt: skip
 EXPORT_SET = ResourceKind(
     "exportset", f"{FILE_STORAGE}/exportSets", "ExportSet", "ExportSets", "exportSetId",

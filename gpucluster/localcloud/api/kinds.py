@@ -48,6 +48,7 @@ class ResourceKind:
         prepare: completes and checks the body, in the transaction of the create.
         create_backing: creates the resource behind the row, after the commit; if it fails, the row is dropped.
         check_update: checks and completes changes, in the transaction.
+        update_backing: changes the resource behind the row, after the commit.
         check_delete: raises 409 while the resource is in use, in the transaction.
         remove_backing: removes the resource behind the row; runs again after a crash.
         summary: what the list shows of a row.
@@ -76,6 +77,7 @@ class ResourceKind:
     prepare: Callable[[CloudState, Json], Json] = _same
     create_backing: Callable[[CloudState, Resource], None] = _nothing
     check_update: Callable[[CloudState, Resource, Json], Json] = _any_change
+    update_backing: Callable[[CloudState, Resource], None] = _nothing
     check_delete: Callable[[CloudState, Resource], None] = _nothing
     remove_backing: Callable[[CloudState, Resource], None] = _nothing
     summary: Callable[[Resource], Json] = lambda resource: resource.body
@@ -164,6 +166,7 @@ def _update(cloud: CloudState, kind: ResourceKind, call: Call) -> Reply:
         changes = {name: body[name] for name in (*TAGS, *kind.updatable) if name in body}
         resource.body.update(kind.check_update(cloud, resource, changes))
         cloud.store.save(resource)
+    kind.update_backing(cloud, resource)
     return show(resource)
 
 

@@ -106,6 +106,9 @@ class NullEngine:
         """Remove the record."""
         (self.root / "images" / image.replace("/", "_")).unlink(missing_ok=True)
 
+    def set_writable(self, share: Path, *, writable: bool) -> None:
+        """No instance mounts anything."""
+
     def console(self, name: str) -> bytes:
         """One line of text."""
         return f"{name} is {self.state(name)}\n".encode()

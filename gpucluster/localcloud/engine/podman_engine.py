@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpucluster.localcloud.engine import containers, link_local
+from gpucluster.localcloud.engine import containers, link_local, shares
 from gpucluster.localcloud.engine.protocol import (
     LABEL_HOME,
     LABEL_OCID,
@@ -100,6 +100,10 @@ class PodmanEngine:
     def remove_image(self, image: str) -> None:
         """Remove an image."""
         containers.remove_image(image)
+
+    def set_writable(self, share: Path, *, writable: bool) -> None:
+        """Change the mounts of all instances."""
+        shares.set_writable(share, writable=writable)
 
     def console(self, name: str) -> bytes:
         """The output of init, and the end of the journal."""

@@ -155,5 +155,8 @@ class Engine(Protocol):
     def remove_image(self, image: str) -> None:
         """Remove an image. Does nothing if it is gone."""
 
+    def set_writable(self, share: Path, *, writable: bool) -> None:
+        """Let instances write into a directory of `exports_dir`, or not, where they have mounted it already."""
+
     def console(self, name: str) -> bytes:
         """The console output of an instance; empty if it is gone."""

@@ -300,7 +300,8 @@ class CloudState:
     def drop_exports_dir(self, vcn_id: str) -> None:
         """Remove the folder of a deleted VCN, unless it still contains the directory of a file system."""
         folder = self.exports_dir(vcn_id)
-        (folder / "index.json").unlink(missing_ok=True)
+        for name in ("index.json", "read-only.json"):
+            (folder / name).unlink(missing_ok=True)
         if not any(folder.iterdir()):
             folder.rmdir()
 

@@ -39,9 +39,9 @@ def test_a_measurement_of_another_form_accuses_nobody(check: str, name: str, non
     found = judged(check, {**healthy(), name: nonsense})
     if check == "failed_units" or (check == "memory" and nonsense == 17):
         return  # this is the form of the measurement
-    # What they do not see in a list is not there; a measurement of the wrong type still is never a pass.
-    counted = {"drives", "rdma_devices", "gpu_bus", "fabric_manager"}
-    assert found.status is Status.UNKNOWN or (check in counted and found.status is Status.FAIL), found
+    if check in ("drives", "rdma_devices") and nonsense == {"a": 1}:
+        return  # a host with one other device
+    assert found.status is Status.UNKNOWN, found
 
 
 class _Read(dict):  # type: ignore[type-arg]

@@ -158,8 +158,15 @@ def test_nvidia_smi(host: Host) -> None:
     assert collect("nvidia_smi", good) == healthy()["nvidia_smi"]
     assert {name: len(gpu) for name, gpu in collect("nvlink", good).items()} == {"GPU 0": 18, "GPU 1": 18}
     node = replace(NODE, gpus=2)
-    assert judged("gpu_nvlink", {"nvlink": collect("nvlink", good)}, node).status is Status.PASS
-    assert judged("gpu_nvlink_errors", {"nvlink": collect("nvlink", good)}, node).status is Status.PASS
+    assert judged("gpu_nvlink", {**healthy(), "nvlink": collect("nvlink", good)}, node).status is Status.PASS
+    assert judged("gpu_nvlink_errors", {**healthy(), "nvlink": collect("nvlink", good)}, node).status is Status.PASS
+
+
+def test_a_gpu_without_any_link(host: Host) -> None:
+    text = "GPU 0: NVIDIA H200 (UUID: x)\n\t NVML: Unable to retrieve NVLink information as all links are inActive\n"
+    found = collect("nvlink", replace(host, ask=said({"nvidia-smi nvlink": text})))
+    measurements = {**healthy(), "nvlink": found}
+    assert judged("gpu_nvlink", measurements, replace(NODE, gpus=1)).status is Status.FAIL
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,16 @@ def test_the_model_is_a_whole_word(product: str, model: str, status: Status) -> 
     assert judged("gpu_model", measurements, replace(NODE, gpu_model=model)).status is status
 
 
+def test_links_of_a_gpu_that_is_divided_are_not_judged() -> None:
+    measurements = healthy()
+    measurements["nvlink"]["GPU 2"] = {"all": {"speed": "<inactive>"}}
+    assert judged("gpu_nvlink", measurements).status is FAIL
+    measurements["nvidia_smi"]["gpus"][2]["mig_mode/current_mig"] = "Enabled"
+    assert judged("gpu_nvlink", measurements).status is PASS
+    del measurements["nvidia_smi"]["gpus"][2]["mig_mode/current_mig"]
+    assert judged("gpu_nvlink", measurements).status is FAIL
+
+
 def test_fewer_gpus_and_a_list_that_contradicts_its_head() -> None:
     measurements = healthy()
     del measurements["nvidia_smi"]["gpus"][7]

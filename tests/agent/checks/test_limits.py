@@ -18,7 +18,7 @@ from gpucluster.agent.checks import side_by_side
 from gpucluster.agent.checks.model import Missing
 from gpucluster.agent.checks.side_by_side import Task
 
-LIMIT = 0.3
+LIMIT = 1.5
 #: The limit, the wait for a killed program, and a slow machine. A hang would last until the test's own limit.
 SOON = 60.0
 
@@ -80,9 +80,9 @@ def test_a_program_that_is_not_there() -> None:
 def test_a_program_that_hangs_is_killed(code: str, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     begin = time.monotonic()
-    done = programs.ask(python(f"import os; open({str(note)!r}, 'w').write(str(os.getpid())); {code}"), 1.0, 1000)
+    done = programs.ask(python(f"import os; open({str(note)!r}, 'w').write(str(os.getpid())); {code}"), 2 * LIMIT, 1000)
     assert time.monotonic() - begin < SOON
-    assert done.fault.endswith("gave no answer within 1 s")
+    assert done.fault.endswith("gave no answer within 3 s")
     assert gone(int(note.read_text()))
 
 
@@ -110,7 +110,7 @@ def test_nobody_waits_for_a_program_that_the_kernel_does_not_end(
     monkeypatch.setattr(os, "killpg", lambda _group, _signal: None)
     begin = time.monotonic()
     done = programs.ask(["sh", "-c", f"echo $$ > {note}; exec sleep 600"], LIMIT, 1000)
-    assert (done.status, done.fault) == (None, "sh gave no answer within 0.3 s")
+    assert (done.status, done.fault) == (None, f"sh gave no answer within {LIMIT:g} s")
     assert time.monotonic() - begin < SOON
     children.append(int(note.read_text()))
     assert alive(children[0])
@@ -161,7 +161,7 @@ def test_measurements_are_made_side_by_side_each_within_its_limit() -> None:
     assert time.monotonic() - begin < SOON
     assert found.pop("large") == "x" * 1_000_000
     assert found == {
-        "sleeps": Missing("sleeps gave no answer within 0.3 s"),
+        "sleeps": Missing(f"sleeps gave no answer within {LIMIT:g} s"),
         "dies": Missing("the measurement ended without an answer"),
         "good": {"seconds": 30, "list": [1]},
         "missing": Missing("no tool"),

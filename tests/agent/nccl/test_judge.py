@@ -65,6 +65,8 @@ def test_one_node_uses_no_network_so_sockets_accuse_nobody() -> None:
     assert of(output(sockets, ALONE, ranks=8), ONE) == PASS
     assert "sockets and not RDMA" in told(output(sockets, TUNED))
     assert of(output("node:1:2 [0] NCCL INFO Using network IBext_v8\n", TUNED)) == PASS
+    assert of(output("node:1:2 [0] NCCL INFO Assigned NET plugin Socket to comm\n", TUNED)) == FAIL
+    assert of(output("node:1:2 [0] NCCL INFO Assigned NET plugin IB to comm\n", TUNED)) == PASS
     assert "sockets" not in told(output(sockets, row(2.0, 1.875)), Wanted(V100, 2, 8))
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree
+from typing import TYPE_CHECKING, Any
 
 from gpucluster.agent.checks.collect.place import Host, Unmeasured, entries, read_or_none
+
+if TYPE_CHECKING:
+    from xml.etree import ElementTree
 
 # Long lists that no judge reads.
 _LEFT_OUT = frozenset({"supported_clocks", "processes", "accounted_processes"})
 _VENDORS = {"0x10de": "nvidia", "0x1002": "amd"}
 # PCI classes of GPUs: display controllers, and processing accelerators (AMD's MI series).
 _CLASSES = ("0x03", "0x12")
+# Instead of the list, where none of a GPU's links is up.
+_ALL_INACTIVE = "all links are inactive"
 _GPU_LINE = re.compile(r"GPU (\d+): ")
 _STATUS_LINE = re.compile(r"Link (\d+): (<?[\w.]+>?(?: GB/s)?)$")
 _ERROR_LINE = re.compile(r"Link (\d+): ([A-Za-z ]+ Errors): (\d+)$")
@@ -30,6 +34,8 @@ def parse_nvidia_smi(text: str) -> dict[str, Any]:
     Raises:
         Unmeasured: it is cut off, or something else.
     """
+    from xml.etree import ElementTree  # on a host without GPUs it would only cost time
+
     try:
         root = ElementTree.fromstring(text)  # noqa: S314 - a program of root wrote it
     except ElementTree.ParseError as error:
@@ -77,6 +83,8 @@ def parse_nvlink(speeds: str, errors: str) -> dict[str, Any]:
             if header:
                 gpu = f"GPU {header[1]}"
                 gpus.setdefault(gpu, {})
+            elif gpu and _ALL_INACTIVE in line.lower():
+                gpus[gpu]["all"] = {"speed": "<inactive>"}
             elif gpu and speed:
                 gpus[gpu].setdefault(speed[1], {})["speed"] = speed[2]
             elif gpu and count:

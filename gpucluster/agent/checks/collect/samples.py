@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,11 @@ def load(file: Path) -> Any:
 
 def keep(file: Path, value: Any) -> None:
     """Keep a value. Where that is not possible, nothing is kept: the next check has no window then."""
-    name = ""
+    new = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-        with open(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(value, stream)
-        os.replace(name, file)
+        new.write_text(json.dumps(value), encoding="utf-8")
+        os.replace(new, file)
     except OSError:
-        if name:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
+        with contextlib.suppress(OSError):
+            new.unlink()

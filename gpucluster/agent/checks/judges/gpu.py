@@ -249,13 +249,19 @@ def _each_linked(
     one: Callable[[Mapping[str, Any]], Iterable[Part]],
     good: str,
 ) -> Outcome:
+    modes = [gpu.get("mig_mode/current_mig", "") for gpu in measured["nvidia_smi"]["gpus"]]
     gpus = measured["nvlink"]
-    if len(gpus) < expected.gpus:
-        missing = [Part(Status.UNKNOWN, f"nvidia-smi lists the links of {len(gpus)} of {expected.gpus} GPUs")]
-        found = each(gpus, one, good) if gpus else None
-        bad = [Part(found.status, found.message)] if found else []
-        return sum_up([*missing, *bad], good)
-    return each(gpus, one, good)
+    parts = []
+    for index in range(expected.gpus):
+        name = f"GPU {index}"
+        if index >= len(modes) or name not in gpus:
+            parts.append(Part(Status.UNKNOWN, f"{name}: nvidia-smi does not list its links"))
+        elif modes[index] == "Enabled":
+            parts.append(Part(Status.SKIP, f"{name}: it is divided (MIG), and uses no links"))
+        else:
+            found = each({name: gpus[name]}, one, good)
+            parts.append(Part(found.status, found.message))
+    return sum_up(parts, good)
 
 
 def _each_gpu(measured: Measurements, one: Callable[[Leaves], Iterable[Part]], good: str) -> Outcome:
@@ -264,6 +270,8 @@ def _each_gpu(measured: Measurements, one: Callable[[Leaves], Iterable[Part]], g
 
 def on_bus(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """All GPUs answer on the PCI bus, whatever the driver says."""
+    if not isinstance(measured["pci_gpus"], list):
+        raise Absent("it is no list of devices")
     gpus = [device for device in measured["pci_gpus"] if device["vendor"] == expected.gpu_vendor]
     lost = [device["address"] for device in gpus if device["lost"]]
     evidence = {"found": len(gpus), "expected": expected.gpus, "lost": lost}

@@ -40,8 +40,9 @@ LIMITS: Mapping[str, Limit] = {
 
 def devices(measured: Measurements, expected: NodeExpectation, _subject: str) -> Outcome:
     """The RDMA devices of the shape exist."""
-    missing = [name for name in expected.rdma_devices if name not in measured["rdma"]]
-    evidence = {"missing": missing, "found": sorted(measured["rdma"])}
+    found = set(measured["rdma"].keys())
+    missing = [name for name in expected.rdma_devices if name not in found]
+    evidence = {"missing": missing, "found": sorted(found)}
     if missing:
         return Outcome(Status.FAIL, f"no RDMA device {', '.join(missing)}", evidence)
     return Outcome(Status.PASS, f"{len(expected.rdma_devices)} RDMA devices")

@@ -1,0 +1,72 @@
+"""The lines between this program and the operator's machine: one JSON object each."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+from typing import Any
+
+_MOST = 16 << 20
+_CHUNK = 1 << 16
+#: A machine that was cut off from the network never closes its connection. It asks within a second of each answer.
+_SILENCE_S = 600.0
+
+
+class Gone(Exception):
+    """Nobody is at the other end any more."""
+
+
+class Conversation:
+    """Reads requests and writes answers.
+
+    Args:
+        source: the descriptor of the requests.
+        target: the descriptor of the answers.
+    """
+
+    def __init__(self, source: int, target: int) -> None:
+        self.source = source
+        self._target = target
+        self._buffer = b""
+
+    def listen(self) -> None:
+        """Read what has come; the source is ready.
+
+        Raises:
+            Gone: the end has come, or a line that is longer than any request.
+        """
+        chunk = os.read(self.source, _CHUNK)
+        self._buffer += chunk
+        if not chunk or len(self._buffer) > _MOST:
+            raise Gone
+
+    def request(self) -> dict[str, Any]:
+        """The next request; waits for it. What is no JSON object is an empty one.
+
+        Raises:
+            Gone: there is none.
+        """
+        while b"\n" not in self._buffer:
+            if not select.select([self.source], [], [], _SILENCE_S)[0]:
+                raise Gone
+            self.listen()
+        line, _newline, self._buffer = self._buffer.partition(b"\n")
+        try:
+            given = json.loads(line)
+        except ValueError:
+            return {}
+        return given if isinstance(given, dict) else {}
+
+    def say(self, **words: Any) -> None:
+        """Write one line.
+
+        Raises:
+            Gone: it is not read any more.
+        """
+        data = (json.dumps(words) + "\n").encode()
+        try:
+            while data:
+                data = data[os.write(self._target, data) :]
+        except OSError:
+            raise Gone from None

@@ -1,0 +1,193 @@
+"""Runs jobs: each as soon as none of the others uses its nodes, never longer than it may, and none after us.
+
+A job is an srun of a user. What it prints comes to this process, so nothing is written on a share or on a node. Only so
+much of it is kept; a program that prints more is ended. The name of a job finds it when this process was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+import selectors
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from gpucluster.agent import programs, scrub
+from gpucluster.agent.errors import AgentError, Failed
+from gpucluster.agent.measure import launch, slurm
+from gpucluster.agent.measure.conversation import Conversation, Gone
+from gpucluster.agent.measure.request import Request
+
+#: How a job ended: by itself; or it never started, ran too long, printed too much, or lost a node.
+ENDED, NOT_STARTED, TOO_LONG, TOO_MUCH, LOST = "ended", "not_started", "too_long", "too_much", "lost"
+#: Bytes of output of one job. One rank of each node prints less than 20 kB.
+MOST_OUTPUT = 32 << 20
+#: So many srun at the same time; further jobs wait.
+_MOST_JOBS = 64
+_TICK = 1.0
+#: Seconds beyond the time limit of a job: Slurm looks once a minute, and kills 30 s after it has asked.
+_GRACE_S = 150.0
+#: Seconds for a cancelled job to end.
+_END_S = 90.0
+_NODE_LOST = re.compile(rb"[Nn]ode failure|NODE FAIL")
+_TIME_OVER = re.compile(rb"DUE TO TIME LIMIT")
+_LOOKED_AT = 64 << 10
+
+
+class _Running:
+    """A job whose srun runs."""
+
+    def __init__(self, request: Request, name: str, child: programs.Running[bytes]) -> None:
+        assert child.stdout is not None
+        self.request, self.name, self.child, self.stdout = request, name, child, child.stdout
+        self.submitted = time.monotonic()
+        self.started: float | None = None
+        self.output = bytearray()
+        self.outcome = ""
+        self.why = ""
+
+    def read(self) -> bool:
+        """Read what it has printed; False at the end."""
+        chunk = os.read(self.stdout.fileno(), 1 << 20)
+        if not self.outcome:
+            self.output += chunk[: MOST_OUTPUT - len(self.output)]
+            if len(self.output) >= MOST_OUTPUT:
+                self.outcome, self.why = TOO_MUCH, f"it printed more than {MOST_OUTPUT} bytes"
+        return bool(chunk)
+
+    def result(self) -> dict[str, Any]:
+        """The answer."""
+        status = self.child.wait()
+        end = bytes(self.output[-_LOOKED_AT:])
+        outcome, why = self.outcome or ENDED, self.why
+        if outcome == ENDED and status != 0:
+            if _NODE_LOST.search(end):
+                outcome, why = LOST, "a node failed in the middle"
+            elif _TIME_OVER.search(end):
+                outcome, why = TOO_LONG, f"it did not end within {self.request.minutes} minutes"
+        kept = self.output[:_LOOKED_AT] if outcome == TOO_MUCH else self.output
+        return {
+            "id": self.request.id, "outcome": outcome, "why": why, "status": status,
+            "seconds": round(time.monotonic() - (self.started or self.submitted), 1),
+            "output": scrub.scrubbed(kept.decode(errors="replace")),
+        }  # fmt: skip
+
+
+class Jobs:
+    """Runs the jobs of one session.
+
+    Args:
+        owner: the user whose jobs they are.
+        session: makes their names unique.
+        start_s: seconds after which a job that waits for its nodes is given up.
+    """
+
+    def __init__(self, owner: pwd.struct_passwd, session: str, start_s: float, talk: Conversation) -> None:
+        self._owner = owner
+        self._prefix = f"{launch.PREFIX}{session}-"
+        self._start_s = start_s
+        self._talk = talk
+        self._count = 0
+        self._search = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
+        self._groups = os.getgrouplist(owner.pw_name, owner.pw_gid)
+
+    def run(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
+        """Run them to their end; the answers are in the order in which they ended.
+
+        Raises:
+            Gone: nobody waits for the answer; the jobs are cancelled.
+        """
+        waiting, running, answers = list(requests), dict[str, _Running](), list[dict[str, Any]]()
+        with selectors.DefaultSelector() as watch:
+            watch.register(self._talk.source, selectors.EVENT_READ, None)
+            try:
+                looked = 0.0
+                while waiting or running:
+                    for request in _startable(waiting, running):
+                        waiting.remove(request)
+                        job = self._start(request)
+                        running[job.name] = job
+                        watch.register(job.stdout, selectors.EVENT_READ, job)
+                    for job in self._ended(watch):
+                        del running[job.name]
+                        answers.append(job.result())
+                        self._talk.say(progress={key: answers[-1][key] for key in ("id", "outcome", "seconds")})
+                    if running and time.monotonic() - looked > _TICK:
+                        self._watch_over(running)
+                        looked = time.monotonic()
+            except BaseException:
+                self._abandon(list(running.values()))
+                raise
+        return answers
+
+    def _start(self, request: Request) -> _Running:
+        self._count += 1
+        name = f"{self._prefix}{self._count}"
+        owner = self._owner
+        environment = launch.environment(request, user=owner.pw_name, home=owner.pw_dir, search=self._search)
+        argv = launch.argv(request, name)
+        child = programs.start(
+            argv, environment=environment, uid=owner.pw_uid, gid=owner.pw_gid, groups=self._groups
+        )  # fmt: skip
+        return _Running(request, name, child)
+
+    def _ended(self, watch: selectors.BaseSelector) -> list[_Running]:
+        ended = []
+        for key, _events in watch.select(_TICK):
+            if key.data is None:
+                self._talk.listen()
+            elif not key.data.read():
+                watch.unregister(key.fileobj)
+                ended.append(key.data)
+        return ended
+
+    def _watch_over(self, running: dict[str, _Running]) -> None:
+        """Cancel jobs that do not start, do not end, or print without end."""
+        try:
+            rows = slurm.jobs(self._prefix)
+            for job in running.values():
+                self._look_at(job, rows.get(job.name))
+            slurm.cancel([rows[name].id for name, job in running.items() if job.outcome and name in rows])
+        except Failed:
+            return  # Slurm's own time limit holds, and srun reports what happens to its job
+        for job in running.values():
+            if job.outcome and job.name not in rows:
+                job.child.terminate()  # it waits for something else, or ends in this moment
+
+    def _look_at(self, job: _Running, row: slurm.JobRow | None) -> None:
+        now = time.monotonic()
+        if job.started is None and row is not None and row.state not in ("PENDING", "CONFIGURING"):
+            job.started = now
+        if job.outcome:
+            return
+        if job.started is None and now - job.submitted > self._start_s:
+            reason = f": {row.reason}" if row is not None and row.reason not in ("", "None") else ""
+            job.outcome, job.why = NOT_STARTED, f"it did not start within {self._start_s:g} s{reason}"
+        elif job.started is not None and now - job.started > job.request.minutes * 60 + _GRACE_S:
+            job.outcome, job.why = TOO_LONG, f"it did not end within {job.request.minutes} minutes"
+
+    def _abandon(self, running: Sequence[_Running]) -> None:
+        """Cancel everything; no signal or error may leave a job behind."""
+        with contextlib.suppress(AgentError, Gone):
+            slurm.cancel_all(self._prefix, _END_S)
+        for job in running:
+            job.child.terminate()
+            job.stdout.close()  # else it could wait for a reader
+            with contextlib.suppress(programs.TimeLimit):
+                job.child.wait(timeout=_END_S)
+                continue
+            job.child.kill()
+
+
+def _startable(waiting: Sequence[Request], running: dict[str, _Running]) -> list[Request]:
+    """Those of which no node is in use, nor wanted by one that waits before them."""
+    used = {node for job in running.values() for node in job.request.nodes}
+    found: list[Request] = []
+    for request in waiting:
+        if not used & set(request.nodes) and len(running) + len(found) < _MOST_JOBS:
+            found.append(request)
+        used |= set(request.nodes)
+    return found

@@ -1,0 +1,128 @@
+"""How a measurement becomes a job: the words for srun, what runs on the nodes, and its environment. Pure.
+
+What runs on the nodes are two shell scripts, because a container has neither Python nor this program for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpucluster.agent.measure.request import NCCL, Request
+
+#: The beginning of the names of all jobs.
+PREFIX = "gpucluster-measure-"
+#: A job with a large value waits behind others; only a smaller one needs a privilege.
+_NICE = 100_000
+#: Where the sample job of a user has built nccl-tests.
+_BUILT_BY_SAMPLE = "nccl_tests/nccl-tests/build/all_reduce_perf"
+#: What the script says where there is no program, for `gpucluster.measuring.results`.
+NO_PROGRAM = "gpucluster: no all_reduce_perf"
+NO_PERFTEST = "gpucluster: no ib_write_bw"
+NO_RPING = "gpucluster: no rping"
+#: Before the result of each device, and before that of rping, with its status.
+DEVICE = "gpucluster: device"
+PING = "gpucluster: rping"
+PINGS = 3
+
+# One rank of each node shows which network NCCL uses; all of them would print hundreds of megabytes on large clusters.
+# A rank alone has no MPI to tell it its number: SLURM_PROCID.
+NCCL_SCRIPT = f"""
+program=$1; shift
+for each in $program all_reduce_perf "$HOME/{_BUILT_BY_SAMPLE}"; do
+    found=$(command -v "$each") && break
+done
+if [ -z "$found" ]; then
+    [ "$SLURM_PROCID" != 0 ] || echo "{NO_PROGRAM}"
+    exit 127
+fi
+if [ "${{SLURM_LOCALID:-0}}" = 0 ]; then
+    export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,ENV
+else
+    export NCCL_DEBUG=WARN
+fi
+exec "$found" "$@"
+"""
+
+# The first node serves one device after the other; the second connects to it as soon as it listens. The two agree by
+# the number of the device: a port each. A server that nobody connects to ends by itself. The address of the first
+# node's device, which rping needs, is in what ib_write_bw prints last: a GID of RoCE is an IPv4 address.
+RDMA_SCRIPT = f"""
+server=$1; shift
+if ! command -v ib_write_bw >/dev/null 2>&1; then
+    echo "{NO_PERFTEST} on $SLURMD_NODENAME"
+    exit 127
+fi
+ulimit -l unlimited 2>/dev/null
+# Until the other side listens. 124: it has connected, and nothing came any more.
+patiently() {{
+    try=0
+    until output=$(timeout 30 "$@" 2>&1); do
+        status=$?
+        [ "$status" != 124 ] && [ "$try" -lt 40 ] || return "$status"
+        try=$((try + 1)); sleep 0.5
+    done
+}}
+port=18515
+for device in "$@"; do
+    if [ "$SLURMD_NODENAME" = "$server" ]; then
+        timeout 40 ib_write_bw -F -q 2 -x 3 --report_gbits -d "$device" -p "$port" >/dev/null 2>&1
+        timeout 20 rping -s -C {PINGS} -p "$((port + 1000))" >/dev/null 2>&1
+    else
+        echo "{DEVICE} $device"
+        patiently ib_write_bw -F -q 2 -x 3 --report_gbits -d "$device" -p "$port" "$server"
+        echo "$output"
+        address=$(echo "$output" | sed -n 's/.* GID: .*:255:255:\\([0-9:]*\\) *$/\\1/p' | tail -n 1 |
+            awk -F: '{{ printf "%d.%d.%d.%d", $1, $2, $3, $4 }}')
+        if ! command -v rping >/dev/null 2>&1; then
+            echo "{NO_RPING} on $SLURMD_NODENAME"
+        elif [ -n "$address" ]; then
+            patiently rping -c -v -C {PINGS} -a "$address" -p "$((port + 1000))"
+            echo "{PING} $device $?"
+            echo "$output"
+        fi
+    fi
+    port=$((port + 1))
+done
+"""
+
+
+def argv(request: Request, name: str) -> list[str]:
+    """The command line of srun.
+
+    Args:
+        name: of the job.
+    """
+    nccl = request.kind == NCCL
+    each = request.gpus if nccl else 1
+    words = [
+        "srun", f"--job-name={name}", f"--partition={request.partition}", f"--nodelist={','.join(request.nodes)}",
+        f"--nodes={len(request.nodes)}", f"--ntasks={each * len(request.nodes)}", f"--ntasks-per-node={each}",
+        # Nobody else's work may disturb it, and it may disturb nobody's.
+        "--exclusive", "--mem=0", f"--nice={_NICE}", f"--time={request.minutes}",
+        # Threads of NCCL choose their processors themselves.
+        "--cpu-bind=none", "--kill-on-bad-exit=1", "--chdir=/", "--input=none", "--quit-on-interrupt",
+    ]  # fmt: skip
+    if not nccl:
+        script, arguments = RDMA_SCRIPT, (request.nodes[0], *request.devices)
+        return [*words, "--mpi=none", "sh", "-c", script, "measure", *arguments]
+    words += [f"--gpus-per-node={each}", "--gpu-bind=none"]
+    words += [f"--mpi={request.mpi}"] if request.mpi else []
+    if request.image:
+        words.append(f"--container-image={request.image}")
+        folder = request.program.rpartition("/")[0]
+        words += [f"--container-mounts={folder}:{folder}"] if folder else []
+    return [*words, "sh", "-c", NCCL_SCRIPT, "measure", request.program, *request.arguments]
+
+
+def environment(request: Request, *, user: str, home: str, search: str) -> Mapping[str, str]:
+    """The whole environment of the job: nothing of the caller's.
+
+    Args:
+        search: the folders of programs (PATH).
+    """
+    return {
+        "HOME": home, "USER": user, "LOGNAME": user, "SHELL": "/bin/sh", "PATH": search, "LC_ALL": "C",
+        # MPI only starts the ranks: plain TCP works with every shape.
+        "OMPI_MCA_pml": "ob1", "OMPI_MCA_coll_hcoll_enable": "0",
+        **request.settings,
+    }  # fmt: skip

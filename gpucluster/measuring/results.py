@@ -1,0 +1,113 @@
+"""What a job of `gpucluster-agent measure` has measured, from its answer. What is not whole is no measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpucluster.agent.checks.model import Missing
+from gpucluster.agent.measure.launch import NO_PERFTEST, NO_PROGRAM, NO_RPING
+from gpucluster.agent.nccl import collectives, judge, text_output
+from gpucluster.agent.nccl.measurement import Measurement
+from gpucluster.agent.nccl.shape_limits import SHAPES
+from gpucluster.measuring import perftest
+
+_ENDED = "ended"
+BUILD = (
+    "there is no all_reduce_perf on the nodes: build it with the sample job "
+    "(cp -r /opt/gpucluster/samples/nccl_tests ~ && cd ~/nccl_tests && sbatch -N 2 all_reduce.sh IMAGE), "
+    "or name it in verify.nccl_tests"
+)
+INSTALL_RPING = "there is no rping on the nodes: install the package librdmacm-utils, or rdmacm-utils"
+INSTALL_PERFTEST = "there is no ib_write_bw on the nodes: install the package perftest"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a job ended, and what it printed."""
+
+    outcome: str
+    why: str
+    status: int
+    output: str
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Answer:
+        """From the JSON of the agent."""
+        return cls(str(given["outcome"]), str(given["why"]), int(given["status"]), str(given["output"]))
+
+
+def nccl(answer: Answer | Missing, wanted: judge.Wanted) -> judge.Verdict | Missing:
+    """The verdict on an output of nccl-tests that is whole, and of which all ranks measured together.
+
+    A launch that went wrong is a fault of the launch: it accuses no node.
+    """
+    if isinstance(answer, Missing):
+        return answer
+    if answer.outcome != _ENDED:
+        return Missing(answer.why)
+    if NO_PROGRAM in answer.output:
+        return Missing(BUILD)
+    measured = text_output.parse(answer.output.splitlines())
+    verdict = judge.judge(measured, wanted)
+    ranks = wanted.nodes * wanted.gpus
+    if _whole(measured, ranks) and verdict.ranks == ranks:
+        if wanted.nodes > 1 and wanted.shape is not None and wanted.shape.wire and not measured.networks:
+            return Missing("the output does not show which network NCCL used")
+        # With wrong results nccl-tests end with a status, and that is what was measured.
+        if answer.status == 0 or measured.in_bounds is False:
+            return verdict
+    reasons = "; ".join(verdict.reasons) if verdict.verdict != judge.PASS else ""
+    status = f"the job ended with status {answer.status}: {_last(answer.output)}" if answer.status else ""
+    return Missing("; ".join(part for part in (reasons, status) if part) or "the output is not whole")
+
+
+def _whole(measured: Measurement, ranks: int) -> bool:
+    return (
+        measured.tables == 1
+        and measured.ends == 1
+        and measured.in_bounds is not None
+        and not measured.errors
+        and len({device.rank for device in measured.devices}) == ranks
+    )
+
+
+def bandwidth(verdict: judge.Verdict | Missing) -> float | None:
+    """GB/s for the search: 0 where the results were wrong, None without a measurement."""
+    if isinstance(verdict, Missing):
+        return None
+    return 0.0 if any(reason.startswith("results were wrong") for reason in verdict.reasons) else verdict.busbw
+
+
+def rdma(answer: Answer | Missing) -> Mapping[str, float] | Missing:
+    """Gb/s of each device that was measured."""
+    if isinstance(answer, Missing):
+        return answer
+    if answer.outcome != _ENDED:
+        return Missing(answer.why)
+    if NO_PERFTEST in answer.output:
+        return Missing(INSTALL_PERFTEST)
+    found = perftest.bandwidths(answer.output.splitlines())
+    return found or Missing(f"ib_write_bw gave no result: {_last(answer.output)}")
+
+
+def ping(answer: Answer | Missing) -> Mapping[str, bool] | Missing:
+    """Whether a connection by rdma_cm worked, by device."""
+    if isinstance(answer, Missing):
+        return answer
+    if answer.outcome != _ENDED:
+        return Missing(answer.why)
+    if NO_RPING in answer.output or NO_PERFTEST in answer.output:
+        return Missing(INSTALL_RPING if NO_RPING in answer.output else INSTALL_PERFTEST)
+    return perftest.connections(answer.output.splitlines()) or Missing("rping gave no result")
+
+
+def wanted(shape: str, nodes: int, gpus: int, algorithm: str) -> judge.Wanted:
+    """What a measurement of all_reduce is judged by."""
+    return judge.Wanted(SHAPES.get(shape), nodes, gpus, collectives.ALL_REDUCE, algorithm)
+
+
+def _last(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "it printed nothing"
