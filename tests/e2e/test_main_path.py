@@ -142,8 +142,15 @@ def test_a_job_does_not_start_on_a_node_whose_checks_fail(site: Site) -> None:
         return "gpucluster: check failed: mounts:" in slurm(f"scontrol show node {node}")
 
     root(site, node, "umount --lazy /mnt/home")
-    job = slurm(f"runuser -u daemon -- sbatch --parsable -D / -w {node} -o /dev/null --wrap true")
-    until(drained)
+    # The administrator's home is none of the share.
+    submitted = site.plain("ssh", "--", f"sbatch --parsable -D / -w {node} -o /dev/null --wrap true")
+    job = submitted.stdout.strip()
+    assert job.isdigit(), submitted.stderr
+    try:
+        until(drained)
+    except AssertionError as error:
+        why = "journalctl --no-pager -n 20 -t gpucluster-health; gpucluster-agent check --profile prolog; true"
+        raise AssertionError(f"{error}: {root(site, node, why)}") from None
     until(lambda: slurm(f"squeue --noheader --jobs={job} --format=%T") == "PENDING")
     # It waits for nodes, and for nobody who releases it.
     assert "held" not in slurm(f"scontrol show job {job}").lower()

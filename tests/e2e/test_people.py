@@ -408,7 +408,15 @@ def reason(site: Folk) -> str:
 def test_a_node_whose_check_fails_is_drained_until_it_is_repaired(site: Folk) -> None:
     check = "/usr/local/lib/gpucluster/health-check"
     site.root(f"umount --lazy /mnt/home && {check}; findmnt /mnt/home || true", NODE)
-    eventually(lambda: reason(site).startswith("gpucluster: check failed: mounts:"), 30)
+    try:
+        eventually(lambda: reason(site).startswith("gpucluster: check failed: mounts:"), 30)
+    except AssertionError as error:
+        agent = "gpucluster-agent"
+        here = site.root(
+            f"journalctl --no-pager -n 20 -t gpucluster-health; {agent} check --profile periodic; true", NODE
+        )
+        there = site.root("gpucluster-agent health status; journalctl --no-pager -n 20 -u gpucluster-health")
+        raise AssertionError(f"{error}: {here} {there}") from None
     status = json.loads(site.root("gpucluster-agent health status --output json"))
     assert [each["check"] for each in status["nodes"][0]["failing"] if each["drains"]] == ["mounts"]
     assert site.root("cat /var/lib/gpucluster/health/metrics.prom")

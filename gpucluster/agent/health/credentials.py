@@ -30,7 +30,7 @@ def open_sealed(credential: str) -> tuple[int, str]:
         Refused: it is none, or it is too old, or it was used before.
         Failed: munge does not run here.
     """
-    done = programs.call(["unmunge", "--numeric", "--keys=STATUS,UID"], credential, seconds=_SECONDS)
+    done = programs.call(["unmunge", "--keys=STATUS,UID"], credential, seconds=_SECONDS)
     if done.returncode == programs.MISSING:
         raise Failed(f"unmunge: {done.stderr.strip()[-200:]}", "Run: systemctl status munge")
     known, _, text = done.stdout.partition("\n\n")
@@ -38,6 +38,7 @@ def open_sealed(credential: str) -> tuple[int, str]:
     if done.returncode != 0:
         raise Refused(f"munge refuses the credential: {(done.stderr.strip() or fields.get('STATUS', ''))[-200:]}")
     try:
-        return int(fields["UID"]), text
+        # `root (0)`; the number alone if the host knows no name for it.
+        return int(fields["UID"].rpartition("(")[2].rstrip(")")), text
     except (KeyError, ValueError):
         raise Failed(f"the output of unmunge can't be read: {known[:200]!r}") from None

@@ -1,4 +1,4 @@
-"""Slurm's commands: what is read of nodes, and what is asked for. `scontrol` is a script that prints and notes."""
+"""Slurm's and munge's commands: what is read, and what is asked for. They are scripts that print and note."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpucluster.agent.errors import Failed
+from gpucluster.agent.errors import Failed, Refused
+from gpucluster.agent.health import credentials
 from gpucluster.agent.health.slurm import SlurmCommands
 
 # As scontrol 24.11 prints them, shortened. A reason may look like other fields.
@@ -64,3 +65,31 @@ def test_a_refusal_is_an_error_with_slurms_words(scontrol: Path) -> None:
     (scontrol / "scontrol").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
     with pytest.raises(Failed, match="Unable to contact"):
         SlurmCommands(lambda _name: "").nodes()
+
+
+@pytest.mark.parametrize(
+    ("printed", "status", "uid"),
+    [
+        ("STATUS:           Success (0)\nUID:              root (0)\n\n{}\n\nUID: root (0)", 0, 0),
+        ("STATUS:           Success (0)\nUID:              root (0)x (1000)\n\n{}", 0, 1000),
+        ("STATUS:           Success (0)\nUID:              10007\n\n{}", 0, 10007),
+        ("STATUS:           Replayed credential (17)\n", 17, None),
+        ("STATUS:           Success (0)\n\nUID: root (0)", 0, None),
+        ("", 1, None),
+    ],
+)
+def test_who_wrote_a_credential(
+    printed: str, status: int, uid: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "printed").write_text(printed)
+    program = tmp_path / "unmunge"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/printed\nexit {status}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    if uid is not None:
+        found, text = credentials.open_sealed("MUNGE:x:")
+        assert found == uid
+        assert text.startswith("{}")
+        return
+    with pytest.raises((Refused, Failed), match="Replayed" if status == 17 else ""):
+        credentials.open_sealed("MUNGE:x:")
