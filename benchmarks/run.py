@@ -1,13 +1,11 @@
 """How long things take: medians and ratios, printed, never asserted.
 
-    .venv/bin/python benchmarks/run.py [cli] [apply] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
-                                   [autoscaler-speed] [fabric] [check] [--runs N]
-
-
-                                   [autoscaler-speed] [fabric] [nccl] [--runs N]
+    .venv/bin/python benchmarks/run.py [cli] [apply] [verify] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
+                                   [autoscaler-speed] [fabric] [check] [nccl] [--runs N]
 
 cli    --help and `import gpucluster` against bare Python and against `import oci`.
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
+verify `verify --level quick` on two nodes, against an apply that has nothing to do (at most 15 s).
 scale  the same pool with 2 and with 16 nodes: seconds for each further node.
 check  `gpucluster-agent check --profile prolog` on this machine: without GPUs, and with those that it has.
 
@@ -137,6 +135,20 @@ def apply(runs: int) -> None:
     print(f"    changed tasks of the second: {second['changed']}")
 
 
+def verify(runs: int) -> None:
+    """Checks alone, of a cluster that is as it should be."""
+    bench = _Bench()
+    try:
+        bench.run(2, "apply")
+        applied = statistics.median(bench.run(2, "apply")["wall"] for _ in range(runs))
+        results = [bench.run(2, "verify") for _ in range(runs)]
+    finally:
+        bench.close()
+    walls = [result["wall"] for result in results]
+    print(f"{'verify':<34}{statistics.median(walls):8.1f} s   (of {runs}: {min(walls):.1f} to {max(walls):.1f})")
+    print(f"verify / second apply{statistics.median(walls) / applied:21.2f}\n  the last verify:\n{_where(results[-1])}")
+
+
 def scale(runs: int) -> None:
     """2 nodes, then 16."""
     per_node = []
@@ -204,6 +216,7 @@ def nccl(runs: int) -> None:
 _BENCHMARKS: dict[str, Callable[[int], None]] = {
     "cli": lambda runs: cli(max(runs * 5, 15)),
     "apply": apply,
+    "verify": verify,
     "scale": lambda _runs: scale(1),
     "autoscaler-tick": autoscaler_tick,
     "simulate": lambda _runs: simulation(1),
@@ -213,7 +226,7 @@ _BENCHMARKS: dict[str, Callable[[int], None]] = {
     "fabric": lambda _runs: fabric(),
     "nccl": nccl,
 }
-_BY_DEFAULT = ("cli", "apply", "scale")
+_BY_DEFAULT = ("cli", "apply", "verify", "scale")
 
 
 def main() -> None:

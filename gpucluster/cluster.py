@@ -43,7 +43,7 @@ from gpucluster.lifecycle.replace import ElasticReplacement, choose
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import Teardown
-from gpucluster.lifecycle.verification import Verification
+from gpucluster.lifecycle.verification import Request, Verification
 from gpucluster.operations import status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.configuration_record import ConfigurationRecord
@@ -51,6 +51,7 @@ from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.operations.health import HealthService
+from gpucluster.operations.measuring import Measuring
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
 from gpucluster.paths import ClusterPaths, cache_dir
@@ -61,6 +62,7 @@ from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.lock import StateLock
 from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
+from gpucluster.verdict.expectation import Level
 from gpucluster.verdict.verdict import Verdict
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.login_keys import LoginKeys
@@ -130,7 +132,14 @@ class Cluster:
             bastion=self._bastion,
             file_systems=self._file_systems,
         )
-        self._verification = Verification(spec, self._cloud, self._configuration.collect, report)
+        self._verification = Verification(
+            spec,
+            self.paths,
+            self._cloud,
+            collect=self._configuration.collect,
+            measurement=Measuring(spec, self._controller, report),
+            on_event=report,
+        )
         self._baking = Baking(
             spec,
             self.paths,
@@ -297,23 +306,41 @@ class Cluster:
         changes = self._provisioning.apply(terraform, run, consent)
         deployment = self._hosts.reach(run)
         self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
-        configured = self._configuration.apply(deployment, run)
+        configured = self._configuration.apply(deployment, run, verify=self._verification.variables(deployment))
         self._provisioning.record(terraform, **self._configuration.said(deployment, configured))
         resumed = self._resizing.resume_changed()
         # Nodes that were resumed are in another state than when their facts were collected.
         return _Built(deployment, configured, changes, facts=None if resumed else configured)
 
-    def verify(self, *, fix: Fix | None = None) -> Result:
-        """Run the checks that `apply` ends with.
+    def verify(
+        self,
+        *,
+        level: Level | str = Level.QUICK,
+        pools: Sequence[str] = (),
+        nodes: str = "",
+        junit: Path | None = None,
+        record_baseline: bool = False,
+        fix: Fix | None = None,
+    ) -> Result:
+        """Say whether the cluster is good, and which host is not.
 
         Args:
+            level: "quick", the checks that `apply` ends with; or "full", also those that need nodes for themselves.
+            pools: check the nodes of these pools alone.
+            nodes: check these permanent nodes alone; Slurm's hostlist, such as "compute-[1-4,7]".
+            junit: write the results as JUnit XML into this file, also when checks fail.
+            record_baseline: what level full measures becomes what later measurements are compared with, where nothing
+                is published.
             fix: take nodes that failed out of service, replace them, check what that touches again, and let them into
                 service. None: only say what is found.
 
         Raises:
             VerifyError: a check failed or could not run; with `fix`: at the end.
-            InputError: nodes can't be taken out of service without Slurm; or the answer to a question was no.
+            InputError: there is no such level, pool or node, or the file can't be written; nodes can't be taken out of
+                service without Slurm; or the answer to a question was no.
         """
+        request = Request(_level(level), pools, nodes, junit, record_baseline)
+        request.check(self.spec)
         if fix and not self.spec.slurm.enabled:
             raise InputError(
                 "without Slurm no node is taken out of service, and so none is replaced",
@@ -325,20 +352,22 @@ class Cluster:
                 self._cloud.start(to_build=False)
             deployment = self._hosts.reach(run)
             done = None
-            if fix is None:
-                verdict = self._verification.run(deployment, run)
-            else:
-                check = self._checking(run)
-                verdict, done = self._repair.run(run, deployment, check(deployment), check, fix)
+            with self._verification.in_junit(request.junit) as final:
+                if fix is None:
+                    verdict = self._verification.run(deployment, run, request=request)
+                else:
+                    check = self._checking(run, request)
+                    verdict, done = self._repair.run(run, deployment, check(deployment), check, fix)
+                final(verdict)
             result = replace(self._result(run, deployment, verdict=verdict), repair=done)
         return result
 
-    def _checking(self, run: Run) -> Checking:
+    def _checking(self, run: Run, request: Request = Request()) -> Checking:  # noqa: B008 - it is frozen
         """The checks within a run, whose verdict is no error."""
 
         def check(deployment: Deployment) -> Verdict:
             try:
-                return self._verification.run(deployment, run)
+                return self._verification.run(deployment, run, request=request)
             except VerifyError as error:
                 verdict: Verdict = error.verdict
                 return verdict
@@ -376,7 +405,9 @@ class Cluster:
                 self._cloud.start(to_build=False)
             SlurmReleases(self.spec, self._controller).check()
             deployment = self._hosts.reach(run)
-            configured = self._configuration.apply(deployment, run, slurm_upgrade=True)
+            configured = self._configuration.apply(
+                deployment, run, verify=self._verification.variables(deployment), slurm_upgrade=True
+            )
             verdict = self._verification.run(deployment, run, configured)
             result = self._result(run, deployment, built=_Built(deployment, configured), verdict=verdict)
             copy = configured.facts.get(deployment.outputs.controller.name, {}).get("gpucluster_slurm_copy")
@@ -732,3 +763,10 @@ class Cluster:
         return TaggedResources(
             self._cloud.access(), self.spec.name, self._on_event, keep={ocid for ocid in named if ocid}
         )
+
+
+def _level(level: Level | str) -> Level:
+    try:
+        return Level(level)
+    except ValueError:
+        raise InputError(f"there is no level {level}", hint=f"Levels: {', '.join(Level)}") from None

@@ -36,6 +36,14 @@ options:
       next: {description: The other host., type: str, required: true}
   access: {description: Whether to read which groups the ssh server lets in., type: bool, default: false}
   slurm: {description: Whether to try Slurm's commands., type: bool, default: false}
+  checks:
+    description: Run the host's own checks.
+    type: dict
+    suboptions:
+      program: {description: Path of gpucluster-agent., type: path, required: true}
+      profile: {description: Which checks., type: str, required: true}
+      seconds: {description: How long they may take., type: int, required: true}
+      alone: {description: Do not run them while a step of a job runs., type: bool, default: false}
 author: gpucluster
 """
 
@@ -51,8 +59,9 @@ RETURN = """
 ansible_facts:
   description: >-
     One fact, C(gpucluster_facts): hostname, user_ids, user_groups; home_fs and home_token_seen with a share; mesh,
-    ssh_groups and slurm_error if asked for; local_disk and rdma_addresses if user data wants them; cloud_services, what
-    a user without rights reaches of them, and what root does; certificates and secrets of a host that has made them.
+    ssh_groups, slurm_error and agent_check if asked for; local_disk and rdma_addresses if user data wants them;
+    cloud_services, what a user without rights reaches of them, and what root does; certificates and secrets of a host
+    that has made them.
   returned: always
   type: dict
 """
@@ -77,6 +86,11 @@ SSH_SECONDS = 10
 SLURM_SECONDS = 20
 # SSSD caches for a while that a new user did not exist a moment ago, or that the server did not answer.
 USERS_SECONDS = 40.0
+# A report of checks has a few hundred bytes a check. What is longer is cut off, and with it no report.
+REPORT_BYTES = 1 << 20
+ERROR_BYTES = 1 << 12
+# A program that does not end in time is told to, and killed after so many seconds.
+KILL_SECONDS = 5
 
 
 def unescape(field: str) -> str:
@@ -243,9 +257,39 @@ def slurm_error(module: AnsibleModule) -> str:
     return "" if status == 0 else words.strip() or f"sinfo ended with {status}"
 
 
+def runs_jobs() -> bool:
+    """Whether a step of a Slurm job runs here."""
+    return any(read(file).strip() == "slurmstepd" for file in Path("/proc").glob("[0-9]*/comm"))
+
+
+def agent_check(module: AnsibleModule, checks: dict[str, Any]) -> dict[str, Any]:
+    """What the host's own checks have written, and this host's clocks around them."""
+    if checks["alone"] and runs_jobs():
+        return {"busy": True}
+    limit = ["timeout", f"--kill-after={KILL_SECONDS}", str(checks["seconds"])]
+    began, since = time.time(), time.monotonic()
+    status, output, words = module.run_command(
+        [*limit, checks["program"], "check", "--profile", checks["profile"], "--output", "json"]
+    )
+    return {
+        "output": output[:REPORT_BYTES],
+        "error": words[-ERROR_BYTES:],
+        "exit_status": status,
+        "began": began,
+        "ended": time.time(),
+        "took": time.monotonic() - since,
+    }
+
+
 def main() -> None:
     """Entry point."""
     mesh = {"user": {"type": "str", "required": True}, "next": {"type": "str", "required": True}}
+    checks = {
+        "program": {"type": "path", "required": True},
+        "profile": {"type": "str", "required": True},
+        "seconds": {"type": "int", "required": True},
+        "alone": {"type": "bool", "default": False},
+    }
     spec: dict[str, Any] = {
         "home_path": {"type": "path"},
         "token_file": {"type": "path"},
@@ -254,6 +298,7 @@ def main() -> None:
         "mesh": {"type": "dict", "options": mesh},
         "access": {"type": "bool", "default": False},
         "slurm": {"type": "bool", "default": False},
+        "checks": {"type": "dict", "options": checks},
     }
     module = AnsibleModule(
         argument_spec=spec, required_together=[["home_path", "token_file", "token"]], supports_check_mode=True
@@ -268,6 +313,7 @@ def main() -> None:
         **({"mesh": hop(module, params["mesh"])} if params["mesh"] else {}),
         **({"ssh_groups": ssh_groups(module)} if params["access"] else {}),
         **({"slurm_error": slurm_error(module)} if params["slurm"] else {}),
+        **({"agent_check": agent_check(module, params["checks"])} if params["checks"] else {}),
         "user_ids": {name: ids(name) for name in params["users"]},
         "user_groups": {name: groups(name) for name in params["users"]},
         "firewall": outcome("firewall"),

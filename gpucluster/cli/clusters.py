@@ -221,22 +221,45 @@ def _fix_options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@command("verify")
+@command("verify", short_help="Say whether the cluster is good, and which host is not.")
 @PROVIDER
+@click.option(
+    "--level",
+    type=click.Choice(["quick", "full"]),
+    default="quick",
+    show_default=True,
+    help="quick: the checks that apply ends with. full: also what needs nodes for itself.",
+)
+@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Check the nodes of this pool alone.")
+@click.option("--nodes", default="", metavar="LIST", help="Check these nodes alone, such as compute-[1-4,7].")
+@click.option(
+    "--junit", type=click.Path(), metavar="FILE", help="Write the results as JUnit XML, also when checks fail."
+)
+@click.option("--record-baseline", is_flag=True, help="With --level full: compare later measurements with this one.")
 @_fix_options
 def verify(
     context: Context,
     provider: str,
+    level: str,
+    pools: tuple[str, ...],
+    nodes: str,
+    junit: str | None,
+    record_baseline: bool,
     fix: bool,
     shadow: bool,
     replace_nodes: bool,
     drain_timeout: float | None,
     yes: bool,
-) -> None:
-    """Run the checks that apply ends with."""
+) -> None:  # fmt: skip
+    """Say whether the cluster is good, and which host is not.
+
+    Runs the checks that apply ends with. Ends with 1 if one of them failed or could not run.
+    """
     if not fix and (shadow or replace_nodes or yes or drain_timeout is not None):
         raise click.UsageError("--shadow, --replace-nodes, --drain-timeout and --yes are options of verify --fix")
     with cluster_of(context, provider) as (cluster, reporter):
+        from pathlib import Path
+
         from gpucluster.lifecycle.repair import Fix
         from gpucluster.operations.drain import DRAIN_TIMEOUT
 
@@ -247,7 +270,10 @@ def verify(
         timeout = DRAIN_TIMEOUT if drain_timeout is None else drain_timeout
         asking = {"confirm": confirm} if context.can_ask and not yes else {}
         how = Fix(shadow=shadow, replace_nodes=replace_nodes, drain_timeout=timeout, **asking) if fix else None
-        result = cluster.verify(fix=how)
+        file = Path(junit) if junit else None
+        result = cluster.verify(
+            level=level, pools=pools, nodes=nodes, junit=file, record_baseline=record_baseline, fix=how
+        )
         reporter.result(result.to_dict(), summary(result))
 
 

@@ -112,7 +112,7 @@ class _Lines:
     """What the two reporters for people share: which events become a line, and its text.
 
     Args:
-        verbose: show every task with its host, and each resource when work on it begins.
+        verbose: show every task with its host, each resource when work on it begins, and the checks that are skipped.
     """
 
     def __init__(self, *, verbose: bool = False) -> None:
@@ -136,7 +136,8 @@ class _Lines:
         if event.kind == EventKind.TASK:
             return self._task(event, sign)
         if event.kind == EventKind.CHECK:
-            return f"  {sign} {event.name}: {event.message}"
+            # A host without GPUs skips dozens of checks.
+            return "" if event.status == "skip" and not self._verbose else f"  {sign} {event.name}: {event.message}"
         return f"  {sign} {event.message}"
 
     @staticmethod

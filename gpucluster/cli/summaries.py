@@ -38,6 +38,8 @@ def summary(result: Result) -> str:
     if result.changed:
         lines.append("  changed tasks: " + ", ".join(f"{host} {number}" for host, number in result.changed.items()))
     lines += [f"  {line}" for line in result.repair.lines()] if result.repair else []
+    if result.verdict:
+        lines += [f"hosts: {result.verdict.hosts_text}", f"evidence: {result.verdict.evidence}"]
     return "\n".join(lines)
 
 

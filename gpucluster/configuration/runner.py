@@ -36,6 +36,7 @@ _STOPPED = (
 )
 # In the place of the program ansible-playbook. Not from the working directory, which has folders of many names.
 _PLAYBOOK = (sys.executable, "-P", "-m", ansible_playbook.__name__)
+_RC_UNREACHABLE = 4  # the exit status of ansible-playbook when that is all that went wrong
 _CANCEL_POLL = 1  # seconds between two looks whether the playbook shall be stopped
 SAVED_ARTIFACTS = 10
 _log = logging.getLogger(__name__)  # `--debug` shows it
@@ -56,6 +57,7 @@ class PlaybookResult:
     """A playbook that succeeded.
 
     Args:
+        unreachable: by host that could not be reached, why; there are none unless the run was allowed to go on.
         facts: by host, the facts named gpucluster_* that tasks have set.
         roles: the wall clock seconds of each role; for tasks outside of roles, of their playbook.
     """
@@ -63,6 +65,7 @@ class PlaybookResult:
     hosts: Mapping[str, HostResult]
     facts: Mapping[str, Mapping[str, Any]]
     roles: Mapping[str, float]
+    unreachable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def changed(self) -> int:
@@ -79,6 +82,7 @@ class _Listener:
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     roles: dict[str, float] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    unreachable: dict[str, str] = field(default_factory=dict)
     stats: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     _announced: set[tuple[str, str]] = field(default_factory=set)
     _role: str = ""
@@ -120,7 +124,7 @@ class _Listener:
             self._announce_message(str(role or self.playbook), host, result, str(data.get("task_action", "")))
         elif name == "runner_on_unreachable":
             status, message = "unreachable", _reason(result)
-            self.failures.append(f"{host}: unreachable: {message}")
+            self.unreachable[host] = message
         elif data.get("ignore_errors"):
             return
         else:
@@ -198,7 +202,13 @@ class Ansible:
         self._on_event = on_event
 
     def run(
-        self, playbook: str, inventory: Path, *, run_id: str, variables: Mapping[str, Any] = MappingProxyType({})
+        self,
+        playbook: str,
+        inventory: Path,
+        *,
+        run_id: str,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+        without_unreachable: bool = False,
     ) -> PlaybookResult:
         """Run one playbook to its end.
 
@@ -206,6 +216,7 @@ class Ansible:
             playbook: the name of its file, such as "site.yml".
             run_id: the name of ansible-runner's folder for this run begins with it.
             variables: of this run only; they are stronger than all others, and on the command line.
+            without_unreachable: go on without hosts that can't be reached; the result names them.
 
         Raises:
             AnsibleError: a task failed or a host can't be reached; the text names each host, role and task.
@@ -248,17 +259,19 @@ class Ansible:
             runner.run()
         if stops():
             raise KeyboardInterrupt(_STOPPED)
-        if runner.status != "successful":
+        only_unreachable = runner.rc == _RC_UNREACHABLE and listener.unreachable and not listener.failures
+        if runner.status != "successful" and not (only_unreachable and without_unreachable):
             raise self._failed(playbook, runner, listener)
-        return PlaybookResult(_hosts(listener.stats), listener.facts, listener.roles)
+        return PlaybookResult(_hosts(listener.stats), listener.facts, listener.roles, listener.unreachable)
 
     def _failed(self, playbook: str, runner: Any, listener: _Listener) -> AnsibleError:
         ended = _killed_by(runner.rc)
-        reasons = [*listener.failures, *([ended] if ended else [])] or [_output_tail(runner)]
+        silent = [f"{host}: unreachable: {reason}" for host, reason in listener.unreachable.items()]
+        reasons = [*silent, *listener.failures, *([ended] if ended else [])] or [_output_tail(runner)]
         return AnsibleError(
             f"{playbook} failed:\n" + "\n".join(f"  {reason}" for reason in reasons),
             hint="Run it again: gpucluster apply. What is done already stays done"
-            if ended and not listener.failures
+            if ended and not listener.failures and not silent
             else "Fix the cause, then run: gpucluster apply. What is done already stays done",
         )
 

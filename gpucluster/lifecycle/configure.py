@@ -75,12 +75,20 @@ class Configuration:
             software=self._downloads.release_files(),
         )
 
-    def apply(self, deployment: Deployment, run: Run, *, slurm_upgrade: bool = False) -> PlaybookResult:
+    def apply(
+        self,
+        deployment: Deployment,
+        run: Run,
+        *,
+        verify: Mapping[str, Any],
+        slurm_upgrade: bool = False,
+    ) -> PlaybookResult:
         """Configure each host for its role in the cluster, and collect what `verify` checks.
 
         From now on users may reach the share.
 
         Args:
+            verify: the variables that say what is collected.
             slurm_upgrade: allow another release of Slurm than the hosts have.
 
         Raises:
@@ -96,9 +104,8 @@ class Configuration:
             }
             # An apply that is interrupted from now on must not look like a complete one.
             self._record.write({**this, "complete": False, "time": _now()})
-            done = self._ansible().run(
-                "apply.yml", file, run_id=run.id, variables={"slurm_upgrade": True} if slurm_upgrade else {}
-            )
+            variables = {**verify, **({"slurm_upgrade": True} if slurm_upgrade else {})}
+            done = self._ansible().run("apply.yml", file, run_id=run.id, variables=variables)
             self._record.write({**this, "complete": True, "time": _now()})
             return done
 
@@ -151,14 +158,16 @@ class Configuration:
         facts = facts_of(configured).get(deployment.controller.name, {})
         return {name: dict(facts.get(name) or {}) for name in ("certificates", "secrets")}
 
-    def collect(self, playbook: str, run: Run) -> PlaybookResult:
-        """Run a playbook that only reads, on the hosts that were configured last.
+    def collect(self, playbook: str, run: Run, variables: Mapping[str, Any]) -> PlaybookResult:
+        """Run a playbook that only reads, on the hosts that were configured last. Those that can't be reached are left
+        out, and named.
 
         Raises:
-            GpuClusterError: it failed, or a host can't be reached.
+            GpuClusterError: it failed.
         """
         self._bastion().renew()
-        return self._ansible().run(playbook, self._paths.ansible / "inventory.yml", run_id=run.id)
+        inventory = self._paths.ansible / "inventory.yml"
+        return self._ansible().run(playbook, inventory, run_id=run.id, variables=variables, without_unreachable=True)
 
     def _autoscaling(self, outputs: handover.Outputs) -> handover.Autoscaling | None:
         if not self._spec.elastic_pools:

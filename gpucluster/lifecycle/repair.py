@@ -97,14 +97,13 @@ class Repair:
         """
         with run.phase("decide"):
             findings = findings_of(verdict)
-            plan = self._plan(findings, fix, shadow=True)
+            plan = self._plan(findings, fix, shadow=True).shadowed
             if not fix.shadow:
-                asked = {*plan.would, *plan.replaced}
-                if asked:
-                    fix.confirm(sorted(asked))
-                plan = _only(asked, self._plan(findings, fix, shadow=False))
+                if plan.would:
+                    fix.confirm(plan.would)
+                plan = _only(plan.would, self._plan(findings, fix, shadow=False))
             self._announce(plan)
-        if not fix.shadow and (plan.replaced or plan.undrained):
+        if plan.replaced or plan.undrained:
             deployment = self._replace(run, deployment, plan, fix)
             verdict = self._prove(deployment, verdict, check, plan)
         if not verdict.passed:

@@ -2,39 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
 
 from gpucluster import handover
+from gpucluster.agent.checks.model import Finding, Status
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration.runner import PlaybookResult
-from gpucluster.errors import VerifyError
+from gpucluster.errors import InputError, VerifyError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
 from gpucluster.lifecycle.hosts import Deployment
+from gpucluster.paths import ClusterPaths, write_whole
 from gpucluster.spec import ClusterSpec
-from gpucluster.verdict.expectation import Expectation, Level
+from gpucluster.verdict import junit, reports
+from gpucluster.verdict.expectation import Expectation, Level, chosen, narrowed
+from gpucluster.verdict.measurements import UNREACHABLE
+from gpucluster.verdict.registry import host_checks
+from gpucluster.verdict.scrubbing import scrubbed
 from gpucluster.verdict.verdict import Verdict, judge
+from gpucluster.workspace import evidence
 from gpucluster.workspace.run import Run
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to verify, and how much.
+
+    Args:
+        pools: their nodes only; all pools without any.
+        nodes: only these, as Slurm's hostlist; all nodes without any.
+        junit: where to write the results as JUnit XML.
+        record_baseline: what jobs measure at level full becomes what later measurements are compared with.
+    """
+
+    level: Level = Level.QUICK
+    pools: Sequence[str] = ()
+    nodes: str = ""
+    junit: Path | None = None
+    record_baseline: bool = False
+
+    def check(self, spec: ClusterSpec) -> None:
+        """Whether it fits to cluster.yml.
+
+        Raises:
+            InputError: there is no such pool or node, the file can't be written, or nothing is measured to record.
+        """
+        if self.record_baseline and self.level is not Level.FULL:
+            raise InputError("only level full measures a baseline", hint="Run: gpucluster verify --level full")
+        chosen(
+            {name: handover.permanent_names(name, pool) for name, pool in spec.pools.items()}, self.pools, self.nodes
+        )
+        if self.junit is None:
+            return
+        if self.junit.exists() and not self.junit.is_file():
+            raise InputError("this is no file", where=str(self.junit), hint="Name a file")
+        if not self.junit.absolute().parent.is_dir():
+            hint = "Make it, or name another file"
+            raise InputError("there is no such folder", where=str(self.junit.parent), hint=hint)
+
+
+class Measurement(Protocol):
+    """Runs jobs that measure nodes and the network between them."""
+
+    def run(
+        self,
+        nodes_by_pool: Mapping[str, Sequence[str]],
+        level: str,
+        *,
+        keep: Callable[[str, str], None],
+        record_baseline: bool,
+    ) -> Sequence[Finding]:
+        """Measure these nodes. What could not be measured is a finding that is unknown.
+
+        Args:
+            keep: is called with the name and the text of each output.
+            record_baseline: what is reached becomes what later measurements are compared with.
+
+        Raises:
+            GpuClusterError: it can't run at all.
+        """
 
 
 class Verification:
     """Checks whether one cluster is as its spec says.
 
     Args:
-        collect: runs a playbook that only reads, on the hosts that were configured last.
+        collect: runs a playbook that only reads, with these variables, on the hosts that were configured last.
+        measurement: measures the nodes, at level full.
     """
 
     def __init__(
-        self, spec: ClusterSpec, cloud: CloudProvider, collect: Callable[[str, Run], PlaybookResult], on_event: Sink
+        self,
+        spec: ClusterSpec,
+        paths: ClusterPaths,
+        cloud: CloudProvider,
+        *,
+        collect: Callable[[str, Run, Mapping[str, Any]], PlaybookResult],
+        measurement: Measurement,
+        on_event: Sink,
     ) -> None:
         self._spec = spec
+        self._paths = paths
         self._cloud = cloud
         self._collect = collect
+        self._measurement = measurement
         self._on_event = on_event
 
-    def run(self, deployment: Deployment, run: Run, collected: PlaybookResult | None = None) -> Verdict:
-        """Check the facts of the hosts.
+    def variables(self, deployment: Deployment) -> dict[str, Any]:
+        """What a playbook must know that collects facts on its way."""
+        return reports.request(self._expectation(deployment, Level.QUICK))
+
+    def run(
+        self,
+        deployment: Deployment,
+        run: Run,
+        collected: PlaybookResult | None = None,
+        request: Request = Request(),
+    ) -> Verdict:
+        """Check the facts of the hosts, and what they have found themselves.
 
         Args:
             collected: the playbook that has collected them; None: they are collected now.
@@ -43,20 +133,62 @@ class Verification:
             VerifyError: a check failed or could not run.
         """
         with run.phase("verify"):
-            expected = self._expectation(deployment)
-            facts = facts_of(collected or self._collect("verify.yml", run))
-            verdict = judge(expected, facts, Level.QUICK)
+            expected = narrowed(self._expectation(deployment, request.level), request.pools, request.nodes)
+            facts = facts_of(collected or self._collect("verify.yml", run, reports.request(expected)))
+            measured = self._measurement.run(
+                expected.pools,
+                request.level.value,
+                keep=lambda name, text: evidence.keep_output(self._paths, run.id, name, text),
+                record_baseline=request.record_baseline,
+            )
+            verdict = judge(expected, facts, request.level, measured)
+            file = evidence.keep(self._paths, run.id, self._evidence(run, verdict, facts))
+            verdict = replace(verdict, evidence=str(file))
             self._announce(verdict)
             if not verdict.passed:
                 raise failed(verdict)
         return verdict
+
+    @contextmanager
+    def in_junit(self, file: Path | None) -> Iterator[Callable[[Verdict], None]]:
+        """Write the verdict of what is done meanwhile into a file, also if it ends with a `VerifyError`.
+
+        Yields:
+            a function that takes the verdict if there is no error.
+        """
+        began = datetime.now(UTC)
+
+        def write(verdict: Verdict) -> None:
+            if file is not None:
+                time, seconds = f"{began:%Y-%m-%dT%H:%M:%S}", (datetime.now(UTC) - began).total_seconds()
+                text = junit.document(verdict, self._spec.name, time=time, seconds=seconds)
+                write_whole(file.resolve(), text, mode=0o644)  # for the pipeline's own readers; it has no secret
+
+        try:
+            yield write
+        except VerifyError as error:
+            write(error.verdict)
+            raise
+
+    @staticmethod
+    def _evidence(run: Run, verdict: Verdict, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Everything that the verdict was made of, without secrets."""
+        raw: dict[str, Any] = scrubbed(
+            {
+                "run": run.id,
+                "level": verdict.level.value,
+                "results": [result.to_dict() for result in verdict.results],
+                "facts": facts,
+            }
+        )
+        return raw
 
     def _announce(self, verdict: Verdict) -> None:
         for line in verdict.lines():
             data = {"check": line.check, "scope": line.scope}
             self._on_event(Event(EventKind.CHECK, line.name, line.status, line.message, data=data))
 
-    def _expectation(self, deployment: Deployment) -> Expectation:
+    def _expectation(self, deployment: Deployment, level: Level) -> Expectation:
         spec = self._spec
         outputs = deployment.outputs
         machines = {outputs.controller.name: user_data.boot_settings(spec, spec.controller)}
@@ -82,24 +214,26 @@ class Verification:
             hardware_emulated=self._cloud.hardware_emulated,
             login=[node.name for node in outputs.login],
             operators=spec.users.privilege_group,
+            # An agent without checks of its own has nothing to report.
+            profile=level.profile if host_checks(level.profile) else None,
         )
 
 
 def failed(verdict: Verdict) -> VerifyError:
     """The error for a cluster that did not pass: what failed, with what to do about it."""
-    problems = [line for line in verdict.lines() if line.status in ("fail", "unknown")]
+    problems = [line for line in verdict.lines() if line.status in (Status.FAIL, Status.UNKNOWN)]
     lines = [f"  {line.name}: {line.message}\n    {line.remedy}" for line in problems]
-    if not problems:
-        lines = ["  no check could be made"]
+    lines = lines or ["  nothing was checked"]
+    lines += [f"hosts: {verdict.hosts_text}", f"evidence: {verdict.evidence}"]
     return VerifyError(
-        "these checks did not pass:\n" + "\n".join(lines),
+        "\n".join(["these checks did not pass:", *lines]),
         hint="Fix the cause, then run: gpucluster verify",
         verdict=verdict,
     )
 
 
 def facts_of(collected: PlaybookResult) -> dict[str, dict[str, Any]]:
-    """What verify.yml collected, by host; a host without facts is left out."""
-    facts: Mapping[str, Mapping[str, Any]] = collected.facts
-    found = {host: dict(values.get("gpucluster_facts") or {}) for host, values in facts.items()}
-    return {host: fact for host, fact in found.items() if fact}
+    """What verify.yml collected, by host; a host without facts is left out, or says why it has none."""
+    facts = {host: dict(values.get("gpucluster_facts") or {}) for host, values in collected.facts.items()}
+    facts |= {host: {UNREACHABLE: reason} for host, reason in collected.unreachable.items()}
+    return {host: fact for host, fact in facts.items() if fact}

@@ -62,7 +62,7 @@ def _one(measurements: Measurements, name: str) -> Outcome:
         return Outcome(Status.PASS, said, evidence)
     reference = others if before is None else before
     if reference is None or (verdict.size or 0) < limits.SMALLEST_MESSAGE:
-        hint = "record what this cluster reaches: run it with --record-baseline"
+        hint = "record what this cluster reaches: gpucluster verify --level full --record-baseline"
         return Outcome(Status.UNKNOWN, f"{said}; {hint}", evidence)
     whose = "the others of the pool reach" if before is None else "this cluster reached before"
     words = f"{how}busbw {busbw:.2f} GB/s is {busbw / reference:.0%} of what {whose} ({reference:.2f})"

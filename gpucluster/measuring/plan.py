@@ -22,6 +22,10 @@ _MANY = 64
 _SECONDS_OF_DEVICE = 70
 
 
+# Between the nodes of a pair; no name has a blank.
+_BETWEEN = " and "
+
+
 @dataclass(frozen=True)
 class Tools:
     """What measures.
@@ -95,4 +99,9 @@ def pairs(nodes: Sequence[str]) -> list[tuple[str, str]]:
 
 def pair_name(pair: Sequence[str]) -> str:
     """The subject of a check of a pair."""
-    return " and ".join(pair)
+    return _BETWEEN.join(pair)
+
+
+def nodes_of(subject: str) -> tuple[str, ...]:
+    """The nodes that the subject of a check is about: both of a pair, else the one that it names."""
+    return tuple(subject.split(_BETWEEN))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -47,6 +47,7 @@ class Expectation:
         operators: the group whose members are operators.
         profile: which of its own checks each host runs; None: it is not asked.
         whole: whether that is the whole cluster, and what concerns it as a whole is checked.
+        with_elastic: whether the elastic nodes of the pools that are up are tried, too.
     """
 
     controller: str
@@ -66,6 +67,7 @@ class Expectation:
     operators: str = ""
     profile: Profile | None = None
     whole: bool = True
+    with_elastic: bool = True
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -88,66 +90,81 @@ class ClusterCheck(Check[Expectation]):
     subjects: Callable[[Expectation], Sequence[str]] = lambda _expected: ()
 
 
+def chosen(members: Mapping[str, Sequence[str]], pools: Sequence[str] = (), nodes: str = "") -> dict[str, list[str]]:
+    """The pools with those of their permanent nodes that somebody asks for.
+
+    Args:
+        members: the permanent nodes of each pool.
+        pools: names of pools; all without any.
+        nodes: permanent nodes, as Slurm's hostlist; all without any.
+
+    Raises:
+        InputError: there is no such pool or node, or a node is in none of these pools.
+    """
+    for pool in pools:
+        if pool not in members:
+            raise InputError(f"there is no pool {pool}", hint=_known(pool, members, "Pools"))
+    found = {pool: list(listed) for pool, listed in members.items() if not pools or pool in pools}
+    if not nodes:
+        return found
+    wanted = _nodes(nodes, members)
+    found = {pool: [node for node in listed if node in wanted] for pool, listed in found.items()}
+    outside = [node for node in wanted if not any(node in listed for listed in found.values())]
+    if outside:
+        names = f"pool {pools[0]}" if len(pools) == 1 else f"the pools {', '.join(pools)}"
+        raise InputError(f"{outside[0]} is not in {names}", hint="Leave out --pool or --nodes")
+    return {pool: listed for pool, listed in found.items() if listed}
+
+
 def narrowed(expected: Expectation, pools: Sequence[str] = (), nodes: str = "") -> Expectation:
     """The part of the cluster that has these pools and nodes; without both, all of it.
 
     It has nodes and pools alone: not the controller, no login nodes, and nothing that concerns the cluster as a whole.
 
-    Args:
-        pools: names of pools.
-        nodes: permanent nodes, as Slurm's hostlist.
-
     Raises:
-        InputError: there is no such pool or node, or none that is in both.
+        InputError: see `chosen`.
     """
     if not pools and not nodes:
         return expected
-    for pool in pools:
-        if pool not in expected.pools:
-            raise InputError(f"there is no pool {pool}", hint=_known(pool, expected.pools, "Pools"))
-    chosen = {pool: listed for pool, listed in expected.pools.items() if not pools or pool in pools}
-    if nodes:
-        wanted = _nodes(nodes, expected)
-        chosen = {pool: [node for node in listed if node in wanted] for pool, listed in chosen.items()}
-        chosen = {pool: listed for pool, listed in chosen.items() if listed}
-        outside = sorted(wanted - {node for listed in chosen.values() for node in listed})
-        if outside:
-            raise InputError(f"{', '.join(outside)} is not in {', '.join(pools)}", hint="Leave out --pool or --nodes")
-    members = {node for listed in chosen.values() for node in listed}
+    left = chosen(expected.pools, pools, nodes)
+    members = {node for listed in left.values() for node in listed}
     return replace(
         expected,
         hosts=[host for host in expected.hosts if host in members],
-        pools=chosen,
+        pools=left,
         local_drives={host: drives for host, drives in expected.local_drives.items() if host in members},
         rdma_addressed=[host for host in expected.rdma_addressed if host in members],
         login=(),
+        accounting=False,
+        autoscaler=False,
         whole=False,
+        with_elastic=not nodes,
     )
 
 
-def _nodes(text: str, expected: Expectation) -> set[str]:
+def _nodes(text: str, members: Mapping[str, Sequence[str]]) -> list[str]:
     try:
         wanted = expand(text)
     except HostlistError as error:
         raise InputError(str(error), hint="Write names as Slurm does, such as compute-[1-4,7]") from None
+    known = {node for listed in members.values() for node in listed}
     for node in wanted:
-        if node in expected.nodes:
-            continue
-        elastic = next((pool for pool in expected.pools if number_of(elastic_prefix(pool), node)), None)
-        if elastic:
-            hint = f"It is elastic: gpucluster verify --pool {elastic}, which tries the elastic nodes that are up"
+        elastic = next((pool for pool in members if number_of(elastic_prefix(pool), node)), None)
+        if node not in known and elastic:
+            hint = f"It is elastic: gpucluster verify --pool {elastic} tries the elastic nodes that are up"
             raise InputError(f"{node} is no permanent node", hint=hint)
-        raise InputError(f"there is no node {node}", hint=_known(node, expected.nodes, "Nodes"))
+        if node not in known:
+            raise InputError(f"there is no node {node}", hint=_known(node, sorted(known), "Nodes"))
     if not wanted:
         raise InputError("the list of nodes is empty")
-    return set(wanted)
+    return wanted
 
 
 # So many names are shown where none is similar.
 _SHOWN = 8
 
 
-def _known(word: str, known: Mapping[str, object] | Sequence[str], noun: str) -> str:
+def _known(word: str, known: Iterable[str], noun: str) -> str:
     listed = list(known)
     more = ", ..." if len(listed) > _SHOWN else ""
     return did_you_mean(word, listed) or f"{noun}: {', '.join(listed[:_SHOWN]) or 'none'}{more}"

@@ -163,7 +163,7 @@ CHECKS = (
         reaction=Reaction.REPORT,
         judge=_same_ids,
         applies=_no_users,
-        subjects=lambda _expected: ("",),
+        subjects=lambda expected: ("",) if expected.whole else (),
     ),
     ClusterCheck(
         name="cloud_services",
@@ -214,7 +214,7 @@ CHECKS = (
         subjects=lambda expected: ("",) if expected.login else (),
     ),
     ClusterCheck(
-        name="local_disk",
+        name="own_drives",
         title="each node's own drives are one file system",
         scope=Scope.HOST,
         profiles=_ALWAYS,

@@ -13,6 +13,8 @@ from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
 Facts = Mapping[str, Mapping[str, Any]]
 
+#: In the place of the facts of a host that could not be reached: why.
+UNREACHABLE = "unreachable"
 # Facts about the whole cluster, which the controller alone has.
 _OF_THE_CLUSTER = ("sinfo", "srun", "container_steps", "accounting", "autoscaler")
 # Why a fact may be missing on a host that has answered.
@@ -47,6 +49,8 @@ def _look_up(name: str, subject: str, expected: Expectation, facts: Facts) -> An
     host = subject if of_host else expected.controller
     if host not in facts:
         return Missing("it has sent no facts" if host == subject else f"{host} has sent no facts")
+    if UNREACHABLE in facts[host]:
+        return Missing(f"{'' if host == subject else f'{host} is '}unreachable: {facts[host][UNREACHABLE]}")
     value = facts[host].get(name)
     if value is not None:
         return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gpucluster.agent.checks import registry
 from gpucluster.agent.checks.model import Check, Profile
 from gpucluster.measuring import checks as measuring
 from gpucluster.verdict import hosts, reports, scheduler
@@ -16,7 +17,7 @@ from gpucluster.verdict.expectation import ClusterCheck
 #: What the operator's side judges, in the order in which people read it.
 CLUSTER_CHECKS: tuple[ClusterCheck, ...] = (*hosts.CHECKS, *scheduler.CHECKS, *reports.CHECKS)
 #: What each host judges itself.
-HOST_CHECKS: tuple[Check[Any], ...] = ()
+HOST_CHECKS: tuple[Check[Any], ...] = registry.CHECKS
 #: What is measured between nodes, at level full.
 MEASURED_CHECKS: tuple[Check[Any], ...] = measuring.CHECKS
 CHECKS: Mapping[str, Check[Any]] = {check.name: check for check in (*CLUSTER_CHECKS, *HOST_CHECKS, *MEASURED_CHECKS)}
@@ -24,4 +25,4 @@ CHECKS: Mapping[str, Check[Any]] = {check.name: check for check in (*CLUSTER_CHE
 
 def host_checks(profile: Profile) -> tuple[Check[Any], ...]:
     """What each host checks in this profile."""
-    return tuple(check for check in HOST_CHECKS if profile in check.profiles)
+    return registry.of_profile(profile)

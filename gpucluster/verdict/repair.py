@@ -8,11 +8,12 @@ no record of our own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from gpucluster.agent.checks.model import Check, Finding, Reaction, Scope, Status
+from gpucluster.measuring.plan import nodes_of
 
 
 class Standing(StrEnum):
@@ -93,7 +94,7 @@ class Plan:
     Args:
         elastic: the nodes that are given up: the autoscaler terminates them.
         permanent: the nodes that are recreated under their names.
-        would: the nodes that would be one of these if the health service were not in shadow mode.
+        would: the nodes that would be one of these without shadow mode.
         undrained: the nodes that the health service has let into service again.
         left: the nodes that are left to a person.
     """
@@ -108,6 +109,11 @@ class Plan:
     def replaced(self) -> tuple[str, ...]:
         """The nodes that get another machine."""
         return (*self.elastic, *self.permanent)
+
+    @property
+    def shadowed(self) -> Plan:
+        """The same if nothing is done."""
+        return replace(self, elastic=(), permanent=(), would=tuple(sorted({*self.would, *self.replaced})))
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -144,12 +150,7 @@ class Touched:
             return bool(self.nodes)
         if scope is Scope.POOL:
             return subject in self.pools
-        return bool(self.nodes & set(members(subject)))
-
-
-def members(subject: str) -> tuple[str, ...]:
-    """The nodes that a finding is about: two of a pair, `compute-1,compute-2`, else the subject itself."""
-    return tuple(subject.split(","))
+        return bool(self.nodes & set(nodes_of(subject)))
 
 
 def deciding(findings: Iterable[Finding], checks: Mapping[str, Check[Any]]) -> tuple[Finding, ...]:
@@ -217,22 +218,21 @@ def _shadowed(decision: Decision | None) -> bool:
 def _left(name: str, node: Node | None, decision: Decision | None, failed: Sequence[Finding]) -> Left:
     """Why a node is left as it is, and what a person does."""
     found = "; ".join(f"{finding.check}: {finding.message}" for finding in failed)
-    replace = f"gpucluster replace {name}"
+    another = f"gpucluster replace {name}"
     if node is None:
         return Left(name, f"Slurm does not know it ({found})", f"gpucluster ssh {name}")
     if node.standing is Standing.PERSON:
         resume = f"gpucluster ssh -- sudo scontrol update nodename={name} state=resume"
-        return Left(name, node.reason, f"{replace}. Or keep it: {resume}")
+        return Left(name, node.reason, f"{another}. Or keep it: {resume}")
     if node.standing is Standing.OTHER:
         why = f"somebody else has taken it out of service ({node.reason})"
-        return Left(name, f"{why}: {found}" if found else why, replace)
+        return Left(name, f"{why}: {found}" if found else why, another)
     if node.standing is Standing.FAILED and _shadowed(decision) and decision:
         return Left(name, decision.reason, "gpucluster verify --fix")
     if node.standing is Standing.FAILED:
-        return Left(
-            name, f"it is drained, and what is on its disks is lost with a replacement ({node.reason})", replace
-        )
-    return Left(name, decision.reason if decision else f"the health service has decided nothing ({found})", replace)
+        why = f"it is drained, and what is on its disks is lost with a replacement ({node.reason})"
+        return Left(name, why, another)
+    return Left(name, decision.reason if decision else f"the health service has decided nothing ({found})", another)
 
 
 def touched(plan: Plan, pool_of: Mapping[str, str]) -> Touched:
@@ -259,7 +259,7 @@ def merged(
         check = checks.get(finding.check)
         if not part.covers(finding.subject, check.scope if check else Scope.NODE):
             result.append(finding)
-        elif not part.gone & set(members(finding.subject)):
+        elif not part.gone & set(nodes_of(finding.subject)):
             words = "not checked again since a node was replaced"
             result.append(Finding(finding.check, finding.subject, Status.UNKNOWN, words))
     return (*result, *newer.values())

@@ -10,14 +10,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Report, Scope, Status
+from gpucluster.agent.checks.registry import BY_NAME, TOTAL_S
 from gpucluster.verdict.expectation import ClusterCheck, Expectation
 
 # A clock is read to the microsecond, a report may be rounded.
 _CLOCK_SECONDS = 1.0
 # How much longer or shorter a run may be by the clock than by the one that never jumps.
 _JUMP_SECONDS = 2.0
-# How long a host may take for all of its checks, by profile: those of `full` include diagnoses of GPUs.
-SECONDS: Mapping[Profile, float] = {Profile.QUICK: 60.0, Profile.FULL: 1800.0}
+# How much longer than its checks the program may take, for its start and its end.
+_MARGIN_SECONDS = 10.0
+#: How long the program may take, by profile.
+SECONDS: Mapping[Profile, float] = {profile: limit + _MARGIN_SECONDS for profile, limit in TOTAL_S.items()}
+# The exit status of `timeout` when it has ended the program; when it had to kill it, and itself with it, as shells and
+# as Python say it.
+_OUT_OF_TIME = (124, 137, -9)
 _NO_COMMAND = "its agent is of an earlier version and has no checks; run: gpucluster apply"
 
 
@@ -35,19 +41,27 @@ def read(raw: Mapping[str, Any], host: str, profile: Profile) -> Report:
     Raises:
         ReportError: there is none, or it is cut off, of another host or another run.
     """
-    output, error, status = str(raw["output"]), str(raw["error"]).strip(), raw["exit_status"]
-    if status is None:
-        raise ReportError(error or "the program could not be started")
+    if not isinstance(raw, Mapping):
+        raise ReportError("the probe has sent no report")
+    if raw.get("busy"):
+        raise ReportError("jobs run on it, and these checks need the node for themselves")
+    try:
+        output, error, status = str(raw["output"]), str(raw["error"]).strip(), raw["exit_status"]
+        began, ended, took = (float(raw[name]) for name in ("began", "ended", "took"))
+    except (KeyError, TypeError, ValueError) as fault:
+        raise ReportError(f"the probe has sent no whole report: {fault}") from None
+    if status in _OUT_OF_TIME:
+        raise ReportError(f"no report within {SECONDS[profile]:.0f} s")
     if not output.strip():
         if error.startswith("usage: gpucluster-agent "):
             raise ReportError(_NO_COMMAND)
         raise ReportError(error or f"the program wrote nothing and ended with {status}")
     try:
         report = Report.from_dict(json.loads(output))
-    except ValueError as fault:
+    except (ValueError, RecursionError) as fault:
         raise ReportError(f"the report is cut off or damaged: {str(fault)[:200]}") from None
     _check_origin(report, host, profile)
-    _check_time(report, float(raw["began"]), float(raw["ended"]), float(raw["took"]))
+    _check_time(report, began, ended, took)
     return report
 
 
@@ -56,6 +70,15 @@ def _check_origin(report: Report, host: str, profile: Profile) -> None:
         raise ReportError(f"the report is of {report.host}")
     if report.profile is not profile:
         raise ReportError(f"the report is of the profile {report.profile.value}")
+    names = [finding.check for finding in report.findings]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ReportError(f"the report has two findings of {', '.join(twice)}")
+    foreign = sorted(set(names) - set(BY_NAME))
+    if foreign:
+        raise ReportError(
+            f"the report is of another release, with the checks {', '.join(foreign)}; run: gpucluster apply"
+        )
     others = sorted({finding.subject for finding in report.findings} - {host})
     if others:
         raise ReportError(f"the report has findings about {', '.join(others)}")
@@ -66,6 +89,20 @@ def _check_time(report: Report, began: float, ended: float, took: float) -> None
         raise ReportError("the host's clock has jumped during its checks")
     if not began - _CLOCK_SECONDS <= report.started <= ended + _CLOCK_SECONDS:
         raise ReportError("the report is of another time than the run")
+
+
+def request(expected: Expectation) -> dict[str, Any]:
+    """The variables that tell verify.yml what to collect."""
+    profile = expected.profile
+    return {
+        "verify_request": {
+            "profile": profile.value if profile else None,
+            "seconds": int(SECONDS[profile]) if profile else 0,
+            "pools": None if expected.whole else list(expected.pools),
+            "nodes": None if expected.whole else list(expected.nodes),
+            "with_elastic": expected.with_elastic,
+        }
+    }
 
 
 def _judge(seen: Measurements, expected: Expectation, host: str) -> Outcome:

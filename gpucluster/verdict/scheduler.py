@@ -77,8 +77,7 @@ def _container_steps(seen: Measurements, expected: Expectation, pool: str) -> Ou
     nodes = expected.pools[pool]
     states = {row["node"]: row["state"] for row in seen["sinfo"]}
     up = [node for node, state in states.items() if state in SINFO_HEALTHY and number_of(elastic_prefix(pool), node)]
-    # The elastic nodes of a pool are in no list of nodes that somebody asks for.
-    elastic = up if expected.whole or not nodes else []
+    elastic = up if expected.with_elastic else []
     if not nodes and not elastic:
         return Outcome(Status.SKIP, "its nodes are launched when jobs need them")
     steps: Mapping[str, Any] = next((tried for tried in seen["container_steps"] if tried["pool"] == pool), {})

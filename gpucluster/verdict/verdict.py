@@ -15,7 +15,8 @@ from gpucluster.verdict.registry import CHECKS, CLUSTER_CHECKS, host_checks
 
 # So many subjects are named in one line; the results have them all.
 _NAMED = 8
-_EACH_BY_ITSELF = (Scope.POOL, Scope.CLUSTER)
+# In a title, the place of the subject's name.
+_SUBJECT = "{subject}"
 
 
 @dataclass(frozen=True)
@@ -107,12 +108,19 @@ class Verdict:
         """As a JSON object, without the results."""
         return {"status": self.status, "level": self.level, "hosts": dict(self.hosts), "evidence": self.evidence}
 
+    @property
+    def hosts_text(self) -> str:
+        """The hosts that did not pass, each with its status, and how many did."""
+        bad = [f"{host} {status}" for host, status in self.hosts.items() if status not in (Status.PASS, Status.SKIP)]
+        good = len(self.hosts) - len(bad)
+        named = bad[:_NAMED] + ([f"{len(bad) - _NAMED} more"] if len(bad) > _NAMED else [])
+        return ", ".join([*named, *([f"{count(good, 'host')} pass"] if good else [])]) or "none was checked"
+
     def lines(self) -> tuple[Line, ...]:
         """One line for each check, and for each pool."""
         grouped: dict[tuple[str, str], list[CheckResult]] = {}
         for result in self.results:
-            alone = result.scope in _EACH_BY_ITSELF
-            grouped.setdefault((result.check, result.subject if alone else ""), []).append(result)
+            grouped.setdefault((result.check, "" if _of_many(result) else result.subject), []).append(result)
         return tuple(map(_line, grouped.values()))
 
 
@@ -150,14 +158,11 @@ def _of_the_host(host: str, expected: Expectation, facts: Facts) -> list[Finding
     assert expected.profile is not None
     try:
         report = reports.read(facts[host]["agent_check"], host, expected.profile)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, reports.ReportError):
         return []  # the check of the report says why
-    found = {finding.check: finding for finding in report.findings}
-    wanted = {check.name for check in host_checks(expected.profile)}
-    lacking = [
-        Finding(name, host, Status.UNKNOWN, "the host's report lacks it") for name in sorted(wanted - set(found))
-    ]
-    return [finding for name, finding in found.items() if name in wanted] + lacking
+    found = {finding.check for finding in report.findings}
+    lacking = [check.name for check in host_checks(expected.profile) if check.name not in found]
+    return [*report.findings, *(Finding(name, host, Status.UNKNOWN, "the host's report lacks it") for name in lacking)]
 
 
 def _by_host(hosts: Iterable[str], results: Sequence[CheckResult]) -> dict[str, str]:
@@ -170,13 +175,13 @@ def _by_host(hosts: Iterable[str], results: Sequence[CheckResult]) -> dict[str, 
 
 def title_of(check: Check[Any], subject: str) -> str:
     """The title of a check for one subject."""
-    return check.title.replace("{subject}", subject)
+    return check.title.replace(_SUBJECT, subject)
 
 
 def _line(results: Sequence[CheckResult]) -> Line:
     first, status = results[0], worst(Status(result.status) for result in results).value
     that = [result for result in results if result.status == status]
-    if len(results) == 1 and not _of_one(first):
+    if not _of_many(first):
         message = first.message
     elif status in (Status.PASS, Status.SKIP):
         message = _all_well(results, that)
@@ -192,14 +197,14 @@ def _weight(result: CheckResult) -> int:
     return (Status.FAIL, Status.UNKNOWN, Status.WARN).index(Status(result.status))
 
 
-def _of_one(result: CheckResult) -> bool:
-    return result.scope not in _EACH_BY_ITSELF
+def _of_many(result: CheckResult) -> bool:
+    """Whether its title does not name its subject, so that the message must."""
+    return result.scope != Scope.CLUSTER and _SUBJECT not in CHECKS[result.check].title
 
 
 def _all_well(results: Sequence[CheckResult], that: Sequence[CheckResult]) -> str:
     if that[0].status == Status.SKIP:
         return that[0].message
-    noun = "pair" if that[0].scope == Scope.PAIR else "node" if that[0].scope == Scope.NODE else "host"
-    number = f"{len(that)} of {count(len(results), noun)}"
+    number = f"{len(that)} of {count(len(results), that[0].scope)}"
     words = {result.message for result in that}
     return f"{number}: {words.pop()}" if len(words) == 1 and max(words, key=len) else number

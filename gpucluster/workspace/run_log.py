@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -169,6 +170,7 @@ class RunLog:
         change = next((record["run"] for record in _newest_first(folder) if _changes(record)), None)
         for file in old:
             if file.stem != change:
+                shutil.rmtree(file.with_suffix(""), ignore_errors=True)  # its evidence
                 file.unlink(missing_ok=True)
 
 

@@ -300,6 +300,29 @@ def test_verify_tries_what_is_free_elastic_nodes_too() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("request_", "tried"),
+    [
+        ({"pools": ["second"], "nodes": ["second-1"], "with_elastic": True}, {"second": ["second-e1"]}),
+        ({"pools": ["compute"], "nodes": ["compute-1"], "with_elastic": False}, {"compute": ["compute-1"]}),
+        ({"pools": ["compute"], "nodes": ["compute-2"], "with_elastic": False}, {}),
+    ],
+)
+def test_verify_tries_only_what_it_is_about(request_: dict[str, Any], tried: dict[str, list[str]]) -> None:
+    lines = [
+        "compute-1 idle compute",
+        "compute-2 allocated compute",
+        "compute-e1 idle compute",
+        "second-e1 idle compute",
+    ]
+    known = variables(ELASTIC, role="slurm") | {
+        "verify_sinfo": {"stdout_lines": lines},
+        "verify_request": {"profile": None, "seconds": 0, **request_},
+    }
+    found = yaml.safe_load(render_file(ANSIBLE / "templates" / "verify_pools.yml.j2", known))
+    assert {pool["name"]: pool["nodes"] for pool in found or ()} == tried
+
+
 def test_the_facts_of_nodes_have_the_reason_that_slurm_gives() -> None:
     lines = ["compute-1 idle compute none", "compute-2 drained compute Epilog error", "compute-3 down* compute"]
     known = variables(ELASTIC, role="slurm") | {

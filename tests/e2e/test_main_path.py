@@ -5,6 +5,7 @@ The tests run in the order of this file, on one cluster: each is a chapter of th
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -13,6 +14,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -222,6 +225,24 @@ def test_the_clouds_server_may_die(site: Site) -> None:
     os.kill(pid, signal.SIGKILL)
     result = site.good("verify")
     assert {check["status"] for check in result["checks"]} <= {"pass", "skip"}
+    own = {check["subject"] for check in result["checks"] if check["check"] == "root_file_system"}
+    assert own == {"demo-controller", "compute-1", "compute-2"}
+
+
+def test_a_node_that_can_not_be_checked_is_unknown_and_the_others_are_judged(site: Site) -> None:
+    root(site, "compute-2", "mv /etc/gpucluster/checks.json /root/")
+    file = site.folder / "verify.xml"
+    code, events = site.run("verify", "--nodes", "compute-[1-2]", "--junit", str(file))
+    root(site, "compute-2", "mv /root/checks.json /etc/gpucluster/")
+    assert code == 1, events[-1]
+    data = events[-1]["data"]
+    assert (data["verdict"]["hosts"]["compute-2"], data["verdict"]["status"]) == ("unknown", "unknown"), data["what"]
+    (bad,) = [check for check in data["checks"] if check["status"] == "unknown"]
+    assert (bad["check"], bad["subject"]) == ("host_report", "compute-2")
+    assert "gpucluster apply" in bad["message"]
+    assert [error.attrib["type"] for error in ElementTree.parse(file).iter("error")] == ["host_report"]
+    evidence = json.loads(Path(data["verdict"]["evidence"]).read_text())
+    assert set(evidence["facts"]) == {"demo-controller", "compute-1", "compute-2"}
 
 
 def test_destroy_refuses_while_alice_has_files(site: Site) -> None:

@@ -23,6 +23,7 @@ from gpucluster import environment, shapes
 from gpucluster.localcloud.state import member_types
 from gpucluster.spec import template
 from gpucluster.systems import matrix
+from gpucluster.verdict import reference
 from tests.golden import sdk_facts
 
 REPOSITORY = Path(__file__).parents[2]
@@ -51,6 +52,7 @@ def test_the_demo_is_the_template() -> None:
     [
         ("environment.md", environment.table, "tests/golden -->\n", "<!-- end of rules -->"),
         ("systems.md", matrix.table, "tests/golden -->\n", "<!-- end of the table -->"),
+        ("checks.md", reference.tables, "tests/golden -->\n", "<!-- end of the tables -->"),
     ],
     ids=lambda value: value if isinstance(value, str) and value.endswith(".md") else "",
 )

@@ -88,7 +88,7 @@ def test_the_record_is_incomplete_while_ansible_runs_and_complete_when_all_of_it
     steps = Steps()
     configuration = _configuration(tmp_path, steps)
     deployment = _deployment(configuration)
-    configuration.apply(deployment, _run(configuration))
+    configuration.apply(deployment, _run(configuration), verify={})
     begun, playbook, ended = steps.done
     assert (begun["complete"], playbook, ended["complete"]) == (False, PLAYBOOK, True)
     assert ended["hosts"] == {host.name: host.instance_id for host in deployment.hosts}
@@ -108,7 +108,7 @@ def test_an_apply_that_is_interrupted_in_ansible_leaves_no_complete_record(
     steps = Steps(ends)
     configuration = _configuration(tmp_path, steps)
     with pytest.raises(type(error)):
-        configuration.apply(_deployment(configuration), _run(configuration))
+        configuration.apply(_deployment(configuration), _run(configuration), verify={})
     assert [step if isinstance(step, str) else step["complete"] for step in steps.done] == [False, PLAYBOOK]
 
 
@@ -120,7 +120,7 @@ def test_ansible_does_not_begin_where_the_record_can_not_be_written(tmp_path: Pa
     steps = NoDisk()
     configuration = _configuration(tmp_path, steps)
     with pytest.raises(ToolError):
-        configuration.apply(_deployment(configuration), _run(configuration))
+        configuration.apply(_deployment(configuration), _run(configuration), verify={})
     assert steps.done == []
 
 

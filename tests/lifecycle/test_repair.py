@@ -203,6 +203,15 @@ def test_in_shadow_mode_it_is_said_and_nothing_is_done(whose: str, tmp_path: Pat
     assert any("compute-e1: would be replaced" in each.message for each in events)
 
 
+def test_shadow_mode_does_nothing_with_nodes_that_are_drained_already_either(tmp_path: Path) -> None:
+    world = ClusterDouble(tmp_path, "compute-2", "compute-e1")
+    for name in world.bad:
+        world.drained_by(name, BAD)
+    with pytest.raises(VerifyError, match="compute-2: would be replaced"):
+        repaired(world, tmp_path, Fix(shadow=True, replace_nodes=True))
+    assert (world.told, world.slurm.changes) == (["check"], [])
+
+
 def test_what_the_breaker_stops_is_left_and_the_rest_is_done(tmp_path: Path) -> None:
     world = ClusterDouble(tmp_path, "compute-1", "compute-e1", percent=20)
     with pytest.raises(VerifyError, match="compute-e1: the breaker is open") as caught:

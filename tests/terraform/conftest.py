@@ -82,15 +82,18 @@ class LocalCloud:
             "OCI_REGION": self.region,
         }
 
-    def standing(self, collection: str, tag: str = "") -> list[dict[str, Any]]:
-        """What exists now in a collection, of one cluster if `tag` says so."""
+    def standing(self, collection: str, tag: str = "", compartment: str = "") -> list[dict[str, Any]]:
+        """What exists now in a collection, of one cluster if `tag` says so; in the root unless another is named."""
         zones = AVAILABILITY_DOMAINS if collection in ZONED else ("",)
         return [
             item
             for zone in zones
             for item in self.client.items(
                 collection,
-                {"compartmentId": self.credentials.tenancy, **({"availabilityDomain": zone} if zone else {})},
+                {
+                    "compartmentId": compartment or self.credentials.tenancy,
+                    **({"availabilityDomain": zone} if zone else {}),
+                },
             )
             if item.get("lifecycleState", "") not in ("TERMINATED", "DELETED")
             and tag in ("", item.get("freeformTags", {}).get("gpucluster"))

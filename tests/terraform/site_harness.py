@@ -62,9 +62,14 @@ class Site:
         self.workspace.variables["home"]["enabled"] = True
         self.adoption = Adoption(name, self.tagged, self.events.append)
 
+    @property
+    def elastic(self) -> str:
+        """OCID of the compartment of elastic nodes; empty: the cluster's."""
+        return str((self.workspace.variables.get("elastic_compartment") or {}).get("ocid", ""))
+
     def tagged(self) -> TaggedResources:
         config = oci.config.from_file(str(self.cloud.home / "credentials" / "config"))
-        access = Access(config, self.cloud.endpoint, self.cloud.credentials.tenancy)
+        access = Access(config, self.cloud.endpoint, self.cloud.credentials.tenancy, elastic=self.elastic)
         return TaggedResources(access, self.name, self.events.append)
 
     def terraform(self, environment: Mapping[str, str] | None = None) -> Terraform:
@@ -116,11 +121,16 @@ class Site:
         assert plan.changes == ()
 
     def ids(self, collection: str) -> list[str]:
-        return [str(one["id"]) for one in self.cloud.standing(collection, self.name)]
+        return [str(one["id"]) for one in self.standing(collection)]
+
+    def standing(self, collection: str) -> list[dict[str, Any]]:
+        """What exists of this cluster in a collection, in both compartments."""
+        found = self.cloud.standing(collection, self.name)
+        return [*found, *(self.cloud.standing(collection, self.name, self.elastic) if self.elastic else [])]
 
     def nodes(self, pool: str) -> list[str]:
         """OCIDs of the instances of a pool."""
-        standing = self.cloud.standing("/20160918/instances", self.name)
+        standing = self.standing("/20160918/instances")
         return [str(one["id"]) for one in standing if one["freeformTags"].get("pool") == pool]
 
     # A run of its own, which can be killed

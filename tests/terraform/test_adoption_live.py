@@ -38,11 +38,17 @@ def _held(*resources: str) -> list[dict[str, Any]]:
 def site(
     cloud: LocalCloud, terraform_environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    """A cluster whose first apply is killed twice: at its VCN; at its controller, cluster network and mount target."""
+    """A cluster whose first apply is killed twice: at its VCN; at its controller, cluster network and mount target.
+
+    Its elastic nodes, and so its compute cluster, have a compartment of their own.
+    """
     site = Site(cloud, terraform_environment, tmp_path_factory.mktemp("adoption") / "site", "killed")
     site.workspace.pool("rdma")
     site.workspace.pool("burst", kind="compute_cluster", count=1, max_count=4)
     site.workspace.variables["iam"] = IAM
+    body = {"compartmentId": cloud.credentials.tenancy, "name": "killed-elastic", "description": "of a test"}
+    place = cloud.client.call("POST", "/20160918/compartments", body=body).body["id"]
+    site.workspace.variables["elastic_compartment"] = {"ocid": place}
     try:
         cloud.faults(*_held("Vcn"))
         site.killed_terraform(lambda: bool(site.ids(VCNS)))
@@ -73,6 +79,10 @@ def test_nothing_is_made_twice_by_runs_that_are_killed(site: Site) -> None:
     controllers = [each for each in site.tagged().find() if each.name == "killed-controller"]
     assert len(controllers) == 1
     assert (len(site.nodes("burst")), len(site.nodes("rdma"))) == (1, 2)
+    assert [each["displayName"] for each in site.cloud.standing(CONFIGURATIONS, "killed", site.elastic)] == [
+        "killed-burst"
+    ]
+    assert [each["displayName"] for each in site.cloud.standing(INSTANCES, "killed", site.elastic)] == ["burst-1"]
     _, plan = site.plan()
     assert plan.changes == ()
 

@@ -218,7 +218,7 @@ def test_a_local_disk_that_is_not_as_promised_is_told(changes: Any, status: str,
     reported = facts(FULL)
     disk = reported["compute-2"]["local_disk"]
     reported["compute-2"]["local_disk"] = None if changes is None else {**disk, **changes}
-    line = lines(dataclasses.replace(FULL, hardware_emulated=emulated), reported)["local_disk"]
+    line = lines(dataclasses.replace(FULL, hardware_emulated=emulated), reported)["own_drives"]
     assert line.status == status
     assert line.message.startswith(words)
 
@@ -238,8 +238,8 @@ def test_hardware_that_is_not_there_is_excused_only_where_it_is_emulated() -> No
         reported[node]["rdma_addresses"] = {"state": "absent", "words": "none"}
     emulated = verdict(dataclasses.replace(FULL, hardware_emulated=True), reported)
     assert emulated.passed
-    assert {result.check for result in emulated.results if result.status == "skip"} == {"local_disk", "rdma_addresses"}
-    assert {result.check for result in verdict(FULL, reported).problems} == {"local_disk", "rdma_addresses"}
+    assert {result.check for result in emulated.results if result.status == "skip"} == {"own_drives", "rdma_addresses"}
+    assert {result.check for result in verdict(FULL, reported).problems} == {"own_drives", "rdma_addresses"}
 
 
 # --- container steps -----

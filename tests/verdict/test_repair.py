@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.agent.checks.model import Check, Finding, Outcome, Profile, Reaction, Scope, Status
-from gpucluster.verdict import repair
+from gpucluster.measuring.plan import nodes_of
 from gpucluster.verdict.repair import (
     Action,
     Decision,
@@ -74,7 +74,7 @@ def test_only_a_failed_check_of_one_node_that_drains_accuses_it() -> None:
         found("gpu_count", "c-2", Status.UNKNOWN),
         found("gpu_count", "c-3", Status.WARN),
         found("clock", "c-4"),
-        found("nccl_pair", "c-5,c-6"),
+        found("nccl_pair", "c-5 and c-6"),
         found("pool_ready", "c"),
         found("accounting", ""),
         found("never_heard_of", "c-7"),
@@ -191,11 +191,11 @@ def test_what_a_replacement_touches() -> None:
     part = touched(Plan(elastic=("c-e1",), permanent=("c-1",)), {"c-e1": "c", "c-1": "c", "d-1": "d"})
     assert part == Touched(frozenset({"c-e1", "c-1"}), frozenset({"c"}), frozenset({"c-e1"}))
     assert part.covers("c-1", Scope.NODE)
-    assert part.covers("c-2,c-1", Scope.PAIR)
+    assert part.covers("c-2 and c-1", Scope.PAIR)
     assert part.covers("c", Scope.POOL)
     assert part.covers("", Scope.CLUSTER)
     assert not part.covers("c-10", Scope.NODE)
-    assert not part.covers("d-1,d-2", Scope.PAIR)
+    assert not part.covers("d-1 and d-2", Scope.PAIR)
     assert not part.covers("d", Scope.POOL)
     assert not Touched().covers("", Scope.CLUSTER)
 
@@ -205,8 +205,8 @@ def test_old_findings_hold_only_where_nothing_was_touched() -> None:
         found("gpu_count", "c-1"),
         found("gpu_count", "c-e1"),
         found("gpu_count", "d-1", Status.PASS),
-        found("nccl_pair", "c-1,c-2", Status.PASS),
-        found("nccl_pair", "d-1,d-2", Status.PASS),
+        found("nccl_pair", "c-1 and c-2", Status.PASS),
+        found("nccl_pair", "d-1 and d-2", Status.PASS),
         found("pool_ready", "c"),
     ]
     after = [found("gpu_count", "c-1", Status.PASS), found("pool_ready", "c", Status.PASS), found("clock", "c-1")]
@@ -216,14 +216,14 @@ def test_old_findings_hold_only_where_nothing_was_touched() -> None:
         ("gpu_count", "c-1"): Status.PASS,
         ("gpu_count", "d-1"): Status.PASS,
         # Nobody has measured it since: not known, so the verdict is no pass.
-        ("nccl_pair", "c-1,c-2"): Status.UNKNOWN,
-        ("nccl_pair", "d-1,d-2"): Status.PASS,
+        ("nccl_pair", "c-1 and c-2"): Status.UNKNOWN,
+        ("nccl_pair", "d-1 and d-2"): Status.PASS,
         ("pool_ready", "c"): Status.PASS,
         ("clock", "c-1"): Status.FAIL,
     }
 
 
-SUBJECTS = {Scope.NODE: NAMES, Scope.HOST: NAMES, Scope.PAIR: ["c-1,c-2", "c-e1,c-2"], Scope.POOL: ["c", "d"]}
+SUBJECTS = {Scope.NODE: NAMES, Scope.HOST: NAMES, Scope.PAIR: ["c-1 and c-2", "c-e1 and c-2"], Scope.POOL: ["c", "d"]}
 FINDINGS = st.lists(
     st.sampled_from(list(CHECKS.values())).flatmap(
         lambda each: st.builds(
@@ -246,4 +246,4 @@ def test_no_result_from_before_a_replacement_counts_for_what_it_touched(
     for each in result:
         if each not in after and part.covers(each.subject, CHECKS[each.check].scope):
             assert each.status is Status.UNKNOWN
-            assert not part.gone & set(repair.members(each.subject))
+            assert not part.gone & set(nodes_of(each.subject))

@@ -1,0 +1,67 @@
+"""A verdict as JUnit XML, which pipelines show: one test suite for each kind of subject, one test case for each result.
+
+Valid against both schemas in use, that of Ant's JUnit task and that of Jenkins' xUnit plugin: each suite has
+`properties`, `system-out` and `system-err`, and a test case at most one of `error`, `failure` and `skipped`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree as ET
+
+from gpucluster.agent.checks.model import Scope, Status
+from gpucluster.verdict.verdict import CheckResult, Verdict
+
+# XML 1.0 has no way to write these.
+_NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ELEMENTS = {Status.FAIL.value: "failure", Status.UNKNOWN.value: "error", Status.SKIP.value: "skipped"}
+
+
+def document(verdict: Verdict, cluster: str, *, time: str, seconds: float) -> str:
+    """The XML document.
+
+    Args:
+        time: when it began, in UTC: `2026-11-22T23:05:32`.
+        seconds: how long it took.
+    """
+    totals = _counts(verdict.results)
+    root = ET.Element("testsuites", {"name": f"gpucluster verify {cluster}", **totals, "time": f"{seconds:.3f}"})
+    by_scope = {scope: [each for each in verdict.results if each.scope == scope] for scope in Scope}
+    for number, (scope, results) in enumerate((scope, results) for scope, results in by_scope.items() if results):
+        attributes = {"id": str(number), "package": "gpucluster", "name": scope.value, "timestamp": time}
+        attributes |= {"hostname": cluster, **_counts(results), "time": "0"}
+        suite = ET.SubElement(root, "testsuite", attributes)
+        properties = ET.SubElement(suite, "properties")
+        for name, value in (("cluster", cluster), ("level", verdict.level.value)):
+            ET.SubElement(properties, "property", {"name": name, "value": value})
+        for result in results:
+            _add_case(suite, result, cluster)
+        warnings = [f"{each.subject or cluster}: {each.name}: {each.message}" for each in _with(Status.WARN, results)]
+        ET.SubElement(suite, "system-out").text = _text("\n".join(f"warning: {line}" for line in warnings))
+        ET.SubElement(suite, "system-err")
+    ET.indent(root)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def _add_case(suite: ET.Element, result: CheckResult, cluster: str) -> None:
+    where = ".".join(part for part in (cluster, result.scope, result.subject) if part)
+    case = ET.SubElement(suite, "testcase", {"name": _text(result.name), "classname": _text(where), "time": "0"})
+    if kind := _ELEMENTS.get(result.status):
+        kinds = {} if kind == "skipped" else {"type": result.check}
+        element = ET.SubElement(case, kind, {"message": _text(result.message), **kinds})
+        if kind != "skipped":
+            element.text = _text(f"{result.message}\n{result.remedy}")
+
+
+def _counts(results: Sequence[CheckResult]) -> dict[str, str]:
+    counted = {"failures": Status.FAIL, "errors": Status.UNKNOWN, "skipped": Status.SKIP}
+    return {"tests": str(len(results)), **{name: str(len(_with(status, results))) for name, status in counted.items()}}
+
+
+def _with(status: Status, results: Sequence[CheckResult]) -> list[CheckResult]:
+    return [result for result in results if result.status == status]
+
+
+def _text(text: str) -> str:
+    return _NOT_IN_XML.sub("?", text)
