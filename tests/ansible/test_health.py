@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpucluster.agent.checks import expected
 from gpucluster.agent.health.settings import Settings
 from tests.ansible.loading import ANSIBLE
 from tests.ansible.render import ELASTIC, evaluate, render, render_slurm, variables
 from tests.ansible.test_templates import settings
 
 ON = {"health_enabled": True}
+GOLDEN = Path(__file__).parents[1] / "golden"
 SCRIPTS = ("prolog.sh", "epilog.sh", "health-check.sh")
 
 
@@ -114,6 +116,16 @@ def test_the_service_reads_what_the_role_writes(tmp_path: Path) -> None:
     assert not any(found.allows(address) for address in ("192.0.2.7", "", "x", "::1"))
     assert evaluate("{{ health_group }}", known) == "gpucluster"
     assert evaluate("{{ health_group }}", variables(ON, role="health")) == "slurm"
+
+
+def test_a_host_reads_what_it_should_have() -> None:
+    golden = json.loads((GOLDEN / "local_demo" / "inventory.json").read_text())["all"]["children"]
+    wanted = golden["compute"]["children"]["pool_compute"]["vars"]["node_expectation"]
+    known = variables(ON, role="base", host="compute-1") | {"node_expectation": wanted}
+    (file,) = evaluate("{{ checks_files }}", known)
+    assert file["path"] == expected.PATH
+    assert expected.parse(file["content"]).to_dict() == wanted
+    assert evaluate("{{ checks_files }}", variables(ON, role="base")) == []
 
 
 def test_the_service_runs_as_slurm_and_writes_to_its_folder_alone() -> None:

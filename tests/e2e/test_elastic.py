@@ -255,6 +255,7 @@ def test_a_job_that_can_not_have_its_nodes_waits_with_words(site: Site) -> None:
 
 
 def test_a_node_whose_checks_fail_at_boot_takes_no_job_and_is_replaced(site: Site) -> None:
+    until("only the controller is left", lambda: len(containers(site.home)) == 1, IDLE_TIMEOUT + 60)
     inventory, kept = "/etc/gpucluster/inventory.yml", "/root/inventory.kept"
     # New nodes shall have a file system that they have not.
     edit = f"cp -p {inventory} {kept} && sed -i 's,^\\( *\\)- /mnt/home$,&\\n\\1- /mnt/nowhere,' {inventory}"
