@@ -20,6 +20,7 @@ from gpucluster.agent.errors import AgentError, Failed
 from gpucluster.agent.measure import launch, slurm
 from gpucluster.agent.measure.conversation import Conversation, Gone
 from gpucluster.agent.measure.request import Request
+from gpucluster.agent.rules.slurm_jobs import WAITING
 
 #: How a job ended: by itself; or it never started, ran too long, printed too much, or lost a node.
 ENDED, NOT_STARTED, TOO_LONG, TOO_MUCH, LOST = "ended", "not_started", "too_long", "too_much", "lost"
@@ -159,7 +160,7 @@ class Jobs:
 
     def _look_at(self, job: _Running, row: slurm.JobRow | None) -> None:
         now = time.monotonic()
-        if job.started is None and row is not None and row.state not in ("PENDING", "CONFIGURING"):
+        if job.started is None and row is not None and row.state not in WAITING:
             job.started = now
         if job.outcome:
             return

@@ -1,0 +1,6 @@
+"""What states of Slurm's jobs mean for programs on the hosts, which can't use `gpucluster.slurm`."""
+
+from __future__ import annotations
+
+#: The job waits for nodes, or for its nodes to be ready: no program of it runs yet.
+WAITING = frozenset({"PENDING", "CONFIGURING"})
