@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from gpucluster.spec import loads
 from tests.e2e.site_harness import Site, containers, read_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1500)]
@@ -147,6 +148,27 @@ def test_a_named_node_gets_another_machine_and_keeps_its_name(site: Site) -> Non
     assert set(after) == set(before)
     assert {each for each in before if after[each] != before[each]} == {name}
     assert site.as_alice(f"srun --nodelist={name} hostname") == name
+
+
+def test_a_bad_node_is_found_replaced_and_proven_again_by_one_command(site: Site) -> None:
+    before = booted(site)
+    bad = min(states(site))
+    mount = loads(CLUSTER_YML).storage.home.mount_path
+    assert site.plain("ssh", bad, "--", f"sudo umount --lazy {mount}").returncode == 0
+
+    # Permanent nodes are drained, and recreated only where that was said.
+    code, events = site.run("verify", "--fix")
+    assert code == 1
+    assert f"gpucluster replace {bad}" in events[-1]["message"]
+    assert states(site)[bad] == "drained"
+    assert booted(site) == before
+
+    result = site.good("verify", "--fix", "--replace-nodes")
+    assert result["repair"]["permanent"] == [bad]
+    after = booted(site)
+    assert {each for each in before if after[each] != before[each]} == {bad}
+    assert states(site)[bad] == "idle"
+    assert site.as_alice(f"srun --nodelist={bad} hostname") == bad
 
 
 def test_nobody_gets_in_but_through_a_session(site: Site) -> None:
