@@ -57,8 +57,13 @@ def render(
     idle_timeout: int = 600,
     power: Mapping[str, int] | None = None,
     version: str = VERSION,
+    checks: bool = True,
 ) -> dict[str, str]:
-    """Slurm's files of a controller with these pools, without accounting; with `power` also the lines of a shell."""
+    """Slurm's files of a controller with these pools, without accounting; with `power` also the lines of a shell.
+
+    Args:
+        checks: nodes check themselves, with programs that a real node has.
+    """
     names = list(dict.fromkeys(str(pool["partition"]) for pool in pools))
     partitions = []
     for name in names:
@@ -83,6 +88,7 @@ def render(
         "slurm_default_partition": names[0],
         "slurm_pools": list(pools),
         "slurm_hardware_emulated": emulated,
+        "health_enabled": checks,
     }
     known = role.variables(inventory, role="slurm", facts=role.host_facts(slurm=version))
     known["os_slurm"] |= directories or {}

@@ -194,6 +194,7 @@ def slurm() -> dict[str, Any]:
                 extra_config=SHARED_MACHINE,
                 idle_timeout=5,
                 power=POWER | {"resume_timeout": 120, "suspend_timeout": 5},
+                checks=False,
             ),
         }
     )

@@ -215,4 +215,4 @@ def test_slurm_runs_the_prolog_before_the_first_step() -> None:
         who = ("setpriv", "--reuid=1", "--regid=1", "--clear-groups")
         said = slurm_harness.run(*who, "srun", "--time=1", "--chdir=/tmp", *step).stdout
         assert said.splitlines() == ["1 1 700"] * 4
-        assert slurm_harness.flags("n1") == {"IDLE"}
+        slurm_harness.until("the node is idle again", lambda: slurm_harness.flags("n1") == {"IDLE"})

@@ -292,7 +292,9 @@ def test_verify_tries_what_is_free_elastic_nodes_too() -> None:
         "elastic-e1 idle% elastic",
     ]
     pools = [pool | {"partition": pool["partition"]} for pool in ELASTIC["slurm_pools"]]
-    known = variables(ELASTIC | {"slurm_pools": pools}, role="slurm") | {"verify_sinfo": {"stdout_lines": lines}}
+    everything = {"profile": None, "seconds": 0, "pools": None, "nodes": None, "with_elastic": True}
+    known = variables(ELASTIC | {"slurm_pools": pools}, role="slurm")
+    known |= {"verify_sinfo": {"stdout_lines": lines}, "verify_request": everything}
     found = yaml.safe_load(render_file(ANSIBLE / "templates" / "verify_pools.yml.j2", known))
     assert found == [
         {"name": "compute", "partition": "compute", "nodes": ["compute-1", "compute-e1", "compute-e3"]},
@@ -378,12 +380,13 @@ def test_the_prolog_reaches_nodes_with_the_configuration() -> None:
     name = read("roles/slurm/vars/main.yml")["slurm_prolog"]
     assert "/" not in name
     assert {f"Prolog={name}", "PrologFlags=Contain"} <= set(text.splitlines())
-    assert "Prolog=" not in render("slurm", "slurm.conf", variables(role="slurm"))
+    without = {"health_enabled": False}
+    assert "Prolog=" not in render("slurm", "slurm.conf", variables(without, role="slurm"))
     open_nodes = {"slurm_login_needs_job": False}
     assert (
         "PrologFlags=Alloc" in render("slurm", "slurm.conf", variables(WANTED | open_nodes, role="slurm")).splitlines()
     )
-    assert "Prolog" not in render("slurm", "slurm.conf", variables(open_nodes, role="slurm"))
+    assert "Prolog" not in render("slurm", "slurm.conf", variables(open_nodes | without, role="slurm"))
     program = read("group_vars/all/cluster.yml")["container_prolog"]
     assert f"[ ! -x {program} ] || exec {program}" in render("slurm", "prolog.sh", variables(WANTED, role="slurm"))
 

@@ -52,13 +52,17 @@ def test_what_the_role_sets_is_known_to_the_spec(emulated: bool) -> None:
 def test_extra_config_goes_over_the_lines_of_the_role() -> None:
     extra = {"MessageTimeout": 60, "SchedulerParameters": "bf_interval=30"}
     found = settings(render(POOLS, emulated=True, extra_config=extra)["slurm.conf"])
-    assert (found["MessageTimeout"], found["SchedulerParameters"]) == ("60", "bf_interval=30")
+    assert (found["MessageTimeout"], found["SchedulerParameters"]) == ("60", "nohold_on_prolog_fail,bf_interval=30")
 
 
 @pytest.fixture(scope="module")
 def slurm() -> dict[str, Any]:
     """What the real Slurm said."""
-    directories = {"spool": "/var/lib/slurm/slurmd/%n"}
+    here: dict[str, Any] = {
+        "extra_config": SHARED_MACHINE,
+        "directories": {"spool": "/var/lib/slurm/slurmd/%n"},
+        "checks": False,
+    }
     nodes = [node(shape) for shape in SHAPES]
     with_gpus = [shape for shape in SHAPES if shape.gpus]
     plan = {
@@ -68,8 +72,8 @@ def slurm() -> dict[str, Any]:
         "with_gpus": [node(shape) for shape in with_gpus],
         "devices": sorted({file for shape in with_gpus for file in shape.gpu_device_files}),
         "emulated_files": [f"/var/lib/gpucluster/emulated-gpus/gpu{number}" for number in range(8)],
-        "real": render(POOLS, emulated=False, extra_config=SHARED_MACHINE, directories=directories),
-        "emulated": render(POOLS, emulated=True, extra_config=SHARED_MACHINE, directories=directories),
+        "real": render(POOLS, emulated=False, **here),
+        "emulated": render(POOLS, emulated=True, **here),
         "jobs": {
             node(shape): [
                 f"--partition={name(shape)}",
