@@ -388,7 +388,7 @@ def test_the_prolog_reaches_nodes_with_the_configuration() -> None:
     )
     assert "Prolog" not in render("slurm", "slurm.conf", variables(open_nodes | without, role="slurm"))
     program = read("group_vars/all/cluster.yml")["container_prolog"]
-    assert f"[ ! -x {program} ] || exec {program}" in render("slurm", "prolog.sh", variables(WANTED, role="slurm"))
+    assert f"[ ! -x {program} ] || {program} || exit 1" in render("slurm", "prolog.sh", variables(WANTED, role="slurm"))
 
 
 def test_the_check_s_image_has_a_shell_that_runs_and_no_devices(tmp_path: Path) -> None:
