@@ -82,7 +82,8 @@ unit: $(VENV)/dev.stamp ## run the tests that start no container
 
 .PHONY: test-build
 test-build: system-packages $(VENV)/dev.stamp ## build Slurm from its source and upgrade a cluster to it: minutes without a cache
-	GPUCLUSTER_TEST_BUILD=1 $(BIN)/python -m pytest -n 0 tests/ansible/test_slurm_build.py tests/e2e/test_slurm_upgrade.py
+	GPUCLUSTER_TEST_BUILD=1 $(BIN)/python -m pytest -n 0 tests/ansible/test_slurm_build.py \
+	    tests/e2e/test_slurm_upgrade.py tests/e2e/test_slurm_systems.py
 
 .PHONY: bench
 bench: system-packages $(VENV)/dev.stamp ## measure: medians and ratios

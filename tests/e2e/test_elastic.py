@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 IDLE_TIMEOUT = 15
 # An empty pool of BM.GPU4.8, with short waits.
-HURRY = "  times: {gang_retry_window: 8, retry_pause: 2, cool_down: 20, backoff: 10}"
+HURRY = "  times: {gang_retry_window: 8, retry_pause: 2, cool_down: 20, cool_down_limit: 20, backoff: 10}"
 CLUSTER_YML = (
     worked_example("seed-002-ondemand", "10.94")
     .replace("idle_timeout: 600", f"idle_timeout: {IDLE_TIMEOUT}")
