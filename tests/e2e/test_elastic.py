@@ -15,7 +15,7 @@ import pytest
 
 from tests.doubles.pyxis import packages as pyxis
 from tests.e2e.containers_harness import LOOK, MARKER, batch, image, mirror
-from tests.e2e.site_harness import Site, all_pass, containers, networks, worked_example
+from tests.e2e.site_harness import Site, all_pass, containers, networks, read_until, worked_example
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -188,6 +188,37 @@ def test_the_autoscalers_user_is_root_on_no_node_and_nobody_else_wakes_the_autos
     for person in ("alice", on_controller(site, "whoami"), "nobody"):
         assert "PermissionError" in as_user(site, person, wake)
     assert as_user(site, "slurm", wake) == "sent"
+
+
+# On a node, as root of the controller: its home share is gone, and its own check of it runs, as Slurm runs it.
+BREAK = "sudo sh -c 'umount --lazy /mnt/home; /usr/local/lib/gpucluster/health-check'"
+
+
+def on_node(site: Site, node: str, command: str) -> str:
+    """Run a command on an elastic node, by the key with which the controller configures them."""
+    login = OWN.strip().partition(" opc@")[0].replace("\\\n", " ")
+    return on_controller(site, "sudo", "sh", "-c", shlex.quote(f"{login} opc@{node} {shlex.quote(command)}"))
+
+
+def test_a_bad_node_is_found_replaced_and_the_cluster_proven_by_one_command(site: Site) -> None:
+    job = site.as_alice("sbatch --parsable -N 1 -o /dev/null --wrap 'until [ -e /var/tmp/gate ]; do sleep 1; done'")
+    until("the job runs", lambda: site.as_alice(f"squeue -h -j {job} -o %t") == "R", 150)
+    node = site.as_alice(f"squeue -h -j {job} -o %N")
+    before = set(containers(site.home))
+    on_node(site, node, BREAK)
+    until("it is drained", lambda: "drain" in on_controller(site, "sinfo", "-h", "-N", "-n", node, "-o", "%T"), 60)
+    assert "check failed: mounts" in on_controller(site, "sinfo", "-h", "-n", node, "-o", "%E")
+
+    repair = site.start("verify", "--fix")
+    read_until(repair, f"job {job} of alice on {node}", 120)
+    on_node(site, node, "touch /var/tmp/gate")
+    rest, _ = repair.communicate(timeout=300)
+    assert repair.returncode == 0, rest[-3000:]
+    assert json.loads(rest.splitlines()[-1])["data"]["repair"]["elastic"] == [node]
+    site.accounted(job)
+    # Its machine is gone, its name is free, and no drain is left on it.
+    assert len(before - set(containers(site.home))) >= 1
+    until("the name is free", lambda: on_controller(site, "sinfo", "-h", "-n", node, "-o", "%T") == "idle~", 60)
 
 
 def test_a_job_larger_than_the_pool_is_refused_at_once(site: Site) -> None:
