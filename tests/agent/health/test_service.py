@@ -147,7 +147,7 @@ def test_a_person_s_drain_does_not_fail_the_prolog(site: Site) -> None:
 def test_what_is_no_report_is_refused_and_the_service_goes_on(site: Site, data: bytes) -> None:
     try:
         assert "error" in site.said(data)
-    except ConnectionResetError:
+    except OSError:  # closed before all was sent
         assert len(data) > service.LONGEST
     assert site.said(f"0 {json.dumps(report('compute-1', GOOD).to_dict())}".encode()) == {
         "drained": False,
