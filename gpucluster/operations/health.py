@@ -7,10 +7,11 @@ from collections.abc import Collection
 from typing import Any
 
 from gpucluster.agent.checks.model import Finding
+from gpucluster.agent.health.policy import Action
 from gpucluster.errors import ToolError
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.text import printable
-from gpucluster.verdict.repair import Action, Decision
+from gpucluster.verdict.repair import Decision
 
 _REACT = "sudo -n gpucluster-agent health react"
 # Seconds: it asks slurmctld, which may be busy.

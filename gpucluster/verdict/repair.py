@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpucluster.agent.checks.model import Check, Finding, Reaction, Scope, Status
+from gpucluster.agent.health.policy import Action
 from gpucluster.measuring.plan import nodes_of
 
 
@@ -27,16 +28,6 @@ class Standing(StrEnum):
     PERSON = "person"
     #: Somebody or something else.
     OTHER = "other"
-
-
-class Action(StrEnum):
-    """What the health service has decided on a node."""
-
-    DRAIN = "drain"
-    UNDRAIN = "undrain"
-    NONE = "none"
-    PERSON = "person"
-    SHADOW = "shadow"
 
 
 @dataclass(frozen=True)

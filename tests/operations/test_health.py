@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.checks.model import Finding, Status
+from gpucluster.agent.health.policy import Action
 from gpucluster.errors import ToolError
 from gpucluster.operations.health import HealthService
 from gpucluster.process import Completed
-from gpucluster.verdict.repair import Action, Decision
+from gpucluster.verdict.repair import Decision
 
 FINDING = Finding("gpu_count", "c-1", Status.FAIL, "7 of 8", {"found": 7})
 

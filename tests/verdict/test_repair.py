@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.agent.checks.model import Check, Finding, Outcome, Profile, Reaction, Scope, Status
+from gpucluster.agent.health.policy import Action
 from gpucluster.measuring.plan import nodes_of
 from gpucluster.verdict.repair import (
-    Action,
     Decision,
     Node,
     Plan,
