@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "seff": ("seff", "how much of its resources a job has used (`seff`)"),
     "health": ("health.__main__", "the health service: reports of nodes, and drains for failed checks"),
     "nccl": ("nccl.__main__", "judge the output of nccl-tests"),
+    "jobs": ("jobs.__main__", "submit jobs of users from templates, and bring data sets for them"),
     "measure": ("measure.__main__", "measure nodes by Slurm jobs, for level `full` of `gpucluster verify`"),
     "check": ("checks.__main__", "check this host: GPUs, RDMA, services, file systems"),
 }
