@@ -209,12 +209,12 @@ class Jobs:
                 f"the launcher {launcher.name} is for {launcher.scheduler.title}, and this cluster has Slurm",
                 hint=f"Make its files for elsewhere: gpucluster job render {template.name} --launcher {launcher.name}",
             )
-        if not spec.slurm.enabled or not spec.storage.home.enabled:
-            key = "slurm.enabled" if not spec.slurm.enabled else "storage.home.enabled"
+        # Slurm needs a home share (spec/rules), where the files of jobs are.
+        if not spec.slurm.enabled:
             raise InputError(
-                f"{key} is false: jobs are submitted to Slurm, from a folder that all nodes have",
+                "slurm.enabled is false: jobs are submitted to Slurm",
                 where=str(spec.file),
-                hint=f"Write a job for elsewhere: gpucluster job render {template.name}",
+                hint=f"Make the files of a job for elsewhere: gpucluster job render {template.name}",
             )
         if launcher.name == "pyxis" and "enroot" not in spec.containers.runtimes:
             others = [name for name in template.launchers if name != launcher.name]
@@ -282,7 +282,8 @@ class Jobs:
         Raises:
             InputError: something is missing; `findings` names each, and how to get it.
         """
-        wanted = rendered.requirements
+        # The files of the job come with it.
+        wanted = [each for each in rendered.requirements if each.need is not Need.FILE_OF_JOB]
         answer = talk.ask(
             "check",
             user=user,
