@@ -1,6 +1,6 @@
 """Debian's PyTorch on the nodes of a local cloud: unpacked on the share, and found from there by every node.
 
-The packages are real, for processors only. What hosts have already is not fetched again. To install the packages on each
+The packages are real, for processors only. What hosts have already is not fetched again. To install them on each
 node would take minutes.
 """
 

@@ -279,7 +279,7 @@ class Ranks:
         try:
             dist.init_process_group(backend, init_method="env://", rank=self.rank, world_size=self.size)
         except RuntimeError as error:
-            # Debian's PyTorch 2.6 wants libuv and is built without it: each rank is told so before it has talked to others.
+            # Debian 13 has a PyTorch that wants libuv and is built without it. Each rank fails before it talks.
             if "libuv" not in str(error):
                 raise
             os.environ["USE_LIBUV"] = "0"
