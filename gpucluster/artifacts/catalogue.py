@@ -40,6 +40,7 @@ class ChecksumOrigin(StrEnum):
 
 TOOLKIT = "nvidia-container-toolkit"
 SLURM = "slurm"
+_DATASET = "dataset-"
 # By container runtime. Nodes with GPUs need the toolkit as well.
 _COMPONENTS: Mapping[str, tuple[str, ...]] = {"enroot": ("enroot", "pyxis"), "containerd": ("nerdctl",), "docker": ()}
 
@@ -145,7 +146,8 @@ def needed(
     catalogue = _releases()
     slurm = f"{SLURM}-{slurm_release}"
     catalogue = {(SLURM if name == slurm else name): release for name, release in catalogue.items()}
-    known = [*(name for name in catalogue if not name.startswith(f"{SLURM}-")), *([] if slurm_release else [SLURM])]
+    known = [name for name in catalogue if not name.startswith((f"{SLURM}-", _DATASET))]
+    known += [] if slurm_release else [SLURM]
     for name in versions:
         if name not in known:
             hint = did_you_mean(name, known, most=1) or f"There are {', '.join(known)}"
@@ -194,6 +196,29 @@ def _of_monitoring(spec: ClusterSpec) -> list[str]:
     systems = systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider]).values()
     lacking = any(not system or system.startswith("OracleLinux") for system in systems)
     return ["node_exporter"] if spec.monitoring.enabled and lacking else []
+
+
+def datasets() -> tuple[str, ...]:
+    """The names of the data sets in the catalogue."""
+    return tuple(name.removeprefix(_DATASET) for name in _releases() if name.startswith(_DATASET))
+
+
+def dataset(name: str, *, checksums: Mapping[str, str], locked: Mapping[str, str] = MappingProxyType({})) -> Artifact:
+    """The file of a data set.
+
+    Args:
+        checksums: by file name; they replace the pinned ones.
+        locked: as for `needed`.
+
+    Raises:
+        InputError: it is not in the catalogue.
+    """
+    if name not in datasets():
+        hint = did_you_mean(name, datasets()) or f"There are {', '.join(datasets())}; name a file of yours with --from"
+        raise InputError(f"there is no data set {name} in the catalogue", hint=hint)
+    component = f"{_DATASET}{name}"
+    release = _releases()[component]
+    return next(_artifacts(component, release, release.version, checksums, locked))
 
 
 def alternatives(artifacts: Iterable[Artifact]) -> dict[tuple[str, str], dict[Format, list[Artifact]]]:
