@@ -13,7 +13,20 @@ import sys
 import click
 
 from gpucluster import __version__
-from gpucluster.cli import autoscaling, backup, clusters, groups, history, images, local, slurm, software, state, users
+from gpucluster.cli import (
+    autoscaling,
+    backup,
+    clusters,
+    groups,
+    history,
+    images,
+    jobs,
+    local,
+    slurm,
+    software,
+    state,
+    users,
+)
 from gpucluster.cli.base import DEFAULT_FILES, cli, wants_json
 from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED, GpuClusterError
 from gpucluster.process import signals
@@ -27,6 +40,7 @@ __all__ = [
     "groups",
     "history",
     "images",
+    "jobs",
     "local",
     "main",
     "slurm",

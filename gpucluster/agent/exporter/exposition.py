@@ -99,11 +99,16 @@ def _number(value: Value) -> str:
 
 
 def page(lines: Iterable[str], metrics: Mapping[str, Metric] = METRICS) -> str:
-    """The page of these samples: grouped by metric, each series once (the first of several counts)."""
+    """The page of these samples: grouped by metric, each series once (the first of several counts).
+
+    A line that is no sample of `metrics` is left out.
+    """
     found: dict[str, dict[str, str]] = {name: {} for name in metrics}
     for line in lines:
         series, _space, value = line.rpartition(" ")
-        found[series.partition("{")[0]].setdefault(series, value)
+        samples = found.get(series.partition("{")[0])
+        if samples is not None:
+            samples.setdefault(series, value)
     parts = []
     for name, samples in found.items():
         if samples:
