@@ -112,7 +112,7 @@ TEMPLATE = Template(
         "slower than the limit of the shape."
     ),
     ranks=Ranks.MPI,
-    launchers=("pyxis", "srun", "mpirun"),
+    launchers=("pyxis", "srun", "mpirun", "sge"),
     options=(
         Option("operation", "what is measured", Kind.CHOICE, collectives.ALL_REDUCE, tuple(collectives.COLLECTIVES)),
         Option(
