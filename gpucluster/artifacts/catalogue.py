@@ -39,6 +39,7 @@ class ChecksumOrigin(StrEnum):
 
 TOOLKIT = "nvidia-container-toolkit"
 SLURM = "slurm"
+_DATASET = "dataset-"
 # By container runtime. Nodes with GPUs need the toolkit as well.
 _COMPONENTS: Mapping[str, tuple[str, ...]] = {"enroot": ("enroot", "pyxis"), "containerd": ("nerdctl",), "docker": ()}
 
@@ -142,7 +143,8 @@ def needed(
     catalogue = _releases()
     slurm = f"{SLURM}-{slurm_release}"
     catalogue = {(SLURM if name == slurm else name): release for name, release in catalogue.items()}
-    known = [*(name for name in catalogue if not name.startswith(f"{SLURM}-")), *([] if slurm_release else [SLURM])]
+    known = [name for name in catalogue if not name.startswith((f"{SLURM}-", _DATASET))]
+    known += [] if slurm_release else [SLURM]
     for name in versions:
         if name not in known:
             hint = did_you_mean(name, known, most=1) or f"There are {', '.join(known)}"
@@ -183,6 +185,29 @@ def needed_by(
         slurm_release=spec.slurm.built_release,
         locked=locked,
     )
+
+
+def datasets() -> tuple[str, ...]:
+    """The names of the data sets in the catalogue."""
+    return tuple(name.removeprefix(_DATASET) for name in _releases() if name.startswith(_DATASET))
+
+
+def dataset(name: str, *, checksums: Mapping[str, str], locked: Mapping[str, str] = MappingProxyType({})) -> Artifact:
+    """The file of a data set.
+
+    Args:
+        checksums: by file name; they replace the pinned ones.
+        locked: as for `needed`.
+
+    Raises:
+        InputError: it is not in the catalogue.
+    """
+    if name not in datasets():
+        hint = did_you_mean(name, datasets()) or f"There are {', '.join(datasets())}; name a file of yours with --from"
+        raise InputError(f"there is no data set {name} in the catalogue", hint=hint)
+    component = f"{_DATASET}{name}"
+    release = _releases()[component]
+    return next(_artifacts(component, release, release.version, checksums, locked))
 
 
 def alternatives(artifacts: Iterable[Artifact]) -> dict[tuple[str, str], dict[Format, list[Artifact]]]:

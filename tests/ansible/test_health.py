@@ -7,11 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpucluster.agent.checks import expected
 from gpucluster.agent.health.settings import Settings
-from tests.ansible.loading import ANSIBLE
 from tests.ansible.render import ELASTIC, evaluate, render, render_slurm, variables
 from tests.ansible.test_templates import settings
 
@@ -132,13 +130,3 @@ def test_the_service_runs_as_slurm_and_writes_to_its_folder_alone() -> None:
     found = render("health", "gpucluster-health.service", variables(ON, role="health")).splitlines()
     assert {"User=slurm", "NoNewPrivileges=yes", "CapabilityBoundingSet=", "Restart=always"} <= set(found)
     assert "ReadWritePaths=-/var/lib/gpucluster/health" in found
-
-
-def test_the_alert_rules_name_metrics_that_exist() -> None:
-    from gpucluster.agent.health import metrics
-
-    rules = yaml.safe_load((ANSIBLE / "roles/health/files/alerts.yml").read_text())["groups"][0]["rules"]
-    for rule in rules:
-        named = {word for word in rule["expr"].replace("{", " ").split() if word.startswith("gpucluster_")}
-        assert named
-        assert named <= set(metrics._HELP), rule["alert"]

@@ -20,6 +20,7 @@ import oci
 import pytest
 
 from gpucluster import environment, shapes
+from gpucluster.dashboards import nominal
 from gpucluster.localcloud.state import member_types
 from gpucluster.spec import template
 from gpucluster.systems import matrix
@@ -131,3 +132,12 @@ def _operations(there: set[tuple[str, str]]) -> str:
             if names:
                 parts.append(f"\n{title} ({len(names)} of {len(listed)}): {', '.join(names)}.\n")
     return "".join(parts)
+
+
+# --- for Prometheus and Grafana -----
+
+MONITORING = REPOSITORY / "ansible" / "roles" / "monitoring" / "files"
+
+
+def test_the_nominal_values_are_those_of_the_shapes_and_of_the_checks() -> None:
+    _compare(MONITORING / "rules" / "nominal.yml", nominal.rules(shapes.catalogue().values()))
