@@ -283,6 +283,23 @@ def test_nccl_over_ethernet_is_97_percent_of_ib_write_bw() -> None:
     assert judge(seed_outputs.NCCL_OVER_ETHERNET, job("nccl_tests", gpus=1, expect="2.8")).status is Status.PASS
 
 
+def test_nccl_uses_the_interface_and_the_device_that_are_named(tmp_path: Path) -> None:
+    of = job("nccl_tests", "mpirun", gpus=1, interface="ens192", device="irdma0", program="/bin/true")
+    assert not choose.refusal(of)
+    rendered = files(of, tmp_path / "job")
+    show = f'case "$*" in *bin/true*) env | grep ^NCCL_ | sort > {tmp_path}/given; echo "$*" > {tmp_path}/words ;; esac'
+    environment = programs(tmp_path, scontrol="printf '%s\\n' gpu-1 gpu-2", mpirun=show)
+    variables = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(tmp_path / "job"), "SLURM_JOB_NODELIST": "gpu-[1-2]"}
+    script = tmp_path / "job" / rendered.script
+    subprocess.run(["bash", str(script)], env={**environment, **variables}, check=True, capture_output=True)
+    assert (tmp_path / "given").read_text() == "NCCL_IB_HCA==irdma0\nNCCL_SOCKET_IFNAME==ens192\n"
+    words = (tmp_path / "words").read_text()
+    assert "-x NCCL_SOCKET_IFNAME" in words and "-x NCCL_IB_HCA" in words  # noqa: PT018
+    # Without them, the settings are those of the node.
+    plain = render(job("nccl_tests", "srun", shape=GPU4))
+    assert "interface=''" in plain.files[plain.script].text
+
+
 # --- Horovod -----
 
 
@@ -521,7 +538,7 @@ def test_shells_accept_the_scripts_of_grid_engine(tmp_path: Path, name: str) -> 
     ("of", "figures"),
     [
         (job("rdma_perftest"), {23.14: "seed 003"}),
-        (job("nccl_tests", gpus=1), {2.81: "seed 003", 71.56: "seed 000", 224.7: "seed 002"}),
+        (job("nccl_tests", gpus=1), {2.81: "seed 003", 71.56: "seed 000", 235.1: "seed 000", 224.7: "seed 002"}),
         (
             job("horovod_resnet50", gpus=8),
             {
@@ -529,7 +546,7 @@ def test_shells_accept_the_scripts_of_grid_engine(tmp_path: Path, name: str) -> 
                 174.9: "seed 004", 1399.1: "seed 004",
             },
         ),
-        (job("tensorflow_mnist"), {2.0823: "seed 002", 0.4592: "seed 002"}),
+        (job("tensorflow_mnist"), {2.0823: "seed 002", 0.4592: "seed 002", 4.5: "seed 002"}),
     ],
     ids=lambda value: value.template.name if isinstance(value, Job) else "",
 )  # fmt: skip
