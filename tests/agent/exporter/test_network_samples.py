@@ -22,7 +22,8 @@ from tests.agent.exporter.trees import Series, having, of, series
 MLX5 = {
     "rx_packets": 7, "rx_bytes": 8, "rx_out_of_buffer": 1, "rx_discards_phy": 2, "rx_crc_errors_phy": 3,
     "rx_prio3_pause": 4, "tx_prio3_pause": 5, "rx_prio3_discards": 6, "tx_pause_ctrl_phy": 9,
-    "link_down_events_phy": 10, "rx0_wqe_err": 11, "tx12_dropped": 12, "ch3_poll": 13, "rx_xdp_drop": 14, "tx_pause_storm_warning_events": 15,
+    "link_down_events_phy": 10, "rx0_wqe_err": 11, "tx12_dropped": 12, "ch3_poll": 13, "rx_xdp_drop": 14,
+    "tx_pause_storm_warning_events": 15,
 }  # fmt: skip
 ICE = {
     "rx_dropped.nic": 1,
