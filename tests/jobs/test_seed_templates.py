@@ -517,7 +517,7 @@ def test_what_grid_engine_reads_has_no_special_characters(settings: dict[str, st
 
 
 @pytest.mark.parametrize(
-    "name", ["rdma_perftest", "horovod_resnet50", "tensorflow_mnist", "nccl_tests", "mpi_allreduce"]
+    "name", ["rdma_perftest", "horovod_resnet50", "tensorflow_mnist", "nccl_tests", "pytorch_ddp", "mpi_allreduce"]
 )
 def test_shells_accept_the_scripts_of_grid_engine(tmp_path: Path, name: str) -> None:
     settings = {"modules": "mpi/openmpi/4", "time": "1:0:0", "queue": "all.q"}
@@ -546,6 +546,7 @@ def test_shells_accept_the_scripts_of_grid_engine(tmp_path: Path, name: str) -> 
                 174.9: "seed 004", 1399.1: "seed 004",
             },
         ),
+        (job("pytorch_ddp", gpus=1), {0.8046: "seed 003", 0.856: "seed 003", 4.4: "seed 003"}),
         (job("tensorflow_mnist"), {2.0823: "seed 002", 0.4592: "seed 002", 4.5: "seed 002"}),
     ],
     ids=lambda value: value.template.name if isinstance(value, Job) else "",
