@@ -13,7 +13,20 @@ import sys
 import click
 
 from gpucluster import __version__
-from gpucluster.cli import autoscaling, backup, clusters, groups, history, images, local, slurm, software, state, users
+from gpucluster.cli import (
+    autoscaling,
+    backup,
+    clusters,
+    dashboard,
+    groups,
+    history,
+    images,
+    local,
+    slurm,
+    software,
+    state,
+    users,
+)
 from gpucluster.cli.base import DEFAULT_FILES, cli, wants_json
 from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED, GpuClusterError
 from gpucluster.process import signals
@@ -24,6 +37,7 @@ __all__ = [
     "backup",
     "cli",
     "clusters",
+    "dashboard",
     "groups",
     "history",
     "images",
