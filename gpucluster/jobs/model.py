@@ -59,7 +59,7 @@ class Option:
         title: what it is, in one line.
         default: the value without `--set`. An empty text means: none.
         choices: the values of a CHOICE.
-        minimum: the smallest INTEGER or NUMBER.
+        minimum, maximum: of an INTEGER or NUMBER.
         pattern: a regular expression that a whole NAME or TEXT fits; "" for any.
         read_only: whether containers get a PATH without the right to write.
     """
@@ -70,6 +70,7 @@ class Option:
     default: Value = ""
     choices: tuple[str, ...] = ()
     minimum: float | None = None
+    maximum: float | None = None
     pattern: str = ""
     read_only: bool = False
 
@@ -83,18 +84,28 @@ class Option:
             value = self._parse(text)
         except ValueError:
             raise self._refused(text, f"it must be {_ARTICLE[self.kind]}") from None
-        if self.kind is Kind.CHOICE and value not in self.choices:
-            raise self._refused(text, f"it must be one of {', '.join(self.choices)}")
-        if isinstance(value, int | float) and self.minimum is not None and value < self.minimum:
-            raise self._refused(text, f"it must be {self.minimum:g} or more")
-        if isinstance(value, str):
-            if "\0" in value:
-                raise self._refused(text, "it has a character NUL")
-            if self.kind is Kind.NAME and not _NAME.fullmatch(value) and not self.pattern:
-                raise self._refused(text, "it may have letters, digits and ._- only")
-            if self.pattern and value and not re.fullmatch(self.pattern, value):
-                raise self._refused(text, f"it must fit {self.pattern}")
+        why = self._wrong_text(value) if isinstance(value, str) else self._wrong_number(value)
+        if why:
+            raise self._refused(text, why)
         return value
+
+    def _wrong_text(self, value: str) -> str:
+        if "\0" in value or value != value.encode(errors="replace").decode():
+            return "it has a character that no file can have"
+        if self.kind is Kind.CHOICE and value not in self.choices:
+            return f"it must be one of {', '.join(self.choices)}"
+        if self.kind is Kind.NAME and not _NAME.fullmatch(value):
+            return "it may have letters, digits and ._- only"
+        if self.pattern and value and not re.fullmatch(self.pattern, value):
+            return f"it must fit {self.pattern}"
+        return ""
+
+    def _wrong_number(self, value: float) -> str:
+        if self.minimum is not None and value < self.minimum:
+            return f"it must be {self.minimum:g} or more"
+        if self.maximum is not None and value > self.maximum:
+            return f"it must be {self.maximum:g} or less"
+        return ""
 
     def _parse(self, text: str) -> Value:
         if self.kind is Kind.INTEGER:
@@ -145,8 +156,8 @@ class Need(Enum):
     GPUS = "gpus"
     #: Each node has an RDMA device; `name` is empty.
     RDMA = "rdma"
-    #: `name` is an environment module that `module load` knows.
-    ENVIRONMENT_MODULE = "environment module"
+    #: `name` is a file beside the script: the folder of a job must be one that all nodes mount.
+    FILE_OF_JOB = "file of the job"
 
 
 @dataclass(frozen=True)
@@ -391,10 +402,15 @@ class RankVariables:
 class Launcher:
     """How the ranks of a program are started.
 
-    Its file `gpucluster/jobs/launchers/<name>.sh.j2` defines two functions of the shell::
+    Its file `gpucluster/jobs/launchers/<name>.sh.j2` defines three functions of the shell. All of them run a program
+    where the ranks run (in the container, if there is one), and wait for it::
 
-        launch RANKS_PER_NODE PROGRAM ARGUMENT...   starts the ranks on all nodes, and waits for them
-        on_each_node PROGRAM ARGUMENT...            one process on each node, where the ranks would be, without MPI
+        launch RANKS_PER_NODE PROGRAM ARGUMENT...   the ranks, on all nodes, in the order of the array `nodes`
+        on_each_node PROGRAM ARGUMENT...            one process on each node, without MPI
+        on_first_node PROGRAM ARGUMENT...           one process on the first node, without MPI
+
+    `launch` puts the words of the array `rank` in front of the program. A program of the ranks sees what the script has
+    exported and named in the array `exported`; see `give` in `script.sh.j2`.
 
     Args:
         ranks: what it can start.

@@ -114,14 +114,9 @@ def argv(request: Request, name: str) -> list[str]:
     return [*words, "sh", "-c", NCCL_SCRIPT, "measure", request.program, *request.arguments]
 
 
-def environment(request: Request, *, user: str, home: str, search: str) -> Mapping[str, str]:
-    """The whole environment of the job: nothing of the caller's.
-
-    Args:
-        search: the folders of programs (PATH).
-    """
+def settings(request: Request) -> Mapping[str, str]:
+    """What the job's environment has besides that of its user."""
     return {
-        "HOME": home, "USER": user, "LOGNAME": user, "SHELL": "/bin/sh", "PATH": search, "LC_ALL": "C",
         # MPI only starts the ranks: plain TCP works with every shape.
         "OMPI_MCA_pml": "ob1", "OMPI_MCA_coll_hcoll_enable": "0",
         **request.settings,

@@ -1,0 +1,311 @@
+"""The commands for jobs: templates of workloads, their scripts, and what their outputs mean."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpucluster.cli.base import Context, command, command_group, reporting
+from gpucluster.errors import EXIT_FAILED, InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpucluster.jobs.model import Expectation, Job, Launcher, Rendered, Result, Template
+
+
+@command_group("job")
+def job() -> None:
+    """Run workloads from templates, and judge what they reach."""
+
+
+def _choice(function: Callable[..., None]) -> Callable[..., None]:
+    """The options that say what runs, and where."""
+    for decorate in (
+        click.option("--gpus", type=click.IntRange(min=0), help="GPUs of each node; all by default."),
+        click.option("--shape", default="", help="A shape such as BM.GPU4.8, instead of a pool and a cluster file."),
+        click.option("--pool", default="", help="A pool of the cluster file. Default: the first that fits."),
+        click.option("-n", "--nodes", type=click.IntRange(min=1), default=None, help="How many nodes. Default: 2."),
+        click.option("-l", "--launcher", default="", help="How ranks are started. Default: the template's first."),
+        click.option(
+            "settings", "-s", "--set", multiple=True, metavar="KEY=VALUE",
+            help="An option of the template or the launcher; `job show` lists them. Can be repeated.",
+        ),
+    ):  # fmt: skip
+        function = decorate(function)
+    return function
+
+
+_NODES = 2
+
+
+def _settings(given: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise InputError(f"--set {each}: this is no KEY=VALUE", hint="Such as --set time=30")
+        found[name] = value
+    return found
+
+
+def _described(context: Context, template: Template, launcher: Launcher, chosen: Mapping[str, Any]) -> Job:
+    """The job on the shape, on the pool, or, without both and without a cluster file, on hardware that nobody named."""
+    settings, nodes = _settings(chosen["settings"]), chosen["nodes"] or _NODES
+    if chosen["shape"] and chosen["pool"]:
+        raise InputError("--shape and --pool exclude each other", hint="A pool has a shape")
+    if chosen["pool"] or (not chosen["shape"] and chosen["gpus"] is None and context.has_file):
+        from dataclasses import replace
+
+        from gpucluster.operations.job_choice import job_for
+
+        job = job_for(context.spec(), template, launcher, settings, nodes=nodes, pool=chosen["pool"])
+        return job if chosen["gpus"] is None else replace(job, gpus=chosen["gpus"])
+    from gpucluster import shapes
+    from gpucluster.jobs import choose
+
+    shape = shapes.get(chosen["shape"]) if chosen["shape"] else None
+    return choose.describe(template, launcher, settings, nodes=nodes, shape=shape, gpus=chosen["gpus"])
+
+
+@command("list", parent=job)
+def job_list(context: Context) -> None:
+    """List the templates."""
+    with reporting(context) as reporter:
+        from gpucluster.cli.output import table
+        from gpucluster.jobs import registry
+
+        rows, data = [], []
+        for template in registry.templates():
+            needs = " ".join(word for word, needed in _needs(template).items() if needed)
+            rows.append([template.name, needs or "-", ",".join(template.launchers), template.title])
+            data.append(
+                {
+                    "name": template.name,
+                    "title": template.title,
+                    "launchers": list(template.launchers),
+                    "needs": _needs(template),
+                }
+            )
+        text = table(rows, ["NAME", "NEEDS", "LAUNCHERS", "WHAT IT DOES"])
+        reporter.result({"command": "job list", "templates": data}, text)
+
+
+def _needs(template: Template) -> dict[str, bool]:
+    return {"gpus": template.needs_gpus, "rdma": template.needs_rdma}
+
+
+@command("show", parent=job)
+@click.argument("name")
+@_choice
+def job_show(context: Context, name: str, launcher: str, **chosen: Any) -> None:
+    """Show a template: options, requirements, expectation."""
+    with reporting(context) as reporter:
+        from gpucluster.jobs import choose, registry
+        from gpucluster.jobs.render import requirements
+
+        template = registry.template(name)
+        by = registry.launcher(template, launcher)
+        shown = _shown(context, template, by, chosen)
+        needed, expected = requirements(shown), template.expectation(shown)
+        known = choose.options(template, by)
+        result = {
+            "command": "job show",
+            "name": template.name,
+            "title": template.title,
+            "about": template.about,
+            "launchers": list(template.launchers),
+            "launcher": by.name,
+            "options": [option.to_dict() for option in known],
+            "requirements": [requirement.to_dict() for requirement in needed],
+            "expectation": [figure.to_dict() for figure in expected],
+            "refused": choose.refusal(shown),
+        }
+        reporter.result(result, _show(shown, result, expected))
+
+
+def _shown(context: Context, template: Template, launcher: Launcher, chosen: Mapping[str, Any]) -> Job:
+    """What `show` is about: a template is also shown where it can't run, and without any cluster."""
+    from gpucluster.jobs import choose
+
+    if any(chosen[key] for key in ("pool", "shape", "gpus")):
+        return _described(context, template, launcher, chosen)
+    settings = _settings(chosen["settings"])
+    return choose.describe(template, launcher, settings, nodes=chosen["nodes"] or _NODES, shape=None)
+
+
+def _show(shown: Job, result: Mapping[str, Any], expected: Expectation) -> str:
+    import textwrap
+
+    from gpucluster.cli.output import table
+    from gpucluster.jobs import registry
+    from gpucluster.jobs.shell import missing
+
+    lines = [f"{shown.template.name}: {shown.template.title}", "", *textwrap.wrap(shown.template.about, 100), ""]
+    for each in shown.template.launchers:
+        default = " (default)" if each == shown.template.launchers[0] else ""
+        lines.append(f"launcher {each}{default}: {registry.launchers()[each].title}")
+    if result["refused"] and shown.shape:
+        lines += ["", f"It can't run on {shown.shape.name}: {result['refused']}"]
+    rows = [[each["name"], _value(each["default"]), _meaning(each)] for each in result["options"]]
+    lines += ["", f"Options with the launcher {shown.launcher.name} (--set OPTION=VALUE):", ""]
+    lines += [table(rows, ["OPTION", "DEFAULT", "WHAT"]), "", "Each node must have:", ""]
+    from gpucluster.jobs.render import requirements
+
+    lines += [f"  {each.need.value} {each.name or '-'}: if not, {missing(each)}" for each in requirements(shown)]
+    lines += ["", "Expected:", ""]
+    lines += [
+        f"  {figure.name} {figure.bound} {figure.value:g} {figure.unit} ({figure.condition}; {figure.source})"
+        for figure in expected
+    ] or ["  nothing is published"]
+    return "\n".join(lines)
+
+
+def _meaning(option: Mapping[str, Any]) -> str:
+    return f"{option['title']} ({', '.join(option['choices'])})" if option["choices"] else str(option["title"])
+
+
+def _value(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value) if value != "" else "-"
+
+
+@command("render", parent=job)
+@click.argument("name")
+@_choice
+@click.option("--directory", type=click.Path(file_okay=False), help="Write the files here. Default: print the script.")
+@click.option("--force", is_flag=True, help="Overwrite files in the directory that have another content.")
+def job_render(context: Context, name: str, launcher: str, directory: str | None, force: bool, **chosen: Any) -> None:
+    """Write the script of a job, and the programs beside it.
+
+    Submit it with sbatch from a folder that all nodes mount.
+    """
+    with reporting(context) as reporter:
+        from gpucluster.jobs import choose, registry
+        from gpucluster.jobs.render import render
+
+        template = registry.template(name)
+        wanted = _described(context, template, registry.launcher(template, launcher), chosen)
+        why = choose.refusal(wanted)
+        if why:
+            raise InputError(f"{template.name} can't run here: {why}")
+        rendered = render(wanted)
+        result = {"command": "job render", **rendered.to_dict(), "directory": directory}
+        if directory is None:
+            reporter.result(result, rendered.files[rendered.script].text.rstrip("\n"))
+            return
+        from pathlib import Path
+
+        folder = Path(directory)
+        _write(rendered, folder, force=force)
+        lines = [f"{folder} has {', '.join(sorted(rendered.files))}"]
+        lines.append(
+            f"Next: copy it to the cluster, and there: cd {folder.name} && {rendered.submit} {rendered.script}"
+        )
+        reporter.result(result, "\n".join(lines))
+
+
+def _write(rendered: Rendered, folder: Path, *, force: bool) -> None:
+    from gpucluster.paths import write_whole
+
+    texts = {folder / name: file.text for name, file in rendered.files.items()}
+    others = [] if force else [path.name for path, text in texts.items() if _differs(path, text)]
+    if others:
+        raise InputError(
+            f"the folder has {', '.join(sorted(others))} with another content",
+            where=str(folder),
+            hint="Name another folder, or overwrite them with --force",
+        )
+    for name, file in rendered.files.items():
+        write_whole(folder / name, file.text, mode=0o755 if file.executable else 0o644)
+
+
+def _differs(path: Path, text: str) -> bool:
+    if not path.exists() and not path.is_symlink():
+        return False
+    try:
+        return path.read_text(encoding="utf-8") != text
+    except (OSError, ValueError):
+        return True
+
+
+@command("judge", parent=job)
+@click.argument("name")
+@click.argument("file", type=click.Path(dir_okay=False))
+@_choice
+def job_judge(context: Context, name: str, file: str, launcher: str, **chosen: Any) -> None:
+    """Say what the output of a job means.
+
+    FILE is what the job has printed; - is standard input. Its first line says how the job was rendered; options say it
+    for an output without that line, and where they are given they count more. Exits with 1 if the result is bad or
+    can't be judged.
+    """
+    with reporting(context) as reporter:
+        from gpucluster.jobs import registry
+
+        template = registry.template(name)
+        text = _read(file)
+        judged = _judged(context, template, text, launcher, chosen)
+        result = template.judge(text, judged)
+        data = {"command": "job judge", "job": judged.to_dict(), **result.to_dict()}
+        good = result.status.value in ("pass", "warn")
+        reporter.result(
+            {**data, "verdict": result.status.value, "status": "success" if good else "failed"}, _told(result)
+        )
+    if not good:
+        sys.exit(EXIT_FAILED)
+
+
+#: An output with every line that NCCL writes has some MB.
+_LARGEST_OUTPUT = 1 << 30
+
+
+def _read(file: str) -> str:
+    import os
+
+    if file == "-":
+        return sys.stdin.buffer.read().decode(errors="replace")
+    if os.path.isfile(file) and os.path.getsize(file) > _LARGEST_OUTPUT:
+        raise InputError(f"{file} has more than {_LARGEST_OUTPUT} bytes", hint="Give the end of it: tail -c 100M")
+    try:
+        with open(file, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError as error:
+        raise InputError(f"can't read the output: {error.strerror}", where=file) from None
+
+
+def _judged(context: Context, template: Template, text: str, launcher: str, chosen: Mapping[str, Any]) -> Job:
+    """How the job was rendered, as its output says; and what the options say, which counts more."""
+    from dataclasses import replace
+
+    from gpucluster.jobs import choose, outputs, registry
+
+    header = outputs.header(text)
+    if header is None:
+        return _described(context, template, registry.launcher(template, launcher), chosen)
+    found = choose.from_dict(header)
+    if found.template.name != template.name:
+        raise InputError(
+            f"this is an output of {found.template.name}, and not of {template.name}",
+            hint=f"gpucluster job judge {found.template.name} FILE",
+        )
+    if launcher:
+        found = replace(found, launcher=registry.launcher(template, launcher))
+    given = _settings(chosen["settings"])
+    parsed = choose.describe(template, found.launcher, given, nodes=1, shape=None).values
+    found = replace(found, values={**found.values, **{name: parsed[name] for name in given}})
+    if any(chosen[key] for key in ("pool", "shape")):
+        where = _described(context, template, found.launcher, {**chosen, "settings": ()})
+        found = replace(found, shape=where.shape, gpus=where.gpus, rdma=where.rdma)
+    if chosen["gpus"] is not None:
+        found = replace(found, gpus=chosen["gpus"])
+    return found if chosen["nodes"] is None else replace(found, nodes=chosen["nodes"])
+
+
+def _told(result: Result) -> str:
+    lines = [result.status.value.upper()]
+    lines += [f"  {name}: {value:g} {result.units.get(name, '')}".rstrip() for name, value in result.values.items()]
+    lines += [f"  - {finding.check}: {finding.status.value}: {finding.message}" for finding in result.findings]
+    return "\n".join(lines)
