@@ -195,7 +195,8 @@ def _of_monitoring(spec: ClusterSpec) -> list[str]:
     """What monitoring needs that Oracle Linux has no package of. An image may be of it if nothing says its system."""
     systems = systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider]).values()
     lacking = any(not system or system.startswith("OracleLinux") for system in systems)
-    return ["node_exporter"] if spec.monitoring.enabled and lacking else []
+    grafana = ["grafana"] if spec.monitoring.enabled and spec.monitoring.grafana else []
+    return [*(["node_exporter"] if spec.monitoring.enabled and lacking else []), *grafana]
 
 
 def datasets() -> tuple[str, ...]:
