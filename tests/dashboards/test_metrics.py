@@ -9,6 +9,7 @@ import pytest
 
 from gpucluster.agent.exporter import exposition
 from gpucluster.agent.health import metrics as health
+from gpucluster.agent.monitor import slurm_metrics
 from gpucluster.autoscaler.daemon.metrics import Metrics
 from gpucluster.dashboards import boards, metrics
 from tests.dashboards import promql, promtool
@@ -29,7 +30,12 @@ def of_the_autoscaler() -> set[str]:
     return made
 
 
-OURS = {"exporter": set(exposition.METRICS), "health": set(health._HELP), "autoscaler": of_the_autoscaler()}
+OURS = {
+    "exporter": set(exposition.METRICS),
+    "monitor": set(slurm_metrics.METRICS),
+    "health": set(health._HELP),
+    "autoscaler": of_the_autoscaler(),
+}
 
 
 def named() -> set[str]:
@@ -78,6 +84,7 @@ def test_dcgm_is_asked_for_what_is_used() -> None:
 def test_the_samples_are_those_of_the_exporters() -> None:
     assert of_samples("exporter") <= OURS["exporter"]
     assert of_samples("exporter_without_dcgm") <= OURS["exporter"]
+    assert of_samples("monitor") <= OURS["monitor"]
     assert of_samples("health") <= OURS["health"]
     assert set(metrics.USED["node_exporter"]) <= of_samples("node_exporter")
     assert set(metrics.USED["dcgm-exporter"]) <= of_samples("dcgm_exporter")
