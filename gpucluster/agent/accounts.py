@@ -101,7 +101,8 @@ def work_as(of: Account, work: Callable[[], bytes], *, seconds: float, most: int
     if answer is not None and answer.startswith(_DONE):
         return answer[len(_DONE) :]
     reason = "no answer in time" if answer is None else answer[len(_FAILED) :].decode(errors="replace")
-    raise Failed(reason or "it has no result")
+    message, _, hint = reason.partition("\0")
+    raise Failed(message or "it has no result", hint)
 
 
 def _become(of: Account, work: Callable[[], bytes], writing: int, most: int) -> NoReturn:
@@ -114,7 +115,7 @@ def _become(of: Account, work: Callable[[], bytes], writing: int, most: int) -> 
         os.chdir("/")
         answer = _DONE + work()
     except AgentError as error:
-        failure = error.message
+        failure = f"{error.message}\0{error.hint}"
     except OSError as error:
         failure = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
     except (UnicodeError, shutil.Error) as error:

@@ -162,10 +162,11 @@ class RemoteConversation:
         self._talk.ask(json.dumps({"operation": operation, "arguments": arguments}), on_line)
         if "result" in last:
             return last["result"]
-        failure = last.get("error") or {}
-        message = printable(str(failure.get("message") or "its answer can't be read"))
+        failure = last.get("error")
+        if not isinstance(failure, dict) or not failure.get("message"):
+            raise _unreadable("it is neither a result nor an error")
         kind = LockedError if failure.get("locked") else InputError if failure.get("refused") else ToolError
-        raise kind(message, hint=printable(str(failure.get("hint") or "Run: gpucluster apply")))
+        raise kind(printable(str(failure["message"])), hint=printable(str(failure.get("hint") or "")))
 
 
 def _unreadable(why: str) -> ToolError:

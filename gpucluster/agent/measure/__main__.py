@@ -116,8 +116,7 @@ def serve(folder: Path, talk: Conversation) -> int:
 
 
 def _refuse(talk: Conversation, error: AgentError) -> int:
-    with contextlib.suppress(Gone):
-        talk.say(error={"message": error.message, "hint": error.hint, "locked": isinstance(error, InUse)})
+    talk.say_error(error, locked=isinstance(error, InUse))
     return error.status
 
 
