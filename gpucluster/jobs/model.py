@@ -187,10 +187,12 @@ class Payload:
 
     Args:
         name: of the file, in the folder `files` of the template's folder, and beside the script.
+        text: its text, where another part of gpucluster has it and not that folder.
     """
 
     name: str
     executable: bool = True
+    text: str = ""
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,8 @@ def _together(job: Job, found: list[dict[str, Any]]) -> Finding:
 def _learned(job: Job, steps: tuple[Mapping[str, float], ...]) -> Finding:
     if not steps:
         return _finding(job, _ACCURACY, Status.UNKNOWN, "no epoch was finished")
+    if steps[-1]["epoch"] < job.number("epochs"):
+        return _finding(job, _ACCURACY, Status.UNKNOWN, f"{steps[-1][_ACCURACY]:.4f} before the end says nothing")
     reached, why = steps[-1][_ACCURACY], "" if job.number("expect") else _judgeable(job)
     said = f"accuracy {reached:.4f} after {_epochs(steps)}"
     if why:
@@ -154,7 +156,7 @@ TEMPLATE = Template(
         "a checkpoint: a job that is requeued goes on after its last epoch."
     ),
     ranks=Ranks.ENVIRONMENT,
-    launchers=("srun", "torchrun", "pyxis", "mpirun"),
+    launchers=("srun", "torchrun", "pyxis", "mpirun", "sge"),
     options=(
         Option("data", "cifar-10-python.tar.gz or its folder, on the share", Kind.PATH, read_only=True),
         Option("synthetic", "a made-up data set with so many images instead; 0: none", Kind.INTEGER, 0, minimum=0),
