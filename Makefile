@@ -13,8 +13,8 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # What the local cloud needs from Debian: containers, their network, and the maker of the base image.
 DEBIAN_PACKAGES := podman runc conmon netavark aardvark-dns iptables nftables mmdebstrap debian-archive-keyring \
   openssh-client iproute2 python3-venv ca-certificates
-# What tests need beside that: a kernel with device-mapper, in a process.
-TEST_PACKAGES := user-mode-linux
+# What tests need beside that: a kernel with device-mapper, in a process; and Prometheus, for its rules.
+TEST_PACKAGES := user-mode-linux prometheus
 
 # Python stores what it has compiled, whatever the environment says: each test process and each program that tests start
 # would compile the whole tree again.

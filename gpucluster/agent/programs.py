@@ -121,6 +121,18 @@ def start(
     )  # fmt: skip
 
 
+def stream(argv: Sequence[str]) -> Running[bytes]:
+    """Start a program whose output is read while it runs. It ends with our process group.
+
+    Raises:
+        OSError: it can't be started.
+    """
+    null = subprocess.DEVNULL
+    return subprocess.Popen(
+        argv, stdin=null, stdout=subprocess.PIPE, stderr=null, cwd="/", env={**os.environ, "LC_ALL": "C"}
+    )
+
+
 class Answer(NamedTuple):
     """How a program ended that had limits.
 

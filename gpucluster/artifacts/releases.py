@@ -91,6 +91,18 @@ def ensure(needed: Sequence[Artifact], mirror: str | None, on_event: Sink) -> Re
     return ReleaseSet(folder, tuple(_entry(status) for status in taken))
 
 
+def dataset(spec: ClusterSpec, name: str, on_event: Sink) -> tuple[Path, Artifact]:
+    """The file of a data set of the catalogue, on this machine: from the mirror, else from its own page.
+
+    Raises:
+        InputError, EnvironmentFault: as `ensure`; or it is not in the catalogue.
+    """
+    wanted = catalogue.dataset(name, checksums=spec.software.checksums)
+    found = ensure([wanted], spec.software.mirror_location, on_event)
+    assert found.directory is not None
+    return found.directory / wanted.file, wanted
+
+
 def survey(needed: Sequence[Artifact], mirror: str | None, on_event: Sink) -> tuple[FileStatus, ...]:
     """The status of every file. Nothing is downloaded, and the source is not asked for files that are in the store.
 

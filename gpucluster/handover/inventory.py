@@ -101,6 +101,7 @@ def inventory(
                 **_variables(spec, outputs, members, addresses, person_keys),
                 **_slurm_variables(spec, members, hardware_emulated),
                 **_health_variables(spec),
+                **_monitoring_variables(spec, outputs.controller),
                 **_container_variables(spec, software),
                 **_autoscaler_variables(spec, outputs, autoscaling),
             },
@@ -284,6 +285,23 @@ def _health_variables(spec: ClusterSpec) -> dict[str, Any]:
         "health_interval": checks.interval,
         "health_shadow": checks.shadow,
         "health_max_drained_percent": checks.max_drained_percent,
+    }
+
+
+def _monitoring_variables(spec: ClusterSpec, controller: Member) -> dict[str, Any]:
+    monitoring = spec.monitoring
+    path = monitoring.alertmanager_path
+    return {
+        "monitoring_enabled": monitoring.enabled,
+        # Exporters are reached from this host only.
+        "monitoring_host": controller.name,
+        "monitoring_host_address": controller.private_ip,
+        "monitoring_retention_days": monitoring.retention_days,
+        "monitoring_retention_gb": monitoring.retention_gb,
+        "monitoring_slurm_interval": monitoring.slurm_interval,
+        # Its content may have passwords: it is no part of the inventory, which the controller has a copy of.
+        "monitoring_alertmanager_file": str(path) if path else None,
+        "monitoring_grafana": monitoring.grafana,
     }
 
 

@@ -17,14 +17,15 @@ from typing import Any, Protocol
 
 from gpucluster import process
 from gpucluster.agent.checks.model import Finding, Missing, Status
-from gpucluster.errors import GpuClusterError, LockedError, ProcessError, ToolError
+from gpucluster.errors import GpuClusterError, ProcessError, ToolError
 from gpucluster.events import Sink, info, warn
 from gpucluster.measuring import checks, results
 from gpucluster.measuring.plan import MeasuredPool, Tools
 from gpucluster.measuring.survey import Survey
 from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.rpc import RemoteConversation
 from gpucluster.spec import ClusterSpec
-from gpucluster.text import count, printable
+from gpucluster.text import count
 
 COMMAND = "sudo -n /usr/local/bin/gpucluster-agent measure serve"
 FULL = "full"
@@ -140,7 +141,7 @@ class RemoteSession:
     """A conversation with `gpucluster-agent measure serve`."""
 
     def __init__(self, talk: process.Conversation, on_event: Sink) -> None:
-        self._talk = talk
+        self._ask = RemoteConversation(talk).ask
         self._on_event = on_event
         self._lost = ""
 
@@ -191,26 +192,6 @@ class RemoteSession:
     def record(self, entries: Mapping[str, Any]) -> None:
         """See Session."""
         self._ask("baseline.write", baseline=dict(entries))
-
-    def _ask(self, operation: str, **arguments: Any) -> Any:
-        last: dict[str, Any] = {}
-
-        def on_line(line: str) -> bool:
-            nonlocal last
-            try:
-                given = json.loads(line)
-            except ValueError:
-                given = {}
-            last = given if isinstance(given, dict) else {}
-            return "progress" not in last
-
-        self._talk.ask(json.dumps({"operation": operation, "arguments": arguments}), on_line)
-        if "result" in last:
-            return last["result"]
-        failure = last.get("error") or {}
-        message = printable(str(failure.get("message") or "its answer can't be read"))
-        kind = LockedError if failure.get("locked") else ToolError
-        raise kind(message, hint=printable(str(failure.get("hint") or "Run: gpucluster apply")))
 
 
 class _Runner:

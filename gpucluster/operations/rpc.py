@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from gpucluster import process
-from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
+from gpucluster.errors import InputError, LockedError, PartlyDone, ProcessError, ToolError
 from gpucluster.ssh import host_key_error, host_key_refused
 from gpucluster.text import printable
 
@@ -124,6 +124,49 @@ class RemoteProgram:
         return ProcessError(
             f"{what}: {reason}", hint=hint, returncode=done.returncode, stdout=done.stdout, stderr=done.stderr
         )
+
+
+class RemoteConversation:
+    """A conversation with a program on the controller that answers many requests.
+
+    Each is one line, and so is each answer: {"result"} or {"error": {"message", "hint", "locked"?, "refused"?}}. Lines
+    with {"progress"} come before it.
+    """
+
+    def __init__(self, talk: process.Conversation) -> None:
+        self._talk = talk
+
+    def ask(self, operation: str, on_progress: Callable[[Any], None] = lambda _: None, **arguments: Any) -> Any:
+        """The result of one operation.
+
+        Raises:
+            InputError: it is refused.
+            LockedError: somebody else uses what it needs.
+            ToolError: it failed, or the answer can't be read.
+            ProcessError: the program has ended.
+        """
+        last: dict[str, Any] = {}
+
+        def on_line(line: str) -> bool:
+            nonlocal last
+            try:
+                given = json.loads(line)
+            except ValueError:
+                given = {}
+            last = given if isinstance(given, dict) else {}
+            if "progress" not in last:
+                return True
+            on_progress(last["progress"])
+            return False
+
+        self._talk.ask(json.dumps({"operation": operation, "arguments": arguments}), on_line)
+        if "result" in last:
+            return last["result"]
+        failure = last.get("error")
+        if not isinstance(failure, dict) or not failure.get("message"):
+            raise _unreadable("it is neither a result nor an error")
+        kind = LockedError if failure.get("locked") else InputError if failure.get("refused") else ToolError
+        raise kind(printable(str(failure["message"])), hint=printable(str(failure.get("hint") or "")))
 
 
 def _unreadable(why: str) -> ToolError:

@@ -1,4 +1,5 @@
 """HTML pages that stand alone: their frame, tables and plots, without a domain. Pure.
 
-One file each, without scripts from elsewhere, for light and dark screens of any width. Imports `text`.
+One file each, without scripts and without anything from elsewhere, for light and dark screens of any width, and for
+paper. The same input gives the same text. Imports `text`.
 """

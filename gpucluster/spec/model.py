@@ -12,6 +12,7 @@ from gpucluster.spec.sections.checks import Checks
 from gpucluster.spec.sections.cloud import Cloud, Iam
 from gpucluster.spec.sections.fields import Name, Part, Resolved
 from gpucluster.spec.sections.machines import Controller, Login, Machine, Pool
+from gpucluster.spec.sections.monitoring import Monitoring
 from gpucluster.spec.sections.network import Network, Ssh
 from gpucluster.spec.sections.slurm import Autoscaler, Slurm
 from gpucluster.spec.sections.software import Containers, Nvidia, Software
@@ -46,6 +47,7 @@ class ClusterSpec(Part):
     slurm: Slurm = Field(default_factory=Slurm, description="The scheduler.")
     autoscaler: Autoscaler = Field(default_factory=Autoscaler, description="Limits of elastic nodes.")
     checks: Checks = Field(default_factory=Checks, description="Checks of nodes.")
+    monitoring: Monitoring = Field(default_factory=Monitoring, description="What the cluster measures of itself.")
     containers: Containers = Field(default_factory=Containers, description="Container runtimes.")
     nvidia: Nvidia = Field(default_factory=Nvidia, description="The NVIDIA driver.")
     software: Software = Field(default_factory=Software, description="Software of every machine.")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import pwd
 import re
 from pathlib import Path
 from typing import Any
 
+from gpucluster.agent.accounts import Account, account, account_of
 from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.images.job import Job, Pool
 from gpucluster.agent.images.references import SUFFIX, Reference, checked_name, reference, shown
@@ -67,7 +67,7 @@ class Importer:
 
     def _import(self, given: dict[str, Any]) -> dict[str, Any]:
         wanted = reference(given.get("uri"), given.get("name"))
-        owner = self._owner(given.get("user"))
+        owner = account(given.get("user"))
         pool = self._pool(given.get("pool", self._default))
         self._store.prepare()
         with self._store.locked(wanted.name, wait=True):
@@ -83,16 +83,16 @@ class Importer:
             self._fetch(wanted, owner, pool)
             return {"image": self._store.image(wanted.name), "changed": True}
 
-    def _fetch(self, wanted: Reference, owner: pwd.struct_passwd, pool: Pool) -> None:
+    def _fetch(self, wanted: Reference, owner: Account, pool: Pool) -> None:
         self._clean_up(wanted.name)
         place = self._store.begin(wanted.name, owner)
         try:
             made = place / f"image{SUFFIX}"
-            report(f"importing {wanted.uri} as {wanted.name}: a job of {owner.pw_name} in partition {pool.partition}")
+            report(f"importing {wanted.uri} as {wanted.name}: a job of {owner.name} in partition {pool.partition}")
             status, words = Job(owner, wanted.name).run(pool, ["enroot", "import", "--output", str(made), wanted.uri])
             if status != 0:
                 raise self._failure(status, words, owner)
-            self._store.publish(wanted.name, made, {"uri": wanted.uri, "user": owner.pw_name})
+            self._store.publish(wanted.name, made, {"uri": wanted.uri, "user": owner.name})
         finally:
             self._store.clear(wanted.name)
 
@@ -104,13 +104,13 @@ class Importer:
         except FileNotFoundError:
             return
         report(f"an earlier import of {name} was killed; removing what it left")
-        with contextlib.suppress(KeyError):
-            Job(pwd.getpwuid(uid), name).cancel()
+        with contextlib.suppress(Refused):
+            Job(account_of(uid), name).cancel()
         self._store.clear(name)
 
-    def _failure(self, status: int, words: list[str], owner: pwd.struct_passwd) -> Failed:
+    def _failure(self, status: int, words: list[str], owner: Account) -> Failed:
         text = "; ".join(words)
-        room = {"user": owner.pw_name, "home": owner.pw_dir, "directory": self._store.directory}
+        room = {"user": owner.name, "home": owner.home, "directory": self._store.directory}
         hint = next((help_.format(**room) for pattern, help_ in HINTS if re.search(pattern, text)), "")
         return Failed(f"the import failed with status {status}: {text or 'it printed nothing'}", hint)
 
@@ -118,15 +118,3 @@ class Importer:
         if name not in self._pools:
             raise Refused(f"there is no pool {shown(name)}", f"The pools are {', '.join(self._pools)}")
         return self._pools[name]
-
-    @staticmethod
-    def _owner(name: Any) -> pwd.struct_passwd:
-        try:
-            owner = pwd.getpwnam(name)
-        except (KeyError, TypeError, ValueError):
-            raise Refused(f"there is no user {shown(name)}", "Run: gpucluster user list") from None
-        if owner.pw_uid == 0:
-            raise Refused(
-                "root can't import images", "Name another user: the image is unpacked with that user's rights"
-            )
-        return owner

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import re
 import selectors
 import time
@@ -12,6 +11,7 @@ from collections import deque
 from typing import NamedTuple
 
 from gpucluster.agent import programs
+from gpucluster.agent.accounts import Account, environment
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.images.requester import Gone, is_waiting, report
 
@@ -41,10 +41,9 @@ class Pool(NamedTuple):
 class Job:
     """The job of an import. Its name finds it when the process that started it is gone."""
 
-    def __init__(self, owner: pwd.struct_passwd, name: str) -> None:
+    def __init__(self, owner: Account, name: str) -> None:
         self._owner = owner
         self._name = f"gpucluster-image/{name}"
-        self._search = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
 
     def run(self, pool: Pool, command: list[str]) -> tuple[int, list[str]]:
         """Run a command on a node of a pool; returns its status, and its last lines of output.
@@ -59,12 +58,9 @@ class Job:
             *command,
         ]
         owner = self._owner
-        environment = {
-            "HOME": owner.pw_dir, "USER": owner.pw_name, "LOGNAME": owner.pw_name, "SHELL": "/bin/sh",
-            "PATH": self._search, "LC_ALL": "C",
-        }  # fmt: skip
-        groups = os.getgrouplist(owner.pw_name, owner.pw_gid)
-        with programs.start(argv, environment=environment, uid=owner.pw_uid, gid=owner.pw_gid, groups=groups) as child:
+        with programs.start(
+            argv, environment=environment(owner), uid=owner.uid, gid=owner.gid, groups=owner.groups
+        ) as child:
             try:
                 words = _follow(child)
                 return child.wait(), words
@@ -83,7 +79,7 @@ class Job:
         """Cancel all jobs of the user with this name."""
         with contextlib.suppress(Failed):
             programs.call(
-                ["scancel", "--quiet", f"--user={self._owner.pw_name}", f"--name={self._name}"], seconds=COMMAND_SECONDS
+                ["scancel", "--quiet", f"--user={self._owner.name}", f"--name={self._name}"], seconds=COMMAND_SECONDS
             )
 
 

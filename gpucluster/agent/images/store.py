@@ -7,7 +7,6 @@ import datetime
 import fcntl
 import json
 import os
-import pwd
 import shutil
 import stat
 import time
@@ -15,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from gpucluster.agent import share
+from gpucluster.agent.accounts import Account
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.images.references import SUFFIX
 from gpucluster.agent.images.requester import Gone, is_waiting, report
@@ -31,8 +32,8 @@ class Store:
     Names that begin with a dot are working files.
     """
 
-    def __init__(self, share: Path, directory: Path, locks: Path) -> None:
-        self._share = share
+    def __init__(self, mount: Path, directory: Path, locks: Path) -> None:
+        self._share = mount
         self.directory = directory
         self._locks = locks
 
@@ -42,18 +43,7 @@ class Store:
         Raises:
             Failed: the share is not mounted, or others can write there.
         """
-        if not self._share.is_mount():
-            raise Failed(f"{self._share} is not mounted here", "Run: gpucluster apply")
-        for folder in (self.directory.parent, self.directory):
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir(mode=0o755)
-                folder.chmod(0o755)
-            found = folder.lstat()
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                raise Failed(
-                    f"{folder} is not a directory that only root can write to",
-                    "Move it away, and run the command again",
-                )
+        share.prepare(self._share, self.directory.parent, self.directory)
 
     @contextlib.contextmanager
     def locked(self, name: str, *, wait: bool) -> Iterator[None]:
@@ -119,11 +109,11 @@ class Store:
         self.file(name).unlink()
         self._note(name).unlink(missing_ok=True)
 
-    def begin(self, name: str, owner: pwd.struct_passwd) -> Path:
+    def begin(self, name: str, owner: Account) -> Path:
         """Make an empty working directory that belongs to the user."""
         place = self.workplace(name)
         place.mkdir(mode=0o700)
-        os.chown(place, owner.pw_uid, owner.pw_gid)
+        os.chown(place, owner.uid, owner.gid)
         return place
 
     def clear(self, name: str) -> None:

@@ -2,6 +2,6 @@
 
 `gpucluster-agent measure serve` answers requests, one JSON object a line, until the connection ends; then it cancels
 its jobs. It measures and judges nothing. `request` reads a wanted measurement; `launch` says how it becomes a job;
-`jobs` runs jobs, each when its nodes are free; `slurm` asks Slurm; `conversation` reads and writes the lines;
-`baseline` keeps what this cluster reached before. `request` and `launch` are pure.
+`jobs` runs jobs, each when its nodes are free; `slurm` asks Slurm; `baseline` keeps what this cluster reached before.
+`request` and `launch` are pure.
 """

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import fcntl
 import os
-import pwd
 import secrets
 import signal
 import sys
@@ -15,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NoReturn
 
+from gpucluster.agent.accounts import account
+from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Refused, of_system
 from gpucluster.agent.measure import baseline, request, slurm
-from gpucluster.agent.measure.conversation import Conversation, Gone
 from gpucluster.agent.measure.jobs import Jobs
 from gpucluster.agent.measure.launch import PREFIX
 
@@ -73,7 +73,7 @@ class Session:
     def __init__(self, folder: Path, talk: Conversation, given: Mapping[str, Any]) -> None:
         self._folder = folder
         self._talk = talk
-        owner = _owner(given.get("user"))
+        owner = account(given.get("user"))
         self._jobs = Jobs(owner, secrets.token_hex(4), float(given.get("start_s", 60)), talk)
 
     def answer(self, operation: Any, arguments: Mapping[str, Any]) -> Any:
@@ -92,13 +92,6 @@ class Session:
         if operation not in operations:
             raise Refused(f"there is no operation {str(operation)[:40]!r}", f"One of: {', '.join(operations)}")
         return operations[operation]()
-
-
-def _owner(name: Any) -> pwd.struct_passwd:
-    try:
-        return pwd.getpwnam(name)
-    except (KeyError, TypeError, ValueError):
-        raise Refused(f"there is no user {str(name)[:40]!r}", "Run: gpucluster user list") from None
 
 
 def serve(folder: Path, talk: Conversation) -> int:
@@ -123,8 +116,7 @@ def serve(folder: Path, talk: Conversation) -> int:
 
 
 def _refuse(talk: Conversation, error: AgentError) -> int:
-    with contextlib.suppress(Gone):
-        talk.say(error={"message": error.message, "hint": error.hint, "locked": isinstance(error, InUse)})
+    talk.say_error(error, locked=isinstance(error, InUse))
     return error.status
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import re
 import selectors
 import time
@@ -16,9 +15,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpucluster.agent import programs, scrub
+from gpucluster.agent.accounts import Account, environment
+from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Failed
 from gpucluster.agent.measure import launch, slurm
-from gpucluster.agent.measure.conversation import Conversation, Gone
 from gpucluster.agent.measure.request import Request
 from gpucluster.agent.rules.slurm_jobs import WAITING
 
@@ -86,14 +86,12 @@ class Jobs:
         start_s: seconds after which a job that waits for its nodes is given up.
     """
 
-    def __init__(self, owner: pwd.struct_passwd, session: str, start_s: float, talk: Conversation) -> None:
+    def __init__(self, owner: Account, session: str, start_s: float, talk: Conversation) -> None:
         self._owner = owner
         self._prefix = f"{launch.PREFIX}{session}-"
         self._start_s = start_s
         self._talk = talk
         self._count = 0
-        self._search = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
-        self._groups = os.getgrouplist(owner.pw_name, owner.pw_gid)
 
     def run(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
         """Run them to their end; the answers are in the order in which they ended.
@@ -128,10 +126,9 @@ class Jobs:
         self._count += 1
         name = f"{self._prefix}{self._count}"
         owner = self._owner
-        environment = launch.environment(request, user=owner.pw_name, home=owner.pw_dir, search=self._search)
-        argv = launch.argv(request, name)
         child = programs.start(
-            argv, environment=environment, uid=owner.pw_uid, gid=owner.pw_gid, groups=self._groups
+            launch.argv(request, name), environment={**environment(owner), **launch.settings(request)},
+            uid=owner.uid, gid=owner.gid, groups=owner.groups,
         )  # fmt: skip
         return _Running(request, name, child)
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import shutil
-import signal
 import stat
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
-from gpucluster.agent.errors import AgentError
+from gpucluster.agent.accounts import Account, work_as
+from gpucluster.agent.errors import Failed
 from gpucluster.agent.users.errors import InHome
 from gpucluster.agent.users.state import User
 
@@ -30,7 +27,6 @@ _FRESH = ".gpucluster"
 LARGEST_BYTES = 1 << 20
 #: All other changes wait for this: the lock is held.
 _SECONDS = 30.0
-_REAP_SECONDS = 5.0
 _ANSWER_BYTES = 4000
 
 
@@ -151,74 +147,13 @@ def delete_keys(ssh: Path) -> int:
 
 
 def as_user(user: User, work: Callable[[], int], seconds: float = _SECONDS) -> int:
-    """The result of a function that runs in a child process as the user.
+    """The result of a function that runs in a child process as the user, with no other group.
 
     Raises:
         InHome: it failed there, or did not end in time.
     """
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        _become(user, work, writing)
-    os.close(writing)
+    owner = Account(user.name, user.uid, user.gid, (user.gid,), user.home)
     try:
-        answer = _read_all(reading, time.monotonic() + seconds)
-    finally:
-        os.close(reading)
-    # Users can stop processes of their own, and keep them from ending.
-    ended = answer is not None and _reaped(child)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-        _reaped(child)
-    verdict, _, rest = (answer or "").partition(" ")
-    if verdict == "done" and rest.isdigit():
-        return int(rest)
-    reason = rest or ("no answer in time" if answer is None else "it could not be written")
-    raise InHome(f"the home of {user.name}: {reason}", "Fix that and try again")
-
-
-def _become(user: User, work: Callable[[], int], writing: int) -> NoReturn:
-    answer = "failed"
-    try:
-        os.setgroups([user.gid])
-        os.setgid(user.gid)
-        os.setuid(user.uid)
-        os.umask(0o077)
-        os.chdir("/")
-        answer = f"done {int(work())}"
-    except AgentError as error:
-        answer = f"failed {error.message}"
-    except OSError as error:
-        answer = f"failed {error.filename}: {error.strerror}"
-    except (UnicodeError, shutil.Error) as error:
-        answer = f"failed {error}"
-    finally:
-        os.write(writing, answer.encode(errors="replace")[:_ANSWER_BYTES])
-        os._exit(0)
-
-
-def _read_all(pipe: int, until: float) -> str | None:
-    """All bytes of a pipe as text; None if it is not closed in time."""
-    answer = b""
-    waiting = select.poll()
-    waiting.register(pipe, select.POLLIN)
-    while len(answer) <= _ANSWER_BYTES:
-        left = until - time.monotonic()
-        if left <= 0 or not waiting.poll(left * 1000):
-            return None
-        part = os.read(pipe, _ANSWER_BYTES)
-        if not part:
-            break
-        answer += part
-    return answer.decode(errors="replace")
-
-
-def _reaped(child: int) -> bool:
-    """Whether a child has ended; the wait is limited."""
-    until = time.monotonic() + _REAP_SECONDS
-    while os.waitpid(child, os.WNOHANG)[0] == 0:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.001)
-    return True
+        return int(work_as(owner, lambda: str(int(work())).encode(), seconds=seconds, most=_ANSWER_BYTES))
+    except Failed as error:
+        raise InHome(f"the home of {user.name}: {error.message}", "Fix that and try again") from None

@@ -19,6 +19,7 @@ from gpucluster.spec.rules import (
     existing_network,
     login,
     machines,
+    monitoring,
     network,
     pools,
     slurm,
@@ -54,6 +55,7 @@ _MODULES: tuple[_Rules, ...] = (
     users,
     slurm,
     checks,
+    monitoring,
     containers,
     software,
 )

@@ -355,9 +355,9 @@ def test_a_share_that_is_not_mounted_is_not_written_to(controller: Controller) -
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        ({"user": "root"}, "root can't import images"),
-        ({"user": "no such"}, "there is no user no such"),
-        ({"user": None}, "there is no user None"),
+        ({"user": "root"}, "root has no jobs"),
+        ({"user": "no such"}, "there is no user 'no such'"),
+        ({"user": None}, "there is no user 'None'"),
         ({"pool": "x"}, "there is no pool x"),
         ({"name": "../../etc/passwd"}, "can't be the name"),
         ({"name": ".hidden"}, "can't be the name"),

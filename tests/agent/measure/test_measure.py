@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from gpucluster.agent import accounts
+from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import Refused
 from gpucluster.agent.measure import baseline, launch, request
 from gpucluster.agent.measure.__main__ import main, serve
-from gpucluster.agent.measure.conversation import Conversation, Gone
 from gpucluster.agent.measure.jobs import _startable
 
 NCCL: dict[str, Any] = {
@@ -35,8 +36,9 @@ def test_a_job_has_its_nodes_for_itself_and_ends_in_time() -> None:
 
 def test_a_job_has_nothing_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "secret")
-    made = launch.environment(request.read(NCCL), user="alice", home="/mnt/home/alice", search="/usr/bin")
+    made = {**accounts.environment(accounts.account("nobody")), **launch.settings(request.read(NCCL))}
     assert made["NCCL_IB_HCA"] == "=mlx5_0"
+    assert made["USER"] == "nobody"
     assert "MY_TOKEN" not in made
 
 
@@ -88,7 +90,7 @@ def test_an_end_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpucluster.agent.measure.conversation._MOST", 10)
+    monkeypatch.setattr("gpucluster.agent.conversation._MOST", 10)
     conversation, _answers = talk("x" * 100)
     with pytest.raises(Gone):
         conversation.request()

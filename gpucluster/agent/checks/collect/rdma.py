@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gpucluster.agent import rdma_files
 from gpucluster.agent.checks.collect import samples
 from gpucluster.agent.checks.collect.place import Host, Unmeasured, entries, read_or_none
 from gpucluster.agent.checks.judges.rdma import LIMITS
@@ -82,8 +83,8 @@ def _window(name: str, now: dict[str, int | None], before: list[dict[str, Any]],
 def _counters(port: Path) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for name in LIMITS:
-        text = read_or_none(port / "counters" / name) or read_or_none(port / "hw_counters" / name)
-        found[name] = int(text) if text is not None and text.isdigit() else None
+        values = (rdma_files.number(f"{port}/{folder}/{name}") for folder in rdma_files.FOLDERS)
+        found[name] = next((value for value in values if value is not None), None)
     return found
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 from typing import Any
+
+from gpucluster.agent.errors import AgentError, Refused
 
 _MOST = 16 << 20
 _CHUNK = 1 << 16
@@ -70,3 +73,18 @@ class Conversation:
                 data = data[os.write(self._target, data) :]
         except OSError:
             raise Gone from None
+
+    def say_error(self, error: AgentError, **more: Any) -> None:
+        """Write the line of a request that failed. Nobody may be there to read it."""
+        words = {"message": error.message, "hint": error.hint, "refused": isinstance(error, Refused)}
+        with contextlib.suppress(Gone):
+            self.say(error={**words, **more})
+
+    def wait(self, seconds: float) -> None:
+        """Wait, and see whether the other end is still there.
+
+        Raises:
+            Gone: it is not.
+        """
+        if select.select([self.source], [], [], seconds)[0]:
+            self.listen()

@@ -1,0 +1,128 @@
+"""`gpucluster-agent exporter`: metrics of this host for Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpucluster.agent import version
+from gpucluster.agent.errors import AgentError, Refused, of_system
+from gpucluster.agent.exporter import server
+from gpucluster.agent.exporter.collect import Place, Spec
+from gpucluster.agent.exporter.collect.gpu import Gpus
+from gpucluster.agent.exporter.collect.jobs import Jobs
+from gpucluster.agent.exporter.collect.network import Network
+from gpucluster.agent.exporter.collect.rdma import Rdma
+from gpucluster.agent.exporter.exposition import page, sample
+from gpucluster.agent.exporter.workers import Workers
+
+PORT = 9500
+#: By name. The limits are below the time that Prometheus gives a scrape (10 s). Sixteen devices with sixty counters
+#: have a thousand samples.
+COLLECTORS: Mapping[str, Spec] = {
+    "rdma": Spec(Rdma, 4.0, 8192),
+    "network": Spec(Network, 4.0, 4096),
+    "jobs": Spec(Jobs, 2.0, 4096),
+    "gpu": Spec(Gpus, 4.0, 1024),
+}
+_USUAL = ("rdma", "network", "jobs")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve metrics, or make one page. Returns the exit status."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if [options.command == "serve", options.once, options.textfile is not None, bool(options.address)].count(True) != 1:
+        parser.error("give one of: serve, --once, --textfile PATH, --address-toward ADDRESS")
+    try:
+        return _serve(options) if options.command else _address(options) if options.address else _once(options)
+    except AgentError as error:
+        sys.stderr.write(f"gpucluster-agent exporter: {error.message}\n{error.hint}\n")
+        return error.status
+    except KeyboardInterrupt:
+        return 130
+
+
+def _serve(options: argparse.Namespace) -> int:
+    host, colon, port = (options.listen or "").rpartition(":")
+    if not colon or not port.isdigit() or bool(host) == bool(options.toward):
+        raise Refused(
+            f"--listen {options.listen or ''} is not understood",
+            f"Give --listen ADDRESS:{PORT}, or --listen :{PORT} --toward ADDRESS of the host that asks",
+        )
+    try:
+        listener = server.listen(host or server.address_toward(options.toward), int(port))
+    except (OSError, OverflowError) as error:
+        raise of_system(error if isinstance(error, OSError) else OSError(str(error)), options.listen) from None
+    workers = Workers(_specs(options), _place(options))
+    server.Server(listener, workers, options.allow, _about).serve()
+    return 0
+
+
+def _once(options: argparse.Namespace) -> int:
+    workers = Workers(_specs(options), _place(options))
+    try:
+        text = page([*workers.collect(), *_about()])
+    finally:
+        workers.close()
+    if options.once:
+        sys.stdout.write(text)
+        return 0
+    new = options.textfile.with_name(f".{options.textfile.name}.{os.getpid()}")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.chmod(0o644)
+        os.replace(new, options.textfile)
+    except OSError as error:
+        new.unlink() if new.exists() else None
+        raise of_system(error) from None
+    return 0
+
+
+def _address(options: argparse.Namespace) -> int:
+    try:
+        sys.stdout.write(server.address_toward(options.address) + "\n")
+    except OSError as error:
+        raise of_system(error, options.address) from None
+    return 0
+
+
+def _about() -> list[str]:
+    return [sample("gpucluster_exporter_info", 1, version=version.package_version())]
+
+
+def _specs(options: argparse.Namespace) -> dict[str, Spec]:
+    names = dict.fromkeys(name for name in options.collectors.split(",") if name)
+    unknown = [name for name in names if name not in COLLECTORS]
+    if unknown:
+        raise Refused(f"there is no collector {', '.join(unknown)}", f"There are: {', '.join(COLLECTORS)}")
+    return {name: COLLECTORS[name] for name in names}
+
+
+def _place(options: argparse.Namespace) -> Place:
+    return Place(str(options.sysfs_root), str(options.proc_root), str(options.jobs))
+
+
+def _parser() -> argparse.ArgumentParser:
+    place = Place()
+    parser = argparse.ArgumentParser(prog="gpucluster-agent exporter", description=__doc__)
+    add = parser.add_argument
+    add("command", nargs="?", choices=["serve"], help="serve metrics until stopped (GET /metrics)")
+    add("--once", action="store_true", help="print the metrics once")
+    add("--textfile", type=Path, metavar="PATH", help="write the metrics once into a file, for node_exporter")
+    add("--address-toward", dest="address", metavar="ADDRESS", help="print the address with which this host reaches it")
+    add("--listen", metavar="ADDRESS:PORT", help="where to serve; without ADDRESS as --toward says")
+    add("--toward", metavar="ADDRESS", help="serve at the address with which this host reaches ADDRESS")
+    add("--allow", action="append", default=[], metavar="ADDRESS", help="answer only this address; may be repeated")
+    add("--collectors", default=",".join(_USUAL), metavar="NAMES", help=f"of {', '.join(COLLECTORS)} (%(default)s)")
+    add("--sysfs-root", type=Path, default=Path(place.sysfs), help="where /sys is (%(default)s)")
+    add("--proc-root", type=Path, default=Path(place.proc), help="where /proc is (%(default)s)")
+    add("--jobs", type=Path, default=Path(place.jobs), help="the folder of running jobs (%(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

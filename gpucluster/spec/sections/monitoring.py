@@ -1,0 +1,53 @@
+"""Section `monitoring`: what the cluster measures of itself, and for how long it is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, PrivateAttr
+
+from gpucluster.spec.sections.fields import FileName, Part, Resolved, located
+
+Days = Annotated[int, Field(ge=1, le=3650)]
+Gibibytes = Annotated[int, Field(ge=1, le=32_768)]
+SlurmInterval = Annotated[int, Field(ge=10, le=3600)]
+
+
+class Monitoring(Part):
+    """Prometheus on the controller, exporters on every host, and what comes with them."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Whether every host has exporters, and Prometheus on the controller records what they measure. "
+        "Nothing of it is reachable from outside of the cluster.",
+    )
+    retention_days: Days = Field(default=30, description="Days after which Prometheus deletes what it has recorded.")
+    retention_gb: Gibibytes = Field(
+        default=10,
+        description="GiB that Prometheus' records may use on the controller's disk. The oldest are deleted first, also "
+        "when they are younger than `retention_days`.",
+    )
+    slurm_interval: SlurmInterval = Field(
+        default=30, description="Seconds between two queries of Slurm for its nodes and jobs."
+    )
+    alertmanager_file: FileName | None = Field(
+        default=None,
+        description="Configuration of Alertmanager, with the receivers of alerts; relative to this file. It may "
+        "contain passwords: keep it out of Git. `null`: no Alertmanager; Prometheus shows the alerts.",
+        examples=["alertmanager.yml"],
+    )
+    grafana: bool = Field(default=False, description="Whether Grafana runs on the controller, with the dashboards.")
+    _directory: Path | None = PrivateAttr(default=None)
+
+    def model_post_init(self, context: Any) -> None:
+        """Take the directory of the file from the validation context."""
+        if isinstance(context, Resolved):
+            self._directory = context.directory
+
+    @property
+    def alertmanager_path(self) -> Path | None:
+        """The absolute path of `alertmanager_file`; None if it is not set."""
+        if self.alertmanager_file is None:
+            return None
+        return located(self.alertmanager_file, self._directory or Path()).absolute()

@@ -1,0 +1,189 @@
+"""GPUs without a DCGM exporter: rows of nvidia-smi, and an nvidia-smi that hangs, dies, or talks nonsense.
+
+The rows have the form that `nvidia-smi --query-gpu` of driver 580 prints; the program is a script here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpucluster.agent.exporter.collect import Place, gpu
+from gpucluster.agent.exporter.collect.gpu import PATIENCE_S, Gpus, NoAnswer, parse
+from gpucluster.agent.exporter.exposition import page
+from tests.agent.exporter.trees import Series, having, of, series
+
+ROW = "{index}, GPU-{index}, 97, 1024, 143771, 612.45, 61"
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Tool:
+    """A script in nvidia-smi's place, and its collector."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.clock = folder / "nvidia-smi", Clock()
+        self.starts = folder / "starts"
+        self.collector = Gpus(Place(), [str(self.file)], self.clock)
+
+    def does(self, script: str) -> None:
+        new = self.file.with_suffix(".new")
+        new.write_text(f"#!/bin/sh\necho $$ >> {self.starts}\n{script}\n")
+        new.chmod(0o755)
+        new.replace(self.file)
+
+    def read(self) -> Series:
+        return series(page(self.collector.samples("nvidia-smi")))
+
+    def started(self) -> list[int]:
+        return [int(line) for line in self.starts.read_text().split()] if self.starts.exists() else []
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tool]:
+    monkeypatch.setattr(gpu, "FIRST_S", 20.0)
+    found = Tool(tmp_path)
+    yield found
+    found.collector.close()
+
+
+def rows(*indices: int) -> str:
+    return "\n".join(f"echo '{ROW.format(index=index)}'" for index in indices)
+
+
+def test_a_row_in_the_units_of_the_metrics() -> None:
+    found = series(page(parse("0, GPU-5f, 97, 1024, 143771, 612.45, 61")[1]))
+    labels = {"gpu": "0", "uuid": "GPU-5f"}
+    assert of(found, "gpucluster_gpu_utilization_ratio", **labels) == pytest.approx(0.97)
+    assert of(found, "gpucluster_gpu_memory_used_bytes", **labels) == 1 << 30
+    assert of(found, "gpucluster_gpu_memory_total_bytes", **labels) == 143771 << 20
+    assert of(found, "gpucluster_gpu_power_watts", **labels) == 612.45
+    assert of(found, "gpucluster_gpu_temperature_celsius", **labels) == 61
+
+
+@pytest.mark.parametrize(
+    "words", ["[N/A]", "[Not Supported]", "[GPU is lost]", "[Unknown Error]", "N/A", "", "nan", "-1"]
+)
+def test_a_field_without_a_number_has_no_sample(words: str) -> None:
+    found = series(page(parse(f"0, GPU-5f, {words}, 1024, 143771, {words}, 61")[1]))
+    assert {name for name, _labels in found} == {
+        "gpucluster_gpu_memory_used_bytes", "gpucluster_gpu_memory_total_bytes", "gpucluster_gpu_temperature_celsius",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Unable to determine the device handle for GPU0000:0F:00.0: Unknown Error",
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+        "No devices were found",
+        "index, uuid, utilization.gpu [%], memory.used [MiB], memory.total [MiB], power.draw [W], temperature.gpu",
+        "[GPU is lost], [GPU is lost], 1, 2, 3, 4, 5", "0, GPU-1, 2, 3", "", "\0", '"', "٣, GPU-1, 1, 1, 1, 1, 1",
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_row_has_no_samples(line: str) -> None:
+    assert parse(line) == ("", [])
+
+
+def test_one_program_answers_many_scrapes(tool: Tool) -> None:
+    tool.does(f"{rows(0, 1)}\nsleep 0.2\n{rows(0, 1)}\nexec sleep 60")
+    for _ in range(3):
+        assert len(having(tool.read(), "gpucluster_gpu_power_watts")) == 2
+        tool.clock.now += 10
+    assert len(tool.started()) == 1
+
+
+def test_a_lost_gpu_leaves_the_others(tool: Tool) -> None:
+    tool.does(f"{rows(0)}\necho 'Unable to determine the device handle for GPU1: Unknown Error'\nexec sleep 60")
+    assert list(having(tool.read(), "gpucluster_gpu_power_watts")) == [(("gpu", "0"), ("uuid", "GPU-0"))]
+
+
+def test_old_rows_are_not_shown_as_new_ones(tool: Tool) -> None:
+    tool.does(f"{rows(0)}\nexec sleep 60")
+    assert tool.read()
+    tool.clock.now += PATIENCE_S / 2
+    assert tool.read()
+    tool.does("exec sleep 60")
+    gpu.FIRST_S = 0.1
+    tool.clock.now += PATIENCE_S
+    with pytest.raises(NoAnswer):
+        tool.read()
+
+
+def test_a_program_that_hangs_is_replaced_and_not_more_often_than_its_patience(tool: Tool) -> None:
+    gpu.FIRST_S = 0.1
+    tool.does("exec sleep 60")
+    for _ in range(3):
+        with pytest.raises(NoAnswer):
+            tool.read()
+        tool.clock.now += 1
+    until = time.monotonic() + 20
+    while not tool.started():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    (first,) = tool.started()
+    gpu.FIRST_S = 20.0
+    tool.does(f"{rows(0)}\nexec sleep 60")
+    tool.clock.now += PATIENCE_S + 1
+    assert tool.read()
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+
+
+def test_a_program_that_ends_is_started_again_but_not_with_every_scrape(tool: Tool) -> None:
+    tool.does(rows(0))
+    for _ in range(3):
+        assert tool.read()
+        tool.clock.now += 10
+    assert len(tool.started()) == 1
+    tool.clock.now += PATIENCE_S
+    assert tool.read()
+    assert len(tool.started()) == 2
+
+
+def test_what_waited_while_nobody_asked_is_not_believed(tool: Tool) -> None:
+    tool.does(f"{rows(0)}\nsleep 0.2\n{rows(0, 1)}\nexec sleep 60")
+    assert tool.read()
+    time.sleep(0.4)
+    tool.does(f"{rows(2)}\nexec sleep 60")
+    tool.clock.now += 1000
+    assert list(having(tool.read(), "gpucluster_gpu_power_watts")) == [(("gpu", "2"), ("uuid", "GPU-2"))]
+
+
+def test_a_host_without_the_program(tool: Tool) -> None:
+    with pytest.raises(OSError, match="nvidia-smi"):
+        tool.read()
+    with pytest.raises(NoAnswer):
+        tool.read()
+
+
+def test_a_program_that_the_kernel_does_not_end_gets_no_second_one(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu.FIRST_S = 0.1
+    tool.does("exec sleep 60")
+    with pytest.raises(NoAnswer):
+        tool.read()
+    # As if it slept in a driver: killed, and still there.
+    stuck = tool.collector._tool
+    assert stuck is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(stuck, "kill", lambda: None)
+        for _ in range(3):
+            tool.clock.now += PATIENCE_S + 1
+            with pytest.raises(NoAnswer):
+                tool.read()
+    assert len(tool.started()) == 1
+    stuck.kill()
+    stuck.wait()
+    tool.does(f"{rows(0)}\nexec sleep 60")
+    gpu.FIRST_S = 20.0
+    tool.clock.now += PATIENCE_S + 1
+    assert tool.read()

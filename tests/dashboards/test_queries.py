@@ -1,0 +1,132 @@
+"""Every query of every dashboard and every rule, against a real Prometheus that scrapes recorded outputs.
+
+What this does not prove: how Grafana draws them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.autoscaler.daemon.metrics import Metrics
+from gpucluster.dashboards import boards
+from tests.dashboards import prometheus, promtool
+from tests.dashboards.prometheus import Prometheus
+
+SAMPLES = Path(__file__).parent / "samples"
+SHAPE = "BM.GPU.H100.8"
+
+#: What a person may have chosen.
+CHOSEN = {
+    "$__rate_interval": "2m",
+    "$__range": "1h",
+    "$node": "gpu-1",
+    "$job_id": "12",
+    "$pool": ".*",
+}
+
+
+def sample(name: str) -> str:
+    return (SAMPLES / f"{name}.prom").read_text()
+
+
+def autoscaler() -> str:
+    """The autoscaler's own output, with a value for each metric."""
+    metrics = Metrics()
+    metrics.set("last_success_timestamp", 1.0)
+    metrics.set("oci_throttle_tokens", 8)
+    metrics.set("oci_launch_rate", 2)
+    metrics.set("cost_usd_per_hour", 612.5)
+    metrics.count("gang_total", result="satisfied")
+    metrics.count("oci_requests_total", 5, op="launch", code="200")
+    metrics.count("capacity_errors_total", shape=SHAPE, ad="AD-1")
+    metrics.count("idle_node_seconds_total", 300, pool="gpu")
+    metrics.observe("scaleup_seconds", 420, phase="boot")
+    metrics.observe("loop_seconds", 0.2)
+    metrics.replace("nodes", [({"pool": "gpu", "slurm_state": "idle", "cloud_state": "running"}, 2.0)])
+    metrics.replace("breaker_open", [({"pool": "gpu", "fault": "capacity"}, 0.0)])
+    return metrics.text()
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    pages = {
+        "/node/gpu-1": sample("node_exporter"),
+        "/node/ctl": sample("node_exporter") + sample("health"),
+        "/dcgm/gpu-1": sample("dcgm_exporter"),
+        "/ours/gpu-1": sample("exporter"),
+        "/ours/gpu-2": sample("exporter_without_dcgm"),
+        "/monitor": sample("monitor"),
+        "/autoscaler": autoscaler(),
+    }
+    with prometheus.outputs(pages) as port:
+
+        def at(path: str, node: str, *, gpu: bool = True) -> dict[str, Any]:
+            labels = {"node": node, **({"pool": "gpu", "shape": SHAPE} if gpu else {})}
+            return {"targets": [f"127.0.0.1:{port}"], "labels": labels, "path": path}
+
+        targets = {
+            "node": [at("/node/gpu-1", "gpu-1"), at("/node/ctl", "ctl", gpu=False)],
+            "dcgm": [at("/dcgm/gpu-1", "gpu-1"), at("/nothing", "gpu-2")],
+            "exporter": [at("/ours/gpu-1", "gpu-1"), at("/ours/gpu-2", "gpu-2")],
+            "monitor": [at("/monitor", "ctl", gpu=False)],
+            "autoscaler": [at("/autoscaler", "ctl", gpu=False)],
+        }
+        with prometheus.running(tmp_path_factory.mktemp("prometheus"), targets) as found:
+            yield found
+
+
+def chosen(query: str) -> str:
+    for variable, value in CHOSEN.items():
+        query = query.replace(variable, value)
+    return query
+
+
+def queries() -> list[str]:
+    """Every query of every panel, as it is sent with the choices."""
+    found = []
+    for board in boards.all_dashboards().values():
+        for panel in board["panels"]:
+            found += [chosen(target["expr"]) for target in panel.get("targets", ())]
+    return found
+
+
+@pytest.mark.slow
+def test_every_query_of_every_panel_returns_series(live: Prometheus) -> None:
+    assert len(queries()) > 100
+    assert [query for query in queries() if "$" in query] == []
+    assert live.without_series(queries()) == []
+
+
+@pytest.mark.slow
+def test_every_choice_has_values(live: Prometheus) -> None:
+    for board in boards.all_dashboards().values():
+        for variable in board["templating"]["list"][1:]:
+            metric, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["definition"]).groups()  # type: ignore[union-attr]
+            assert live.without_series([f"count by ({label}) ({metric})"]) == []
+            assert live.ask(f"label/{label}/values", **{"match[]": metric}), variable["definition"]
+
+
+@pytest.mark.slow
+def test_every_recording_rule_returns_series(live: Prometheus) -> None:
+    rules = promtool.rules("record")
+    # No GPU of the samples has an Xid that asks for a reset.
+    names = {rule["record"] for rule in rules} - {"gpucluster:gpu_xid_of_hardware:code"}
+    assert live.without_series(sorted(names)) == []
+
+
+@pytest.mark.slow
+def test_no_rule_fails_in_prometheus(live: Prometheus) -> None:
+    for rule in promtool.rules("alert"):
+        live.query(rule["expr"])
+    # After the series are there: without any, no join can fail.
+    assert live.without_series(["gpucluster:job_gpu_utilization:ratio", "prometheus_rule_evaluations_total"]) == []
+    groups = live.ask("rules")["groups"]
+    assert sum(len(group["rules"]) for group in groups) == sum(len(group["rules"]) for group in promtool.groups())
+    assert [
+        (rule["name"], rule.get("lastError")) for group in groups for rule in group["rules"] if rule["health"] == "err"
+    ] == []
