@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/run.py [cli] [apply] [verify] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
                                    [autoscaler-speed] [fabric] [check] [exporters] [nccl] [--runs N]
 
-cli    --help and `import gpucluster` against bare Python and against `import oci`.
+cli    --help, `import gpucluster` and `job render` (at most 0.3 s) against bare Python and against `import oci`.
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
 verify `verify --level quick` on two nodes, against an apply that has nothing to do (at most 15 s).
 scale  the same pool with 2 and with 16 nodes: seconds for each further node.
@@ -50,6 +50,9 @@ def _median(argv: list[str], runs: int, *, check: bool = True) -> float:
     return statistics.median(times)
 
 
+_RENDER = ("job", "render", "nccl_tests", "--shape", "BM.GPU4.8", "--set", "image=/images/i.sqsh")
+
+
 def cli(runs: int) -> None:
     """How long starting takes."""
     python = sys.executable
@@ -59,6 +62,7 @@ def cli(runs: int) -> None:
         "python -c 'import gpucluster'": _median([python, "-c", "import gpucluster"], runs),
         "gpucluster --help": _median([str(Path(python).parent / "gpucluster"), "--help"], runs),
         "python -m gpucluster --help": _median([python, "-m", "gpucluster", "--help"], runs),
+        "gpucluster job render": _median([python, "-m", "gpucluster", *_RENDER], runs),
         "python -c 'import oci'": _median([python, "-c", "import oci"], runs),
     }
     for name, took in rows.items():
