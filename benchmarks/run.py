@@ -1,11 +1,8 @@
 """How long things take: medians and ratios, printed, never asserted.
 
     .venv/bin/python benchmarks/run.py [cli] [apply] [verify] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
-<<<<<<< HEAD
-                                   [autoscaler-speed] [fabric] [check] [nccl] [slurm-exporter] [scrape] [--runs N]
-=======
-                                   [autoscaler-speed] [fabric] [check] [exporters] [nccl] [--runs N]
->>>>>>> main
+                                   [autoscaler-speed] [fabric] [check] [exporters] [nccl] [slurm-exporter] [scrape]
+                                   [--runs N]
 
 cli    --help, `import gpucluster` and `job render` (at most 0.3 s) against bare Python and against `import oci`.
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
