@@ -27,6 +27,7 @@ CLUSTER_YML = (
     .replace("idle_timeout: 600", f"idle_timeout: {IDLE_TIMEOUT}")
     .replace("\nautoscaler:\n", f"\nautoscaler:\n{HURRY}\n")
     + f"software: {{mirror: mirror, versions: {{pyxis: {pyxis.VERSION}}}}}\n"
+    + "monitoring: {enabled: true, slurm_interval: 10}\n"
 )
 JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostname)'\n"
 
@@ -231,6 +232,46 @@ def test_idle_nodes_are_gone_and_explain_says_why(site: Site) -> None:
     said = site.plain("autoscaler", "explain", "compute-e1")
     assert said.returncode == 0
     assert "terminate" in said.stdout
+
+
+def scraped(site: Site) -> dict[tuple[str, str], str]:
+    """What Prometheus scrapes: the health (up, down, unknown) by the name of the host and the exporter."""
+    said = json.loads(on_controller(site, "gpucluster-agent", "monitor", "status"))
+    assert said["prometheus"], said["why"]
+    return {(each["node"], each["job"]): each["health"] for each in said["targets"]}
+
+
+def asked(site: Site, **queries: str) -> dict[str, list[dict[str, str]]]:
+    """The labels of the series that Prometheus has, by the name of the query."""
+    request = json.dumps({"queries": [{"name": name, "expr": expr} for name, expr in queries.items()]})
+    said = json.loads(on_controller(site, "echo", shlex.quote(request), "|", "gpucluster-agent", "monitor", "query"))
+    assert said["errors"] == {}
+    return {name: [each["labels"] for each in series] for name, series in said["results"].items()}
+
+
+def test_prometheus_follows_the_elastic_nodes(site: Site) -> None:
+    def hosts() -> set[str]:
+        return {node for node, _job in scraped(site)}
+
+    controller = on_controller(site, "hostname")
+    until("nothing is scraped but the controller", lambda: hosts() == {controller}, 60)
+    with running_job(site, "-N 2") as nodes:
+        begun = time.monotonic()
+        until("the nodes are scraped", lambda: hosts() == {controller, *nodes}, 60)
+        print(f"{time.monotonic() - begun:.1f} s after the job began its nodes are targets of Prometheus")
+        until("all answer", lambda: set(scraped(site).values()) == {"up"}, 60)
+        found = asked(
+            site,
+            kernel="node_uname_info", own="gpucluster_exporter_info", slurm="gpucluster_slurm_up == 1",
+            job="gpucluster_slurm_job_info", health="gpucluster_health_written_timestamp_seconds",
+            scaling="gpucluster_nodes", rules="ALERTS",
+        )  # fmt: skip
+    for name in ("kernel", "own"):
+        of = {each["node"]: (each.get("pool", ""), each.get("shape", "")) for each in found[name]}
+        assert of == {controller: ("", ""), **dict.fromkeys(nodes, ("compute", "BM.GPU4.8"))}, name
+    assert [name for name in ("slurm", "health", "scaling") if not found[name]] == []
+    assert {each["user"] for each in found["job"]} == {"alice"}
+    until("nothing is scraped but the controller", lambda: hosts() == {controller}, IDLE_TIMEOUT + 90)
 
 
 def test_a_job_that_can_not_have_its_nodes_waits_with_words(site: Site) -> None:
