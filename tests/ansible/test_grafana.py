@@ -25,8 +25,9 @@ from gpucluster.dashboards import addresses, boards
 from gpucluster.operations import dashboard
 from tests.ansible.loading import read, tasks_of
 from tests.ansible.render import evaluate, render, variables
+from tests.doubles.grafana import release
 
-DOUBLE = Path(__file__).parents[1] / "doubles" / "grafana" / "grafana"
+DOUBLE = release.PROGRAM
 ON = {"monitoring_enabled": True, "monitoring_grafana": True}
 PATIENCE_S = 60.0
 
@@ -95,8 +96,8 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     (etc / "grafana.ini").write_text(render("monitoring", "grafana.ini", given))
     for name, board in boards.all_dashboards().items():
         (etc / "dashboards" / f"{name}.json").write_text(boards.as_text(board))
-    (bundle / "grafana-12.4.6" / "bin").mkdir(parents=True)
-    (bundle / "grafana-12.4.6" / "bin" / "grafana").symlink_to(DOUBLE)
+    (bundle / "grafana-x" / "bin").mkdir(parents=True)
+    (bundle / "grafana-x" / "bin" / "grafana").symlink_to(DOUBLE)
     unit = render("monitoring", "gpucluster-grafana.service", given)
     shell = {key: re.search(rf"^{key}=/bin/sh -c '(.*)'$", unit, re.MULTILINE) for key in ("ExecStartPre", "ExecStart")}
     before, start = (found[1].replace("$$", "$") for found in shell.values() if found)
