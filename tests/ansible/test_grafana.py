@@ -21,11 +21,14 @@ from typing import Any
 
 import pytest
 
+from gpucluster.artifacts.catalogue import needed_by
 from gpucluster.dashboards import addresses, boards
 from gpucluster.operations import dashboard
+from gpucluster.spec import loads
 from tests.ansible.loading import read, tasks_of
 from tests.ansible.render import evaluate, render, variables
 from tests.doubles.grafana import release
+from tests.spec.spec_texts import LOCAL
 
 DOUBLE = release.PROGRAM
 ON = {"monitoring_enabled": True, "monitoring_grafana": True}
@@ -70,6 +73,20 @@ def test_the_unit_is_confined() -> None:
 def test_the_folder_of_the_password_is_grafanas_alone() -> None:
     (folder,) = [file for file in files(known()) if file["path"] == str(Path(dashboard.PASSWORD_FILE).parent)]
     assert (folder["mode"], folder["owner"]) == ("0700", "gpucluster-grafana")
+
+
+@pytest.mark.parametrize(
+    ("section", "needed"),
+    [
+        ("monitoring: {enabled: true, grafana: true}", True),
+        ("monitoring: {enabled: true}", False),
+        ("monitoring: {enabled: false, grafana: true}", False),
+    ],
+)
+def test_the_release_is_needed_where_grafana_runs(section: str, needed: bool) -> None:
+    found = needed_by(loads(f"{LOCAL}\n{section}\n", "cluster.yml"), hardware_emulated=True)
+    names = [each.file for each in found if each.component == "grafana"]
+    assert names == ([f"grafana-{release.VERSION}.linux-amd64.tar.gz"] if needed else [])
 
 
 # --- the double reads what Grafana would read -----

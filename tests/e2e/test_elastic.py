@@ -302,12 +302,16 @@ def test_prometheus_follows_the_elastic_nodes(site: Site) -> None:
             site,
             kernel="node_uname_info", own="gpucluster_exporter_info", slurm="gpucluster_slurm_up == 1",
             job="gpucluster_slurm_job_info", health="gpucluster_health_written_timestamp_seconds",
-            scaling="gpucluster_nodes", rules="ALERTS",
+            scaling="gpucluster_nodes", rules="ALERTS", units='node_systemd_unit_state{state="active"} == 1',
+            recorded="gpucluster:node_cpu_utilization:ratio",
         )  # fmt: skip
     for name in ("kernel", "own"):
         of = {each["node"]: (each.get("pool", ""), each.get("shape", "")) for each in found[name]}
         assert of == {controller: ("", ""), **dict.fromkeys(nodes, ("compute", "BM.GPU4.8"))}, name
-    assert [name for name in ("slurm", "health", "scaling") if not found[name]] == []
+    assert [name for name in ("slurm", "health", "scaling", "recorded") if not found[name]] == []
+    # What alerts watch, and nothing else.
+    units = {each["name"] for each in found["units"] if each["node"] == controller}
+    assert {"slurmctld.service", "munge.service", "gpucluster-prometheus.service"} <= units
     assert {each["user"] for each in found["job"]} == {"alice"}
     until("nothing is scraped but the controller", lambda: hosts() == {controller}, IDLE_TIMEOUT + 90)
 
