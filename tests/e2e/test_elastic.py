@@ -5,17 +5,25 @@ The tests run in the order of this file, on one cluster: each is a chapter of th
 
 from __future__ import annotations
 
+import base64
 import json
 import shlex
+import signal
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from gpucluster.dashboards import boards
+from gpucluster.operations.dashboard import PASSWORD_FILE
+from tests.doubles.grafana import release as grafana
 from tests.doubles.pyxis import packages as pyxis
 from tests.e2e.containers_harness import LOOK, MARKER, batch, image, mirror
 from tests.e2e.site_harness import Site, all_pass, containers, networks, read_until, worked_example
+from tests.mirror import Mirror
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -27,7 +35,7 @@ CLUSTER_YML = (
     .replace("idle_timeout: 600", f"idle_timeout: {IDLE_TIMEOUT}")
     .replace("\nautoscaler:\n", f"\nautoscaler:\n{HURRY}\n")
     + f"software: {{mirror: mirror, versions: {{pyxis: {pyxis.VERSION}}}}}\n"
-    + "monitoring: {enabled: true, slurm_interval: 10}\n"
+    + "monitoring: {enabled: true, grafana: true, slurm_interval: 10}\n"
 )
 JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostname)'\n"
 
@@ -36,6 +44,7 @@ JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostna
 def site() -> Iterator[Site]:
     with Site(CLUSTER_YML) as made:
         mirror(made, pyxis.VERSION)
+        grafana.add(Mirror(made.folder / "mirror"))
         yield made
 
 
@@ -88,6 +97,35 @@ def test_the_second_apply_changes_nothing(site: Site) -> None:
     result = site.good("apply")
     assert result["changes"] == 0
     assert set(result["changed"].values()) == {0}, result["changed"]
+
+
+def test_dashboards_are_reached_through_ssh_with_a_password(site: Site) -> None:
+    # Grafana is a double, which reads the provisioned files. ssh, the controller and Grafana's unit are real.
+    password = site.good("dashboard", "--password")["password"]
+    process = site.start("dashboard", "--node", "compute-e1")
+    try:
+        assert process.stdout is not None
+        page = json.loads(process.stdout.readline())["data"]
+        assert page["service"] == "grafana"
+        assert page["url"].endswith(f"/d/{boards.NODE}?var-node=compute-e1")
+        address = page["url"].partition("/d/")[0]
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{address}/api/search", timeout=20)
+        token = base64.b64encode(f"admin:{password}".encode()).decode()
+        request = urllib.request.Request(f"{address}/api/search", headers={"Authorization": f"Basic {token}"})
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            found = {board["uid"] for board in json.load(answer)}
+        assert found == {board["uid"] for board in boards.all_dashboards().values()}
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
+    assert json.loads(rest.splitlines()[-1])["status"] == "success"
+    listening = on_controller(site, "ss", "--listening", "--tcp", "--numeric", "--no-header")
+    assert {line.split()[3] for line in listening.splitlines() if line.split()[3].endswith((":3000", ":9090"))} == {
+        "127.0.0.1:3000", "127.0.0.1:9090"
+    }  # fmt: skip
+    assert on_controller(site, "sudo", "stat", "--format", "%a-%U", PASSWORD_FILE) == "600-gpucluster-grafana"
 
 
 def test_a_job_brings_its_nodes_and_the_controller_configures_them(site: Site) -> None:
