@@ -120,6 +120,8 @@ def _together(job: Job, found: list[dict[str, Any]]) -> Finding:
 def _learned(job: Job, steps: tuple[Mapping[str, float], ...]) -> Finding:
     if not steps:
         return _finding(job, _ACCURACY, Status.UNKNOWN, "no epoch was finished")
+    if steps[-1]["epoch"] < job.number("epochs"):
+        return _finding(job, _ACCURACY, Status.UNKNOWN, f"{steps[-1][_ACCURACY]:.4f} before the end says nothing")
     reached, why = steps[-1][_ACCURACY], "" if job.number("expect") else _judgeable(job)
     said = f"accuracy {reached:.4f} after {_epochs(steps)}"
     if why:
