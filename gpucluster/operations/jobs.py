@@ -46,6 +46,8 @@ _NAME = "job"
 #: How a job ended that has not completed: what that says of the workload.
 _FAILED = frozenset({"DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 _COMPLETED = "COMPLETED"
+#: Lines of a script that says what is missing: one for each node.
+_MOST_SAID = 3
 
 
 @dataclass(frozen=True)
@@ -429,7 +431,7 @@ class Jobs:
         """Bring what a job needs and can be brought: data sets to the home share, container images to their store.
 
         Args:
-            request: `template` may also be a data set of the catalogue.
+            request: `template` may also be a data set of the catalogue; with `source` one of any name.
             source: a file on this machine that has the data set.
             force: replace another data set of this name.
 
@@ -438,7 +440,8 @@ class Jobs:
             EnvironmentFault: a file can't be downloaded.
             ToolError: the share is full, or the controller can't be reached.
         """
-        if request.template in catalogue.datasets():
+        own = source is not None and request.template not in registry.template_names()
+        if own or request.template in catalogue.datasets():
             return (self._bring(request.template, source, force),)
         _pool, job = self._choose(request)
         done = []
@@ -508,11 +511,21 @@ def judged(job: Job, output: str, state: str, exit_status: int | None) -> Result
     if state == _COMPLETED:
         return result
     name = job.template.name
-    last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
     if exit_status == EXIT_REQUIREMENT:
-        finding = Finding("job", name, Status.FAIL, f"a requirement is not met: {printable(last)}")
+        # The script writes one line for each node, which begins with its name.
+        said = [line for line in output.splitlines() if line.startswith(f"{name}: ")][-_MOST_SAID:]
+        text = "; ".join(map(printable, dict.fromkeys(said))) or printable(_last_words(output))
+        finding = Finding("job", name, Status.FAIL, f"a requirement is not met: {text}")
         return Result((finding,), result.values, result.units, result.steps)
     status = Status.FAIL if state in _FAILED else Status.UNKNOWN
     text = f"the job ended as {printable(state)}" + (f" with status {exit_status}" if exit_status else "")
+    last = _last_words(output)
     text += f"; its last line is: {printable(last)[:200]}" if last else "; it has printed nothing"
     return Result((Finding("job", name, status, text), *result.findings), result.values, result.units, result.steps)
+
+
+def _last_words(output: str) -> str:
+    """The last line that is not Slurm's: at the end it writes which of its processes it stops."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    own = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
+    return (own or lines or [""])[-1]

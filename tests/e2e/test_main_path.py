@@ -20,6 +20,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gpucluster.waiting import wait_until
+from tests.e2e import pytorch_on_share
 from tests.e2e.site_harness import Site, all_pass, containers, networks, read_until, worked_example
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -166,6 +167,20 @@ def test_who_waits_for_a_job_may_go_and_the_job_goes_on(site: Site) -> None:
     assert third.returncode == 1, rest
     result = json.loads(rest.splitlines()[-1])["data"]
     assert (result["state"], result["verdict"]) == ("CANCELLED", "unknown"), result
+
+
+def test_pytorch_trains_on_two_nodes_with_a_made_up_data_set(site: Site) -> None:
+    """Debian's PyTorch and gloo are real; pictures and labels are random, so the accuracy says nothing."""
+    pytorch_on_share.install(site, "compute-1", "compute-2")
+    code, events = site.run("job", "submit", "pytorch_ddp")
+    (finding,) = events[-1]["data"]["findings"]
+    assert (code, finding["hint"]) == (2, "Run: gpucluster job prepare pytorch_ddp"), events[-1]
+    small = (f"{key}={value}" for key, value in {"synthetic": 100, "width": 2, "epochs": 2, "batch": 25}.items())
+    done = site.good("job", "submit", "pytorch_ddp", *(f"--set={each}" for each in small), "--wait")
+    found = {each["check"]: each for each in done["findings"]}
+    assert found["epochs"]["status"] == found["ranks"]["status"] == "pass", done
+    assert "the data set is made up" in str(found)
+    assert [step["epoch"] for step in done["steps"]] == [1, 2]
 
 
 def root(site: Site, host: str, command: str) -> str:

@@ -283,6 +283,10 @@ def test_a_file_of_the_operator_becomes_a_data_set_once(share: Share, tmp_path: 
         (done,) = share.jobs.prepare(JobRequest("mnist"), source=file, force=True)
         assert (done.changed, done.path) == (changed, f"{share.folder}/.gpucluster/datasets/mnist")
     assert (Path(done.path) / "mine.npz").read_bytes() == file.read_bytes()
+    (done,) = share.jobs.prepare(JobRequest("ours"), source=file)
+    assert (done.changed, done.path) == (True, f"{share.folder}/.gpucluster/datasets/ours")
+    with pytest.raises(InputError, match="can't be the name of a data set"):
+        share.jobs.prepare(JobRequest("../ours"), source=file)
     with pytest.raises(InputError, match="there is no such file"):
         share.jobs.prepare(JobRequest("mnist"), source=tmp_path / "none")
 

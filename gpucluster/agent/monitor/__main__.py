@@ -22,15 +22,18 @@ _LONGEST = 4 * 1024 * 1024
 def _serve(options: argparse.Namespace) -> int:
     settings = Settings.load(options.settings)
     lists = collector.Lists(settings, options.folder / "targets")
-    lists.begin()
+    lists.write()
     collected = collector.Collector(settings, collector.Slurm(), lists.update)
     try:
         serving = Server((HOST, options.port), collected.page)
     except OSError as error:
         raise of_system(error, f"{HOST}:{options.port}") from error
-    if settings.slurm:
-        for what in (collected.nodes, collected.jobs):
-            threading.Thread(target=collector.repeat, args=(what,), daemon=True).start()
+    works = [
+        *([collected.nodes, collected.jobs] if settings.slurm else []),
+        *([lists.look] if settings.optional else []),
+    ]
+    for work in works:
+        threading.Thread(target=collector.repeat, args=(work,), daemon=True).start()
     collector.log(f"listening on {HOST}:{options.port}")
     serving.serve_forever()
     return 0

@@ -43,7 +43,10 @@ def _requirements(job: Job) -> tuple[Requirement, ...]:
         how = "Take a partition of nodes with so many GPUs: --set partition=NAME"
         needs.append(Requirement(Need.GPUS, str(job.gpus), how))
     if not job.number("synthetic"):
-        how = "Copy cifar-10-python.tar.gz to the share, and name it: --set data=FILE; or try --set synthetic=10000"
+        how = (
+            "Bring it to the share with `gpucluster job prepare pytorch_ddp`, or copy cifar-10-python.tar.gz there and "
+            "name it: --set data=FILE; or try --set synthetic=10000"
+        )
         needs.append(Requirement(Need.DATA, job.text("data"), how))
     if job.text("weights"):
         how = "Copy torchvision's file of weights for resnet18 to the share"
@@ -173,4 +176,5 @@ TEMPLATE = Template(
     judge=_judge,
     per_node=_per_node,
     needs_gpus=False,
+    data_sets={"data": "cifar10"},
 )

@@ -276,7 +276,14 @@ class Ranks:
             self.device = torch.device("cpu")
             if "GLOO_SOCKET_IFNAME" not in os.environ and default_interface():
                 os.environ["GLOO_SOCKET_IFNAME"] = default_interface()
-        dist.init_process_group(backend, init_method="env://", rank=self.rank, world_size=self.size)
+        try:
+            dist.init_process_group(backend, init_method="env://", rank=self.rank, world_size=self.size)
+        except RuntimeError as error:
+            # Debian 13 has a PyTorch that wants libuv and is built without it. Each rank fails before it talks.
+            if "libuv" not in str(error):
+                raise
+            os.environ["USE_LIBUV"] = "0"
+            dist.init_process_group(backend, init_method="env://", rank=self.rank, world_size=self.size)
         self.backend = backend
 
     def sums(self, *values):
