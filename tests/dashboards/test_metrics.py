@@ -44,7 +44,7 @@ def named() -> set[str]:
     for board in boards.all_dashboards().values():
         expressions += [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
         expressions += [
-            each["definition"].partition("(")[2].partition(",")[0] for each in board["templating"]["list"][1:]
+            each["query"]["query"].partition("(")[2].partition(",")[0] for each in board["templating"]["list"][1:]
         ]
     return set().union(*(promql.names(expr) for expr in expressions)) - {"vector"}
 

@@ -390,16 +390,12 @@ def resume(ranks, network, optimizer, path, settings):
         raise Fault(fault or "rank 0 could not read the checkpoint")
     if found:
         network.load_state_dict(found["network"])
-        optimizer.load_state_dict(found["optimizer"])
     if epoch:
         for tensor in network.state_dict().values():
             ranks.from_first(tensor)
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                state = optimizer.state[parameter]
-                if state.get("momentum_buffer") is None:
-                    state["momentum_buffer"] = torch.zeros_like(parameter)
-                ranks.from_first(state["momentum_buffer"])
+        for number, parameter in enumerate(network.parameters()):
+            buffer = found["momentum"][number].to(ranks.device) if found else torch.zeros_like(parameter)
+            optimizer.state[parameter]["momentum_buffer"] = ranks.from_first(buffer)
     return epoch
 
 
@@ -417,14 +413,11 @@ def run(options):
     ranks = Ranks(options.backend)
     network = network.to(ranks.device)
     optimizer = torch.optim.SGD(network.parameters(), lr=options.learning_rate, momentum=0.9, weight_decay=5e-4)
-    settings = {
-        "data": f"synthetic {options.synthetic}" if options.synthetic else "CIFAR-10",
-        "width": options.width,
-        "epochs": options.epochs,
-        "seed": options.seed,
-        "learning_rate": options.learning_rate,
-        "weights": bool(options.weights),
-    }
+    data_set = f"synthetic {options.synthetic}" if options.synthetic else "CIFAR-10"
+    settings = (
+        f"{data_set}, width {options.width}, {options.epochs} epochs, seed {options.seed}, "
+        f"learning rate {options.learning_rate}, weights {os.path.basename(options.weights) or 'none'}"
+    )
     done = resume(ranks, network, optimizer, options.checkpoint, settings)
     model = DistributedDataParallel(
         network, device_ids=[ranks.device.index] if ranks.device.index is not None else None
@@ -434,7 +427,7 @@ def run(options):
         ranks=ranks.size,
         backend=ranks.backend,
         torch=torch.__version__,
-        data=settings["data"],
+        data=data_set,
         images=len(data[0][0]),
         finished_epochs=done,
         epochs=options.epochs,
@@ -447,15 +440,10 @@ def run(options):
             raise Fault(f"the loss of epoch {epoch + 1} is {loss}: try a smaller learning rate")
         reached = accuracy(ranks, network, data[1], options.batch)
         if ranks.rank == 0 and options.checkpoint:
-            save(
-                options.checkpoint,
-                {
-                    "epoch": epoch + 1,
-                    "network": network.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "settings": settings,
-                },
-            )
+            momentum = [optimizer.state[parameter]["momentum_buffer"] for parameter in network.parameters()]
+            # Tensors, whole numbers and text only: PyTorch 1.13 reads no float where nothing may run.
+            content = {"epoch": epoch + 1, "network": network.state_dict(), "momentum": momentum, "settings": settings}
+            save(options.checkpoint, content)
         ranks.say(
             epoch=epoch + 1,
             loss=round(loss, 6),
