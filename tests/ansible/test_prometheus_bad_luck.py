@@ -11,6 +11,8 @@ import pytest
 
 from tests.agent.monitor.real_prometheus import Running, free_port, prometheus, wait_for
 
+pytestmark = pytest.mark.slow
+
 MIB = 2**20
 
 
