@@ -26,6 +26,7 @@ from gpucluster.cloud.providers import open_cloud
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.configuration.runner import Ansible, PlaybookResult
 from gpucluster.dashboards.addresses import Subject
+from gpucluster.dashboards.overview import Overview
 from gpucluster.errors import InputError, TerraformError, ToolError, VerifyError
 from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
@@ -45,7 +46,7 @@ from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.lifecycle.verification import Request, Verification
-from gpucluster.operations import status
+from gpucluster.operations import overview, status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
@@ -67,9 +68,11 @@ from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
 from gpucluster.verdict.expectation import Level
 from gpucluster.verdict.verdict import Verdict
+from gpucluster.workspace import evidence
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
+from gpucluster.workspace.run_history import past_runs
 from gpucluster.workspace.run_log import RunStatus, read_runs
 from gpucluster.workspace.saved_state import SavedState
 
@@ -603,6 +606,28 @@ class Cluster:
                 runs=read_runs(self.paths),
             ),
             timeout,
+        )
+
+    def overview(self, *, timeout: float = overview.TIMEOUT) -> Overview:
+        """The state of the cluster on one page: see `dashboards.overview`. Reads only, except that a local cloud with
+        resources is started.
+
+        Args:
+            timeout: seconds to wait for all answers together.
+
+        Raises:
+            ToolError: there is no cluster, or nothing is known of it.
+        """
+        return overview.overview(
+            self.spec,
+            overview.Sources(
+                status=lambda: self.status(timeout=timeout * overview.STATUS_PART),
+                controller=self._controller,
+                evidence=lambda: evidence.newest(self.paths),
+                runs=lambda: past_runs(self.paths),
+            ),
+            version=__version__,
+            timeout=timeout,
         )
 
     def contents(self) -> CloudContents:

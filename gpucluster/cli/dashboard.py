@@ -24,22 +24,48 @@ _MOST_PORT = 65535
 Examples:
   gpucluster dashboard --open         the cluster, in this machine's browser
   gpucluster dashboard --job 1234     the address of a job's dashboard
-  gpucluster dashboard --password     the password of Grafana's user admin""",
+  gpucluster dashboard --password     the password of Grafana's user admin
+  gpucluster dashboard --static       one HTML file of the cluster's state, without Grafana""",
 )
 @click.option("--job", metavar="ID", help="The dashboard of this job.")
 @click.option("--node", metavar="NAME", help="The dashboard of this node.")
 @click.option("--port", type=click.IntRange(1, _MOST_PORT), help="Port of this machine. Default: a free one.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the address in this machine's browser.")
 @click.option("--password", is_flag=True, help="Print the password of Grafana's user admin, and end.")
+@click.option(
+    "--static", "page", type=click.Path(), metavar="FILE", is_flag=False, flag_value="",
+    help="Write one HTML page of the cluster's state, and end. Default of FILE: CLUSTER-overview.html.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.1), metavar="SECONDS",
+    help="With --static: how long to wait for all answers. Default: 6 seconds.",
+)  # fmt: skip
 def dashboard(
-    context: Context, job: str | None, node: str | None, port: int | None, open_browser: bool, password: bool
-) -> None:
+    context: Context,
+    job: str | None,
+    node: str | None,
+    port: int | None,
+    open_browser: bool,
+    password: bool,
+    page: str | None,
+    timeout: float | None,
+) -> None:  # fmt: skip
     """Show what the cluster does, in a browser.
 
     These are Grafana's dashboards, or else Prometheus' own pages. Both listen on the controller only. A port of this
     machine leads there through ssh until Ctrl-C.
+
+    The page of --static needs neither, nor monitoring. Only you may read it: it names users and hosts. What could not
+    be asked is said in its place. With --output json, the same facts are in the result.
     """
+    if page is not None and (job or node or port or password):
+        raise click.UsageError("--static has no --job, --node, --port or --password")
+    if page is None and timeout is not None:
+        raise click.UsageError("--timeout is an option of dashboard --static")
     with cluster_of(context) as (cluster, reporter):
+        if page is not None:
+            _write(cluster, reporter, page, timeout, open_browser=open_browser)
+            return
         if password:
             found = cluster.dashboard_password()
             reporter.result({"command": "dashboard", "password": found}, found)
@@ -47,6 +73,24 @@ def dashboard(
         from gpucluster.dashboards.addresses import Subject
 
         _forward(cluster, reporter, Subject(job, node), port, open_browser=open_browser)
+
+
+def _write(cluster: Cluster, reporter: Reporter, name: str, timeout: float | None, *, open_browser: bool) -> None:
+    from pathlib import Path
+
+    from gpucluster.dashboards import overview_page
+    from gpucluster.operations import page_file
+    from gpucluster.operations.overview import TIMEOUT
+
+    file = page_file.check(Path(name or f"{cluster.spec.name}-overview.html"), overview_page.KIND)
+    found = cluster.overview(timeout=TIMEOUT if timeout is None else timeout)
+    page_file.write(file, overview_page.html(found))
+    reporter.result(
+        {"command": "dashboard", "file": str(file), "overview": found.to_dict()},
+        f"{file} written. Open it in a browser",
+    )
+    if open_browser:
+        click.launch(str(file))
 
 
 def _forward(cluster: Cluster, reporter: Reporter, subject: Subject, port: int | None, *, open_browser: bool) -> None:

@@ -236,9 +236,9 @@ def _differs(path: Path, text: str) -> bool:
 
 @command("judge", parent=job)
 @click.argument("name")
-@click.argument("file", type=click.Path(dir_okay=False))
+@click.argument("output_file", metavar="FILE", type=click.Path())
 @_choice
-def job_judge(context: Context, name: str, file: str, launcher: str, **chosen: Any) -> None:
+def job_judge(context: Context, name: str, output_file: str, launcher: str, **chosen: Any) -> None:
     """Say what the output of a job means.
 
     FILE is what the job has printed; - is standard input. Its first line says how the job was rendered; options say it
@@ -249,7 +249,7 @@ def job_judge(context: Context, name: str, file: str, launcher: str, **chosen: A
         from gpucluster.jobs import registry
 
         template = registry.template(name)
-        text = _read(file)
+        text = _read(output_file)
         judged = _judged(context, template, text, launcher, chosen)
         result = template.judge(text, judged)
         data = {"command": "job judge", "job": judged.to_dict(), **result.to_dict()}

@@ -46,6 +46,8 @@ _NAME = "job"
 #: How a job ended that has not completed: what that says of the workload.
 _FAILED = frozenset({"DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 _COMPLETED = "COMPLETED"
+#: Lines of a script that says what is missing: one for each node.
+_MOST_SAID = 3
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ class Jobs:
         self._images = images
         self._on_event = on_event
         self._open = open_session or self._connect
+        self._told: tuple[str, str, str] | None = None
 
     # --- submit -----
 
@@ -209,12 +212,12 @@ class Jobs:
                 f"the launcher {launcher.name} is for {launcher.scheduler.title}, and this cluster has Slurm",
                 hint=f"Make its files for elsewhere: gpucluster job render {template.name} --launcher {launcher.name}",
             )
-        if not spec.slurm.enabled or not spec.storage.home.enabled:
-            key = "slurm.enabled" if not spec.slurm.enabled else "storage.home.enabled"
+        # Slurm needs a home share (spec/rules), where the files of jobs are.
+        if not spec.slurm.enabled:
             raise InputError(
-                f"{key} is false: jobs are submitted to Slurm, from a folder that all nodes have",
+                "slurm.enabled is false: jobs are submitted to Slurm",
                 where=str(spec.file),
-                hint=f"Write a job for elsewhere: gpucluster job render {template.name}",
+                hint=f"Make the files of a job for elsewhere: gpucluster job render {template.name}",
             )
         if launcher.name == "pyxis" and "enroot" not in spec.containers.runtimes:
             others = [name for name in template.launchers if name != launcher.name]
@@ -239,7 +242,12 @@ class Jobs:
             InputError: it can't run there.
         """
         spec = self._spec
-        job = job_for(spec, template, launcher, request.settings or {}, nodes=request.nodes, pool=name)
+        settings = dict(request.settings or {})
+        job = job_for(spec, template, launcher, settings, nodes=request.nodes, pool=name)
+        unnamed = [option for option in template.data_sets if not job.text(option)]
+        if unnamed and any(each.need is Need.DATA and not each.name for each in render.requirements(job)):
+            settings |= {option: str(self._datasets / template.data_sets[option]) for option in unnamed}
+            job = job_for(spec, template, launcher, settings, nodes=request.nodes, pool=name)
         if request.gpus is not None:
             job = replace(job, gpus=request.gpus)
             if why := choose.refusal(job):
@@ -266,6 +274,10 @@ class Jobs:
     def _share(self) -> str:
         return str(self._spec.storage.home.mount_path)
 
+    @property
+    def _datasets(self) -> PurePosixPath:
+        return PurePosixPath(self._share) / DATASETS
+
     def _other_pools(self, chosen: str) -> list[str]:
         """The option of sbatch that keeps a job from nodes of other pools in its partition."""
         pools = self._spec.pools
@@ -282,7 +294,8 @@ class Jobs:
         Raises:
             InputError: something is missing; `findings` names each, and how to get it.
         """
-        wanted = rendered.requirements
+        # The files of the job come with it.
+        wanted = [each for each in rendered.requirements if each.need is not Need.FILE_OF_JOB]
         answer = talk.ask(
             "check",
             user=user,
@@ -315,9 +328,18 @@ class Jobs:
 
     def _how(self, template: Template, requirement: Requirement) -> str:
         """How to get what is missing."""
-        if requirement.need is Need.DATA and _dataset_of(self._share, requirement.name):
-            return f"Run: gpucluster job prepare {template.name}"
-        return requirement.get
+        name = self._dataset_of(requirement)
+        if not name:
+            return requirement.get
+        own = name in template.data_sets.values()
+        return f"Run: gpucluster job prepare {template.name if own else f'{name} --from FILE'}"
+
+    def _dataset_of(self, requirement: Requirement) -> str:
+        """The name of the data set of ours that is needed; "" if it is none of ours."""
+        place = PurePosixPath(requirement.name)
+        if requirement.need is not Need.DATA or self._datasets not in place.parents:
+            return ""
+        return place.relative_to(self._datasets).parts[0]
 
     # --- wait, output, cancel -----
 
@@ -376,7 +398,10 @@ class Jobs:
     def _progress(self, found: Any) -> None:
         state, reason, nodes = (printable(str(found.get(key, ""))) for key in ("state", "reason", "nodes"))
         more = reason if state in ("PENDING", "") else nodes
-        self._on_event(Event(EventKind.RESOURCE, f"job {found.get('id')}", state or "waiting", more))
+        event = (f"job {found.get('id')}", state or "waiting", more)
+        if event != self._told:
+            self._told = event
+            self._on_event(Event(EventKind.RESOURCE, *event))
 
     def _outcome(self, talk: RemoteConversation, number: str) -> JobOutcome:
         """The outcome of a job that has ended; it is kept beside the job."""
@@ -406,7 +431,7 @@ class Jobs:
         """Bring what a job needs and can be brought: data sets to the home share, container images to their store.
 
         Args:
-            request: `template` may also be a data set of the catalogue.
+            request: `template` may also be a data set of the catalogue; with `source` one of any name.
             source: a file on this machine that has the data set.
             force: replace another data set of this name.
 
@@ -415,12 +440,13 @@ class Jobs:
             EnvironmentFault: a file can't be downloaded.
             ToolError: the share is full, or the controller can't be reached.
         """
-        if request.template in catalogue.datasets():
+        own = source is not None and request.template not in registry.template_names()
+        if own or request.template in catalogue.datasets():
             return (self._bring(request.template, source, force),)
         _pool, job = self._choose(request)
         done = []
         for requirement in render.requirements(job):
-            name = _dataset_of(self._share, requirement.name) if requirement.need is Need.DATA else ""
+            name = self._dataset_of(requirement)
             if name:
                 done.append(self._bring(name, source, force))
             elif requirement.need is Need.IMAGE and "#" in requirement.name:
@@ -485,20 +511,21 @@ def judged(job: Job, output: str, state: str, exit_status: int | None) -> Result
     if state == _COMPLETED:
         return result
     name = job.template.name
-    last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
     if exit_status == EXIT_REQUIREMENT:
-        finding = Finding("job", name, Status.FAIL, f"a requirement is not met: {printable(last)}")
+        # The script writes one line for each node, which begins with its name.
+        said = [line for line in output.splitlines() if line.startswith(f"{name}: ")][-_MOST_SAID:]
+        text = "; ".join(map(printable, dict.fromkeys(said))) or printable(_last_words(output))
+        finding = Finding("job", name, Status.FAIL, f"a requirement is not met: {text}")
         return Result((finding,), result.values, result.units, result.steps)
     status = Status.FAIL if state in _FAILED else Status.UNKNOWN
     text = f"the job ended as {printable(state)}" + (f" with status {exit_status}" if exit_status else "")
+    last = _last_words(output)
     text += f"; its last line is: {printable(last)[:200]}" if last else "; it has printed nothing"
     return Result((Finding("job", name, status, text), *result.findings), result.values, result.units, result.steps)
 
 
-def _dataset_of(share: str, path: str) -> str:
-    """The name of the data set of ours that a path is in; "" if it is in none."""
-    place = PurePosixPath(path)
-    base = PurePosixPath(share) / DATASETS
-    if base not in place.parents:
-        return ""
-    return place.relative_to(base).parts[0]
+def _last_words(output: str) -> str:
+    """The last line that is not Slurm's: at the end it writes which of its processes it stops."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    own = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
+    return (own or lines or [""])[-1]

@@ -141,6 +141,52 @@ def test_a_job_brings_its_nodes_and_the_controller_configures_them(site: Site) -
     assert sum(row["state"] in ("idle", "allocated", "completing") for row in status["slurm"]) == 2
 
 
+def scraped(site: Site) -> dict[tuple[str, str], str]:
+    """What Prometheus scrapes: the health (up, down, unknown) by the name of the host and the exporter."""
+    said = json.loads(on_controller(site, "gpucluster-agent", "monitor", "status"))
+    assert said["prometheus"], said["why"]
+    return {(each["node"], each["job"]): each["health"] for each in said["targets"]}
+
+
+def scraped_hosts(site: Site, *health: str) -> set[str]:
+    """The hosts of which every exporter has this health."""
+    found = scraped(site)
+    return {node for node, _job in found} - {
+        node for (node, _job), each in found.items() if health and each not in health
+    }
+
+
+def asked(site: Site, queries: dict[str, str]) -> dict[str, list[dict[str, str]]]:
+    """The labels of the series that Prometheus has, by the name of the query."""
+    request = json.dumps({"queries": [{"name": name, "expr": expr} for name, expr in queries.items()]})
+    said = json.loads(on_controller(site, "echo", shlex.quote(request), "|", "gpucluster-agent", "monitor", "query"))
+    assert said["errors"] == {}
+    return {name: [each["labels"] for each in series] for name, series in said["results"].items()}
+
+
+def test_prometheus_scrapes_the_nodes_that_a_job_has_brought(site: Site) -> None:
+    controller = on_controller(site, "hostname")
+    with running_job(site, "-N 2") as nodes:
+        until("all hosts answer", lambda: scraped_hosts(site, "up") == {controller, *nodes}, 60)
+        started = (
+            f"scontrol show node {','.join(nodes)} | sed -n 's/.*SlurmdStartTime=\\([^ ]*\\).*/\\1/p' | sort | tail -1"
+        )
+        listed = "stat -c %Y /var/lib/gpucluster/monitor/targets/targets-node.json"
+        took = on_controller(site, f"echo $(( $({listed}) - $(date +%s --date $({started})) ))")
+        print(f"{took} s after the last node's slurmd began to start it was a target of Prometheus")
+        wanted = {
+            "kernel": "node_uname_info", "own": "gpucluster_exporter_info", "slurm": "gpucluster_slurm_up == 1",
+            "job": 'gpucluster_slurm_job_info{user="alice"}', "health": "gpucluster_health_written_timestamp_seconds",
+            "scaling": "gpucluster_nodes", "recorded": "gpucluster:node_cpu_utilization:ratio",
+            "units": 'node_systemd_unit_state{name="slurmctld.service", state="active"} == 1',
+        }  # fmt: skip
+        until("each has said something", lambda: all(asked(site, wanted).values()), 60)
+        found = asked(site, wanted)
+    for name in ("kernel", "own"):
+        of = {each["node"]: (each.get("pool", ""), each.get("shape", "")) for each in found[name]}
+        assert of == {controller: ("", ""), **dict.fromkeys(nodes, ("compute", "BM.GPU4.8"))}, name
+
+
 IDENTITY = "http://169.254.169.254/opc/v2/identity/key.pem"
 ASK = f"curl --noproxy '*' -s -m 5 -o /dev/null -w '%{{http_code}}' -H 'Authorization: Bearer Oracle' {IDENTITY}"
 
@@ -267,53 +313,11 @@ def test_a_job_larger_than_the_pool_is_refused_at_once(site: Site) -> None:
 
 def test_idle_nodes_are_gone_and_explain_says_why(site: Site) -> None:
     until("only the controller is left", lambda: len(containers(site.home)) == 1, IDLE_TIMEOUT + 60)
+    controller = on_controller(site, "hostname")
+    until("only the controller is scraped", lambda: scraped_hosts(site) == {controller}, 60)
     said = site.plain("autoscaler", "explain", "compute-e1")
     assert said.returncode == 0
     assert "terminate" in said.stdout
-
-
-def scraped(site: Site) -> dict[tuple[str, str], str]:
-    """What Prometheus scrapes: the health (up, down, unknown) by the name of the host and the exporter."""
-    said = json.loads(on_controller(site, "gpucluster-agent", "monitor", "status"))
-    assert said["prometheus"], said["why"]
-    return {(each["node"], each["job"]): each["health"] for each in said["targets"]}
-
-
-def asked(site: Site, **queries: str) -> dict[str, list[dict[str, str]]]:
-    """The labels of the series that Prometheus has, by the name of the query."""
-    request = json.dumps({"queries": [{"name": name, "expr": expr} for name, expr in queries.items()]})
-    said = json.loads(on_controller(site, "echo", shlex.quote(request), "|", "gpucluster-agent", "monitor", "query"))
-    assert said["errors"] == {}
-    return {name: [each["labels"] for each in series] for name, series in said["results"].items()}
-
-
-def test_prometheus_follows_the_elastic_nodes(site: Site) -> None:
-    def hosts() -> set[str]:
-        return {node for node, _job in scraped(site)}
-
-    controller = on_controller(site, "hostname")
-    until("nothing is scraped but the controller", lambda: hosts() == {controller}, 60)
-    with running_job(site, "-N 2") as nodes:
-        begun = time.monotonic()
-        until("the nodes are scraped", lambda: hosts() == {controller, *nodes}, 60)
-        print(f"{time.monotonic() - begun:.1f} s after the job began its nodes are targets of Prometheus")
-        until("all answer", lambda: set(scraped(site).values()) == {"up"}, 60)
-        found = asked(
-            site,
-            kernel="node_uname_info", own="gpucluster_exporter_info", slurm="gpucluster_slurm_up == 1",
-            job="gpucluster_slurm_job_info", health="gpucluster_health_written_timestamp_seconds",
-            scaling="gpucluster_nodes", rules="ALERTS", units='node_systemd_unit_state{state="active"} == 1',
-            recorded="gpucluster:node_cpu_utilization:ratio",
-        )  # fmt: skip
-    for name in ("kernel", "own"):
-        of = {each["node"]: (each.get("pool", ""), each.get("shape", "")) for each in found[name]}
-        assert of == {controller: ("", ""), **dict.fromkeys(nodes, ("compute", "BM.GPU4.8"))}, name
-    assert [name for name in ("slurm", "health", "scaling", "recorded") if not found[name]] == []
-    # What alerts watch, and nothing else.
-    units = {each["name"] for each in found["units"] if each["node"] == controller}
-    assert {"slurmctld.service", "munge.service", "gpucluster-prometheus.service"} <= units
-    assert {each["user"] for each in found["job"]} == {"alice"}
-    until("nothing is scraped but the controller", lambda: hosts() == {controller}, IDLE_TIMEOUT + 90)
 
 
 def test_a_job_that_can_not_have_its_nodes_waits_with_words(site: Site) -> None:

@@ -15,9 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from gpucluster import shapes
 from gpucluster.agent.checks.model import Status
+from gpucluster.cli import cli
 from gpucluster.errors import InputError
 from gpucluster.jobs import choose, registry
 from gpucluster.jobs.model import Job, Rendered, Result
@@ -517,7 +519,7 @@ def test_what_grid_engine_reads_has_no_special_characters(settings: dict[str, st
 
 
 @pytest.mark.parametrize(
-    "name", ["rdma_perftest", "horovod_resnet50", "tensorflow_mnist", "nccl_tests", "mpi_allreduce"]
+    "name", ["rdma_perftest", "horovod_resnet50", "tensorflow_mnist", "nccl_tests", "pytorch_ddp", "mpi_allreduce"]
 )
 def test_shells_accept_the_scripts_of_grid_engine(tmp_path: Path, name: str) -> None:
     settings = {"modules": "mpi/openmpi/4", "time": "1:0:0", "queue": "all.q"}
@@ -529,6 +531,29 @@ def test_shells_accept_the_scripts_of_grid_engine(tmp_path: Path, name: str) -> 
         pytest.skip("shellcheck is not installed")
     done = subprocess.run([program, "--shell=bash", *scripts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+# --- the command -----
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "status"),
+    [
+        ("horovod_resnet50 FILE --shape BM.GPU4.8", seed_outputs.HOROVOD_ONE_NODE + seed_outputs.HOROVOD_TWO_NODES, 0),
+        ("tensorflow_mnist FILE --shape BM.GPU4.8 --nodes 2", seed_outputs.MNIST, 0),
+        ("nccl_tests FILE --nodes 2 --gpus 1 --set expect=2.8", seed_outputs.NCCL_OVER_ETHERNET, 0),
+        ("rdma_perftest FILE --set latency=false", seed_outputs.IB_WRITE_BW, 1),
+    ],
+)
+def test_an_output_of_others_is_judged_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, text: str, status: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "output"
+    file.write_text(text)
+    said = CliRunner().invoke(cli, ["job", "judge", *words.replace("FILE", str(file)).split()])
+    assert said.exit_code == status, said.output
+    assert ("PASS" if status == 0 else "UNKNOWN") in said.output
 
 
 # --- expectations -----
@@ -546,6 +571,7 @@ def test_shells_accept_the_scripts_of_grid_engine(tmp_path: Path, name: str) -> 
                 174.9: "seed 004", 1399.1: "seed 004",
             },
         ),
+        (job("pytorch_ddp", gpus=1), {0.8046: "seed 003", 0.856: "seed 003", 4.4: "seed 003"}),
         (job("tensorflow_mnist"), {2.0823: "seed 002", 0.4592: "seed 002", 4.5: "seed 002"}),
     ],
     ids=lambda value: value.template.name if isinstance(value, Job) else "",

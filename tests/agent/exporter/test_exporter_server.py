@@ -151,7 +151,7 @@ def test_a_stranger_is_disconnected(run: Callable[..., Running], tmp_path: Path)
 def test_slow_clients_lose_their_time_and_nobody_else_does(
     run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "REQUEST_S", 1.0)
+    monkeypatch.setattr(module, "REQUEST_S", 0.5)
     running = run()
     slow = [running.raw(b"GET /metr") for _ in range(10)]
     running.get()

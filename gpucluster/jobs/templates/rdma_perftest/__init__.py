@@ -25,6 +25,7 @@ from gpucluster.jobs.model import (
 from gpucluster.jobs.outputs import last_run
 from gpucluster.measuring import perftest
 from gpucluster.measuring.results import INSTALL_PERFTEST, INSTALL_RPING
+from gpucluster.text import count
 
 _BANDWIDTH, _LATENCY, _SHARE = "bandwidth", "latency", "link_share"
 _UNITS = {_BANDWIDTH: "Gb/s", _LATENCY: "us", _SHARE: ""}
@@ -168,7 +169,7 @@ def _bandwidth(measured: tuple[_Measured, ...], lost: list[str], text: str, job:
     ]
     found = [(status, message) for status, names, message in results if names]
     if not found and good:
-        found = [(Status.PASS, f"{len(good)} devices, in Gb/s: {_listed(good)}; the limit is {why}")]
+        found = [(Status.PASS, f"{count(len(good), 'device')}, in Gb/s: {_listed(good)}; the limit is {why}")]
     if not any((slow, doubtful, unjudged, good)):
         found = [(Status.UNKNOWN, f"ib_write_bw gave no result: {_reason(text)}")]
     return _finding(
@@ -198,7 +199,7 @@ def _latency(measured: tuple[_Measured, ...], job: Job) -> Finding:
         return _finding(job, check, Status.WARN, f"slow, in us: {_listed(slow)}; the limit is {limit}")
     if absent or not known:
         return _finding(job, check, Status.UNKNOWN, f"no latency of {_listed(absent) or 'any device'}")
-    most = f"{len(known)} devices, {max(known.values()):.2f} us and less"
+    most = f"{count(len(known), 'device')}, {max(known.values()):.2f} us and less"
     if not limit:
         return _finding(job, check, Status.SKIP, f"{most}; no figure is published")
     return _finding(job, check, Status.PASS, f"{most}; the limit is {limit}")
@@ -213,7 +214,7 @@ def _connection(measured: tuple[_Measured, ...], text: str, job: Job) -> Finding
     if absent or not measured:
         why = INSTALL_RPING if NO_RPING in text else f"rping gave no result of {_listed(absent) or 'any device'}"
         return _finding(job, check, Status.UNKNOWN, why)
-    return _finding(job, check, Status.PASS, f"rping: {len(measured)} devices connect")
+    return _finding(job, check, Status.PASS, f"rping: {count(len(measured), 'device')}: all messages came back")
 
 
 def _requirements(job: Job) -> tuple[Requirement, ...]:

@@ -130,7 +130,10 @@ def _equal(workers: list[_Epochs], job: Job) -> Finding:
 def _requirements(job: Job) -> tuple[Requirement, ...]:
     named = "docker://nvcr.io#nvidia/tensorflow:24.06-tf2-py3"
     image = f"Take an image that has it, such as {named}: --launcher pyxis --set image=FILE"
-    data = "Put mnist.npz on the share, and name it: --set data=FILE"
+    data = (
+        "Bring it to the share with `gpucluster job prepare tensorflow_mnist`, or copy mnist.npz there and name it: "
+        "--set data=FILE"
+    )
     needs = [Requirement(Need.PYTHON_MODULE, "tensorflow", image), Requirement(Need.DATA, job.text("data"), data)]
     if job.gpus:
         how = "Take a partition of nodes with so many GPUs: --set partition=NAME"
@@ -158,7 +161,7 @@ TEMPLATE = Template(
     ranks=Ranks.ENVIRONMENT,
     launchers=("pyxis", "srun", "mpirun", "sge"),
     options=(
-        Option("data", "the file mnist.npz on the share", Kind.PATH, read_only=True),
+        Option("data", "mnist.npz or its folder, on the share", Kind.PATH, read_only=True),
         Option("epochs", "how often the steps are repeated", Kind.INTEGER, 3, minimum=1),
         Option("steps", "steps of an epoch", Kind.INTEGER, 70, minimum=1),
         Option("learning_rate", "of stochastic gradient descent", Kind.NUMBER, 0.001, minimum=0),
@@ -169,4 +172,5 @@ TEMPLATE = Template(
     judge=_judge,
     per_node=_one,
     needs_gpus=False,
+    data_sets={"data": "mnist"},
 )  # fmt: skip

@@ -33,10 +33,10 @@ def tf_config(number: int, workers: list[str]) -> str:
 
 
 def pictures(file: str):
-    """The training set: pictures and their digits."""
+    """The training set: pictures and their digits, from mnist.npz or its folder."""
     import numpy
 
-    with numpy.load(file) as data:
+    with numpy.load(os.path.join(file, "mnist.npz") if os.path.isdir(file) else file) as data:
         return (data["x_train"] / 255.0).astype("float32"), data["y_train"].astype("int64")
 
 
@@ -62,7 +62,7 @@ def model(tf, learning_rate: float):
 def main() -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", required=True, help="the file mnist.npz")
+    parser.add_argument("--data", required=True, help="mnist.npz, or its folder")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--steps", type=int, default=70, help="steps of an epoch")
     parser.add_argument("--learning-rate", type=float, default=0.001)
