@@ -49,7 +49,7 @@ _CUT_OFF = 141
 _GPUS = re.compile(r"gpu(?::[^:,()]+)?:(\d+)")
 _QUERY = "gpucluster-agent monitor query"
 _HEALTH = "sudo -n gpucluster-agent health status --output json"
-_MONITORING_OFF = "Monitoring is off. Set `monitoring.enabled: true` in cluster.yml and run: gpucluster apply"
+_MONITORING_OFF = "Monitoring is off. Set monitoring.enabled: true in cluster.yml and run: gpucluster apply"
 
 
 class _Slurm:
@@ -464,7 +464,7 @@ def _verdict(answer: Answer[Evidence | None]) -> Part[model.Verdict]:
             at=answer.value.written_at,
             counts={status: known[status] for status in ("fail", "unknown", "warn", "pass", "skip") if known[status]},
             problems=tuple(problems[:_MOST_PROBLEMS]),
-            rails=tuple(line for line in lines if line.check.startswith("rdma")),
+            rails=tuple(line for line in lines if line.check.startswith("rdma_") and line.status != Status.SKIP.value),
         )
     )
 
