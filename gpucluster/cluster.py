@@ -54,6 +54,7 @@ from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.dashboard import Dashboard, Page
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.operations.health import HealthService
+from gpucluster.operations.jobs import Jobs
 from gpucluster.operations.measuring import Measuring
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
@@ -484,6 +485,11 @@ class Cluster:
     def container_images(self) -> ContainerImages:
         """The container images that all nodes share."""
         return ContainerImages(self.spec, self._controller, self._on_event)
+
+    @property
+    def jobs(self) -> Jobs:
+        """Jobs from templates, and what they need."""
+        return Jobs(self.spec, self._controller, self.container_images, self._on_event)
 
     def backup(self, path: Path) -> Backup:
         """Write the directory and the accounting into a new file. The cluster keeps working meanwhile.

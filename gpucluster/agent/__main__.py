@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "seff": ("seff", "how much of its resources a job has used (`seff`)"),
     "health": ("health.__main__", "the health service: reports of nodes, and drains for failed checks"),
     "monitor": ("monitor.__main__", "Slurm's metrics, what is scraped, and questions to Prometheus"),
+    "record": ("record.__main__", "the record of a job on a node: its counters before and after"),
     "nccl": ("nccl.__main__", "judge the output of nccl-tests"),
     "jobs": ("jobs.__main__", "submit jobs of users from templates, and bring data sets for them"),
     "measure": ("measure.__main__", "measure nodes by Slurm jobs, for level `full` of `gpucluster verify`"),

@@ -192,10 +192,14 @@ def needed_by(
 
 
 def _of_monitoring(spec: ClusterSpec) -> list[str]:
-    """What monitoring needs that Oracle Linux has no package of. An image may be of it if nothing says its system."""
-    systems = systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider]).values()
-    lacking = any(not system or system.startswith("OracleLinux") for system in systems)
-    return ["node_exporter"] if spec.monitoring.enabled and lacking else []
+    """What monitoring needs and a distribution has no package of. An image may be of any if nothing says its system."""
+    if not spec.monitoring.enabled:
+        return []
+    systems = systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider])
+    lacking = {place for place, system in systems.items() if not system or system.startswith("OracleLinux")}
+    on_controller = ["prometheus", *(["alertmanager"] if spec.monitoring.alertmanager_file else [])]
+    grafana = ["grafana"] if spec.monitoring.grafana else []
+    return [*(["node_exporter"] if lacking else []), *(on_controller if "controller" in lacking else []), *grafana]
 
 
 def datasets() -> tuple[str, ...]:

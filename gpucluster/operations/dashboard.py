@@ -21,7 +21,7 @@ from gpucluster.spec import ClusterSpec
 
 _HOST = "127.0.0.1"
 #: The password of Grafana's user `admin`, made by the role `monitoring`: only root reads it.
-PASSWORD_FILE = "/etc/gpucluster/grafana-password"  # noqa: S105 - a path
+PASSWORD_FILE = "/var/lib/gpucluster/grafana/admin-password"  # noqa: S105 - a path
 ADMIN = "admin"
 #: Ports on the controller's loopback, the one that is preferred first.
 PORTS: Mapping[str, int] = {"grafana": GRAFANA_PORT, "prometheus": PROMETHEUS_PORT}

@@ -230,6 +230,15 @@ def test_dcgm_s_fields_are_lines_of_three_parts() -> None:
     lines = (ANSIBLE / "roles/exporters/files/dcgm-fields.csv").read_text().splitlines()
     fields = [line.split(", ", 2) for line in lines if not line.startswith("#")]
     assert all(
-        re.fullmatch(r"DCGM_FI_DEV_[A-Z_]+", name) and kind in ("gauge", "counter") for name, kind, _text in fields
+        re.fullmatch(r"DCGM_FI_(DEV|PROF)_[A-Z_]+", name) and kind in ("gauge", "counter")
+        for name, kind, _text in fields
     )
     assert len({name for name, _kind, _text in fields}) == len(fields)
+    # What rules and dashboards ask for is recorded.
+    texts = [
+        *ANSIBLE.glob("roles/monitoring/files/rules/*.yml"),
+        *ANSIBLE.glob("roles/monitoring/files/dashboards/*.json"),
+    ]
+    asked = {name for file in texts for name in re.findall(r"\bDCGM_FI_[A-Z_]+[A-Z]\b", file.read_text())}
+    assert asked
+    assert asked <= {name for name, _kind, _text in fields}

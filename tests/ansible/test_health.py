@@ -74,9 +74,11 @@ def _script(name: str, folder: Path, *, agent: str, enroot: str = "") -> subproc
 
 @pytest.mark.parametrize(("status", "expected"), [(0, 0), (75, 1), (1, 0), (2, 0), (124, 0), (137, 0)])
 def test_only_a_drained_node_fails_the_prolog(status: int, expected: int, tmp_path: Path) -> None:
-    done = _script("prolog.sh", tmp_path, agent=f'echo "$@" > {tmp_path}/said; exit {status}')
+    done = _script("prolog.sh", tmp_path, agent=f'echo "$@" > {tmp_path}/said-"$1"; exit {status}')
     assert done.returncode == expected, done.stderr
-    assert (tmp_path / "said").read_text() == "health run --controller 10.0.0.2 --profile prolog\n"
+    assert (tmp_path / "said-health").read_text() == "health run --controller 10.0.0.2 --profile prolog\n"
+    # The counters before the job. How that ends is no reason for anything.
+    assert (tmp_path / "said-record").read_text() == "record begin\n"
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -90,12 +92,29 @@ def test_after_a_job_and_between_jobs_nothing_fails(name: str, tmp_path: Path) -
     assert _script(name, tmp_path, agent="exit 75").returncode == 0
 
 
+def test_after_a_job_its_record_goes_to_the_controller(tmp_path: Path) -> None:
+    assert _script("epilog.sh", tmp_path, agent=f'echo "$@" >> {tmp_path}/said').returncode == 0
+    first, second = (tmp_path / "said").read_text().splitlines()
+    # Before the checks, which may load the network.
+    assert first == "record end --controller 10.0.0.2"
+    assert second.startswith("health run")
+
+
+def test_the_exporter_knows_the_jobs_of_a_node_without_checks_too() -> None:
+    found = settings(render_slurm({"health_enabled": False, "monitoring_enabled": True})["slurm.conf"])
+    assert (found["Prolog"], found["Epilog"]) == ("prolog-gpucluster", "epilog-gpucluster")
+    known = variables({"health_enabled": False, "monitoring_enabled": True}, role="slurm")
+    epilog = render("slurm", "epilog.sh", known)
+    assert "record end > /dev/null" in epilog
+    assert "health run" not in epilog
+
+
 def test_enroot_comes_first_and_its_failure_counts(tmp_path: Path) -> None:
     note = f">> {tmp_path}/order"
     assert _script("prolog.sh", tmp_path, agent=f"echo agent {note}", enroot=f"echo enroot {note}").returncode == 0
-    assert (tmp_path / "order").read_text().split() == ["enroot", "agent"]
+    assert (tmp_path / "order").read_text().split() == ["enroot", "agent", "agent"]
     assert _script("prolog.sh", tmp_path, agent=f"echo agent {note}", enroot="exit 3").returncode == 1
-    assert (tmp_path / "order").read_text().split() == ["enroot", "agent"]
+    assert (tmp_path / "order").read_text().split() == ["enroot", "agent", "agent"]
 
 
 def test_the_service_reads_what_the_role_writes(tmp_path: Path) -> None:
@@ -129,4 +148,4 @@ def test_a_host_reads_what_it_should_have() -> None:
 def test_the_service_runs_as_slurm_and_writes_to_its_folder_alone() -> None:
     found = render("health", "gpucluster-health.service", variables(ON, role="health")).splitlines()
     assert {"User=slurm", "NoNewPrivileges=yes", "CapabilityBoundingSet=", "Restart=always"} <= set(found)
-    assert "ReadWritePaths=-/var/lib/gpucluster/health" in found
+    assert "ReadWritePaths=-/var/lib/gpucluster/health -/var/lib/gpucluster/job-records" in found

@@ -9,6 +9,7 @@ import pytest
 
 from gpucluster.agent.exporter import exposition
 from gpucluster.agent.health import metrics as health
+from gpucluster.agent.monitor import slurm_metrics
 from gpucluster.autoscaler.daemon.metrics import Metrics
 from gpucluster.dashboards import boards, metrics
 from tests.dashboards import promql, promtool
@@ -29,7 +30,12 @@ def of_the_autoscaler() -> set[str]:
     return made
 
 
-OURS = {"exporter": set(exposition.METRICS), "health": set(health._HELP), "autoscaler": of_the_autoscaler()}
+OURS = {
+    "exporter": set(exposition.METRICS),
+    "monitor": set(slurm_metrics.METRICS),
+    "health": set(health._HELP),
+    "autoscaler": of_the_autoscaler(),
+}
 
 
 def named() -> set[str]:
@@ -38,7 +44,7 @@ def named() -> set[str]:
     for board in boards.all_dashboards().values():
         expressions += [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
         expressions += [
-            each["definition"].partition("(")[2].partition(",")[0] for each in board["templating"]["list"][1:]
+            each["query"]["query"].partition("(")[2].partition(",")[0] for each in board["templating"]["list"][1:]
         ]
     return set().union(*(promql.names(expr) for expr in expressions)) - {"vector"}
 
@@ -69,9 +75,16 @@ def test_every_recording_rule_is_described() -> None:
     assert set(metrics.RECORDED) == {rule["record"] for rule in promtool.rules("record")}
 
 
+def test_dcgm_is_asked_for_what_is_used() -> None:
+    asked = {line.partition(",")[0] for line in DCGM_FIELDS.read_text().splitlines() if not line.startswith("#")}
+    # Fields of profiling would keep users from profiling; and one is of other releases' lists.
+    assert set(metrics.USED["dcgm-exporter"]) - asked == {"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_FB_RESERVED"}
+
+
 def test_the_samples_are_those_of_the_exporters() -> None:
     assert of_samples("exporter") <= OURS["exporter"]
     assert of_samples("exporter_without_dcgm") <= OURS["exporter"]
+    assert of_samples("monitor") <= OURS["monitor"]
     assert of_samples("health") <= OURS["health"]
     assert set(metrics.USED["node_exporter"]) <= of_samples("node_exporter")
     assert set(metrics.USED["dcgm-exporter"]) <= of_samples("dcgm_exporter")

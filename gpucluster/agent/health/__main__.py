@@ -22,6 +22,7 @@ from gpucluster.agent.health.control import Control
 from gpucluster.agent.health.settings import FILE, PORT, Settings
 from gpucluster.agent.health.slurm import NoSlurm, Slurm, SlurmCommands
 from gpucluster.agent.health.store import FOLDER, Store, now
+from gpucluster.agent.record import kept
 
 #: The exit status of `run` when the node is drained for its checks. A prolog then fails, so that the job is requeued.
 #: No error of Python or of a shell ends with it.
@@ -67,7 +68,9 @@ def _parts(options: argparse.Namespace) -> tuple[Settings, Store, Slurm, Control
 def _serve(options: argparse.Namespace) -> int:
     os.umask(0o027)
     settings, store, slurm, control = _parts(options)
-    receiver = service.Service(settings, store, slurm, control, drains=_drains(), moment=now)
+    # Nodes keep their records until there is a place for them.
+    records = kept.Kept(options.records) if options.records.is_dir() else None
+    receiver = service.Service(settings, store, slurm, control, drains=_drains(), moment=now, records=records)
     service.serve(receiver, service.Listener(receiver, options.address, options.port))
     return 0
 
@@ -213,6 +216,7 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = add("serve", "receive reports and drain nodes, until stopped (the controller's service)", _serve)
     serve.add_argument("--address", default="0.0.0.0", help="where to listen")  # noqa: S104 - all of its networks
+    serve.add_argument("--records", type=Path, default=kept.FOLDER, help=argparse.SUPPRESS)
     status = add("status", "show what is known of each node, and the last decisions", _status)
     status.add_argument("--output", choices=("text", "json"), default="text", help="(default: text)")
     react = add("react", "decide on findings: JSON on standard input, JSON on standard output", _react)

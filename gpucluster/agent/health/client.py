@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import select
-import signal
 import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable
 
+from gpucluster.agent import in_child
 from gpucluster.agent.checks.model import Finding, Profile, Report, Status
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.health import credentials
@@ -44,7 +42,7 @@ def measure(profile: Profile, seconds: float, checks: Callable[[Profile], Report
             return json.dumps({"error": f"{type(error).__name__}: {error}"})
 
     try:
-        raw = json.loads(_in_a_process(work, seconds))
+        raw = json.loads(in_child.text_of(work, seconds))
         if "error" in raw:
             raise ValueError(raw["error"])
         return Report.from_dict(raw)
@@ -54,53 +52,6 @@ def measure(profile: Profile, seconds: float, checks: Callable[[Profile], Report
     finding = Finding("profile", name, Status.UNKNOWN, f"the checks gave no report: {reason}"[:_LONGEST_WORDS])
     boot = _BOOT_ID.read_text().strip()
     return Report(name, profile, started, time.monotonic() - began, boot, (finding,))
-
-
-def _in_a_process(work: Callable[[], str], seconds: float) -> str:
-    """What `work` returns in a child process.
-
-    Raises:
-        TimeoutError: it did not end in time, and was killed.
-    """
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.setsid()
-            os.close(read)
-            text = work().encode()
-            while text:
-                text = text[os.write(write, text) :]
-            status = 0
-        finally:
-            # Neither what the parent would do at its end, nor a traceback that nobody reads.
-            os._exit(status)
-    os.close(write)
-    try:
-        return _read_until_end(read, seconds)
-    finally:
-        os.close(read)
-        for group in (os.killpg, os.kill):
-            try:
-                group(child, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
-        # A child that hangs in the kernel ends when it can; this program ends now.
-        os.waitpid(child, os.WNOHANG)
-
-
-def _read_until_end(descriptor: int, seconds: float) -> str:
-    until = time.monotonic() + seconds
-    parts: list[bytes] = []
-    while True:
-        left = until - time.monotonic()
-        if left <= 0 or not select.select([descriptor], [], [], left)[0]:
-            raise TimeoutError(f"they did not end within {seconds:g} s")
-        part = os.read(descriptor, 65536)
-        if not part:
-            return b"".join(parts).decode(errors="replace")
-        parts.append(part)
 
 
 def shortened(report: Report) -> dict[str, Any]:
@@ -119,18 +70,29 @@ def send(report: Report, address: str, port: int, seconds: float = _SECONDS) -> 
     Raises:
         Failed: the service could not be reached, or refused it.
     """
-    credential = credentials.seal(json.dumps(shortened(report), default=str))
+    raw = exchange(json.dumps(shortened(report), default=str), address, port, seconds)
+    if "drained" not in raw:
+        raise Failed(f"the health service refused the report: {raw.get('error', raw)}")
+    return Answer(raw["drained"] is True, str(raw.get("reason", "")))
+
+
+def exchange(text: str, address: str, port: int, seconds: float = _SECONDS) -> Mapping[str, Any]:
+    """What the service answers to a message of this host's root.
+
+    Raises:
+        Failed: it could not be reached, or its answer is no object.
+    """
+    credential = credentials.seal(text)
     try:
         with socket.create_connection((address, port), timeout=seconds) as connection:
             connection.sendall(credential.encode())
             connection.shutdown(socket.SHUT_WR)
-            text = _answer(connection, seconds)
-        raw = json.loads(text)
+            raw = json.loads(_answer(connection, seconds))
+        if not isinstance(raw, dict):
+            raise ValueError("no object")
     except (OSError, ValueError) as error:
         raise Failed(f"the health service at {address}:{port} gave no answer: {error}") from error
-    if not isinstance(raw, Mapping) or "drained" not in raw:
-        raise Failed(f"the health service refused the report: {raw.get('error') if isinstance(raw, Mapping) else raw}")
-    return Answer(raw["drained"] is True, str(raw.get("reason", "")))
+    return raw
 
 
 def _answer(connection: socket.socket, seconds: float) -> bytes:

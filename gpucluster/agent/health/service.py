@@ -1,7 +1,8 @@
 """The part of the health service that listens, on the controller.
 
 A message is one munge credential of root with a report as JSON; the sender then closes its side, and gets one JSON
-object: `{"drained": bool, "reason": str}`, or `{"error": str}`. The host that a report names must be the one that has
+object: `{"drained": bool, "reason": str}`, or `{"error": str, "refused": bool}`. The record of a job comes the
+same way, as `{"job_record": {...}}`, and the answer is `{"kept": bool}`. The host that a report names must be the one that has
 the sender's address: of permanent hosts the inventory knows it, of elastic nodes in service Slurm does. Every host has
 munge's key, so root of one could sign for any other; an address it can't take.
 
@@ -22,13 +23,14 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from gpucluster.agent.checks.model import Profile, Report
-from gpucluster.agent.errors import AgentError, Refused
+from gpucluster.agent.errors import AgentError, Failed, Refused
 from gpucluster.agent.health import credentials, metrics
 from gpucluster.agent.health.control import Control
 from gpucluster.agent.health.policy import Action, Moment
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.slurm import Slurm
 from gpucluster.agent.health.store import Store, accusations
+from gpucluster.agent.record import kept
 from gpucluster.agent.rules import reasons
 
 #: Bytes of a message, and findings of a report.
@@ -39,6 +41,17 @@ _CONNECTIONS, _CONNECTIONS_OF_ONE = 256, 8
 _SECONDS = 10.0
 #: Seconds between two passes that no report has asked for, and for which an answer of Slurm is believed.
 _PASS, _BELIEVED = 15.0, 5.0
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What a node gets for the record of a job.
+
+    Args:
+        kept: it is here; else the node tries later.
+    """
+
+    kept: bool
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,7 @@ class Service:
 
     Args:
         drains: the checks whose failure drains.
+        records: where the records of jobs go; None where none are kept.
         unseal: uid and text of a credential.
     """
 
@@ -71,18 +85,19 @@ class Service:
         *,
         drains: Collection[str],
         moment: Callable[[], Moment],
+        records: kept.Kept | None = None,
         unseal: Callable[[str], tuple[int, str]] = credentials.open_sealed,
     ) -> None:
         self._settings, self._store, self._slurm, self._control = settings, store, slurm, control
-        self._drains, self._moment, self._unseal = drains, moment, unseal
+        self._drains, self._moment, self._unseal, self._records = drains, moment, unseal, records
         self._lock = threading.Lock()
         self._addresses: tuple[float, Mapping[str, str]] = (-_BELIEVED, {})
 
-    def receive(self, address: str, credential: str) -> Answer:
-        """Take a report.
+    def receive(self, address: str, credential: str) -> Answer | Receipt:
+        """Take a report, or the record of a job.
 
         Raises:
-            Refused: it is no report of the host with this address.
+            Refused: it is none of the host with this address.
             Failed: munge or Slurm does not answer.
         """
         if not self._settings.allows(address):
@@ -90,9 +105,24 @@ class Service:
         uid, text = self._unseal(credential)
         if uid != 0:
             raise Refused(f"a report of {address} by uid {uid}: only root reports")
-        report = _report(text)
+        raw = _object(text)
+        if kept.KIND in raw:
+            return self._keep(address, raw[kept.KIND], len(text))
+        report = _report(raw)
         with self._lock:
             return self._take(address, report)
+
+    def _keep(self, address: str, record: Any, size: int) -> Receipt:
+        """Keep a record. It waits for no decision about nodes."""
+        if size > kept.LONGEST:
+            raise Refused(f"the record is longer than {kept.LONGEST // 1024} KiB")
+        owner = self._owner(address)
+        if not isinstance(record, dict) or not owner or record.get("node") != owner:
+            raise Refused(f"{address} is {owner or 'no node in service'}, and its record is of another one")
+        try:
+            return Receipt(self._records is not None and self._records.keep(record))
+        except OSError as error:
+            raise Failed(f"the record can't be kept: {error.strerror}") from None
 
     def _take(self, address: str, report: Report) -> Answer:
         owner = self._owner(address)
@@ -143,16 +173,30 @@ class Service:
             metrics.write(self._store, self._settings, self._drains, self._moment())
 
 
-def _report(text: str) -> Report:
+def _object(text: str) -> dict[str, Any]:
+    """A message as JSON.
+
+    Raises:
+        Refused: it is no object.
+    """
+    try:
+        raw = json.loads(text)
+        if not isinstance(raw, dict):
+            raise ValueError("not an object")
+        return raw
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"no report: {str(error)[:200]}") from None
+
+
+def _report(raw: dict[str, Any]) -> Report:
     """A report from a message.
 
     Raises:
         Refused: it is none, or it is too long.
     """
     try:
-        raw = json.loads(text)
-        if not isinstance(raw, dict) or len(raw.get("findings", ())) > MOST_FINDINGS:
-            raise ValueError("not an object, or too many findings")
+        if len(raw.get("findings", ())) > MOST_FINDINGS:
+            raise ValueError("too many findings")
         return Report.from_dict(raw)
     except (TypeError, ValueError, RecursionError) as error:
         raise Refused(f"no report: {str(error)[:200]}") from None
@@ -207,7 +251,7 @@ class Listener:
                     answer = vars(self._service.receive(address, _received(connection)))
                 except AgentError as error:
                     _log(f"{address}: {error.message}")
-                    answer = {"error": error.message}
+                    answer = {"error": error.message, "refused": isinstance(error, Refused)}
                 connection.settimeout(_SECONDS)
                 connection.sendall(json.dumps(answer).encode() + b"\n")
         finally:

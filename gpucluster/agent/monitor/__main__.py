@@ -22,22 +22,25 @@ _LONGEST = 4 * 1024 * 1024
 def _serve(options: argparse.Namespace) -> int:
     settings = Settings.load(options.settings)
     lists = collector.Lists(settings, options.folder / "targets")
-    lists.begin()
+    lists.write()
     collected = collector.Collector(settings, collector.Slurm(), lists.update)
     try:
         serving = Server((HOST, options.port), collected.page)
     except OSError as error:
         raise of_system(error, f"{HOST}:{options.port}") from error
-    if settings.slurm:
-        for what in (collected.nodes, collected.jobs):
-            threading.Thread(target=collector.repeat, args=(what,), daemon=True).start()
+    works = [
+        *([collected.nodes, collected.jobs] if settings.slurm else []),
+        *([lists.look] if settings.optional else []),
+    ]
+    for work in works:
+        threading.Thread(target=collector.repeat, args=(work,), daemon=True).start()
     collector.log(f"listening on {HOST}:{options.port}")
     serving.serve_forever()
     return 0
 
 
 def _status(options: argparse.Namespace) -> int:
-    found = status.of(prometheus.Prometheus(port=options.port))
+    found = status.of(prometheus.Prometheus(port=options.port), problems=options.problems)
     sys.stdout.write(json.dumps(found, indent=2) + "\n")
     return 0
 
@@ -67,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     serve.add_argument("--port", type=int, default=PORT, help=f"(default: {PORT})")
     state = add("status", "show what Prometheus scrapes, and its rules, as JSON", _status)
+    state.add_argument("--problems", action="store_true", help="only targets that are not up, and rules that fail")
     state.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)
     query = add("query", "ask Prometheus: JSON on standard input, JSON on standard output", _query)
     query.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
@@ -32,6 +34,8 @@ SECONDS, MOST_BYTES = 20.0, 256 * 1024 * 1024
 NODES_EVERY, _PART = 5.0, 10.0
 #: After so many seconds without an answer nothing of Slurm is shown any more; more, where the intervals are longer.
 _OLD, _INTERVALS = 60.0, 2.5
+# Hosts that are asked at the same time whether somebody listens, and the seconds that each has.
+_LOOKS, _LOOK_SECONDS = 16, 1.0
 
 
 class Slurm:
@@ -167,24 +171,54 @@ class Lists:
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._settings, self._folder, self._failed = settings, folder, ""
-
-    def begin(self) -> None:
-        """Write what is known before Slurm has answered."""
-        self._write(targets.lists(self._settings, targets.remembered(self._folder, self._settings)))
+        self._elastic = targets.remembered(folder, settings)
+        self._listening: frozenset[tuple[str, int]] = frozenset()
+        self._lock = threading.Lock()
 
     def update(self, nodes: list[NodeLine]) -> None:
         """Write the lists with these nodes of Slurm."""
-        self._write(targets.lists(self._settings, targets.elastic_hosts(self._settings, nodes)))
+        self._elastic = targets.elastic_hosts(self._settings, nodes)
+        self.write()
 
-    def _write(self, wanted: dict[str, str]) -> None:
-        """A full disk leaves the files as they are; the next time tries again."""
-        try:
-            targets.write(self._folder, wanted)
-            self._failed = ""
-        except OSError as error:
-            if not self._failed:
-                log(f"the lists in {self._folder} can't be written: {error}")
-            self._failed = str(error)
+    def look(self) -> float:
+        """Find out which hosts have what is optional; returns the seconds until the next time. A host that does not
+        answer at all keeps what it had: that it is down is for alerts."""
+        asked = [
+            (host.address, self._settings.jobs[job])
+            for host in (*self._settings.hosts, *self._elastic)
+            for job in self._settings.optional.intersection(host.jobs)
+        ]
+        with ThreadPoolExecutor(_LOOKS) as pool:
+            answers = dict(zip(asked, pool.map(_listens, asked)))
+        self._listening = frozenset(
+            place for place, answer in answers.items() if (place in self._listening if answer is None else answer)
+        )
+        self.write()
+        return NODES_EVERY
+
+    def write(self) -> None:
+        """Write what is known. A full disk leaves the files as they are; the next time tries again."""
+        with self._lock:
+            listening = self._listening
+            wanted = targets.lists(self._settings, self._elastic, lambda *place: place in listening)
+            try:
+                targets.write(self._folder, wanted)
+                self._failed = ""
+            except OSError as error:
+                if not self._failed:
+                    log(f"the lists in {self._folder} can't be written: {error}")
+                self._failed = str(error)
+
+
+def _listens(place: tuple[str, int]) -> bool | None:
+    """Whether somebody listens there; None if the host does not answer."""
+    try:
+        socket.create_connection(place, timeout=_LOOK_SECONDS).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return None
+    return True
 
 
 def repeat(what: Callable[[], float]) -> None:

@@ -54,6 +54,7 @@ class Settings:
         jobs: what is scraped on hosts, with its port.
         hosts: those that are always there.
         elastic: by pool.
+        optional: those of `jobs` that a host may lack: it is scraped if somebody listens.
     """
 
     slurm: bool
@@ -61,6 +62,7 @@ class Settings:
     jobs: Mapping[str, int]
     hosts: tuple[Host, ...] = ()
     elastic: Mapping[str, ElasticPool] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
 
     @classmethod
     def load(cls, file: Path = FILE) -> Settings:
@@ -83,6 +85,7 @@ class Settings:
                     str(pool): ElasticPool(each["names"], each["shape"], tuple(each["jobs"]))
                     for pool, each in raw["elastic"].items()
                 },
+                optional=frozenset(map(str, raw["optional"])),
             )
         except FileNotFoundError:
             raise Failed(f"there is no {file}: this host does not monitor a cluster", "Run: gpucluster apply") from None

@@ -1,7 +1,7 @@
 """What squeue, scontrol and sdiag print, as rows (Slurm 22.05 to 26.05). Pure.
 
 The name of a job is any text: with quotes, line breaks, bytes that are no UTF-8, and what looks like another row. So
-the fields of squeue are separated by a word that is drawn anew for each call: nobody can put it into a name that was
+the fields of squeue are separated by a word that is random in each call: nobody can put it into a name that was
 given before.
 """
 

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 from gpucluster.agent.monitor.settings import Host, Settings
 from gpucluster.agent.rules.slurm_nodes import POWER, NodeLine
@@ -44,8 +44,14 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def lists(settings: Settings, elastic: Iterable[Host]) -> dict[str, str]:
-    """File name -> content. Pure."""
+def lists(
+    settings: Settings, elastic: Iterable[Host], listens: Callable[[str, int], bool] = lambda _address, _port: True
+) -> dict[str, str]:
+    """File name -> content. Pure.
+
+    Args:
+        listens: whether somebody listens at an address and a port; asked for optional jobs only.
+    """
     hosts = [*settings.hosts, *elastic]
     return {
         f"{_PREFIX}{job}{_SUFFIX}": json.dumps(
@@ -55,7 +61,7 @@ def lists(settings: Settings, elastic: Iterable[Host]) -> dict[str, str]:
                     "labels": {"node": host.name, "pool": host.pool, "shape": host.shape},
                 }
                 for host in hosts
-                if job in host.jobs
+                if job in host.jobs and (job not in settings.optional or listens(host.address, port))
             ],
             indent=1,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -254,3 +255,8 @@ def test_closing_ends_every_process(make: Callable[..., Workers]) -> None:
     assert len(children() - before) == 2
     workers.close()
     assert children() == before
+
+
+def test_a_clock_that_jumps_is_not_looked_at() -> None:
+    folder = Path(module.__file__).parent
+    assert not [file for file in folder.rglob("*.py") if re.search(r"time\.time\b|datetime|utime\(", file.read_text())]

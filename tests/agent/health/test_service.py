@@ -19,6 +19,7 @@ from gpucluster.agent.health.control import Control
 from gpucluster.agent.health.service import Listener, Service
 from gpucluster.agent.health.settings import Settings
 from gpucluster.agent.health.store import Store
+from gpucluster.agent.record import kept, sending
 from tests.agent.health.doubles import DRAINS, Clock, SlurmDouble, nodes, report
 
 HOME = "127.0.0.1"
@@ -36,7 +37,7 @@ def unseal(credential: str) -> tuple[int, str]:
 class Site:
     """A service with a socket: this host is compute-1, and 10.9.0.7 the address of an elastic node in service."""
 
-    def __init__(self, folder: Path, **changed: Any) -> None:
+    def __init__(self, folder: Path, records: Path | None = None, **changed: Any) -> None:
         present = {**nodes(4), **nodes(1, "gpu-e")}
         self.slurm = SlurmDouble(present, {"10.9.0.7": "gpu-e-1"})
         values: dict[str, Any] = {
@@ -56,8 +57,9 @@ class Site:
             self.store, self.slurm, self.settings.policy, drains=DRAINS, moment=self.clock, say=lambda _words: None
         )
         self.service = Service(
-            self.settings, self.store, self.slurm, self.control, drains=DRAINS, moment=self.clock, unseal=unseal
-        )
+            self.settings, self.store, self.slurm, self.control, drains=DRAINS, moment=self.clock, unseal=unseal,
+            records=kept.Kept(records) if records else None,
+        )  # fmt: skip
         self.store.keep("compute-2", report("compute-2", GOOD), self.clock())
         self.listener = Listener(self.service, HOME, 0)
         self.thread = threading.Thread(target=self.listener.serve, daemon=True)
@@ -72,7 +74,9 @@ class Site:
         return found
 
     def send(self, sent: Report, address: str = HOME, uid: int = 0) -> service.Answer:
-        return self.service.receive(address, f"{uid} {json.dumps(sent.to_dict())}")
+        answer = self.service.receive(address, f"{uid} {json.dumps(sent.to_dict())}")
+        assert isinstance(answer, service.Answer)
+        return answer
 
 
 @pytest.fixture
@@ -260,3 +264,59 @@ def test_a_service_that_is_not_there_is_no_answer(monkeypatch: pytest.MonkeyPatc
         client.send(report("compute-1", GOOD), HOME, port, 1)
     with socket.create_server((HOME, 0)) as silent, pytest.raises(Failed):
         client.send(report("compute-1", GOOD), HOME, silent.getsockname()[1], 0.2)
+
+
+# --- records of jobs -----
+
+
+def _record(**changed: Any) -> dict[str, Any]:
+    return {
+        "job_id": "12", "node": "compute-1", "started": 1000.0, "devices": [], "changes": [], "notes": [], **changed,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def keeping(tmp_path: Path) -> Iterator[tuple[Site, Path]]:
+    folder = tmp_path / "records"
+    folder.mkdir()
+    found = Site(tmp_path / "health", records=folder)
+    yield found, folder
+    found.listener.close()
+    found.thread.join(5)
+
+
+def test_the_record_of_a_job_is_kept(keeping: tuple[Site, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "seal", lambda text: f"0 {text}")
+    site, folder = keeping
+    assert sending.to(HOME, site.listener.port)(json.dumps(_record()))
+    assert [each["node"] for each in kept.of_job("12", folder)] == ["compute-1"]
+    # No report: nothing is judged.
+    assert site.slurm.changes == []
+    assert "compute-1" not in site.store.reports()
+
+
+@pytest.mark.parametrize(
+    ("uid", "record"),
+    [
+        (1000, _record()), (0, _record(node="compute-2")), (0, None), (0, _record(job_id="../../x")),
+        (0, _record(notes=["x" * 200_000])),
+    ],
+    ids=["no root", "another node", "none", "a path", "too long"],
+)  # fmt: skip
+def test_a_record_that_is_none_is_refused_for_good(keeping: tuple[Site, Path], uid: int, record: Any) -> None:
+    site, folder = keeping
+    answer = site.said(f"{uid} {json.dumps({'job_record': record})}".encode())
+    assert answer["refused"] is True
+    assert list(folder.iterdir()) == []
+
+
+def test_where_no_records_are_kept_they_wait_on_their_node(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "seal", lambda text: f"0 {text}")
+    assert not sending.to(HOME, site.listener.port)(json.dumps(_record()))
+
+
+def test_a_full_disk_of_the_controller_loses_no_record(keeping: tuple[Site, Path]) -> None:
+    site, folder = keeping
+    folder.rmdir()
+    answer = site.said(f"0 {json.dumps({'job_record': _record()})}".encode())
+    assert answer["refused"] is False

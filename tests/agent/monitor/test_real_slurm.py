@@ -50,7 +50,7 @@ def test_what_slurm_says_becomes_metrics(slurm: SlurmHarness, tmp_path: Path, mo
     for name in ("fixed-1", "fixed-2"):
         slurm.start_slurmd(name)
     lists = Lists(SETTINGS, tmp_path)
-    lists.begin()
+    lists.write()
     found = Collector(SETTINGS, Slurm(slurm.command_prefix), lists.update)
 
     def page() -> dict[str, float]:
@@ -60,10 +60,11 @@ def test_what_slurm_says_becomes_metrics(slurm: SlurmHarness, tmp_path: Path, mo
 
     assert samples(found.page())["gpucluster_slurm_up"] == 0  # nothing is known yet
     wait_for("the nodes", lambda: page().get('gpucluster_slurm_nodes{pool="fixed",state="idle"}') == 2)
-    job = slurm.sbatch("--partition=fixed", "--nodelist=fixed-1", "--gres=gpu:1", f"--job-name={NASTY}")
+    job = slurm.sbatch("--partition=fixed", "--nodelist=fixed-1", "--gres=gpu:1", "--mem=10", f"--job-name={NASTY}")
     # Bytes that are no UTF-8, as a script may give them.
-    raw = b"sbatch --parsable --output=/dev/null --partition=fixed --nodelist=fixed-1 --job-name='x\xff\x01y' --wrap='sleep 600'"
-    done = subprocess.run([*slurm.command_prefix, b"sh", b"-c", raw], capture_output=True, check=True)
+    raw = (b"--job-name=x\xff\x01y", b"--wrap=sleep 600")
+    words = ("sbatch", "--parsable", "--output=/dev/null", "--partition=fixed", "--nodelist=fixed-1", "--mem=10")
+    done = subprocess.run([*slurm.command_prefix, *words, *raw], capture_output=True, check=True)
     slurm.sbatch("--partition=fixed", "--array=0-99999%1", "--hold", "--job-name=many")
     for number in (job, done.stdout.decode().strip()):
         slurm.until("it runs", lambda number=number: slurm.squeue().get(number) == "RUNNING")  # type: ignore[misc]
@@ -73,7 +74,8 @@ def test_what_slurm_says_becomes_metrics(slurm: SlurmHarness, tmp_path: Path, mo
     assert seen["gpucluster_slurm_up"] == 1
     (nasty,) = [series for series in seen if series.startswith("gpucluster_slurm_job_info") and f'"{job}"' in series]
     assert 'name="a\\"b\\\\c|d\\n9|9|N/A|main|RUNNING|root|root|evil"' in nasty
-    assert 'partition="fixed"' in nasty and 'user="root"' in nasty
+    assert 'partition="fixed"' in nasty
+    assert 'user="root"' in nasty
     assert any('name="x\ufffd\ufffdy"' in series for series in seen)
     running = [series for series in seen if series.startswith("gpucluster_slurm_job_info")]
     assert len(running) == 2

@@ -1,0 +1,174 @@
+"""What the prolog and the epilog do on a node: a file for each job that runs, and a record of each that has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpucluster.agent.record import difference, snapshot
+
+FOLDER = Path("/run/gpucluster/jobs")
+_VERSION = 1
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
+_GPU = re.compile(r"[0-9]{1,3}|(GPU|MIG)-[0-9A-Za-z/-]{1,80}")
+_RANGE = re.compile(r"([0-9]{1,3})-([0-9]{1,3})")
+_MOST_GPUS, _MOST_FILE = 64, 1 << 20
+#: Counters of one record. A job on a healthy node changes some hundred.
+MOST_CHANGES = 1000
+# What stays of a job whose epilog never ran: a job that runs for longer than this is none that Slurm knows.
+_OLDEST_S = 60 * 86400.0
+
+
+def begin(environment: Mapping[str, str], folder: Path = FOLDER, root: str = "") -> None:
+    """Write the file of a job that begins here, and remove what jobs have left that can't run any more.
+
+    Args:
+        environment: of Slurm's prolog.
+
+    Raises:
+        ValueError: this is not the environment of a job.
+        OSError: the file can't be written.
+    """
+    job = job_id(environment)
+    taken = snapshot.take(root)
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    sweep(folder, taken["boot"], taken["at"])
+    content = {
+        "version": _VERSION,
+        "job_id": job,
+        "user": environment.get("SLURM_JOB_USER", "")[:100],
+        "gpus": gpus(environment),
+        "started": taken["at"],
+        "array_job": _optional(environment.get("SLURM_ARRAY_JOB_ID", "")),
+        "array_task": _optional(environment.get("SLURM_ARRAY_TASK_ID", "")),
+        "het_job": _optional(environment.get("SLURM_HET_JOB_ID", "")),
+        "counters": taken,
+    }
+    new = folder / f".{job}.{os.getpid()}.new"
+    try:
+        # What another user may have put there is not followed: only root writes in this folder.
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(json.dumps(content, separators=(",", ":")))
+        new.replace(folder / f"{job}.json")
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def end(environment: Mapping[str, str], node: str, folder: Path = FOLDER, root: str = "") -> dict[str, Any] | None:
+    """The record of a job that has ended here; None if it has no file. The file is removed in any case.
+
+    Args:
+        environment: of Slurm's epilog.
+        node: the name of this one.
+
+    Raises:
+        ValueError: this is not the environment of a job.
+    """
+    job = job_id(environment)
+    file = folder / f"{job}.json"
+    try:
+        before = load(file)
+    except (OSError, ValueError, RecursionError):
+        before = None
+    # Before the snapshot: whatever hangs there, no job runs here now.
+    file.unlink(missing_ok=True)
+    if before is None or before.get("job_id") != job:
+        return None
+    return record(before, snapshot.take(root), node)
+
+
+def record(before: Mapping[str, Any], after: Mapping[str, Any], node: str) -> dict[str, Any]:
+    """A record from the file of a job and the snapshot at its end."""
+    counters = before.get("counters")
+    found = difference.compare(counters if isinstance(counters, dict) else {}, after)
+    notes = list(found.notes)
+    # What matters first: those with a class or a remark.
+    changes = sorted(found.changes, key=lambda each: not (each.group or each.remark))
+    if len(changes) > MOST_CHANGES:
+        notes.append(f"{len(changes) - MOST_CHANGES} counters are left out")
+    kept = {key: before.get(key) for key in ("user", "gpus", "started", "array_job", "array_task", "het_job")}
+    return {
+        "version": _VERSION,
+        "job_id": str(before["job_id"]),
+        "node": node,
+        **kept,
+        "ended": after["at"],
+        "devices": [each._asdict() for each in found.devices],
+        "changes": [each._asdict() for each in changes[:MOST_CHANGES]],
+        "notes": notes,
+    }
+
+
+def sweep(folder: Path, boot: str, now: float) -> None:
+    """Remove the files of jobs of an earlier boot: their node lost its power, and no epilog ran."""
+    for file in folder.iterdir():
+        try:
+            if file.name.endswith(".new"):
+                stale = now - file.lstat().st_mtime > 60  # noqa: PLR2004 - seconds: its writer was killed
+            elif file.name.endswith(".json"):
+                content = load(file)
+                stale = content["counters"]["boot"] != boot or now - float(content["started"]) > _OLDEST_S
+            else:
+                continue
+        except OSError:
+            continue
+        except (ValueError, KeyError, TypeError, RecursionError):
+            stale = True
+        if stale:
+            file.unlink(missing_ok=True)
+
+
+def load(file: Path) -> dict[str, Any]:
+    """The content of a job's file.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it is no such file.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("no regular file")
+        data = stream.read(_MOST_FILE + 1)
+    if len(data) > _MOST_FILE:
+        raise ValueError("too long")
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
+
+
+def job_id(environment: Mapping[str, str]) -> str:
+    """The number of the job: of a task of an array its own one, of a component of a heterogeneous job too.
+
+    Raises:
+        ValueError: there is none.
+    """
+    job = environment.get("SLURM_JOB_ID", "")
+    if not _NUMBER.fullmatch(job):
+        raise ValueError(f"SLURM_JOB_ID is {job[:40]!r}: this is no prolog and no epilog")
+    return job
+
+
+def gpus(environment: Mapping[str, str]) -> list[str]:
+    """The GPUs of the job on this node, as Slurm numbers them: "0,1" or "0-3"; or their names."""
+    text = environment.get("SLURM_JOB_GPUS") or environment.get("CUDA_VISIBLE_DEVICES") or ""
+    found: list[str] = []
+    for word in text.split(",")[:_MOST_GPUS]:
+        ends = _RANGE.fullmatch(word.strip())
+        if ends:
+            found += map(str, range(int(ends[1]), int(ends[2]) + 1))
+        elif _GPU.fullmatch(word.strip()):
+            found.append(word.strip())
+    return list(dict.fromkeys(found))[:_MOST_GPUS]
+
+
+def _optional(text: str) -> str | None:
+    return text if re.fullmatch(r"[0-9]{1,10}", text) else None
