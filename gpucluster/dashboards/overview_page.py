@@ -364,7 +364,7 @@ def _rails(overview: Overview) -> Markup:
 def _ports(overview: Overview) -> Markup:
     rails = overview.rails.value
     if rails is None:
-        return _missing(overview.rails.why)
+        return _missing(overview.rails.why, tone=Tone.UNKNOWN if overview.facts.monitoring else Tone.OFF)
     columns: list[Column | str] = [
         "Port", "State", Column("Rate", number=True), Column("Received", number=True), Column("Sent", number=True),
         Column("Errors", number=True),
@@ -552,7 +552,7 @@ def _good(good: bool) -> Markup:
 
 
 def _numbers(found: Mapping[str, int] | None) -> str:
-    return ", ".join(f"{number} {state.lower()}" for state, number in (found or {}).items()) or "none"
+    return ", ".join(f"{number} {state.lower().replace('_', ' ')}" for state, number in (found or {}).items()) or "none"
 
 
 def _health(overview: Overview) -> Markup:
@@ -602,14 +602,13 @@ def _runs(overview: Overview) -> Markup:
 
 def _cluster(overview: Overview) -> Markup:
     facts = overview.facts
-    resources = ", ".join(f"{number} {kind.replace('_', ' ')}" for kind, number in (facts.resources or {}).items())
+    resources = [f"{number} {kind.replace('_', ' ')}" for kind, number in sorted((facts.resources or {}).items())]
     pairs = [
         ("Cloud", facts.cloud),
         ("Region", facts.region),
         ("Controller", facts.controller_shape),
         ("Slurm", facts.slurm_release),
         ("Monitoring", "on" if facts.monitoring else "off"),
-        ("In the cloud", resources),
     ]
     pools = [
         (
@@ -634,6 +633,7 @@ def _cluster(overview: Overview) -> Markup:
     return joined(
         [
             tables.facts(pairs),
+            element("p", f"Resources in the cloud: {', '.join(resources)}.") if resources else "",
             tables.table("Pools", columns, pools),
             element("h3", "Who was asked"),
             tables.table("Sources", ("Source", "Answer", Column("When, or why not", long=True)), asked),

@@ -49,7 +49,7 @@ _CUT_OFF = 141
 _GPUS = re.compile(r"gpu(?::[^:,()]+)?:(\d+)")
 _QUERY = "gpucluster-agent monitor query"
 _HEALTH = "sudo -n gpucluster-agent health status --output json"
-_MONITORING_OFF = "Monitoring is off. Set `monitoring.enabled: true` in cluster.yml and run: gpucluster apply"
+_MONITORING_OFF = "Monitoring is off. Set monitoring.enabled: true in cluster.yml and run: gpucluster apply"
 
 
 class _Slurm:
@@ -163,6 +163,9 @@ def overview(spec: ClusterSpec, sources: Sources, *, version: str, timeout: floa
         "The accounting", answers.get("accounting"), commands.reader(9, _ended), otherwise=off.format("Accounting")
     )
     history, rails = _recorded(answers.get("prometheus"), now)
+    parts: dict[str, Part[Any]] = {
+        "nodes": nodes, "jobs": jobs, "accounting": ended, "health": health, "prometheus": history
+    }  # fmt: skip
     return Overview(
         version=version,
         made_at=now,
@@ -177,7 +180,7 @@ def overview(spec: ClusterSpec, sources: Sources, *, version: str, timeout: floa
         history=history,
         autoscaler=_autoscaler(known.get("autoscaler")),
         runs=tuple(model.PastRun(run.id, run.command, run.status, run.started, run.elapsed, run.error) for run in past),
-        sources=tuple(_sources(known, answers)),
+        sources=tuple(_sources(known, answers, parts)),
     )
 
 
@@ -212,6 +215,8 @@ def _read(what: str, answer: Answer[Completed] | None, parse: Callable[[str], T]
         return Part(why=f"{what} could not be read: {why}.")
     try:
         return Part(parse(answer.value.stdout if answer.value else ""))
+    except ToolError as error:
+        return Part(why=f"{what} could not be read: {error.what}.")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         return Part(why=f"{what} could not be read: the answer has an unknown form ({printable(str(error))[:100]}).")
 
@@ -376,7 +381,7 @@ def _recorded(answer: Answer[Completed] | None, now: float) -> tuple[Part[model.
 def _history(text: str, now: float) -> model.History:
     raw = json.loads(text)
     if raw["prometheus"] is not True:
-        raise ValueError(str(raw.get("why")) or "it does not run")
+        raise ToolError(printable(str(raw.get("why") or "it does not run"))[:300])
     series = {str(name): tuple(_series(each) for each in listed) for name, listed in raw["results"].items()}
     errors = {str(name): str(why) for name, why in (raw.get("errors") or {}).items()}
     return model.History(now - _HISTORY, now, _STEP, series, errors)
@@ -464,7 +469,7 @@ def _verdict(answer: Answer[Evidence | None]) -> Part[model.Verdict]:
             at=answer.value.written_at,
             counts={status: known[status] for status in ("fail", "unknown", "warn", "pass", "skip") if known[status]},
             problems=tuple(problems[:_MOST_PROBLEMS]),
-            rails=tuple(line for line in lines if line.check.startswith("rdma")),
+            rails=tuple(line for line in lines if line.check.startswith("rdma_") and line.status != Status.SKIP.value),
         )
     )
 
@@ -495,10 +500,18 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _sources(known: Mapping[str, Any], answers: Mapping[str, Answer[Completed]]) -> Iterator[model.Source]:
+def _sources(
+    known: Mapping[str, Any], answers: Mapping[str, Answer[Completed]], parts: Mapping[str, Part[Any]]
+) -> Iterator[model.Source]:
+    """Who was asked.
+
+    Args:
+        parts: what the answers became.
+    """
     for name, source in known["sources"].items():
         if name != "slurm":  # it is asked for more here
             yield model.Source(SOURCES[name], source["error"], source["time"])
     for name, answer in answers.items():
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(answer.time))
-        yield model.Source(_NAMES[name], _failure(answer), stamp)
+        unread = "" if parts[name].value is not None else "what it says could not be read"
+        yield model.Source(_NAMES[name], _failure(answer) or unread, stamp)

@@ -142,7 +142,7 @@ def test_what_did_not_answer_says_so_in_its_place() -> None:
 
 
 def test_without_monitoring_the_page_says_how_to_get_it() -> None:
-    off = Part[object](why="Monitoring is off. Set `monitoring.enabled: true` in cluster.yml and run: gpucluster apply")
+    off = Part[object](why="Monitoring is off. Set monitoring.enabled: true in cluster.yml and run: gpucluster apply")
     found = sample(history=off, rails=off, facts=replace(sample().facts, monitoring=False))
     assert "monitoring.enabled: true" in section(html(found), "history")
 

@@ -251,6 +251,7 @@ def test_an_answer_that_fails_is_said_in_its_place_and_nowhere_else(
     part = getattr(found, section)
     assert part.value is None
     assert why in part.why
+    assert len([source for source in found.sources if source.error]) == 1
     others = {"nodes", "jobs", "ended", "health", "history", "rails"} - {section}
     others -= {"history", "rails"} if word == "monitor" else set()
     assert all(getattr(found, other).value is not None for other in others)
