@@ -178,7 +178,8 @@ def test_prometheus_scrapes_the_nodes_that_a_job_has_brought(site: Site) -> None
         wanted = {
             "kernel": "node_uname_info", "own": "gpucluster_exporter_info", "slurm": "gpucluster_slurm_up == 1",
             "job": 'gpucluster_slurm_job_info{user="alice"}', "health": "gpucluster_health_written_timestamp_seconds",
-            "scaling": "gpucluster_nodes",
+            "scaling": "gpucluster_nodes", "recorded": "gpucluster:node_cpu_utilization:ratio",
+            "units": 'node_systemd_unit_state{name="slurmctld.service", state="active"} == 1',
         }  # fmt: skip
         until("each has said something", lambda: all(asked(site, wanted).values()), 60)
         found = asked(site, wanted)
