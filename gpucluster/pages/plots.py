@@ -278,7 +278,6 @@ def _times(span: _Span) -> Iterable[Markup]:
         wide = " wide" if len(marks) > 4 and index % 2 else ""  # noqa: PLR2004 - what fits on a narrow screen
         # A long label at the end of the axis would leave the plot.
         anchor = "level" if span.part(time) > _NEAR_END and len(label) > len("00:00") else "time"
-        yield element("line", x1=at, x2=at, y1="100%", y2="100%", class_="grid")
         yield element("text", label, x=at, y="100%", dy="1.5em", class_=f"{anchor}{wide}")
     yield element("text", "UTC", x="-72", y="100%", dy="1.5em")
 

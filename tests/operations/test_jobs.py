@@ -228,6 +228,13 @@ def test_a_full_home_loses_the_result_and_not_the_verdict(tmp_path: Path) -> Non
             Status.FAIL,
             "mpicc is not there",
         ),
+        (
+            "FAILED",
+            66,
+            "mpi_allreduce: gpu-2: mpicc is not there\nsrun: error: gpu-2: task 1: Exited with exit code 66\n",
+            Status.FAIL,
+            "gpu-2: mpicc is not there",
+        ),
         ("FAILED", 1, GOOD, Status.FAIL, "FAILED with status 1"),
         ("TIMEOUT", 0, GOOD, Status.FAIL, "TIMEOUT"),
         ("OUT_OF_MEMORY", 0, "", Status.FAIL, "it has printed nothing"),
