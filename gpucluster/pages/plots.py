@@ -22,6 +22,7 @@ _WIDTH, _HEIGHT = 2000, 1000
 _HEIGHT_PIXELS = 180
 # Seconds: labels of a shorter axis have seconds, so fewer fit.
 _SHORT = 300
+_NEAR_END = 0.95
 # More lines than this are nothing that anyone can tell apart: they become a band.
 MOST_LINES = 12
 _DASHES = (None, "7 3", "2 3", "9 3 2 3")
@@ -274,9 +275,10 @@ def _times(span: _Span) -> Iterable[Markup]:
     marks = time_ticks(span.low, span.high, 8 if span.high - span.low > _SHORT else 5)
     for index, (time, label) in enumerate(marks):
         at = _percent(span.part(time))
-        wide = "wide" if len(marks) > 4 and index % 2 else None  # noqa: PLR2004 - what fits on a narrow screen
-        yield element("line", x1=at, x2=at, y1="100%", y2="100%", class_="grid")
-        yield element("text", label, x=at, y="100%", dy="1.5em", class_=f"time {wide}" if wide else "time")
+        wide = " wide" if len(marks) > 4 and index % 2 else ""  # noqa: PLR2004 - what fits on a narrow screen
+        # A long label at the end of the axis would leave the plot.
+        anchor = "level" if span.part(time) > _NEAR_END and len(label) > len("00:00") else "time"
+        yield element("text", label, x=at, y="100%", dy="1.5em", class_=f"{anchor}{wide}")
     yield element("text", "UTC", x="-72", y="100%", dy="1.5em")
 
 
