@@ -23,7 +23,10 @@ from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 
 NODES, JOBS, HOSTS = 10_000, 10_000, 1_000
 _SAMPLES = Path(__file__).parents[1] / "tests" / "dashboards" / "samples"
-_SUBMIT = f"seq {JOBS} | xargs -P 4 -n 1 sh -c 'sbatch --hold --output=/dev/null --job-name=job-$1 --wrap=true > /dev/null' sh"
+_SUBMIT = (
+    f"seq {JOBS} | "
+    "xargs -P 4 -n 1 sh -c 'sbatch --hold --output=/dev/null --job-name=job-$1 --wrap=true > /dev/null' sh"
+)
 
 
 def slurm_exporter() -> None:
@@ -71,7 +74,7 @@ def scrape() -> None:
 
         def log_message(self, *_: object) -> None: ...
 
-    server = http.server.ThreadingHTTPServer(("0.0.0.0", 0), Handler)  # noqa: S104 - all of 127.0.0.0/8
+    server = http.server.ThreadingHTTPServer(("0.0.0.0", 0), Handler)  # all of 127.0.0.0/8
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as folder:
         groups = [

@@ -24,6 +24,7 @@ from tests.doubles.pyxis import packages as pyxis
 from tests.e2e.containers_harness import LOOK, MARKER, batch, image, mirror
 from tests.e2e.site_harness import Site, all_pass, containers, networks, read_until, worked_example
 from tests.mirror import Mirror
+from tests.pages.reading import read
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -177,13 +178,44 @@ def test_prometheus_scrapes_the_nodes_that_a_job_has_brought(site: Site) -> None
         wanted = {
             "kernel": "node_uname_info", "own": "gpucluster_exporter_info", "slurm": "gpucluster_slurm_up == 1",
             "job": 'gpucluster_slurm_job_info{user="alice"}', "health": "gpucluster_health_written_timestamp_seconds",
-            "scaling": "gpucluster_nodes",
+            "scaling": "gpucluster_nodes", "recorded": "gpucluster:node_cpu_utilization:ratio",
+            "units": 'node_systemd_unit_state{name="slurmctld.service", state="active"} == 1',
         }  # fmt: skip
         until("each has said something", lambda: all(asked(site, wanted).values()), 60)
         found = asked(site, wanted)
     for name in ("kernel", "own"):
         of = {each["node"]: (each.get("pool", ""), each.get("shape", "")) for each in found[name]}
         assert of == {controller: ("", ""), **dict.fromkeys(nodes, ("compute", "BM.GPU4.8"))}, name
+
+
+def test_one_page_shows_the_cluster_without_grafana(site: Site) -> None:
+    page = site.folder / "page.html"
+    words = ("dashboard", "--static", str(page), "--timeout", "60")
+    # The accounting hears of the end of a job some seconds later.
+    ended = "sudo sacct -a -n -X -o State"
+    until("the job is in the accounting", lambda: "COMPLETED" in on_controller(site, ended), 60)
+    found = site.good(*words)["overview"]
+    assert [source for source in found["sources"] if source["error"]] == []
+    assert found["facts"]["state"] == "present"
+    # Slurm has a name for each elastic node that there could be.
+    nodes = {node["name"]: node for node in found["nodes"]["value"]}
+    assert all(node["pool"] == "compute" and node["gpus"] == 8 for node in nodes.values()), nodes
+    jobs = [(job["user"], job["nodes"]) for job in found["ended"]["value"] if job["state"] == "COMPLETED"]
+    assert jobs == [("alice", 2)]
+    assert found["autoscaler"]["value"]["healthy"]
+    assert found["health"]["value"]["interval"] > 0
+    assert found["verdict"]["value"]["counts"]["pass"] > 0
+    assert [run["command"] for run in found["runs"]][:2] == ["apply", "apply"]
+    history = found["history"]["value"]
+    assert history["errors"] == {}
+    assert any(series["values"] for listed in history["series"].values() for series in listed)
+    assert page.stat().st_mode & 0o777 == 0o600
+    text = page.read_text()
+    assert read(text).faults == []
+    assert all(name in text for name in ("compute-e", "alice", "BM.GPU4.8"))
+    # Written again over its own page, and never over another file.
+    assert site.good(*words)["file"] == str(page)
+    assert site.run("dashboard", "--static", str(site.file))[0] == 2
 
 
 IDENTITY = "http://169.254.169.254/opc/v2/identity/key.pem"

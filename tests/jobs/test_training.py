@@ -175,7 +175,7 @@ def test_a_training_that_was_killed_goes_on_and_ends_as_one_that_was_not(tmp_pat
     again = told(outputs[0])
     assert again[0]["finished_epochs"] >= 1
     assert again[-1]["epoch"] == 3
-    # Order of images, their changes and the learning rate are those of the epoch, which run began them does not matter.
+    # Order of images, their changes and the learning rate are those of the epoch, also in a run that begins there.
     assert again[-1]["loss"] == pytest.approx(lines[-1]["loss"], rel=1e-3)
 
     with started(killed, "--seed", "5") as processes:

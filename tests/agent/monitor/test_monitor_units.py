@@ -232,6 +232,7 @@ def test_what_is_optional_is_scraped_where_somebody_listens(tmp_path: Path) -> N
         assert set(groups(tmp_path, "node")) == {"with"}
 
 
+@pytest.mark.slow
 def test_prometheus_and_promtool_read_the_page_with_the_worst_names(tmp_path: Path) -> None:
     names = ['a"b\\c|d\ne{f="g"} 1', "\x00\x01\x1b[31m", "\ufffd\ufffd", "x" * 5000, "# HELP y", ""]
     rows = [job(number, name=name) for number, name in enumerate(names)]
