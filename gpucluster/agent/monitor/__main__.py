@@ -6,10 +6,12 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Callable
 
 from gpucluster.agent.errors import AgentError, Refused
-from gpucluster.agent.monitor import prometheus
+from gpucluster.agent.monitor import jobs, prometheus
+from gpucluster.agent.record import kept
 
 #: Bytes of a request.
 _LONGEST = 4 * 1024 * 1024
@@ -25,6 +27,11 @@ def _query(options: argparse.Namespace) -> int:
     return 0
 
 
+def _jobs(options: argparse.Namespace) -> int:
+    sys.stdout.write(json.dumps(jobs.describe(options.job, options.records)) + "\n")
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     summary = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(prog="gpucluster-agent monitor", description=summary)
@@ -37,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
 
     query = add("query", "ask Prometheus: JSON on standard input, JSON on standard output", _query)
     query.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)
+    known = add("jobs", "what Slurm, the nodes and its folder say of a job: JSON on standard output", _jobs)
+    known.add_argument("job", metavar="JOB", help="its number, or that of a task of an array as 12_3")
+    known.add_argument("--records", type=Path, default=kept.FOLDER, help=argparse.SUPPRESS)
     return parser
 
 
