@@ -51,6 +51,7 @@ from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.operations.health import HealthService
+from gpucluster.operations.job_reports import JobReports
 from gpucluster.operations.measuring import Measuring
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
@@ -479,6 +480,11 @@ class Cluster:
     def container_images(self) -> ContainerImages:
         """The container images that all nodes share."""
         return ContainerImages(self.spec, self._controller, self._on_event)
+
+    @property
+    def job_reports(self) -> JobReports:
+        """Reports of jobs: what they used, and what stands out."""
+        return JobReports(self._controller)
 
     def backup(self, path: Path) -> Backup:
         """Write the directory and the accounting into a new file. The cluster keeps working meanwhile.
