@@ -1,13 +1,14 @@
 """How long things take: medians and ratios, printed, never asserted.
 
     .venv/bin/python benchmarks/run.py [cli] [apply] [verify] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
-                                   [autoscaler-speed] [fabric] [check] [nccl] [--runs N]
+                                   [autoscaler-speed] [fabric] [check] [exporters] [nccl] [--runs N]
 
-cli    --help and `import gpucluster` against bare Python and against `import oci`.
+cli    --help, `import gpucluster` and `job render` (at most 0.3 s) against bare Python and against `import oci`.
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
 verify `verify --level quick` on two nodes, against an apply that has nothing to do (at most 15 s).
 scale  the same pool with 2 and with 16 nodes: seconds for each further node.
 check  `gpucluster-agent check --profile prolog` on this machine: without GPUs, and with those that it has.
+exporters  what a scrape costs a node: our exporter with 16 RDMA devices, and node_exporter if it is installed.
 
 Only when they are named, because they take minutes (the first two start nothing):
 
@@ -49,6 +50,9 @@ def _median(argv: list[str], runs: int, *, check: bool = True) -> float:
     return statistics.median(times)
 
 
+_RENDER = ("job", "render", "nccl_tests", "--shape", "BM.GPU4.8", "--set", "image=/images/i.sqsh")
+
+
 def cli(runs: int) -> None:
     """How long starting takes."""
     python = sys.executable
@@ -58,6 +62,7 @@ def cli(runs: int) -> None:
         "python -c 'import gpucluster'": _median([python, "-c", "import gpucluster"], runs),
         "gpucluster --help": _median([str(Path(python).parent / "gpucluster"), "--help"], runs),
         "python -m gpucluster --help": _median([python, "-m", "gpucluster", "--help"], runs),
+        "gpucluster job render": _median([python, "-m", "gpucluster", *_RENDER], runs),
         "python -c 'import oci'": _median([python, "-c", "import oci"], runs),
     }
     for name, took in rows.items():
@@ -204,6 +209,14 @@ def check(runs: int) -> None:
                 print(f"{what:<34}{_median(argv, runs, check=False):8.2f} s   (aim: {aim} s)")
 
 
+def exporters(runs: int) -> None:
+    """The processor time of a scrape, as a part of a core at one scrape every 15 s."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the role's command line is rendered in tests
+    from benchmarks.exporters import main as measure
+
+    measure(runs)
+
+
 def nccl(runs: int) -> None:
     """What a large output of nccl-tests costs."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the outputs are in tests
@@ -223,6 +236,7 @@ _BENCHMARKS: dict[str, Callable[[int], None]] = {
     "autoscaler-scale": lambda _runs: autoscaler_scale(),
     "autoscaler-speed": lambda runs: autoscaler_speed(runs, _Bench),
     "check": lambda runs: check(max(runs, 5)),
+    "exporters": lambda runs: exporters(runs * 10),
     "fabric": lambda _runs: fabric(),
     "nccl": nccl,
 }

@@ -6,7 +6,7 @@ the next run finds out what exists and continues from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +25,8 @@ from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import open_cloud
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.configuration.runner import Ansible, PlaybookResult
+from gpucluster.dashboards.addresses import Subject
+from gpucluster.dashboards.overview import Overview
 from gpucluster.errors import InputError, TerraformError, ToolError, VerifyError
 from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
@@ -44,14 +46,16 @@ from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.lifecycle.verification import Request, Verification
-from gpucluster.operations import status
+from gpucluster.operations import overview, status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.dashboard import Dashboard, Page
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.operations.health import HealthService
 from gpucluster.operations.job_reports import JobReports
+from gpucluster.operations.jobs import Jobs
 from gpucluster.operations.measuring import Measuring
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
@@ -65,9 +69,11 @@ from gpucluster.terraform.program import find_program
 from gpucluster.terraform.runner import Terraform
 from gpucluster.verdict.expectation import Level
 from gpucluster.verdict.verdict import Verdict
+from gpucluster.workspace import evidence
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
+from gpucluster.workspace.run_history import past_runs
 from gpucluster.workspace.run_log import RunStatus, read_runs
 from gpucluster.workspace.saved_state import SavedState
 
@@ -486,6 +492,11 @@ class Cluster:
         """Reports of jobs: what they used, and what stands out."""
         return JobReports(self._controller)
 
+    @property
+    def jobs(self) -> Jobs:
+        """Jobs from templates, and what they need."""
+        return Jobs(self.spec, self._controller, self.container_images, self._on_event)
+
     def backup(self, path: Path) -> Backup:
         """Write the directory and the accounting into a new file. The cluster keeps working meanwhile.
 
@@ -549,6 +560,29 @@ class Cluster:
         """
         return self._controller.login_addresses()
 
+    def forward_dashboard(self, subject: Subject, port: int | None, on_open: Callable[[Page], None]) -> None:
+        """Forward a port of this machine to Grafana, or else Prometheus, on the controller, until interrupted.
+
+        Args:
+            subject: whose dashboard it is.
+            port: of this machine; None takes a free one.
+            on_open: is called when the page can be opened.
+
+        Raises:
+            InputError: cluster.yml has no monitoring, or the port is taken.
+            ToolError: nothing listens there, or the connection ended and no other one could be made.
+        """
+        Dashboard(self.spec, self._controller, self._on_event).forward(subject, port, on_open)
+
+    def dashboard_password(self) -> str:
+        """The password of Grafana's user admin.
+
+        Raises:
+            InputError: cluster.yml has no Grafana.
+            ToolError: the controller has none, or does not answer.
+        """
+        return Dashboard(self.spec, self._controller, self._on_event).password()
+
     def has_new_key(self, host: str | None = None) -> bool:
         """Whether ssh to a host was refused because of a new host key that Terraform's state has: then try again.
 
@@ -578,6 +612,28 @@ class Cluster:
                 runs=read_runs(self.paths),
             ),
             timeout,
+        )
+
+    def overview(self, *, timeout: float = overview.TIMEOUT) -> Overview:
+        """The state of the cluster on one page: see `dashboards.overview`. Reads only, except that a local cloud with
+        resources is started.
+
+        Args:
+            timeout: seconds to wait for all answers together.
+
+        Raises:
+            ToolError: there is no cluster, or nothing is known of it.
+        """
+        return overview.overview(
+            self.spec,
+            overview.Sources(
+                status=lambda: self.status(timeout=timeout * overview.STATUS_PART),
+                controller=self._controller,
+                evidence=lambda: evidence.newest(self.paths),
+                runs=lambda: past_runs(self.paths),
+            ),
+            version=__version__,
+            timeout=timeout,
         )
 
     def contents(self) -> CloudContents:

@@ -91,6 +91,7 @@ class Shape(_Fact):
     flex_limits: Flex | None = Field(default=None, alias="flex")
     busbw: tuple[BusBandwidth, ...] = ()
     ib_write_gbps: PositiveInt | None = None
+    ib_write_lat_us: PositiveInt | None = None
     nccl: Mapping[str, int | str] = Field(default_factory=dict)
     assumed: tuple[str, ...] = ()
     note: str = ""

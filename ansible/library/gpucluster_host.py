@@ -309,6 +309,9 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "slurm_limits": SLURM_LIMITS.exists(),
         "autoscaler": has_unit("gpucluster-autoscaler"),
         "health": has_unit("gpucluster-health"),
+        "exporters": has_unit("gpucluster-exporter"),
+        "grafana": has_unit("gpucluster-grafana"),
+        "monitoring": has_unit("gpucluster-monitor"),
         # Runtimes that the roles installed; those of an image are not in it.
         "runtimes": sorted(path.name for path in RUNTIMES.iterdir()) if RUNTIMES.is_dir() else [],
         "container_demand": container_demand(read(PLUGSTACK)),

@@ -149,11 +149,12 @@ class Executor:
 
     def extras(self, wanted: list[str]) -> None:
         """Install optional packages, if a repository has them."""
-        if wanted and all(available(self.manage, name) for name in wanted):
-            self.packages += wanted
-            self.call("install", wanted)
-        elif wanted:
-            self.messages.append(f"no repository has {', '.join(wanted)}: skipped")
+        found = [name for name in wanted if available(self.manage, name)]
+        if found:
+            self.packages += found
+            self.call("install", found)
+        if found != wanted:
+            self.messages.append(f"no repository has {', '.join(sorted(set(wanted) - set(found)))}: skipped")
 
     def refresh(self) -> None:
         """Update the package lists."""
@@ -234,6 +235,8 @@ def main() -> None:
             "newest kernel, or install the headers of this one so that the module is built, and run again"
         )
     modules_changed, faults = load_modules(module, root, made.modules)
+    # It asks DCGM's daemon.
+    exporter = has_unit(root, "nvidia-dcgm") and shutil.which("dcgm-exporter") is not None
     toolkit = bool(host.gpus) and (asked["toolkit"] or shutil.which("nvidia-container-runtime") is not None)
     module.exit_json(
         changed=bool(executor.packages or modules_changed),
@@ -241,7 +244,7 @@ def main() -> None:
         packages=executor.packages,
         # An image may initialize the GPUs in another way, without one of these services.
         units=[{"name": unit} for unit in made.units if has_unit(root, unit)],
-        ansible_facts={"gpucluster_nvidia": {**summary(host, made), "toolkit": toolkit}},
+        ansible_facts={"gpucluster_nvidia": {**summary(host, made), "toolkit": toolkit, "dcgm_exporter": exporter}},
     )
 
 

@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from gpucluster import shapes
 from gpucluster.errors import InputError
 from gpucluster.slurm.releases import release_of
-from gpucluster.spec import ClusterSpec
+from gpucluster.spec import PROVIDERS, ClusterSpec
+from gpucluster.spec.defaults import systems_of
 from gpucluster.text import did_you_mean
 
 Format = Literal["deb", "rpm", "any"]
@@ -126,6 +127,7 @@ def needed(
     checksums: Mapping[str, str],
     slurm_release: str | None = None,
     locked: Mapping[str, str] = MappingProxyType({}),
+    more: Collection[str] = (),
 ) -> tuple[Artifact, ...]:
     """The files that these runtimes need, and Slurm's source, in the order of catalogue.toml.
 
@@ -136,6 +138,7 @@ def needed(
         checksums: by file name; they replace the pinned ones.
         slurm_release: the release of Slurm that is built from its source; None for that of the distribution.
         locked: the checksums of the lock file, by file name; for files that have no other.
+        more: further components.
 
     Raises:
         InputError: a version of a component that is not in the catalogue, or a version of Slurm of another release.
@@ -153,7 +156,7 @@ def needed(
         what = f"software.versions names Slurm {versions[SLURM]}, and slurm.release is {slurm_release}"
         raise InputError(what, hint=f"Write a version of {slurm_release}, or another slurm.release")
     names = {component for runtime in runtimes for component in _COMPONENTS[runtime]}
-    names |= {SLURM} if slurm_release else set()
+    names |= {*more, *([SLURM] if slurm_release else [])}
     names |= {TOOLKIT} if runtimes and gpus_present else set()
     suitable = {*architectures, "any"}
     return tuple(
@@ -184,7 +187,19 @@ def needed_by(
         checksums=spec.software.checksums,
         slurm_release=spec.slurm.built_release,
         locked=locked,
+        more=_of_monitoring(spec),
     )
+
+
+def _of_monitoring(spec: ClusterSpec) -> list[str]:
+    """What monitoring needs and a distribution has no package of. An image may be of any if nothing says its system."""
+    if not spec.monitoring.enabled:
+        return []
+    systems = systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider])
+    lacking = {place for place, system in systems.items() if not system or system.startswith("OracleLinux")}
+    on_controller = ["prometheus", *(["alertmanager"] if spec.monitoring.alertmanager_file else [])]
+    grafana = ["grafana"] if spec.monitoring.grafana else []
+    return [*(["node_exporter"] if lacking else []), *(on_controller if "controller" in lacking else []), *grafana]
 
 
 def datasets() -> tuple[str, ...]:

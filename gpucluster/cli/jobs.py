@@ -14,8 +14,11 @@ from gpucluster.errors import EXIT_FAILED, InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gpucluster.cli.output import Reporter
+    from gpucluster.cluster import Cluster
     from gpucluster.jobs.model import Expectation, Job, Launcher, Rendered, Result, Template
     from gpucluster.jobs.report.build import Report
+    from gpucluster.operations.jobs import JobRequest
 
 
 @command_group("job")
@@ -234,9 +237,9 @@ def _differs(path: Path, text: str) -> bool:
 
 @command("judge", parent=job)
 @click.argument("name")
-@click.argument("file", type=click.Path(dir_okay=False))
+@click.argument("output_file", metavar="FILE", type=click.Path())
 @_choice
-def job_judge(context: Context, name: str, file: str, launcher: str, **chosen: Any) -> None:
+def job_judge(context: Context, name: str, output_file: str, launcher: str, **chosen: Any) -> None:
     """Say what the output of a job means.
 
     FILE is what the job has printed; - is standard input. Its first line says how the job was rendered; options say it
@@ -247,7 +250,7 @@ def job_judge(context: Context, name: str, file: str, launcher: str, **chosen: A
         from gpucluster.jobs import registry
 
         template = registry.template(name)
-        text = _read(file)
+        text = _read(output_file)
         judged = _judged(context, template, text, launcher, chosen)
         result = template.judge(text, judged)
         data = {"command": "job judge", "job": judged.to_dict(), **result.to_dict()}
@@ -310,6 +313,143 @@ def _told(result: Result) -> str:
     lines += [f"  {name}: {value:g} {result.units.get(name, '')}".rstrip() for name, value in result.values.items()]
     lines += [f"  - {finding.check}: {finding.status.value}: {finding.message}" for finding in result.findings]
     return "\n".join(lines)
+
+
+# --- on a cluster -----
+
+
+def _request(function: Callable[..., None]) -> Callable[..., None]:
+    """The options that say what runs on a cluster, and for whom."""
+    for decorate in (
+        click.option("--user", default="", help="Whose job it is. Default: the first of users.people."),
+        click.option("--gpus", type=click.IntRange(min=0), help="GPUs of each node; all by default."),
+        click.option("--pool", default="", help="A pool of the cluster file. Default: the first that fits."),
+        click.option("-n", "--nodes", type=click.IntRange(min=1), default=_NODES, help="How many nodes. Default: 2."),
+        click.option("-l", "--launcher", default="", help="How ranks are started. Default: the template's first."),
+        click.option(
+            "settings", "-s", "--set", multiple=True, metavar="KEY=VALUE",
+            help="An option of the template or the launcher; `job show` lists them. Can be repeated.",
+        ),
+    ):  # fmt: skip
+        function = decorate(function)
+    return function
+
+
+def _request_of(name: str, request: Mapping[str, Any]) -> JobRequest:
+    from gpucluster.operations.jobs import JobRequest
+
+    return JobRequest(name, **{**request, "settings": _settings(request["settings"])})
+
+
+_TIMEOUT = click.option(
+    "--timeout", type=click.FloatRange(min=0), help="Seconds to wait. Default: as long as it takes."
+)
+
+
+@command("submit", parent=job)
+@click.argument("name")
+@_request
+@click.option("--wait", is_flag=True, help="Wait for its end, and judge it.")
+@_TIMEOUT
+def job_submit(context: Context, name: str, wait: bool, timeout: float | None, **request: Any) -> None:
+    """Submit a job from the template NAME.
+
+    What it needs is checked before. Its files and its output are in the home of the user, in gpucluster-jobs. With
+    --wait the command ends with 1 if the result is bad or can't be judged. Ctrl-C ends the command, and not the job.
+    """
+    with cluster_of(context) as (cluster, reporter):
+        submitted = cluster.jobs.submit(_request_of(name, request))
+        text = (
+            f"job {submitted.id} of {submitted.user}: {name} on {submitted.nodes} nodes of the partition "
+            f"{submitted.partition}, in {submitted.folder}"
+        )
+        if wait:
+            from gpucluster.events import info
+
+            info(reporter, "job", text)
+            good = _waited(cluster, reporter, "job submit", submitted.id, timeout)
+        else:
+            good = True
+            data = {"command": "job submit", **submitted.to_dict()}
+            reporter.result(data, f"{text}\nNext: gpucluster job wait {submitted.id}")
+    if not good:
+        sys.exit(EXIT_FAILED)
+
+
+@command("wait", parent=job)
+@click.argument("number", metavar="ID")
+@_TIMEOUT
+def job_wait(context: Context, number: str, timeout: float | None) -> None:
+    """Wait for the end of job ID, and judge it.
+
+    It may have ended before. The command ends with 1 if the result is bad or can't be judged. The result is kept beside
+    the job, in result.json.
+    """
+    with cluster_of(context) as (cluster, reporter):
+        good = _waited(cluster, reporter, "job wait", number, timeout)
+    if not good:
+        sys.exit(EXIT_FAILED)
+
+
+def _waited(cluster: Cluster, reporter: Reporter, name: str, number: str, timeout: float | None) -> bool:
+    """Wait for a job and report its outcome; returns whether it is good."""
+    from gpucluster.text import printable
+
+    outcome = cluster.jobs.wait(number, timeout=timeout)
+    good = outcome.result.status.value in ("pass", "warn")
+    data = {"command": name, **outcome.to_dict(), "status": "success" if good else "failed"}
+    lines = [_told(outcome.result), f"job {outcome.id}: {printable(outcome.state)}, in {printable(outcome.folder)}"]
+    reporter.result(data, "\n".join(lines))
+    return good
+
+
+@command("status", parent=job)
+@click.argument("number", metavar="ID")
+def job_status(context: Context, number: str) -> None:
+    """Show the state of job ID, and its result."""
+    from gpucluster.text import printable
+
+    with cluster_of(context) as (cluster, reporter):
+        found = cluster.jobs.status(number)
+        why = f" ({found['reason']})" if found["reason"] else ""
+        lines = [f"job {number} of {found['user']}: {found['template']} is {found['state']}{why}, in {found['folder']}"]
+        if found["result"]:
+            lines.append(f"it was judged: {found['result'].get('verdict')}")
+        elif found["ended"]:
+            lines.append(f"Next: gpucluster job wait {number}")
+        reporter.result({"command": "job status", **found}, "\n".join(map(printable, lines)))
+
+
+@command("cancel", parent=job)
+@click.argument("number", metavar="ID")
+def job_cancel(context: Context, number: str) -> None:
+    """Cancel job ID."""
+    with cluster_of(context) as (cluster, reporter):
+        found = cluster.jobs.cancel(number)
+        text = f"job {number} had ended before" if found["ended"] else f"job {number} is cancelled"
+        reporter.result({"command": "job cancel", **found}, text)
+
+
+@command("prepare", parent=job)
+@click.argument("name")
+@_request
+@click.option("source", "--from", type=click.Path(dir_okay=False), help="A file on this machine that has the data set.")
+@click.option("--force", is_flag=True, help="Replace another data set of this name.")
+def job_prepare(context: Context, name: str, source: str | None, force: bool, **request: Any) -> None:
+    """Bring data sets and container images for a job.
+
+    NAME is a template, or a data set of gpucluster's catalogue. Data sets come from software.mirror or their own page,
+    with a checksum, to .gpucluster/datasets on the home share.
+    """
+    with cluster_of(context) as (cluster, reporter):
+        from pathlib import Path
+
+        done = cluster.jobs.prepare(_request_of(name, request), source=Path(source) if source else None, force=force)
+        lines = [
+            f"{each.kind} {each.name} {'is there now' if each.changed else 'was there already'}: {each.path}"
+            for each in done
+        ] or [f"{name} needs nothing that could be brought; what nodes must have: gpucluster job show {name}"]
+        reporter.result({"command": "job prepare", "prepared": [each.to_dict() for each in done]}, "\n".join(lines))
 
 
 @command("report", parent=job)

@@ -193,24 +193,20 @@ def _resources_text(resources: dict[str, int] | None) -> str:
     return f", {count(resources.get('instance', 0), 'instance')} and {count(others, 'other resource')} in the cloud"
 
 
-_SOURCES = {
-    "cloud": "the cloud", "state": "Terraform's state", "hosts": "the hosts' addresses", "slurm": "Slurm",
-    "configuration": "the configuration record", "autoscaler": "the autoscaler",
-}  # fmt: skip
-
-
 def _sources_text(sources: dict[str, Any]) -> str:
     """Which sources have answered, and as of when."""
+    from gpucluster.operations.status import SOURCES
+
     answered = {name: source["time"] for name, source in sources.items() if not source["error"]}
     now = max(answered.values(), default="")
     by_time: dict[str, list[str]] = {}
     for name, time in answered.items():
         # What was asked just now has one time; only what was saved earlier has another.
-        by_time.setdefault(time if name == "hosts" else now, []).append(_SOURCES[name])
+        by_time.setdefault(time if name == "hosts" else now, []).append(SOURCES[name])
     silent: dict[str, list[str]] = {}
     for name, source in sources.items():
         if source["error"] and name != "autoscaler":  # that has a line of its own
-            silent.setdefault(source["error"], []).append(_SOURCES[name])
+            silent.setdefault(source["error"], []).append(SOURCES[name])
     lines = [f"! {', '.join(names)}: {error}" for error, names in silent.items()]
     lines += [f"as of {clock(time)}: {', '.join(names)}" for time, names in by_time.items()]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """What a dashboard is made of, as the JSON that Grafana reads from files: panels, variables, links.
 
-The model is that of Grafana's own pages "Dashboard JSON model" and of each visualization, version 39 (Grafana 11), which later
-releases read and convert. Pure: dicts in the order in which they are written.
+The model is that of Grafana's own pages "Dashboard JSON model" and of each visualization, version 39 (Grafana 11).
+Later releases read and convert. Pure: dicts in the order in which they are written.
 """
 
 from __future__ import annotations
@@ -145,13 +145,13 @@ def table(
     organize = {
         "indexByName": {name: place for place, name in enumerate(columns)},
         "renameByName": dict(columns),
-        "includeByName": {name: True for name in columns},
+        "includeByName": dict.fromkeys(columns, True),
     }
     merge = [{"id": "merge", "options": {}}] if len(queries) > 1 else []
     body["transformations"] = [*merge, {"id": "organize", "options": organize}]
     overrides = [_override(name, "unit", unit) for name, unit in (units or {}).items()]
     overrides += [
-        _override(name, "links", [{"title": f"Dashboard of ${{__value.text}}", "url": url}])
+        _override(name, "links", [{"title": "Dashboard of ${__value.text}", "url": url}])
         for name, url in (links or {}).items()
     ]
     body["fieldConfig"]["overrides"] = overrides

@@ -60,6 +60,8 @@ def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:
         "releases": {artifact.component: artifact.version for artifact in needed},
         "storage": container_storage(spec),
         **({"checks_off": sorted(spec.checks.off)} if spec.checks.off else {}),
+        # Without monitoring nothing of it is on a node, and images of before stay valid.
+        **({"monitoring": True} if spec.monitoring.enabled else {}),
     }
 
 

@@ -187,10 +187,12 @@ class Payload:
 
     Args:
         name: of the file, in the folder `files` of the template's folder, and beside the script.
+        text: its text, where another part of gpucluster has it and not that folder.
     """
 
     name: str
     executable: bool = True
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -349,6 +351,8 @@ class Template:
         refuses: "" or why it can't run on this hardware, with what to do instead.
         per_node: ranks on each node.
         needs_gpus, needs_rdma: whether it has no meaning on a shape without.
+        data_sets: options that name a data set of the catalogue of gpucluster, with its name there. Without a value
+            they mean the one that `job prepare` brings to the share.
     """
 
     name: str
@@ -365,6 +369,7 @@ class Template:
     per_node: Callable[[Job], int] = one_for_each_gpu
     needs_gpus: bool = True
     needs_rdma: bool = False
+    data_sets: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

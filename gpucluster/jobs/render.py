@@ -48,7 +48,8 @@ def render(job: Job) -> Rendered:
     files = {script: RenderedFile(text, executable=True)}
     folder = resources.files(f"{templates.__name__}.{job.template.name}").joinpath(_PAYLOAD)
     for payload in job.template.payload:
-        files[payload.name] = RenderedFile(folder.joinpath(payload.name).read_text("utf-8"), payload.executable)
+        text = payload.text or folder.joinpath(payload.name).read_text("utf-8")
+        files[payload.name] = RenderedFile(text, payload.executable)
     output = scheduler.output.format(name=job.name, job="{job}")
     return Rendered(job, script, files, scheduler.submit, output, required)
 

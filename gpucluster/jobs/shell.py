@@ -48,6 +48,8 @@ def missing(requirement: Requirement) -> str:
     """What is said where a requirement is not met: what is missing, and how to get it."""
     if requirement.need is Need.IMAGE and not requirement.name:
         return f"no container image is named. {requirement.get}"
+    if requirement.need is Need.DATA and not requirement.name:
+        return f"no data set is named. {requirement.get}"
     return f"{_MISSING[requirement.need].format(name=requirement.name)}. {requirement.get}"
 
 

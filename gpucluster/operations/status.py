@@ -30,6 +30,11 @@ TIMEOUT = 4.0
 _MARGIN = 0.1
 # The next command if the state is lost.
 RECOVER = "If `state:` in cluster.yml is right, the state was lost. Run: gpucluster state recover"
+# Who is asked, for people.
+SOURCES = {
+    "cloud": "the cloud", "state": "Terraform's state", "hosts": "the hosts' addresses", "slurm": "Slurm",
+    "configuration": "the configuration record", "autoscaler": "the autoscaler",
+}  # fmt: skip
 # Ends of a run after which nothing is left to do.
 _COMPLETE = (None, RunStatus.SUCCESS, RunStatus.RUNNING)
 

@@ -23,10 +23,17 @@ _FORMS = {
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its heading, and whether it has numbers, which stand at the right."""
+    """One column.
+
+    Args:
+        name: its heading.
+        number: it has numbers, which stand at the right.
+        long: it has sentences: it is wide enough to read them, also where the table is wider than the screen.
+    """
 
     name: str
     number: bool = False
+    long: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,4 +145,4 @@ def _cell(value: object, head: Column, *, first: bool) -> Markup:
 
 
 def _class(head: Column) -> str | None:
-    return "number" if head.number else None
+    return "number" if head.number else "long" if head.long else None

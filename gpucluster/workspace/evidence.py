@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +39,31 @@ def keep_output(paths: ClusterPaths, run_id: str, name: str, text: str) -> None:
         EnvironmentFault: it can't be written.
     """
     write_private(paths.runs / run_id / Path(name).name, text)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the last check of the cluster has left.
+
+    Args:
+        written_at: seconds since 1970.
+        content: what `keep` was given.
+    """
+
+    file: Path
+    written_at: float
+    content: Mapping[str, Any]
+
+
+def newest(paths: ClusterPaths) -> Evidence | None:
+    """The evidence that was written last on this machine; None if there is none, or it can't be read."""
+    found: list[tuple[float, Path]] = []
+    for file in paths.runs.glob("*/evidence*.json"):
+        with suppress(OSError):  # another run deletes the oldest
+            found.append((file.stat().st_mtime, file))
+    for written_at, file in sorted(found, reverse=True):
+        with suppress(OSError, ValueError):
+            content = json.loads(file.read_text())
+            if isinstance(content, dict):
+                return Evidence(file, written_at, content)
+    return None

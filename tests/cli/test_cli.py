@@ -85,7 +85,7 @@ def test_every_command_explains_itself() -> None:
     assert set(cli.commands) == {
         "init", "validate", "plan", "apply", "status", "verify", "replace", "ssh", "inventory", "output", "destroy",
         "local", "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
-        "restore", "slurm", "software", "state", "list", "runs", "logs", "job",
+        "restore", "slurm", "software", "state", "list", "runs", "logs", "dashboard", "job",
     }  # fmt: skip
 
 

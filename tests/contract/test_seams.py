@@ -140,10 +140,11 @@ def test_another_controller_or_another_home_is_another_node() -> None:
         "users": {"privilege_gid": 9877},
         "software": {"proxy": "http://proxy.example:3128"},
         "checks": {"off": ("gpu_clocks",)},
+        "monitoring": {"enabled": True},
     }.items():
         other = spec.model_copy(update={section: getattr(spec, section).model_copy(update=change)})
         others.add(handover.node_fingerprint(other, handover.Outputs.parse(raw), "h100-elastic"))
-    assert len(others) == 10
+    assert len(others) == 11
     assert same not in others
 
 

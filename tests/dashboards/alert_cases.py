@@ -60,13 +60,11 @@ _RATE = (_H100.rdma_link_gbps or 0) * 1_000_000_000 // 8
 FULL, HALF = f"{_RATE}{LONG}", f"{_RATE // 2}{LONG}"
 
 CASES: dict[str, Case] = {
-    # A unit that nobody depends on may fail without an alert.
     "UnitFailed": Case(
         {f'node_systemd_unit_state{{{N1}, name="slurmd.service", state="failed", type="notify"}}': f"1{LONG}"},
         {
             f'node_systemd_unit_state{{{N1}, name="slurmd.service", state="failed", type="notify"}}': f"0{LONG}",
             f'node_systemd_unit_state{{{N1}, name="slurmd.service", state="active", type="notify"}}': f"1{LONG}",
-            f'node_systemd_unit_state{{{N1}, name="apt-daily.service", state="failed", type="oneshot"}}': f"1{LONG}",
         },
         labels={**NODE, "name": "slurmd.service"},
     ),

@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes recorded outputs of exporters from a small HTTP server, and evaluates the real rules."""
+"""A real Prometheus that scrapes recorded outputs of exporters from a small HTTP server, with the real rules."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ def moving(text: str, seconds: float) -> str:
         found = _SAMPLE.match(line)
         if found and found["name"] in counters:
             value = float(found["value"])
-            line = f"{found['series']} {value + seconds * max(1.0, value / 1000)}"
-        lines.append(line)
+            lines.append(f"{found['series']} {value + seconds * max(1.0, value / 1000)}")
+        else:
+            lines.append(line)
     return "\n".join(lines) + "\n"
 
 
@@ -90,7 +91,7 @@ class Prometheus:
         return found
 
     def without_series(self, expressions: list[str]) -> list[str]:
-        """Those of the expressions that return nothing, also after a while: Prometheus must have scraped and evaluated."""
+        """Those of the expressions that return nothing, also after Prometheus has scraped and evaluated for a while."""
         until = time.monotonic() + PATIENCE_S
         left = list(expressions)
         while left and time.monotonic() < until:

@@ -20,6 +20,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gpucluster.waiting import wait_until
+from tests.e2e import pytorch_on_share
 from tests.e2e.site_harness import Site, all_pass, containers, networks, read_until, worked_example
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -116,6 +117,70 @@ def test_slurm_does_what_people_expect(site: Site) -> None:
     assert "unknown" not in used
     # The administrator, who is no user of the directory.
     assert site.plain("ssh", "--", "srun hostname").stdout.strip() in ("compute-1", "compute-2")
+
+
+def test_a_job_from_a_template_is_submitted_and_judged(site: Site) -> None:
+    """Real Open MPI on two nodes; nothing of it but the packages is on them."""
+    done = site.good("job", "submit", "mpi_allreduce", "--set", "largest=65536", "--wait")
+    assert (done["verdict"], done["state"], done["user"]) == ("pass", "COMPLETED", "alice"), done
+    assert {finding["check"]: finding["status"] for finding in done["findings"]} == {"ranks": "pass", "sums": "pass"}
+    kept = json.loads(site.as_alice(f"cat {done['folder']}/result.json"))
+    assert (kept["id"], kept["verdict"]) == (done["id"], "pass")
+    status = site.good("job", "status", done["id"])
+    assert (status["state"], status["result"]["verdict"]) == ("COMPLETED", "pass")
+    # slurmctld forgets a job after some minutes, and the accounting does not.
+    site.accounted(done["id"])
+    root(site, "demo-controller", "systemctl restart slurmctld")
+    assert site.good("job", "wait", done["id"])["verdict"] == "pass"
+
+
+def test_what_a_job_lacks_is_said_by_the_controller_or_by_the_job_itself(site: Site) -> None:
+    code, events = site.run("job", "submit", "mpi_allreduce", "--user", "o'brien")
+    assert (code, 'there is no user "o\'brien"' in events[-1]["message"]) == (2, True), events[-1]
+    root(site, "compute-2", "mv /usr/bin/mpicc /usr/bin/mpicc.away")
+    try:
+        code, events = site.run("job", "submit", "mpi_allreduce", "--wait")
+    finally:
+        root(site, "compute-2", "mv /usr/bin/mpicc.away /usr/bin/mpicc")
+    data = events[-1]["data"]
+    assert (code, data["verdict"], data["exit_status"]) == (1, "fail", 66), data
+    assert "compute-2: the program mpicc is not there. Install it" in data["findings"][0]["message"]
+
+
+def test_who_waits_for_a_job_may_go_and_the_job_goes_on(site: Site) -> None:
+    waiting = site.start("job", "submit", "mpi_allreduce", "--set", "iterations=100000000", "--wait")
+    *_, said = read_until(waiting, '"RUNNING"', 120)
+    job = json.loads(said)["name"].split()[1]
+    waiting.send_signal(signal.SIGINT)
+    rest, _ = waiting.communicate(timeout=60)
+    assert (waiting.returncode, f"job {job} goes on" in rest, f"gpucluster job wait {job}" in rest) == (130, True, True)
+    again = site.start("job", "wait", job)
+    read_until(again, '"RUNNING"', 60)
+    again.send_signal(signal.SIGKILL)
+    again.communicate(timeout=60)
+    assert site.as_alice(f"squeue -h -j {job} -o %T") == "RUNNING"
+    # Somebody cancels it while another one waits.
+    third = site.start("job", "wait", job)
+    read_until(third, '"RUNNING"', 60)
+    site.as_alice(f"scancel {job}")
+    rest, _ = third.communicate(timeout=120)
+    assert third.returncode == 1, rest
+    result = json.loads(rest.splitlines()[-1])["data"]
+    assert (result["state"], result["verdict"]) == ("CANCELLED", "unknown"), result
+
+
+def test_pytorch_trains_on_two_nodes_with_a_made_up_data_set(site: Site) -> None:
+    """Debian's PyTorch and gloo are real; pictures and labels are random, so the accuracy says nothing."""
+    pytorch_on_share.install(site, "compute-1", "compute-2")
+    code, events = site.run("job", "submit", "pytorch_ddp")
+    (finding,) = events[-1]["data"]["findings"]
+    assert (code, finding["hint"]) == (2, "Run: gpucluster job prepare pytorch_ddp"), events[-1]
+    small = (f"{key}={value}" for key, value in {"synthetic": 100, "width": 2, "epochs": 2, "batch": 25}.items())
+    done = site.good("job", "submit", "pytorch_ddp", *(f"--set={each}" for each in small), "--wait")
+    found = {each["check"]: each for each in done["findings"]}
+    assert found["epochs"]["status"] == found["ranks"]["status"] == "pass", done
+    assert "the data set is made up" in str(found)
+    assert [step["epoch"] for step in done["steps"]] == [1, 2]
 
 
 def root(site: Site, host: str, command: str) -> str:

@@ -11,14 +11,16 @@ import pytest
 import yaml
 
 from gpucluster import handover
+from gpucluster.jobs import registry
 from gpucluster.oci.image_names import version_filter
+from gpucluster.operations.job_choice import job_for
 from gpucluster.slurm.releases import NEWEST
 from gpucluster.spec import ClusterSpec, load, loads, template
 from gpucluster.systems import matrix
 from tests.spec.spec_texts import KEY
 
 INVENTORIES = Path(__file__).parents[2] / "inventories"
-SEEDS = ("seed-000-static", "seed-001-single-node", "seed-002-ondemand")
+SEEDS = ("seed-000-static", "seed-001-single-node", "seed-002-ondemand", "seed-003-measurements")
 
 
 def local(name: str) -> ClusterSpec:
@@ -161,3 +163,14 @@ def test_nodes_on_demand(oci: Any) -> None:
     assert spec.users.people[0].groups == ("privilege",)
     assert spec.containers.runtimes == ("enroot",)
     assert (spec.pools["compute"].idle_timeout, spec.iam.create) == (600, True)
+
+
+def test_two_nodes_to_measure_with_what_their_jobs_need(oci: Any) -> None:
+    spec = oci("seed-003-measurements")
+    pool = tfvars(spec)["pools"]["gpu"]
+    assert (pool["kind"], pool["shape"], pool["count"], pool["rdma"]) == ("cluster_network", "BM.GPU4.8", 2, True)
+    assert (spec.slurm.enabled, spec.monitoring.enabled, spec.containers.runtimes) == (True, True, ("enroot",))
+    # Its four measurements run on it as they are: job submit asks the same question.
+    for name in ("rdma_perftest", "nccl_tests", "pytorch_ddp", "horovod_resnet50", "tensorflow_mnist"):
+        template = registry.template(name)
+        assert job_for(spec, template, registry.launcher(template), {}, nodes=2, pool="").shape.name == "BM.GPU4.8"

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
     if [options.command == "serve", options.once, options.textfile is not None, bool(options.address)].count(True) != 1:
-        parser.error("say one of: serve, --once, --textfile PATH, --address-toward ADDRESS")
+        parser.error("give one of: serve, --once, --textfile PATH, --address-toward ADDRESS")
     try:
         return _serve(options) if options.command else _address(options) if options.address else _once(options)
     except AgentError as error:
@@ -51,7 +51,7 @@ def _serve(options: argparse.Namespace) -> int:
     if not colon or not port.isdigit() or bool(host) == bool(options.toward):
         raise Refused(
             f"--listen {options.listen or ''} is not understood",
-            f"Say --listen ADDRESS:{PORT}, or --listen :{PORT} --toward ADDRESS of the host that asks",
+            f"Give --listen ADDRESS:{PORT}, or --listen :{PORT} --toward ADDRESS of the host that asks",
         )
     try:
         listener = server.listen(host or server.address_toward(options.toward), int(port))
@@ -99,8 +99,7 @@ def _specs(options: argparse.Namespace) -> dict[str, Spec]:
     unknown = [name for name in names if name not in COLLECTORS]
     if unknown:
         raise Refused(f"there is no collector {', '.join(unknown)}", f"There are: {', '.join(COLLECTORS)}")
-    unless = options.gpu_unless
-    return {name: COLLECTORS[name] for name in names if name != "gpu" or unless is None or not unless.exists()}
+    return {name: COLLECTORS[name] for name in names}
 
 
 def _place(options: argparse.Namespace) -> Place:
@@ -119,7 +118,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--toward", metavar="ADDRESS", help="serve at the address with which this host reaches ADDRESS")
     add("--allow", action="append", default=[], metavar="ADDRESS", help="answer only this address; may be repeated")
     add("--collectors", default=",".join(_USUAL), metavar="NAMES", help=f"of {', '.join(COLLECTORS)} (%(default)s)")
-    add("--gpu-unless", type=Path, metavar="PROGRAM", help="no collector gpu where this program is installed")
     add("--sysfs-root", type=Path, default=Path(place.sysfs), help="where /sys is (%(default)s)")
     add("--proc-root", type=Path, default=Path(place.proc), help="where /proc is (%(default)s)")
     add("--jobs", type=Path, default=Path(place.jobs), help="the folder of running jobs (%(default)s)")

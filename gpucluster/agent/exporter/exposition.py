@@ -78,7 +78,7 @@ Value = Union[int, float]
 
 
 def sample(metric: str, value: Value, **labels: str) -> str:
-    """One line, without its end. The metric is one of METRICS."""
+    """One line, without its end. The metric is one of those of its page."""
     inside = ",".join([f'{name}="{label(text)}"' for name, text in labels.items()])
     return f"{metric}{{{inside}}} {_number(value)}" if inside else f"{metric} {_number(value)}"
 
@@ -98,12 +98,12 @@ def _number(value: Value) -> str:
     return ("+Inf" if value > 0 else "-Inf") if math.isinf(value) else repr(value)
 
 
-def page(lines: Iterable[str]) -> str:
+def page(lines: Iterable[str], metrics: Mapping[str, Metric] = METRICS) -> str:
     """The page of these samples: grouped by metric, each series once (the first of several counts).
 
-    A line that is no sample of METRICS is left out.
+    A line that is no sample of `metrics` is left out.
     """
-    found: dict[str, dict[str, str]] = {name: {} for name in METRICS}
+    found: dict[str, dict[str, str]] = {name: {} for name in metrics}
     for line in lines:
         series, _space, value = line.rpartition(" ")
         samples = found.get(series.partition("{")[0])
@@ -112,6 +112,6 @@ def page(lines: Iterable[str]) -> str:
     parts = []
     for name, samples in found.items():
         if samples:
-            parts.append(f"# HELP {name} {METRICS[name].help}\n# TYPE {name} {METRICS[name].type}\n")
+            parts.append(f"# HELP {name} {metrics[name].help}\n# TYPE {name} {metrics[name].type}\n")
             parts += [f"{series} {value}\n" for series, value in samples.items()]
     return "".join(parts)

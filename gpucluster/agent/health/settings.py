@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.health import policy
+from gpucluster.agent.rules import pool_names
 
 FILE = Path("/etc/gpucluster/health.json")
 #: Where the service answers.
 PORT = 6823
-_ELASTIC = re.compile(r"(.+)\[1-(\d+)\]")
 
 
 @dataclass(frozen=True)
@@ -87,12 +86,4 @@ class Settings:
 
     def elastic_pool_of(self, node: str) -> str:
         """The pool of an elastic node; empty if this is no name of one."""
-        for pool, names in self.elastic.items():
-            match = _ELASTIC.fullmatch(names)
-            if match is None:
-                continue
-            prefix, most = match.group(1), int(match.group(2))
-            number = node[len(prefix) :]
-            if node.startswith(prefix) and re.fullmatch(r"[1-9]\d{0,8}", number) and int(number) <= most:
-                return pool
-        return ""
+        return pool_names.elastic_pool_of(self.elastic, node)

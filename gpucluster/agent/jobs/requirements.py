@@ -65,8 +65,10 @@ def _look(share: Path, wanted: Sequence[tuple[str, str]]) -> bytes:
 def _one(share: Path, need: str, name: str) -> Answer:
     if need not in (IMAGE, DATA, PLACE):
         return Answer(AT_START, _AT_START)
-    if need == IMAGE and not name.startswith("/"):
+    if need == IMAGE and name and not name.startswith("/"):
         return Answer(AT_START, "comes from its registry at the start of the job")
+    if not name:
+        return Answer(NOT_MET, "is not named")
     path = Path(name)
     if not path.is_absolute() or (share not in path.parents and share != path):
         return Answer(AT_START, f"is not on the share: {_AT_START}")

@@ -19,9 +19,13 @@ _BUILT_BY_SAMPLE = "nccl_tests/nccl-tests/build/all_reduce_perf"
 NO_PROGRAM = "gpucluster: no all_reduce_perf"
 NO_PERFTEST = "gpucluster: no ib_write_bw"
 NO_RPING = "gpucluster: no rping"
+NO_DEVICE = "gpucluster: no RDMA device"
 #: Before the result of each device, and before that of rping, with its status.
 DEVICE = "gpucluster: device"
 PING = "gpucluster: rping"
+#: The rate of the device's link in Gb/s follows, as the kernel says it.
+RATE = "gpucluster: rate"
+SYSFS = "/sys/class/infiniband"
 PINGS = 3
 
 # One rank of each node shows which network NCCL uses; all of them would print hundreds of megabytes on large clusters.
@@ -45,36 +49,87 @@ exec "$found" "$@"
 
 # The first node serves one device after the other; the second connects to it as soon as it listens. The two agree by
 # the number of the device: a port each. A server that nobody connects to ends by itself. The address of the first
-# node's device, which rping needs, is in what ib_write_bw prints last: a GID of RoCE is an IPv4 address.
+# node's device, which rping and connections by rdma_cm need, is in what ib_write_bw prints last: a GID of RoCE is an
+# IPv4 address.
+#
+# Arguments: the name of the first node, then the devices; instead of a device @NAME, that of a network interface, or
+# `all`. In the environment, each of them optional: IB_WRITE_OPTIONS; GID_INDEX, where an empty one leaves the choice to
+# perftest; RDMA_CM=1, where the result is that of a connection by rdma_cm (-R); LATENCY=1 for ib_write_lat; PATIENCE,
+# the seconds of one measurement.
 RDMA_SCRIPT = f"""
 server=$1; shift
-if ! command -v ib_write_bw >/dev/null 2>&1; then
-    echo "{NO_PERFTEST} on $SLURMD_NODENAME"
-    exit 127
-fi
+me=${{SLURMD_NODENAME:-$(hostname)}}
+options=${{IB_WRITE_OPTIONS--q 2}}
+index=${{GID_INDEX-3}}
+index=${{index:+-x $index}}
+patience=${{PATIENCE:-30}}
+for program in ib_write_bw ${{LATENCY:+ib_write_lat}}; do
+    if ! command -v "$program" >/dev/null 2>&1; then
+        echo "{NO_PERFTEST} on $me"
+        exit 127
+    fi
+done
 ulimit -l unlimited 2>/dev/null
 # Until the other side listens. 124: it has connected, and nothing came any more.
 patiently() {{
     try=0
-    until output=$(timeout 30 "$@" 2>&1); do
+    until output=$(timeout "$patience" "$@" 2>&1); do
         status=$?
         [ "$status" != 124 ] && [ "$try" -lt 40 ] || return "$status"
         try=$((try + 1)); sleep 0.5
     done
 }}
+serve() {{
+    timeout "$((patience + 10))" "$@" >/dev/null 2>&1
+}}
+of_interface() {{
+    for folder in {SYSFS}/*; do
+        if [ -e "$folder/device/net/$1" ] || grep -qsx "$1" "$folder"/ports/1/gid_attrs/ndevs/*; then
+            echo "${{folder##*/}}"
+            return
+        fi
+    done
+    echo "$1"
+}}
+if [ "$*" = all ]; then
+    for folder in {SYSFS}/*; do
+        [ ! -e "$folder" ] || set -- "$@" "${{folder##*/}}"
+    done
+    shift
+fi
+if [ $# = 0 ]; then
+    echo "{NO_DEVICE} on $me"
+    exit 127
+fi
 port=18515
 for device in "$@"; do
-    if [ "$SLURMD_NODENAME" = "$server" ]; then
-        timeout 40 ib_write_bw -F -q 2 -x 3 --report_gbits -d "$device" -p "$port" >/dev/null 2>&1
+    case $device in @*) device=$(of_interface "${{device#@}}") ;; esac
+    # A connection by rdma_cm needs the address of the first node's device, which a short run without it says.
+    if [ -n "$RDMA_CM" ]; then run="$index -n 5"; else run="$index $options"; fi
+    # shellcheck disable=SC2086  # the options are words
+    if [ "${{me%%.*}}" = "${{server%%.*}}" ]; then
+        serve ib_write_bw -F $run --report_gbits -d "$device" -p "$port"
+        [ -z "$RDMA_CM" ] || serve ib_write_bw -F $options --report_gbits -R -d "$device" -p "$((port + 400))"
+        [ -z "$LATENCY" ] || serve ib_write_lat -F $index -d "$device" -p "$((port + 200))"
         timeout 20 rping -s -C {PINGS} -p "$((port + 1000))" >/dev/null 2>&1
     else
         echo "{DEVICE} $device"
-        patiently ib_write_bw -F -q 2 -x 3 --report_gbits -d "$device" -p "$port" "$server"
-        echo "$output"
+        echo "{RATE} $device $(sed 's/ .*//' "{SYSFS}/$device/ports/1/rate" 2>/dev/null)"
+        patiently ib_write_bw -F $run --report_gbits -d "$device" -p "$port" "$server"
         address=$(echo "$output" | sed -n 's/.* GID: .*:255:255:\\([0-9:]*\\) *$/\\1/p' | tail -n 1 |
             awk -F: '{{ printf "%d.%d.%d.%d", $1, $2, $3, $4 }}')
+        if [ -n "$RDMA_CM" ] && [ -n "$address" ]; then
+            patiently ib_write_bw -F $options --report_gbits -R -d "$device" -p "$((port + 400))" "$address"
+        elif [ -n "$RDMA_CM" ]; then
+            output="no address of $server was found: $output"
+        fi
+        echo "$output"
+        if [ -n "$LATENCY" ]; then
+            patiently ib_write_lat -F $index -d "$device" -p "$((port + 200))" "$server"
+            echo "$output"
+        fi
         if ! command -v rping >/dev/null 2>&1; then
-            echo "{NO_RPING} on $SLURMD_NODENAME"
+            echo "{NO_RPING} on $me"
         elif [ -n "$address" ]; then
             patiently rping -c -v -C {PINGS} -a "$address" -p "$((port + 1000))"
             echo "{PING} $device $?"

@@ -5,16 +5,45 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
 
-from gpucluster.agent.errors import AgentError, Refused
-from gpucluster.agent.monitor import jobs, prometheus
+from gpucluster.agent.errors import AgentError, Refused, of_system
+from gpucluster.agent.monitor import collector, jobs, prometheus, status
+from gpucluster.agent.monitor.server import Server
+from gpucluster.agent.monitor.settings import FILE, FOLDER, HOST, PORT, Settings
 from gpucluster.agent.record import kept
 
 #: Bytes of a request.
 _LONGEST = 4 * 1024 * 1024
+
+
+def _serve(options: argparse.Namespace) -> int:
+    settings = Settings.load(options.settings)
+    lists = collector.Lists(settings, options.folder / "targets")
+    lists.write()
+    collected = collector.Collector(settings, collector.Slurm(), lists.update)
+    try:
+        serving = Server((HOST, options.port), collected.page)
+    except OSError as error:
+        raise of_system(error, f"{HOST}:{options.port}") from error
+    works = [
+        *([collected.nodes, collected.jobs] if settings.slurm else []),
+        *([lists.look] if settings.optional else []),
+    ]
+    for work in works:
+        threading.Thread(target=collector.repeat, args=(work,), daemon=True).start()
+    collector.log(f"listening on {HOST}:{options.port}")
+    serving.serve_forever()
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    found = status.of(prometheus.Prometheus(port=options.port))
+    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    return 0
 
 
 def _query(options: argparse.Namespace) -> int:
@@ -42,6 +71,12 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         return command
 
+    serve = add("serve", "serve Slurm's metrics and write what is scraped, until stopped (a service)", _serve)
+    serve.add_argument("--settings", type=Path, default=FILE, help=argparse.SUPPRESS)
+    serve.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
+    serve.add_argument("--port", type=int, default=PORT, help=f"(default: {PORT})")
+    state = add("status", "show what Prometheus scrapes, and its rules, as JSON", _status)
+    state.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)
     query = add("query", "ask Prometheus: JSON on standard input, JSON on standard output", _query)
     query.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)
     known = add("jobs", "what Slurm, the nodes and its folder say of a job: JSON on standard output", _jobs)
@@ -54,10 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one of the commands; returns the exit status."""
     options = _parser().parse_args(argv)
     try:
-        status: int = options.run(options)
+        ended: int = options.run(options)
     except AgentError as error:
         sys.stderr.write(f"gpucluster-agent monitor: {error.message}\n")
         if error.hint:
             sys.stderr.write(f"{error.hint}\n")
         return error.status
-    return status
+    return ended

@@ -1,6 +1,6 @@
 """Questions to the Prometheus of this host.
 
-Prometheus listens on the loopback device only. What it says is limited in time and size: whoever asks must get an
+Prometheus listens on the loopback device only. What it says is limited in time and size: the caller must get an
 answer also while Prometheus reads its log again, or is asked for a million series.
 """
 

@@ -19,11 +19,11 @@ _PAIR = 2
 #: Messages below this size measure latency and not bandwidth: the published limits begin at 1 GiB.
 SMALLEST_MESSAGE = 1 << 30
 #: Share of the wires that a ring reaches on a healthy network: measured pairs of OCI's A100 reach 0.93 to 0.95.
-_RING_SHARE = 0.92
+RING_SHARE = 0.92
 #: Operations without a ring reach less, and no figure is published: this only tells the good from the doubtful.
 _OTHER_SHARE = 0.5
 #: Published results of healthy networks are all above 0.8 of the wires; what does not reach half has a fault.
-_FAULT_SHARE = 0.5
+FAULT_SHARE = 0.5
 
 
 class Limit(NamedTuple):
@@ -59,6 +59,6 @@ def choose(shape: Shape | None, operation: str, algorithm: str, nodes: int, gpus
         return None
     most = collectives.bound(operation, shape.wire, nodes, gpus)
     is_ring = collectives.COLLECTIVES[operation].ring
-    share = _RING_SHARE if is_ring else _OTHER_SHARE
-    fault = _FAULT_SHARE * most if is_ring else 0.0
+    share = RING_SHARE if is_ring else _OTHER_SHARE
+    fault = FAULT_SHARE * most if is_ring else 0.0
     return Limit(share * most, fault, f"{share:g} of the {most:.4g} GB/s that the wires of {shape.name} allow")

@@ -60,25 +60,36 @@ def parse(text: str) -> Iterator[NodeLine]:
     Raises:
         ValueError: a line can't be read; its text.
     """
-    for line in _LINES.split(text):
-        if not line.strip():
-            continue
-        match = _NODE.match(line)
-        if match is None:
-            raise ValueError(line[:200])
-        name, before, state = match.groups()
-        rest = line[match.end() :]
-        reason = _REASON.search(rest)
-        instance = _INSTANCE.match(rest)
-        address = _ADDRESS.search(before)
-        yield NodeLine(
-            name=name,
-            flags=node_flags(state),
-            address=address.group(1) if address else "",
-            reason=reason.group(1) if reason else "",
-            reason_user=reason.group(2) if reason else "",
-            instance_id=instance.group(1).replace("(null)", "") if instance else "",
-        )
+    return map(parse_line, lines(text))
+
+
+def lines(text: str) -> Iterator[str]:
+    """The part of the text that each node has."""
+    return (line for line in _LINES.split(text) if line.strip())
+
+
+def parse_line(line: str) -> NodeLine:
+    """One node.
+
+    Raises:
+        ValueError: the line can't be read; its text.
+    """
+    match = _NODE.match(line)
+    if match is None:
+        raise ValueError(line[:200])
+    name, before, state = match.groups()
+    rest = line[match.end() :]
+    reason = _REASON.search(rest)
+    instance = _INSTANCE.match(rest)
+    address = _ADDRESS.search(before)
+    return NodeLine(
+        name=name,
+        flags=node_flags(state),
+        address=address.group(1) if address else "",
+        reason=reason.group(1) if reason else "",
+        reason_user=reason.group(2) if reason else "",
+        instance_id=instance.group(1).replace("(null)", "") if instance else "",
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -41,11 +41,6 @@ def _mpirun(_job: Job) -> tuple[Requirement, ...]:
     return (Requirement(Need.PROGRAM, "mpirun", how),)
 
 
-def _torch(_job: Job) -> tuple[Requirement, ...]:
-    how = "Install PyTorch on the nodes (Debian: python3-torch), or use a container: --launcher pyxis"
-    return (Requirement(Need.PYTHON_MODULE, "torch.distributed.run", how),)
-
-
 SRUN = Launcher("srun", "srun starts the ranks", SLURM, (Ranks.MPI, Ranks.ENVIRONMENT), _VARIABLES, options=(_MPI,))
 PYXIS = Launcher(
     "pyxis",
@@ -75,6 +70,5 @@ TORCHRUN = Launcher(
     "srun starts torchrun on each node, which starts the ranks",
     SLURM,
     (Ranks.ENVIRONMENT,),
-    requirements=_torch,
 )
 LAUNCHERS = (SRUN, PYXIS, MPIRUN, TORCHRUN)

@@ -151,7 +151,7 @@ def test_a_stranger_is_disconnected(run: Callable[..., Running], tmp_path: Path)
 def test_slow_clients_lose_their_time_and_nobody_else_does(
     run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "REQUEST_S", 1.0)
+    monkeypatch.setattr(module, "REQUEST_S", 0.5)
     running = run()
     slow = [running.raw(b"GET /metr") for _ in range(10)]
     running.get()
@@ -304,18 +304,16 @@ def test_bad_arguments_are_refused_in_words(words: list[str], status: int, capsy
     assert "gpucluster-agent exporter" in capsys.readouterr().err
 
 
-def test_the_collector_of_gpus_runs_where_it_is_asked_for_and_no_dcgm_exporter_is(
+def test_the_collector_of_gpus_runs_where_it_is_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool = tmp_path / "nvidia-smi"
     write(tool, "#!/bin/sh\necho '0, GPU-1, 97, 1024, 143771, 612.45, 61'\nexec sleep 60\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    words = ["--once", "--collectors=gpu", f"--gpu-unless={tmp_path / 'dcgm-exporter'}"]
-    assert command.main(words) == 0
+    assert command.main(["--once", "--collectors=gpu"]) == 0
     assert "gpucluster_gpu_power_watts" in capsys.readouterr().out
-    (tmp_path / "dcgm-exporter").touch()
-    assert command.main(words) == 0
+    assert command.main(["--once"]) == 0
     assert "gpucluster_gpu_" not in capsys.readouterr().out
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import struct
@@ -22,7 +21,8 @@ from tests.agent.exporter.trees import Series, having, of, series
 MLX5 = {
     "rx_packets": 7, "rx_bytes": 8, "rx_out_of_buffer": 1, "rx_discards_phy": 2, "rx_crc_errors_phy": 3,
     "rx_prio3_pause": 4, "tx_prio3_pause": 5, "rx_prio3_discards": 6, "tx_pause_ctrl_phy": 9,
-    "link_down_events_phy": 10, "rx0_wqe_err": 11, "tx12_dropped": 12, "ch3_poll": 13, "rx_xdp_drop": 14, "tx_pause_storm_warning_events": 15,
+    "link_down_events_phy": 10, "rx0_wqe_err": 11, "tx12_dropped": 12, "ch3_poll": 13, "rx_xdp_drop": 14,
+    "tx_pause_storm_warning_events": 15,
 }  # fmt: skip
 ICE = {
     "rx_dropped.nic": 1,
@@ -51,16 +51,21 @@ class KernelDouble:
             raise OSError(errno.ENODEV, "No such device")
         if not found:
             raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-        (command,) = struct.unpack("=I", ctypes.string_at(address, 4))
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            memory.seek(address)
+            (command,) = struct.unpack("=I", memory.read(4))
+            memory.seek(address)
+            memory.write(self._answer(command, found))
+        return 0
+
+    def _answer(self, command: int, found: dict[str, int]) -> bytes:
         self.asked.append(command)
-        answer = {
+        return {
             0x37: struct.pack("=IIQI", command, 0, 2, len(found)),
             0x1B: struct.pack("=III", command, 1, len(found))
             + b"".join(each.encode().ljust(32, b"\0") for each in found),
             0x1D: struct.pack(f"=II{len(found)}Q", command, len(found), *found.values()),
         }[command]
-        ctypes.memmove(address, answer, len(answer))
-        return 0
 
 
 class Clock:

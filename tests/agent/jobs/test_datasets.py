@@ -208,11 +208,11 @@ def test_what_the_controller_can_see_of_requirements(place: Place) -> None:
         ("container image", "registry.example#org/tool:1.0"), ("container image", str(own / "pipe")),
         ("data", str(secret)), ("data", str(empty)), ("data", f"{own}/o'brien \"x\"\n"), ("data", "/mnt/localdisk/x"),
         ("data", str(own / "loop")), ("place", f"{own}/new"), ("place", f"{place.share}/x"), ("program", "mpirun"),
-        ("place", f"{own}/no/such"),
+        ("place", f"{own}/no/such"), ("data", ""), ("container image", ""),
     )  # fmt: skip
     assert [state for state, _ in found] == [
         "met", "not met", "not met", "at the start", "not met", "not met", "not met", "not met", "at the start",
-        "not met", "met", "not met", "at the start", "not met",
+        "not met", "met", "not met", "at the start", "not met", "not met", "not met",
     ]  # fmt: skip
     said = [message for _, message in found]
     assert said[1] == "is no squashfs image"

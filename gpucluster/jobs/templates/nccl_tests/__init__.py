@@ -29,13 +29,16 @@ _SIZE = r"\d+([KMGkmg]B?)?"
 
 #: What others have measured, with NCCL's own choice of algorithm but where the condition says otherwise.
 _PUBLISHED = (
+    ("BM.GPU4.8", 1, 235.1, "8 GiB", "seed 000"),
     ("BM.GPU4.8", 1, 232.0, "-b 10G -e 10G", "seed 001"),
     ("BM.GPU4.8", 2, 224.7, "-b 10G -e 10G", "seed 002"),
     ("BM.GPU4.8", 2, 71.56, "a network that is not tuned: NCCL's settings for RoCE were missing", "seed 000"),
     ("BM.GPU3.8", 1, 135.5, "-b 1G -e 1G", "seed 001"),
 )
 #: Seed 003, which is not of OCI: two nodes with one A100 each.
-_ETHERNET = Figure(_BUSBW, "about", 2.81, _UNIT, "2 nodes, 1 A100 each, Ethernet with 25 Gb/s: 97 % of it", "seed 003")
+_ETHERNET = Figure(
+    _BUSBW, "about", 2.81, _UNIT, "2 nodes, 1 A100 each, 97 % of what ib_write_bw reached on 25 Gb/s", "seed 003"
+)
 
 
 def _operation(job: Job) -> str:
@@ -93,7 +96,7 @@ def _judge(text: str, job: Job) -> Result:
 
 
 def _refuses(job: Job) -> str:
-    if job.nodes > 1 and not job.rdma and not job.values["without_rdma"]:
+    if job.nodes > 1 and not job.rdma and not job.text("device") and not job.values["without_rdma"]:
         where = job.shape.name if job.shape else "the shape that is not named"
         return (
             f"{where} has no RDMA network, so NCCL would use TCP. Measure one node (--nodes 1), or TCP: "
@@ -112,7 +115,7 @@ TEMPLATE = Template(
         "slower than the limit of the shape."
     ),
     ranks=Ranks.MPI,
-    launchers=("pyxis", "srun", "mpirun"),
+    launchers=("pyxis", "srun", "mpirun", "sge"),
     options=(
         Option("operation", "what is measured", Kind.CHOICE, collectives.ALL_REDUCE, tuple(collectives.COLLECTIVES)),
         Option(
@@ -127,6 +130,8 @@ TEMPLATE = Template(
         Option("iterations", "how often each size is measured (-n)", Kind.INTEGER, 20, minimum=1),
         Option("program", "a program of nccl-tests; default: that of the image or node, else one is built", Kind.PATH),
         Option("debug", "NCCL_DEBUG: INFO shows the network that is used; default: as the node has it", Kind.NAME),
+        Option("interface", "connect by this network interface (NCCL_SOCKET_IFNAME); default: of the node", Kind.NAME),
+        Option("device", "use this RDMA device alone (NCCL_IB_HCA); default: all of the shape", Kind.NAME),
         Option("expect", "GB/s of bus bandwidth to reach; 0: the limit of the shape", Kind.NUMBER, 0.0, minimum=0),
         Option("without_rdma", "measure several nodes that have no RDMA network", Kind.FLAG, default=False),
     ),

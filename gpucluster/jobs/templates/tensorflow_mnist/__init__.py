@@ -1,0 +1,176 @@
+"""TensorFlow's MultiWorkerMirroredStrategy on MNIST, as seed 002 ran it, on any number of nodes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from gpucluster.agent.checks.model import Finding, Status
+from gpucluster.jobs.model import (
+    Expectation,
+    Figure,
+    Job,
+    Kind,
+    Need,
+    Option,
+    Payload,
+    Ranks,
+    Requirement,
+    Result,
+    Template,
+)
+from gpucluster.jobs.outputs import last_run, objects
+
+_LOSS, _ACCURACY, _SECONDS = "loss", "accuracy", "seconds_per_epoch"
+_UNITS = {_LOSS: "", _ACCURACY: "", _SECONDS: "s"}
+#: All workers report the loss of all of them together; what is printed is rounded.
+_EQUAL = 1e-3
+#: Seed 002: loss and accuracy of the third epoch; 64 ms for each step after the first epoch.
+_PUBLISHED = ((_LOSS, 2.0823), (_ACCURACY, 0.4592), (_SECONDS, 4.5))
+_CONDITION, _SOURCE = "3 epochs with 70 steps, 2 nodes with 8 A100 each", "seed 002"
+# What Keras prints at the end of an epoch, if the training is not ours.
+_FIRST = re.compile(r"^Epoch 1/\d+")
+_KERAS = re.compile(r"(\d+)s\b.* - loss: ([\d.]+|nan|inf) - accuracy: ([\d.]+)")
+
+#: Epochs of a worker: loss, accuracy, seconds.
+_Epochs = list[tuple[float, float, float]]
+
+
+def _workers(text: str) -> dict[int, _Epochs]:
+    found: dict[int, _Epochs] = {}
+    for each in objects(text):
+        try:
+            epoch = (float(each["loss"]), float(each["accuracy"]), float(each["seconds"]))
+            found.setdefault(int(each["worker"]), []).append(epoch)
+        except (KeyError, TypeError, ValueError):
+            continue
+    return found or dict(enumerate(_of_keras(text)))
+
+
+def _of_keras(text: str) -> Iterator[_Epochs]:
+    """The workers in the output of Keras itself: the outputs of all of them, one after the other."""
+    worker: _Epochs = []
+    for line in text.splitlines():
+        if _FIRST.match(line):
+            if worker:
+                yield worker
+            worker = []
+        match = _KERAS.search(line)
+        if match:
+            worker.append((float(match[2]), float(match[3]), float(match[1])))
+    if worker:
+        yield worker
+
+
+def _judge(text: str, job: Job) -> Result:
+    workers = _workers(last_run(text))
+    wanted = int(job.number("epochs"))
+    complete = [epochs for _number, epochs in sorted(workers.items()) if len(epochs) >= wanted]
+    findings = [_all_there(len(workers), len(complete), job)]
+    if not complete:
+        return Result(tuple(findings))
+    first = complete[0]
+    findings += [_falls(complete, job), _equal(complete, job)]
+    # The first epoch contains the start.
+    later = [seconds for _loss, _accuracy, seconds in first[1:]] or [first[0][2]]
+    values = {_LOSS: first[-1][0], _ACCURACY: first[-1][1], _SECONDS: round(sum(later) / len(later), 3)}
+    steps = tuple(
+        {"epoch": float(number), _LOSS: loss, _ACCURACY: accuracy, "seconds": seconds}
+        for number, (loss, accuracy, seconds) in enumerate(first, start=1)
+        if math.isfinite(loss)
+    )
+    return Result(tuple(findings), {key: value for key, value in values.items() if math.isfinite(value)}, _UNITS, steps)
+
+
+def _finding(job: Job, check: str, status: Status, message: str) -> Finding:
+    return Finding(check, job.template.name, status, message)
+
+
+def _all_there(seen: int, complete: int, job: Job) -> Finding:
+    check = "workers"
+    if seen > job.nodes:
+        return _finding(job, check, Status.FAIL, f"{seen} workers trained, and not {job.nodes}")
+    if not seen:
+        return _finding(job, check, Status.UNKNOWN, "no worker has reported: the program ended before it trained")
+    if complete < job.nodes:
+        words = f"{complete} of {job.nodes} workers have reported all epochs: the output is cut off, or a worker ended"
+        return _finding(job, check, Status.UNKNOWN, words)
+    return _finding(job, check, Status.PASS, f"all {complete} workers have reported all epochs")
+
+
+def _falls(workers: list[_Epochs], job: Job) -> Finding:
+    check = "loss"
+    losses = [loss for loss, _accuracy, _seconds in workers[0]]
+    said = f"the loss went from {losses[0]:.4f} to {losses[-1]:.4f}"
+    if not all(math.isfinite(loss) for loss in losses):
+        return _finding(job, check, Status.FAIL, "the loss is no number: try a smaller --set learning_rate")
+    if len(losses) == 1:
+        return _finding(job, check, Status.UNKNOWN, f"{said}: one epoch shows no course")
+    return _finding(job, check, Status.PASS if losses[-1] < losses[0] else Status.FAIL, said)
+
+
+def _equal(workers: list[_Epochs], job: Job) -> Finding:
+    check = "together"
+    if job.nodes == 1:
+        return _finding(job, check, Status.SKIP, "there is one worker")
+    apart = [
+        epoch
+        for epoch, each in enumerate(zip(*workers, strict=False), start=1)
+        if any(not math.isclose(worker[0], each[0][0], rel_tol=_EQUAL) for worker in each)
+    ]
+    if apart:
+        words = f"the workers report different losses in epoch {apart[0]}: they did not train together"
+        return _finding(job, check, Status.FAIL, words)
+    if len(workers) < job.nodes:
+        return _finding(job, check, Status.UNKNOWN, "not all workers have reported")
+    return _finding(job, check, Status.PASS, "all workers report the same loss in each epoch")
+
+
+def _requirements(job: Job) -> tuple[Requirement, ...]:
+    named = "docker://nvcr.io#nvidia/tensorflow:24.06-tf2-py3"
+    image = f"Take an image that has it, such as {named}: --launcher pyxis --set image=FILE"
+    data = (
+        "Bring it to the share with `gpucluster job prepare tensorflow_mnist`, or copy mnist.npz there and name it: "
+        "--set data=FILE"
+    )
+    needs = [Requirement(Need.PYTHON_MODULE, "tensorflow", image), Requirement(Need.DATA, job.text("data"), data)]
+    if job.gpus:
+        how = "Take a partition of nodes with so many GPUs: --set partition=NAME"
+        needs.append(Requirement(Need.GPUS, str(job.gpus), how))
+    return tuple(needs)
+
+
+def _expectation(_job: Job) -> Expectation:
+    return tuple(Figure(name, "about", value, _UNITS[name], _CONDITION, _SOURCE) for name, value in _PUBLISHED)
+
+
+def _one(_job: Job) -> int:
+    return 1
+
+
+TEMPLATE = Template(
+    name="tensorflow_mnist",
+    title="TensorFlow: training on several nodes with MNIST",
+    about=(
+        "MultiWorkerMirroredStrategy with one worker on each node, which uses all of its GPUs, or its processors where "
+        "there are none. The data set is a file: nothing is downloaded. TensorFlow 2.16 and later need the package "
+        "tf-keras, because Keras 3 does not train on several workers. The result fails if the loss does not fall, or "
+        "differs between workers."
+    ),
+    ranks=Ranks.ENVIRONMENT,
+    launchers=("pyxis", "srun", "mpirun", "sge"),
+    options=(
+        Option("data", "mnist.npz or its folder, on the share", Kind.PATH, read_only=True),
+        Option("epochs", "how often the steps are repeated", Kind.INTEGER, 3, minimum=1),
+        Option("steps", "steps of an epoch", Kind.INTEGER, 70, minimum=1),
+        Option("learning_rate", "of stochastic gradient descent", Kind.NUMBER, 0.001, minimum=0),
+    ),
+    payload=(Payload("train.py"),),
+    requirements=_requirements,
+    expectation=_expectation,
+    judge=_judge,
+    per_node=_one,
+    needs_gpus=False,
+    data_sets={"data": "mnist"},
+)  # fmt: skip

@@ -1,0 +1,185 @@
+"""A port of this machine that leads to Grafana or Prometheus on the controller: through ssh, while somebody looks.
+
+Both listen on the controller's loopback only. Nobody else reaches them, and nothing is opened in the cloud's network.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gpucluster import process
+from gpucluster.agent.monitor.prometheus import PORT as PROMETHEUS_PORT
+from gpucluster.dashboards import addresses
+from gpucluster.dashboards.addresses import GRAFANA_PORT, Subject
+from gpucluster.errors import EnvironmentFault, InputError, ProcessError, ToolError
+from gpucluster.events import Sink, info, warn
+from gpucluster.operations.controller import ControllerConnection
+from gpucluster.spec import ClusterSpec
+
+_HOST = "127.0.0.1"
+#: The password of Grafana's user `admin`, made by the role `monitoring`: only root reads it.
+PASSWORD_FILE = "/var/lib/gpucluster/grafana/admin-password"  # noqa: S105 - a path
+ADMIN = "admin"
+#: Ports on the controller's loopback, the one that is preferred first.
+PORTS: Mapping[str, int] = {"grafana": GRAFANA_PORT, "prometheus": PROMETHEUS_PORT}
+# bash opens a connection itself: no other program is needed on the controller.
+_LISTENING = "bash -c 'for port in {ports}; do (exec 3<>/dev/tcp/{host}/$port) 2>/dev/null && echo $port; done; true'"
+# A connection of its own: a forwarded port of a shared one would outlive us.
+_OPTIONS = (
+    "-o",
+    "ControlMaster=no",
+    "-o",
+    "ControlPath=none",
+    "-o",
+    "ExitOnForwardFailure=yes",
+    "-o",
+    "ConnectTimeout=10",
+)
+# Seconds between two looks whether the connection stands; ssh itself notices a dead network after 45.
+_BEAT = 2.0
+_END = 5.0
+#: Seconds before each new attempt after a connection has ended.
+RETRIES = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0)
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is shown: `grafana` or `prometheus`, and the address on this machine."""
+
+    service: str
+    url: str
+
+
+class Dashboard:
+    """Forwards a local port to what shows dashboards on the controller.
+
+    Args:
+        sleep: waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        controller: ControllerConnection,
+        on_event: Sink,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._spec = spec
+        self._controller = controller
+        self._on_event = on_event
+        self._sleep = sleep
+
+    def forward(self, subject: Subject, port: int | None, on_open: Callable[[Page], None]) -> None:
+        """Forward until the caller is interrupted.
+
+        Args:
+            port: of this machine; None takes a free one.
+            on_open: is called once, when the page can be opened.
+
+        Raises:
+            InputError: cluster.yml has no monitoring, or the port is taken.
+            ToolError: nothing listens on the controller, it can't be reached, or the connection ended and no other one
+                could be made.
+            KeyboardInterrupt: somebody has ended it.
+        """
+        self._require_monitoring()
+        local = _free_port(port)
+        service = self._service()
+        path = addresses.in_grafana(subject) if service == "grafana" else addresses.in_prometheus(subject)
+        failures, opened = 0, False
+        while True:
+            try:
+                with process.Conversation(self._argv(local, PORTS[service]), end_s=_END) as connection:
+                    connection.ask("open", _echoed)
+                    if opened:
+                        info(self._on_event, "dashboard", "the connection to the controller is there again")
+                    else:
+                        on_open(Page(service, f"http://{_HOST}:{local}{path}"))
+                    opened, failures = True, 0
+                    while True:
+                        self._sleep(_BEAT)
+                        connection.ask("beat", _echoed)
+            except EnvironmentFault:
+                raise
+            except ProcessError as error:
+                reason = _reason(error)
+                if not opened or failures == len(RETRIES):
+                    raise ToolError(
+                        f"the connection to the controller could not be made: {reason}",
+                        hint="See whether it runs: gpucluster status",
+                    ) from error
+                if failures == 0:
+                    warn(
+                        self._on_event, "dashboard", f"the connection to the controller ended ({reason}): trying again"
+                    )
+                self._sleep(RETRIES[failures])
+                failures += 1
+
+    def password(self) -> str:
+        """The password of Grafana's administrator.
+
+        Raises:
+            InputError: cluster.yml has no Grafana.
+            ToolError: the controller has none, or does not answer.
+        """
+        self._require_monitoring()
+        if not self._spec.monitoring.grafana:
+            raise InputError(
+                "this cluster has no Grafana", where=str(self._spec.file),
+                hint="Set grafana: true in the section monitoring, then run: gpucluster apply",
+            )  # fmt: skip
+        done = self._controller.ask(f"sudo cat {PASSWORD_FILE}")
+        if done.returncode != 0 or not done.stdout.strip():
+            raise ToolError("the controller has no password of Grafana yet", hint="Run: gpucluster apply")
+        return done.stdout.strip()
+
+    def _require_monitoring(self) -> None:
+        if not self._spec.monitoring.enabled:
+            raise InputError(
+                "this cluster has no monitoring", where=str(self._spec.file),
+                hint="Set enabled: true in the section monitoring, then run: gpucluster apply",
+            )  # fmt: skip
+
+    def _service(self) -> str:
+        """Which of both listens on the controller; Grafana, if both do."""
+        ports = " ".join(map(str, PORTS.values()))
+        listening = self._controller.ask(_LISTENING.format(ports=ports, host=_HOST)).stdout.split()
+        for service, port in PORTS.items():
+            if str(port) in listening:
+                return service
+        raise ToolError(
+            "nothing on the controller shows dashboards: neither Grafana nor Prometheus listens",
+            hint="Run: gpucluster apply. Then see: gpucluster ssh -- systemctl --failed",
+        )
+
+    def _argv(self, local: int, remote: int) -> list[str]:
+        # `cat` ends with its input: when we end, and also when we are killed.
+        ssh, *rest = self._controller.ssh_argv(None, ["cat"])
+        return [ssh, *_OPTIONS, "-L", f"{_HOST}:{local}:{_HOST}:{remote}", *rest]
+
+
+def _echoed(_line: str) -> bool:
+    return True
+
+
+def _free_port(wanted: int | None) -> int:
+    with socket.socket() as found:
+        # As ssh does: a port whose last connections are still being closed is no taken one.
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((_HOST, wanted or 0))
+        except (OSError, OverflowError) as error:
+            raise InputError(
+                f"port {wanted} of this machine can't be used: {getattr(error, 'strerror', error)}",
+                hint="Name another one with --port, or none: then a free one is taken",
+            ) from error
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _reason(error: ProcessError) -> str:
+    """The last line that ssh wrote."""
+    return error.stderr.strip().rpartition("\n")[2] or f"ssh ended with status {error.returncode}"

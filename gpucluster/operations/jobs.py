@@ -1,0 +1,531 @@
+"""Jobs from templates on a cluster: what they need is checked and brought, they are submitted, and judged at their end.
+
+A job is a user's: `gpucluster-agent jobs` on the controller writes its files into the user's home and submits it with
+the user's rights. It goes on when this process ends; who asks again, by its number, sees what became of it. Nothing
+here takes the cluster's lock.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from gpucluster import process
+from gpucluster.agent.checks.model import Finding, Status
+from gpucluster.artifacts import catalogue, releases
+from gpucluster.artifacts.cache import sha256_of
+from gpucluster.errors import Finding as InputFinding
+from gpucluster.errors import InputError, Interrupted, ProcessError, ToolError
+from gpucluster.events import Event, EventKind, Sink, info, warn
+from gpucluster.handover.names import elastic_names, elastic_prefix, permanent_names
+from gpucluster.jobs import choose, registry, render
+from gpucluster.jobs.model import EXIT_REQUIREMENT, Job, Launcher, Need, Rendered, Requirement, Result, Template
+from gpucluster.operations.container_images import ContainerImages
+from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.job_choice import job_for
+from gpucluster.operations.rpc import RemoteConversation
+from gpucluster.spec import ClusterSpec
+from gpucluster.text import count, printable
+
+_COMMAND = "sudo -n /usr/local/bin/gpucluster-agent jobs serve"
+_SLURM = "slurm"
+#: Below the home share.
+DATASETS = PurePosixPath(".gpucluster/datasets")
+#: Seconds for the controller's program to end when we go. It does not wait for jobs.
+_END_S = 20.0
+#: As long as a job takes.
+_FOR_EVER_S = 1e9
+_CHUNK = 2 << 20
+_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+_NAME = "job"
+#: How a job ended that has not completed: what that says of the workload.
+_FAILED = frozenset({"DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+_COMPLETED = "COMPLETED"
+#: Lines of a script that says what is missing: one for each node.
+_MOST_SAID = 3
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job that Slurm has taken.
+
+    Args:
+        id: its number in Slurm.
+        folder: on the home share, with its files and its output.
+        at_start: requirements that the job checks itself when it starts, as text.
+    """
+
+    id: str
+    template: str
+    user: str
+    folder: str
+    partition: str
+    nodes: int
+    at_start: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {**vars(self), "at_start": list(self.at_start)}
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """What became of a job.
+
+    Args:
+        state: Slurm's.
+        exit_status: of its script; None where Slurm does not know it any more.
+        result: the judge's, with a finding for a job that has not completed.
+        output: what it has printed, without secrets; of a very large output beginning and end.
+    """
+
+    id: str
+    template: str
+    user: str
+    state: str
+    exit_status: int | None
+    nodes: str
+    folder: str
+    result: Result
+    output: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object, without the output."""
+        own = {key: value for key, value in vars(self).items() if key not in ("result", "output")}
+        return {**own, **self.result.to_dict(), "verdict": self.result.status.value}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Something that a job needs and that is on the cluster now.
+
+    Args:
+        kind: "data set" or "container image".
+        changed: whether it was not there before.
+    """
+
+    kind: str
+    name: str
+    path: str
+    changed: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """What somebody wants to run: the words of the command line.
+
+    Args:
+        pool: whose nodes; "" for the first on which the template can run.
+        launcher: "" for the template's first.
+        user: whose job; "" for the first of users.people.
+        settings: values of options as text.
+        gpus: of each node; None for those of the pool's shape.
+    """
+
+    template: str
+    nodes: int = 2
+    pool: str = ""
+    launcher: str = ""
+    user: str = ""
+    gpus: int | None = None
+    settings: Mapping[str, str] | None = None
+
+
+class Jobs:
+    """Jobs of one cluster.
+
+    Args:
+        open_session: begins a conversation that lasts for a `with`; by default with the controller.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        controller: ControllerConnection,
+        images: ContainerImages,
+        on_event: Sink,
+        open_session: Callable[[], AbstractContextManager[RemoteConversation]] | None = None,
+    ) -> None:
+        self._spec = spec
+        self._controller = controller
+        self._images = images
+        self._on_event = on_event
+        self._open = open_session or self._connect
+        self._told: tuple[str, str, str] | None = None
+
+    # --- submit -----
+
+    def submit(self, request: JobRequest) -> Submitted:
+        """Check what a job needs, and submit it.
+
+        Raises:
+            InputError: there is no such template, pool or user, or a requirement is not met; `findings` has each.
+            Interrupted: it may have been submitted, and the message says how to see that.
+            ToolError: Slurm does not take it, or the controller can't be reached.
+        """
+        pool, job = self._choose(request)
+        rendered = render.render(job)
+        user = self._user(request)
+        partition = job.text("partition")
+        with self._open() as talk:
+            at_start = self._check(talk, user, partition, rendered)
+            try:
+                made = talk.ask(
+                    "submit",
+                    user=user,
+                    share=self._share,
+                    template=job.template.name,
+                    files={name: vars(file) for name, file in rendered.files.items()},
+                    script=rendered.script,
+                    words=self._other_pools(pool),
+                    record={"job": job.to_dict(), "pool": pool, "output": rendered.output, "partition": partition},
+                )
+            except KeyboardInterrupt:
+                raise Interrupted(
+                    "interrupted while the job was submitted",
+                    hint=f"See whether Slurm has it: gpucluster ssh -- squeue --user={user}",
+                ) from None
+        return Submitted(
+            str(made["id"]), job.template.name, user, str(made["folder"]), partition, job.nodes, tuple(at_start)
+        )
+
+    def _choose(self, request: JobRequest) -> tuple[str, Job]:
+        """The pool and the job.
+
+        Raises:
+            InputError: it can't run on this cluster.
+        """
+        spec = self._spec
+        template = registry.template(request.template)
+        launcher = registry.launcher(template, request.launcher)
+        if launcher.scheduler.name != _SLURM:
+            raise InputError(
+                f"the launcher {launcher.name} is for {launcher.scheduler.title}, and this cluster has Slurm",
+                hint=f"Make its files for elsewhere: gpucluster job render {template.name} --launcher {launcher.name}",
+            )
+        # Slurm needs a home share (spec/rules), where the files of jobs are.
+        if not spec.slurm.enabled:
+            raise InputError(
+                "slurm.enabled is false: jobs are submitted to Slurm",
+                where=str(spec.file),
+                hint=f"Make the files of a job for elsewhere: gpucluster job render {template.name}",
+            )
+        if launcher.name == "pyxis" and "enroot" not in spec.containers.runtimes:
+            others = [name for name in template.launchers if name != launcher.name]
+            raise InputError(
+                "the launcher pyxis needs Enroot and Pyxis, which this cluster does not have",
+                where=str(spec.file),
+                hint="Add enroot to containers.runtimes, then run: gpucluster apply. "
+                f"Or: --launcher {' or '.join(others)}",
+            )
+        refused: InputError | None = None
+        for name in [request.pool] if request.pool else spec.pools:
+            try:
+                return name, self._on(name, template, launcher, request)
+            except InputError as error:
+                refused = refused or error
+        raise refused or InputError("this cluster has no pools", where=str(spec.file))
+
+    def _on(self, name: str, template: Template, launcher: Launcher, request: JobRequest) -> Job:
+        """The job on nodes of a pool.
+
+        Raises:
+            InputError: it can't run there.
+        """
+        spec = self._spec
+        settings = dict(request.settings or {})
+        job = job_for(spec, template, launcher, settings, nodes=request.nodes, pool=name)
+        unnamed = [option for option in template.data_sets if not job.text(option)]
+        if unnamed and any(each.need is Need.DATA and not each.name for each in render.requirements(job)):
+            settings |= {option: str(self._datasets / template.data_sets[option]) for option in unnamed}
+            job = job_for(spec, template, launcher, settings, nodes=request.nodes, pool=name)
+        if request.gpus is not None:
+            job = replace(job, gpus=request.gpus)
+            if why := choose.refusal(job):
+                raise InputError(f"{template.name} can't run on the pool {name}: {why}")
+        pool = spec.pools[name]
+        most = pool.count + pool.elastic_count
+        if request.nodes > most:
+            raise InputError(
+                f"the pool {name} has at most {count(most, 'node')}, and the job wants {request.nodes}",
+                where=str(spec.file),
+                hint="Name fewer with --nodes, another pool with --pool, or raise count or max_count of the pool",
+            )
+        return job
+
+    def _user(self, request: JobRequest) -> str:
+        if request.user:
+            return request.user
+        if not self._spec.users.people:
+            hint = "Name one: --user NAME. The job runs as this user, in their home"
+            raise InputError("there is no user under users.people", where=str(self._spec.file), hint=hint)
+        return self._spec.users.people[0].name
+
+    @property
+    def _share(self) -> str:
+        return str(self._spec.storage.home.mount_path)
+
+    @property
+    def _datasets(self) -> PurePosixPath:
+        return PurePosixPath(self._share) / DATASETS
+
+    def _other_pools(self, chosen: str) -> list[str]:
+        """The option of sbatch that keeps a job from nodes of other pools in its partition."""
+        pools = self._spec.pools
+        others = [name for name, pool in pools.items() if name != chosen and pool.partition == pools[chosen].partition]
+        nodes = [node for name in others for node in permanent_names(name, pools[name])]
+        for name in others:
+            number = elastic_names(pools[name])
+            nodes += [f"{elastic_prefix(name)}[1-{number}]"] if number else []
+        return [f"--exclude={','.join(nodes)}"] if nodes else []
+
+    def _check(self, talk: RemoteConversation, user: str, partition: str, rendered: Rendered) -> list[str]:
+        """What the job checks itself when it starts.
+
+        Raises:
+            InputError: something is missing; `findings` names each, and how to get it.
+        """
+        # The files of the job come with it.
+        wanted = [each for each in rendered.requirements if each.need is not Need.FILE_OF_JOB]
+        answer = talk.ask(
+            "check",
+            user=user,
+            share=self._share,
+            partition=partition,
+            nodes=rendered.job.nodes,
+            requirements=[requirement.to_dict() for requirement in wanted],
+        )
+        if answer["nodes"]:
+            raise InputError(printable(str(answer["nodes"])), hint="See: gpucluster ssh -- sinfo")
+        missing, at_start = [], []
+        for requirement, found in zip(wanted, answer["requirements"], strict=True):
+            text = f"{requirement.need.value} {printable(requirement.name)}".strip()
+            message = printable(str(found["message"]))
+            if found["state"] == "not met":
+                missing.append(InputFinding(text, 0, 0, "", message, self._how(rendered.job.template, requirement)))
+            elif found["state"] != "met":
+                at_start.append(f"{text} {message}")
+        if missing:
+            raise InputError(
+                f"{rendered.job.template.name} was not submitted: "
+                f"{count(len(missing), 'requirement is', 'requirements are')} not met",
+                findings=missing,
+            )
+        for line in at_start:
+            info(self._on_event, _NAME, line)
+        if answer["delayed"]:
+            warn(self._on_event, _NAME, printable(str(answer["delayed"])))
+        return at_start
+
+    def _how(self, template: Template, requirement: Requirement) -> str:
+        """How to get what is missing."""
+        name = self._dataset_of(requirement)
+        if not name:
+            return requirement.get
+        own = name in template.data_sets.values()
+        return f"Run: gpucluster job prepare {template.name if own else f'{name} --from FILE'}"
+
+    def _dataset_of(self, requirement: Requirement) -> str:
+        """The name of the data set of ours that is needed; "" if it is none of ours."""
+        place = PurePosixPath(requirement.name)
+        if requirement.need is not Need.DATA or self._datasets not in place.parents:
+            return ""
+        return place.relative_to(self._datasets).parts[0]
+
+    # --- wait, output, cancel -----
+
+    def wait(self, job: str, *, timeout: float | None = None) -> JobOutcome:
+        """Wait for the end of a job that was submitted here, judge it, and keep the result beside it.
+
+        Args:
+            timeout: seconds; None waits as long as it takes.
+
+        Raises:
+            InputError: there is no such job, or it was not submitted here.
+            Interrupted: the job goes on.
+            ToolError: it has not ended in time, or the connection was lost; the job goes on.
+        """
+        again = f"Look again: gpucluster job wait {job}"
+        try:
+            with self._open() as talk:
+                seen = talk.ask("wait", self._progress, id=job, seconds=_FOR_EVER_S if timeout is None else timeout)
+                if not seen["ended"]:
+                    reason = f" ({printable(seen['reason'])})" if seen["reason"] else ""
+                    state = printable(seen["state"])
+                    raise ToolError(f"job {job} has not ended within {timeout:g} s: {state}{reason}", hint=again)
+                return self._outcome(talk, job)
+        except KeyboardInterrupt:
+            raise Interrupted(f"interrupted; job {job} goes on", hint=again) from None
+        except ProcessError as error:
+            raise ToolError(f"the connection was lost; job {job} goes on: {error.what}", hint=again) from None
+
+    def status(self, job: str) -> dict[str, Any]:
+        """What Slurm says of a job that was submitted here, and its result if it was judged. Waits for nothing.
+
+        Raises:
+            InputError: there is no such job, or it was not submitted here.
+        """
+        with self._open() as talk:
+            answer = talk.ask("output", id=job)
+        seen, record = answer["job"], answer["record"]
+        return {
+            **{key: seen[key] for key in ("id", "state", "nodes", "reason", "ended", "exit_status", "folder")},
+            "user": answer["user"],
+            "template": str(record.get("template", "")),
+            "submitted_at": str(record.get("submitted_at", "")),
+            "result": answer["result"] or None,
+        }
+
+    def cancel(self, job: str) -> dict[str, Any]:
+        """Cancel a job that was submitted here. A job that has ended stays as it is.
+
+        Raises:
+            InputError: there is no such job, or it was not submitted here.
+        """
+        with self._open() as talk:
+            found: dict[str, Any] = talk.ask("cancel", id=job)
+        return found
+
+    def _progress(self, found: Any) -> None:
+        state, reason, nodes = (printable(str(found.get(key, ""))) for key in ("state", "reason", "nodes"))
+        more = reason if state in ("PENDING", "") else nodes
+        event = (f"job {found.get('id')}", state or "waiting", more)
+        if event != self._told:
+            self._told = event
+            self._on_event(Event(EventKind.RESOURCE, *event))
+
+    def _outcome(self, talk: RemoteConversation, number: str) -> JobOutcome:
+        """The outcome of a job that has ended; it is kept beside the job."""
+        answer = talk.ask("output", id=number)
+        seen, record, output = answer["job"], answer["record"], str(answer["output"])
+        try:
+            job = choose.from_dict(record.get("job", {}))
+        except InputError as error:
+            raise ToolError(
+                f"job {number} can't be judged: {error.what}",
+                hint=f"Its output is in {printable(str(seen['folder']))}",
+            ) from None
+        result = judged(job, output, str(seen["state"]), seen["exit_status"])
+        outcome = JobOutcome(
+            number, job.template.name, str(answer["user"]), str(seen["state"]), seen["exit_status"],
+            str(seen["nodes"]), str(seen["folder"]), result, output,
+        )  # fmt: skip
+        try:
+            talk.ask("result", id=number, result={"version": 1, **outcome.to_dict()})
+        except ToolError as error:  # the home may be full
+            warn(self._on_event, _NAME, f"the result is not kept: {error.what}")
+        return outcome
+
+    # --- prepare -----
+
+    def prepare(self, request: JobRequest, *, source: Path | None = None, force: bool = False) -> tuple[Prepared, ...]:
+        """Bring what a job needs and can be brought: data sets to the home share, container images to their store.
+
+        Args:
+            request: `template` may also be a data set of the catalogue; with `source` one of any name.
+            source: a file on this machine that has the data set.
+            force: replace another data set of this name.
+
+        Raises:
+            InputError: there is no such template or data set, or a file has another checksum.
+            EnvironmentFault: a file can't be downloaded.
+            ToolError: the share is full, or the controller can't be reached.
+        """
+        own = source is not None and request.template not in registry.template_names()
+        if own or request.template in catalogue.datasets():
+            return (self._bring(request.template, source, force),)
+        _pool, job = self._choose(request)
+        done = []
+        for requirement in render.requirements(job):
+            name = self._dataset_of(requirement)
+            if name:
+                done.append(self._bring(name, source, force))
+            elif requirement.need is Need.IMAGE and "#" in requirement.name:
+                found = self._images.import_uri(requirement.name, pool=request.pool or None, user=request.user or None)
+                done.append(Prepared("container image", found.image.name, found.image.path, found.changed))
+        if source is not None and not any(each.kind == "data set" for each in done):
+            place = PurePosixPath(self._share) / DATASETS
+            hint = (
+                f"Bring it by its own name (gpucluster job prepare cifar10 --from FILE), or name a path below {place}"
+            )
+            raise InputError(f"{job.template.name} needs no data set with these options", hint=hint)
+        return tuple(done)
+
+    def _bring(self, name: str, source: Path | None, force: bool) -> Prepared:
+        """A data set on the home share."""
+        if source is None:
+            file, found = releases.dataset(self._spec, name, self._on_event)
+            checksum, origin = found.sha256 or sha256_of(file), found.url
+        else:
+            if not source.is_file():
+                raise InputError("there is no such file", where=str(source), hint="Name another one with --from")
+            pinned = catalogue.dataset(name, checksums={}) if name in catalogue.datasets() else None
+            file, checksum, origin = source, sha256_of(source), source.name
+            if pinned and pinned.sha256 != checksum and not force:
+                raise InputError(
+                    f"this is not {name}: its checksum is {checksum}, and that of {pinned.file} is {pinned.sha256}",
+                    where=str(source),
+                    hint="To take it nevertheless, add --force",
+                )
+        wanted = {
+            "name": name, "file": file.name, "sha256": checksum, "size": file.stat().st_size,
+            "unpack": file.name.endswith(_ARCHIVES), "source": origin, "force": force,
+        }  # fmt: skip
+        with self._open() as talk:
+            state = talk.ask("dataset.begin", share=self._share, dataset=wanted)
+            if not state["present"]:
+                self._send(talk, name, file, int(state["have"]))
+                talk.ask("dataset.publish")
+        return Prepared("data set", name, str(state["path"]), changed=not state["present"])
+
+    def _send(self, talk: RemoteConversation, name: str, file: Path, have: int) -> None:
+        size, told = os.path.getsize(file), -1
+        with file.open("rb") as stream:
+            stream.seek(have)
+            while data := stream.read(_CHUNK):
+                have = int(talk.ask("dataset.add", offset=have, data=base64.b64encode(data).decode())["have"])
+                if have * 10 // max(size, 1) != told:
+                    told = have * 10 // max(size, 1)
+                    text = f"{have / 1e6:.0f} of {size / 1e6:.0f} MB"
+                    self._on_event(Event(EventKind.RESOURCE, f"data set {name}", "working", text))
+
+    @contextmanager
+    def _connect(self) -> Iterator[RemoteConversation]:
+        argv = self._controller.ssh_argv(None, [_COMMAND])
+        with process.Conversation(argv, end_s=_END_S) as talk:
+            yield RemoteConversation(talk)
+
+
+def judged(job: Job, output: str, state: str, exit_status: int | None) -> Result:
+    """What the output of a job says, and how the job ended."""
+    result = job.template.judge(output, job)
+    if state == _COMPLETED:
+        return result
+    name = job.template.name
+    if exit_status == EXIT_REQUIREMENT:
+        # The script writes one line for each node, which begins with its name.
+        said = [line for line in output.splitlines() if line.startswith(f"{name}: ")][-_MOST_SAID:]
+        text = "; ".join(map(printable, dict.fromkeys(said))) or printable(_last_words(output))
+        finding = Finding("job", name, Status.FAIL, f"a requirement is not met: {text}")
+        return Result((finding,), result.values, result.units, result.steps)
+    status = Status.FAIL if state in _FAILED else Status.UNKNOWN
+    text = f"the job ended as {printable(state)}" + (f" with status {exit_status}" if exit_status else "")
+    last = _last_words(output)
+    text += f"; its last line is: {printable(last)[:200]}" if last else "; it has printed nothing"
+    return Result((Finding("job", name, status, text), *result.findings), result.values, result.units, result.steps)
+
+
+def _last_words(output: str) -> str:
+    """The last line that is not Slurm's: at the end it writes which of its processes it stops."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    own = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
+    return (own or lines or [""])[-1]

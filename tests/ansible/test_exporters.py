@@ -1,0 +1,244 @@
+"""The role exporters: its units, with the real node_exporter where there is one, and who pays for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpucluster.agent.exporter import __main__ as exporter
+from gpucluster.artifacts import catalogue
+from gpucluster.spec import load
+from tests.agent.zipapp import install
+from tests.ansible.loading import ANSIBLE, read
+from tests.ansible.render import CONTROLLER, GPU_POOL, evaluate, render, variables
+from tests.spec.spec_texts import KEY, OCI
+
+ON: dict[str, Any] = {"monitoring_enabled": True, "monitoring_host_address": "10.0.0.2", "health_enabled": True}
+NVIDIA = {**GPU_POOL, "gpu_vendor": "nvidia"}
+UNITS = ("gpucluster-exporter.service", "gpucluster-node-exporter.service", "gpucluster-dcgm-exporter.service")
+
+
+def known(
+    host: str = "compute-1", *, dcgm: bool = False, system: str = "Debian-13", **inventory: Any
+) -> dict[str, Any]:
+    found = variables(ON | {"slurm_pools": [NVIDIA]} | inventory, role="exporters", host=host, system=system)
+    if host != CONTROLLER:
+        found["group_names"] = ["compute", "pool_compute"]
+    found["ansible_facts"] = {**found["ansible_facts"], "gpucluster_nvidia": {"dcgm_exporter": dcgm}}
+    return found
+
+
+def command(unit: str, given: dict[str, Any]) -> list[str]:
+    """The command line as systemd reads it: quotes, continued lines, and `$$` for `$`."""
+    text = render("exporters", unit, given).replace("\\\n", " ")
+    (line,) = [line for line in text.splitlines() if line.startswith("ExecStart=")]
+    assert not re.search(r"(?<!\$)\$(?!\$)", line), "systemd would put a variable there"
+    return [word.replace("$$", "$") for word in shlex.split(line.partition("=")[2])]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_exporters_have_no_rights_and_answer_the_host_of_prometheus_only(unit: str) -> None:
+    lines = set(render("exporters", unit, known()).splitlines())
+    assert {
+        "User=gpucluster-exporter", "NoNewPrivileges=yes", "CapabilityBoundingSet=", "ProtectSystem=strict",
+        "IPAddressDeny=any", "Restart=always",
+    } <= lines  # fmt: skip
+    (allowed,) = [line for line in lines if line.startswith("IPAddressAllow=")]
+    assert allowed in ("IPAddressAllow=10.0.0.2", "IPAddressAllow=10.0.0.2 localhost")
+    assert ("localhost" in allowed) == ("dcgm" in unit)
+    assert "ReadWritePaths= " not in lines
+
+
+def test_no_unit_has_the_address_of_one_host() -> None:
+    """A baked image boots on many."""
+    for unit in UNITS:
+        assert "10.0.1.2" not in render("exporters", unit, known())
+
+
+@pytest.mark.parametrize(
+    ("host", "changes", "gpu"),
+    [
+        ("compute-1", {}, True), ("compute-1", {"dcgm": True}, False), (CONTROLLER, {}, False),
+        ("compute-1", {"slurm_hardware_emulated": True}, False),
+        ("compute-1", {"slurm_pools": [{**NVIDIA, "gpu_vendor": "amd"}]}, False),
+        ("compute-1", {"slurm_pools": [{**NVIDIA, "gpu_vendor": None}]}, False),
+    ],
+)  # fmt: skip
+def test_gpus_are_ours_where_no_dcgm_exporter_is(host: str, changes: dict[str, Any], gpu: bool) -> None:
+    given = known(host, **changes)
+    words = command(UNITS[0], given)
+    collectors = words[words.index("--collectors") + 1].split(",")
+    assert ("gpu" in collectors) == gpu
+    assert set(collectors) <= set(exporter.COLLECTORS)
+    assert ("PrivateDevices=no" in render("exporters", UNITS[0], given)) == gpu
+    assert evaluate("{{ exporters_dcgm }}", given) == bool(changes.get("dcgm"))
+
+
+def test_our_exporter_understands_its_command_line(tmp_path: Path) -> None:
+    words = command(UNITS[0], known())
+    options = exporter._parser().parse_args(words[2:])
+    assert (options.command, options.listen, options.toward) == ("serve", ":9500", "10.0.0.2")
+    assert options.allow == ["10.0.0.2"]
+
+
+def test_the_real_node_exporter_takes_its_command_line(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    program = shutil.which("prometheus-node-exporter")
+    if program is None:
+        pytest.skip("prometheus-node-exporter is not installed")
+    (tmp_path / "health.prom").write_text("# TYPE gpucluster_health_shadow gauge\ngpucluster_health_shadow 0\n")
+    given = known(CONTROLLER, monitoring_host_address="127.0.0.1", exporter_ports={"node": 19177})
+    given |= {"agent_program": str(install(tmp_path / "bin")), "exporters_textfiles": str(tmp_path)}
+    words = command(UNITS[1], given)
+    started = subprocess.Popen(words, env={"PATH": os.environ["PATH"]}, stderr=subprocess.PIPE)
+    try:
+        until = time.monotonic() + 60
+        while True:
+            try:
+                text = urllib.request.urlopen("http://127.0.0.1:19177/metrics", timeout=30).read().decode()
+                break
+            except urllib.error.URLError:
+                assert started.poll() is None, started.stderr.read() if started.stderr else ""
+                assert time.monotonic() < until
+                time.sleep(0.05)
+    finally:
+        started.terminate()
+        started.communicate()
+    found = {family.name: family for family in text_string_to_metric_families(text)}
+    collectors = {each.labels["collector"] for each in found["node_scrape_collector_success"].samples}
+    assert collectors == set(evaluate("{{ exporters_node_collectors }}", given))
+    assert found["gpucluster_health_shadow"].samples[0].value == 0
+    assert {"node_cpu_seconds", "node_memory_MemAvailable_bytes", "node_network_receive_bytes"} <= set(found)
+
+
+def test_only_the_controller_reads_the_metrics_of_the_health_service() -> None:
+    def directory(host: str) -> bool:
+        return any("textfile.directory" in word for word in command(UNITS[1], known(host)))
+
+    assert directory(CONTROLLER)
+    assert not directory("compute-1")
+    # The same file as the health service writes.
+    assert (
+        read("roles/health/vars/main.yml")["health_folder"] + "/metrics.prom"
+        == (read("roles/exporters/vars/main.yml")["exporters_health_metrics"])
+    )
+
+
+def test_a_system_without_a_package_runs_the_release() -> None:
+    words = command(UNITS[1], known(system="OracleLinux-9"))
+    assert "/opt/gpucluster/node_exporter/*/node_exporter" in words[2]
+    assert "/usr/bin/prometheus-node-exporter" in command(UNITS[1], known())[2]
+    packages = read("group_vars/all/packages.yml")["packages"]
+    for system, lists in packages.items():
+        assert bool(lists["node_exporter"]) == (read(f"vars/os/{system}.yml")["os_package_manager"] == "apt")
+
+
+@pytest.mark.parametrize(
+    ("enabled", "there", "work"), [(True, False, True), (False, True, True), (False, False, False)]
+)
+def test_who_pays(enabled: bool, there: bool, work: bool) -> None:
+    given = known(monitoring_enabled=enabled)
+    given["ansible_facts"]["gpucluster_host"] |= {"exporters": there}
+    assert evaluate("{{ role_has_work.exporters }}", given) == work
+    assert evaluate("{{ base_purposes.node_exporter }}", given | read("roles/base/vars/main.yml")) == enabled
+
+
+def test_what_is_installed_is_removed() -> None:
+    """Each path and unit of `present` is in `absent`, and what says that there is work is the last of them."""
+    given = known(CONTROLLER, dcgm=True)
+    given["agent_files"] = []
+    present, absent = read("roles/exporters/tasks/present.yml"), read("roles/exporters/tasks/absent.yml")
+    task = present[-1]
+    names = {
+        name: value for name, value in task["vars"].items() if "unit_files" not in name and "dcgm_files" not in name
+    }
+    started = [
+        *evaluate(task["vars"]["exporters_started"], given | names),
+        evaluate(task["vars"]["exporters_dcgm_unit"], given),
+    ]
+    stopped = [unit["name"] for unit in absent[0]["gpucluster_service"]["units"]]
+    assert sorted(stopped) == sorted(unit["name"] for unit in started)
+    removed = [each["path"] for each in evaluate(absent[-1]["gpucluster_service"]["files"], given)]
+    assert removed[-1] == "/etc/systemd/system/gpucluster-exporter.service"
+    assert set(evaluate("{{ exporters_units.values() | list }}", given)) <= set(removed)
+    assert {"/etc/gpucluster/dcgm-fields.csv", "/var/lib/gpucluster/metrics", "/opt/gpucluster/node_exporter"} <= set(
+        removed
+    )
+
+
+@pytest.mark.parametrize(
+    ("image", "enabled", "files"),
+    [
+        ('{operating_system: Oracle Linux, version: "9"}', "true", 1),
+        ("{ocid: ocid1.image.oc1.iad.x, login_user: opc}", "true", 1),
+        ('{operating_system: Canonical Ubuntu, version: "24.04"}', "true", 0),
+        ('{operating_system: Oracle Linux, version: "9"}', "false", 0),
+    ],
+)  # fmt: skip
+def test_the_release_is_needed_where_a_system_has_no_package(
+    image: str, enabled: str, files: int, tmp_path: Path
+) -> None:
+    text = OCI.replace("{ocid: ocid1.image.oc1.iad.example, login_user: ubuntu}", image)
+    (tmp_path / "operator.pub").write_text(KEY)
+    (tmp_path / "cluster.yml").write_text(f"{text}monitoring: {{enabled: {enabled}}}\n")
+    needed = catalogue.needed_by(load(tmp_path / "cluster.yml"), hardware_emulated=False)
+    found = [each for each in needed if each.component == "node_exporter"]
+    assert len(found) == files
+    assert all(each.format == "rpm" and each.checksums_url for each in found)
+
+
+def test_every_host_runs_them_and_elastic_nodes_and_images_too() -> None:
+    assert "exporters" in read("group_vars/all/cluster.yml")["node_software"]
+    site = (ANSIBLE / "site.yml").read_text()
+    assert "['slurm', 'people', 'health', 'exporters'" in site
+    assert "(['exporters'] if inventory_hostname in login_nodes else node_software)" in site
+    assert "node_software" in (ANSIBLE / "join.yml").read_text()
+    assert "node_software" in (ANSIBLE / "bake.yml").read_text()
+
+
+def test_the_units_of_packages_are_stopped() -> None:
+    """They listen on every address."""
+    given = known()
+    assert evaluate("{{ exporters_foreign }}", given) == [
+        {"name": "prometheus-node-exporter", "state": "stopped"},
+        {"name": "nvidia-dcgm-exporter", "state": "stopped"},
+    ]
+
+
+def test_dcgm_s_exporter_is_installed_with_dcgm_where_there_is_monitoring() -> None:
+    def packages(enabled: bool) -> Any:
+        return evaluate(
+            "{{ nvidia_packages.dnf.dcgm }}", variables(ON | {"monitoring_enabled": enabled}, role="nvidia")
+        )
+
+    assert packages(True) == ["datacenter-gpu-manager-4-core", "datacenter-gpu-manager-exporter"]
+    assert packages(False) == ["datacenter-gpu-manager-4-core"]
+
+
+def test_dcgm_s_fields_are_lines_of_three_parts() -> None:
+    lines = (ANSIBLE / "roles/exporters/files/dcgm-fields.csv").read_text().splitlines()
+    fields = [line.split(", ", 2) for line in lines if not line.startswith("#")]
+    assert all(
+        re.fullmatch(r"DCGM_FI_(DEV|PROF)_[A-Z_]+", name) and kind in ("gauge", "counter")
+        for name, kind, _text in fields
+    )
+    assert len({name for name, _kind, _text in fields}) == len(fields)
+    # What rules and dashboards ask for is recorded.
+    texts = [
+        *ANSIBLE.glob("roles/monitoring/files/rules/*.yml"),
+        *ANSIBLE.glob("roles/monitoring/files/dashboards/*.json"),
+    ]
+    asked = {name for file in texts for name in re.findall(r"\bDCGM_FI_[A-Z_]+[A-Z]\b", file.read_text())}
+    assert asked
+    assert asked <= {name for name, _kind, _text in fields}

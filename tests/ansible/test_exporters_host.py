@@ -1,0 +1,96 @@
+"""The role exporters on a booted host, with real systemd and the real node_exporter: they run, answer, and go.
+
+What this does not prove: that systemd's IPAddressDeny refuses strangers (containers have no eBPF), GPUs, DCGM.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpucluster.artifacts import agent_archive
+from tests.ansible.booted import Booted, booted
+from tests.ansible.in_container import Played
+from tests.ansible.render import INVENTORY
+
+pytestmark = pytest.mark.containers
+
+TASKS: list[dict[str, Any]] = [
+    {"import_role": {"name": "base", "tasks_from": "gather_facts"}},
+    {
+        "include_role": {"name": "{{ next_role }}"},
+        "loop": "{{ ['exporters'] | select('in', roles_with_work) }}",
+        "loop_control": {"loop_var": "next_role"},
+    },
+]
+# The host has no network but its own.
+VARIABLES = INVENTORY | {
+    "monitoring_enabled": True,
+    "monitoring_host_address": "127.0.0.1",
+    "health_enabled": True,
+    "slurm_hardware_emulated": True,
+}
+UNITS = ("gpucluster-exporter", "gpucluster-node-exporter")
+
+
+def apply(node: Booted, **changes: Any) -> Played:
+    return node.play(TASKS, VARIABLES | changes, name="demo-controller")
+
+
+def metrics(node: Booted, port: int) -> dict[str, Any]:
+    text = node.sh(
+        f"curl --silent --fail --retry 40 --retry-delay 1 --retry-connrefused http://127.0.0.1:{port}/metrics"
+    )
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Booted]:
+    with booted() as host:
+        program = host.folder / "gpucluster-agent"
+        program.write_bytes(agent_archive.build())
+        host.sh("mkdir -p /usr/local/bin /run/gpucluster/jobs /var/lib/gpucluster/health")
+        program.chmod(0o755)
+        subprocess.run(["podman", "cp", program, f"{host.name}:/usr/local/bin/gpucluster-agent"], check=True)
+        host.put("/run/gpucluster/jobs/12.json", json.dumps({"version": 1, "job_id": "12", "gpus": []}))
+        host.put("/var/lib/gpucluster/health/metrics.prom", "gpucluster_health_shadow 0\n")
+        host.sh("chmod 2751 /var/lib/gpucluster/health && systemctl enable --now prometheus-node-exporter")
+        yield host
+
+
+def test_exporters_run_answer_and_go(node: Booted) -> None:
+    without = apply(node, monitoring_enabled=False)
+    assert without.changed == 0
+    assert "exporters" not in without.said, "a cluster without monitoring has no task for it"
+
+    assert apply(node).changed == 1
+    ours, system = metrics(node, 9500), metrics(node, 9100)
+    assert [each.labels for each in ours["gpucluster_job_node"].samples] == [{"job_id": "12"}]
+    up = {each.labels["collector"]: each.value for each in ours["gpucluster_exporter_collector_up"].samples}
+    assert up == {"rdma": 1, "network": 1, "jobs": 1}
+    failed = {each.labels["collector"] for each in system["node_scrape_collector_success"].samples if not each.value}
+    assert "systemd" not in failed, "an unprivileged exporter asks systemd for the states of units"
+    states = [each.labels for each in system["node_systemd_unit_state"].samples if each.value]
+    assert {"gpucluster-exporter.service", "gpucluster-node-exporter.service"} <= {
+        each["name"] for each in states if each["state"] == "active"
+    }
+    users = node.sh(f"systemctl show --property=User {' '.join(UNITS)}").split()
+    assert users == ["User=gpucluster-exporter"] * 2
+    # The package's own listened on every address.
+    package = node.sh("for ask in is-enabled is-active; do systemctl $ask prometheus-node-exporter; done", check=False)
+    assert package.split() == ["disabled", "inactive"]
+    # Of the health service.
+    assert system["gpucluster_health_shadow"].samples[0].value == 0
+    assert apply(node).changed == 0, "a second run changes nothing"
+
+    assert apply(node, monitoring_enabled=False).changed > 0
+    assert node.sh(f"systemctl is-active {' '.join(UNITS)}", check=False).split() == ["inactive", "inactive"]
+    left = node.sh("ls /etc/systemd/system /var/lib/gpucluster /etc/systemd/system/multi-user.target.wants")
+    assert "exporter" not in left
+    assert "metrics" not in left.split()
+    assert apply(node, monitoring_enabled=False).changed == 0

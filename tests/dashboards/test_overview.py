@@ -1,0 +1,201 @@
+"""The page of the cluster's state: what it says, that it is sound, and that it stays readable for large clusters."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpucluster.dashboards.overview import (
+    EndedJob,
+    Job,
+    Node,
+    NodeKind,
+    Overview,
+    Part,
+    attention,
+    in_order,
+    kind_of,
+    state_words,
+)
+from gpucluster.dashboards.overview_page import KIND, html
+from gpucluster.pages.frame import is_page
+from tests.dashboards.overview_samples import AUTOSCALER, HEALTH, NOW, VERDICT, nodes, sample, silent
+from tests.pages.reading import read
+
+MEGABYTE = 1_000_000
+
+
+def section(page: str, id_: str) -> str:
+    """The text of one section."""
+    (found,) = [each for each in read(page).all("section") if each.attributes["aria-labelledby"] == id_]
+    return re.sub(r"\s+", " ", found.text)
+
+
+@pytest.mark.parametrize("made", [sample, silent, lambda: sample(2), lambda: sample(100)])
+def test_the_page_is_sound(made: Callable[[], Overview]) -> None:
+    page = html(made())
+    assert read(page).faults == []
+    assert is_page(page, KIND)
+    assert not re.search(r"https?://|<script|url\(|@import|\son\w+=", page.replace("onload=x", ""))
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "words"),
+    [
+        ("idle", NodeKind.IDLE, "idle"),
+        ("idle~", NodeKind.OFF, "idle, powered down"),
+        ("idle%", NodeKind.OFF, "idle, powering down"),
+        ("allocated#", NodeKind.STARTING, "allocated, powering up"),
+        ("mixed", NodeKind.MIXED, "mixed"),
+        ("idle*", NodeKind.DOWN, "idle, does not answer"),
+        ("down*", NodeKind.DOWN, "down, does not answer"),
+        ("down~", NodeKind.DOWN, "down, powered down"),
+        ("drained", NodeKind.DRAINED, "drained"),
+        ("draining@", NodeKind.DRAINED, "draining, to be restarted"),
+        ("maint", NodeKind.OTHER, "maint"),
+        ("", NodeKind.OTHER, ""),
+    ],
+)
+def test_a_state_of_sinfo_has_a_meaning_and_words(state: str, kind: NodeKind, words: str) -> None:
+    assert kind_of(state) is kind
+    assert state_words(state) == words
+
+
+def test_what_needs_attention_is_said_first_and_the_worst_before_the_rest() -> None:
+    said = [text for _, text in attention(sample())]
+    assert said == [
+        "The last verdict failed: GPUs of gpu-3, RDMA links of gpu-12 are up.",
+        "Down: gpu-7.",
+        "RDMA ports are down: gpu-12 rdma5.",
+        "Drained: gpu-3, gpu-11.",
+        "Checks fail on: gpu-3, gpu-12.",
+        "The check clock fails on 3 nodes of pool burst and passes on none: the check itself is the suspect.",
+        "Not configured yet: gpu-16.",
+    ]
+    summary = section(html(sample()), "summary")
+    assert all(text in summary for text in said)
+
+
+def test_a_breaker_and_an_autoscaler_that_does_not_work_need_attention() -> None:
+    breaker = {"pool": "gpu", "drained": 6, "limit": 6, "open": True}
+    scaler = {**AUTOSCALER, "problems": ["the daemon has run no reconcile pass yet"], "paused": "by anna"}
+    found = sample(health=Part(replace(HEALTH, breakers=(breaker,))), autoscaler=Part(scaler))
+    said = " ".join(text for _, text in attention(found))
+    assert "The health service drains no more nodes of pool gpu: 6 of at most 6" in said
+    assert "The autoscaler: the daemon has run no reconcile pass yet." in said
+    assert "The autoscaler is paused: by anna." in said
+
+
+def test_a_cluster_without_trouble_says_so() -> None:
+    good = sample(
+        nodes=Part((Node("gpu-1", "idle"),)),
+        verdict=Part(replace(VERDICT, status="pass")),
+        health=Part(replace(HEALTH, suspects=())),
+        rails=Part(),
+        facts=replace(sample().facts, pending=()),
+    )
+    assert attention(good) == []
+    assert "Nothing that was asked needs attention." in html(good)
+
+
+def test_each_section_has_its_facts() -> None:
+    page = html(sample())
+    assert "2 fail" in section(page, "verdict")
+    assert "Replace it: gpucluster replace gpu-3" in section(page, "verdict")
+    node = section(page, "nodes")
+    assert "Xid 79" in node
+    assert "1 h 30 min ago" in node
+    assert "stale" in node
+    jobs = section(page, "jobs")
+    for text in (
+        "llama-pretrain",
+        "ReqNodeNotAvail, UnavailableNodes:gpu-7",
+        "4102_[1-100000]",
+        "out of memory",
+        "0:15",
+    ):
+        assert text in jobs
+    assert re.search(r"gpu-12 rdma5\s*✕\s*down", section(page, "rails"))
+    assert "15 of 16" in section(page, "rails")
+    history = section(page, "history")
+    for title in ("Nodes by state", "Jobs by state", "GPU utilisation", "RDMA throughput", "GPU utilisation by node"):
+        assert title in history
+    assert "no capacity for VM.GPU.A10.1" in section(page, "autoscaler")
+    assert "Xid 79" in section(page, "health")
+    assert "20261122T220000-ffee00" in section(page, "runs")
+    assert "BM.GPU.H100.8" in section(page, "cluster")
+    assert "16 x 200 Gb/s" in section(page, "cluster")
+
+
+def test_what_did_not_answer_says_so_in_its_place() -> None:
+    page = html(silent())
+    for id_ in ("nodes", "jobs", "rails", "history", "autoscaler", "health", "cluster"):
+        assert "the controller can't be reached" in section(page, id_), id_
+    assert "gpucluster verify" in section(page, "verdict")
+    summary = section(page, "summary")
+    assert summary.count("the controller can't be reached") == 1
+    assert "Slurm's nodes, Slurm's jobs, the accounting, the health service, Prometheus" in summary
+
+
+def test_without_monitoring_the_page_says_how_to_get_it() -> None:
+    off = Part[object](why="Monitoring is off. Set `monitoring.enabled: true` in cluster.yml and run: gpucluster apply")
+    found = sample(history=off, rails=off, facts=replace(sample().facts, monitoring=False))
+    assert "monitoring.enabled: true" in section(html(found), "history")
+
+
+def test_nodes_with_faults_come_first_and_numbers_count_as_numbers() -> None:
+    assert [node.name for node in in_order(nodes(16))][:4] == ["gpu-7", "gpu-3", "gpu-11", "gpu-12"]
+    idle = [Node(f"gpu-{number}", "idle") for number in (10, 9, 100)]
+    assert [node.name for node in in_order(idle)] == ["gpu-9", "gpu-10", "gpu-100"]
+
+
+def test_nodes_that_are_powered_down_are_no_trouble_and_not_listed() -> None:
+    found = sample(nodes=Part((Node("burst-e1", "idle~", pool="burst", stale=True), Node("gpu-1", "idle"))))
+    assert not [text for _, text in attention(found) if "burst-e1" in text]
+    assert "burst-e1" not in section(html(found), "nodes")
+    assert "1 and 1 powered down" in section(html(found), "summary")
+
+
+def test_two_thousand_nodes_are_a_page_that_can_be_read_and_sent() -> None:
+    page = html(sample(2000))
+    assert len(page.encode()) < 1 * MEGABYTE
+    said = section(page, "nodes")
+    assert "Pool gpu: 2,000 nodes" in said
+    # Each node that exists has its field; the table has those that need attention only.
+    fields = [each for each in read(page).all("i") if "title" in each.attributes]
+    assert len(fields) == 2000 + 216
+    (table,) = re.findall(r"<table><caption[^>]*>Nodes</caption>.*?</table>", page)
+    assert table.count("<tr>") == 1 + 4
+
+
+def test_a_cluster_that_is_down_as_a_whole_is_still_a_page() -> None:
+    down = tuple(
+        Node(f"gpu-{index}", "down*", pool="gpu", reason="Not responding", stale=True) for index in range(5000)
+    )
+    page = html(sample(nodes=Part(down)))
+    assert len(page.encode()) < 2 * MEGABYTE
+    assert "4,880 more are not shown" in section(page, "nodes") or "4880 more are not shown" in section(page, "nodes")
+
+
+def test_the_facts_are_json() -> None:
+    found = json.loads(json.dumps(sample().to_dict(), allow_nan=False))
+    assert found["format"] == 1
+    assert found["nodes"]["value"][0]["name"] == "gpu-1"
+    assert found["made_at"] == NOW
+
+
+TEXT = st.text(max_size=30)
+
+
+@settings(max_examples=40)
+@given(TEXT, TEXT, TEXT)
+def test_names_of_people_and_jobs_are_only_text(one: str, two: str, three: str) -> None:
+    job = Job(one, two, three, one, 1, two, three, one, two)
+    node = Node(f"x{one}", two, pool=three, reason=one, health=two, failing=(three,), jobs=(one,))
+    ended = EndedJob(three, one, two, three, 1, one, two, three, one)
+    found = sample(1, jobs=Part((job,)), nodes=Part((node,) * 30), ended=Part((ended,)), history=Part(why=one))
+    assert read(html(found)).faults == []

@@ -1,0 +1,133 @@
+"""Scripts of all templates, for all launchers, on all kinds of hardware."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpucluster import shapes
+from gpucluster.jobs import choose, registry
+from gpucluster.jobs.model import Job, Rendered
+from gpucluster.jobs.render import render
+
+#: GPUs and RDMA, GPUs alone, RDMA alone, neither.
+PLACES = (("BM.GPU4.8", 1), ("BM.GPU4.8", 16), ("BM.GPU3.8", 1), ("BM.HPC2.36", 16), ("VM.Standard.E5.Flex", 2))
+#: With so many nodes, also with everything that can be set.
+_SET_WITH = 16
+SHELLCHECK = Path(sys.executable).with_name("shellcheck")
+
+
+def jobs() -> Iterator[tuple[str, Job]]:
+    """Each template, launcher and shape, one node and many, with the defaults and with everything that can be set."""
+    for template in registry.templates():
+        for name, (shape, nodes) in itertools.product(template.launchers, PLACES):
+            by = registry.launchers()[name]
+            for settings in ({}, _all_set(by.name)) if nodes == _SET_WITH else ({},):
+                known = {option.name for option in choose.options(template, by)}
+                job = choose.describe(
+                    template, by, {key: value for key, value in settings.items() if key in known},
+                    nodes=nodes, shape=shapes.get(shape),
+                )  # fmt: skip
+                if not choose.refusal(job):
+                    yield f"{template.name}-{name}-{shape}-{nodes}-{'set' if settings else 'default'}", job
+
+
+def _all_set(launcher: str) -> dict[str, str]:
+    return {
+        "partition": "gpu", "account": "a", "qos": "high", "reservation": "r", "time": "1-02:00:00",
+        "exclusive": "false", "cpus_per_task": "4", "modules": "compiler/gcc/7 mpi", "job_name": f"x-{launcher}",
+        "image": "/images/a b.sqsh", "mounts": "/a:/b", "data": "/data", "program": "/p", "weights": "/w",
+        "checkpoint": "/c/d", "expect": "1", "debug": "INFO", "algorithm": "ring", "without_rdma": "true",
+    }  # fmt: skip
+
+
+ALL = dict(jobs())
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Rendered]]:
+    folder = tmp_path_factory.mktemp("scripts")
+    found = {}
+    for name, job in ALL.items():
+        rendered = render(job)
+        file = folder / f"{name}.sh"
+        file.write_text(rendered.files[rendered.script].text)
+        found[name] = (file, rendered)
+    return found
+
+
+def test_all_kinds_of_jobs_are_there() -> None:
+    for template in registry.template_names():
+        for launcher in registry.template(template).launchers:
+            assert any(name.startswith(f"{template}-{launcher}-") for name in ALL), (template, launcher)
+
+
+@pytest.mark.slow
+def test_shells_accept_all_scripts(scripts: dict[str, tuple[Path, Rendered]]) -> None:
+    files = [str(file) for file, _rendered in scripts.values()]
+    # Each bash reads one script; what it says is of all that are wrong.
+    wrong = [file for file in files if subprocess.run(["bash", "-n", file], check=False).returncode]
+    assert wrong == []
+    done = subprocess.run(
+        [str(SHELLCHECK), "--shell=bash", *files], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout[:4000]
+
+
+def test_shells_accept_the_payload() -> None:
+    found = [
+        Path(registry.__file__).parent / "templates" / template.name / "files" / payload.name
+        for template in registry.templates()
+        for payload in template.payload
+    ]
+    shell = [str(file) for file in found if file.suffix == ".sh"]
+    done = subprocess.run([str(SHELLCHECK), *shell], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    for file in found:
+        if file.suffix == ".py":
+            compile(file.read_text(), str(file), "exec", dont_inherit=True)
+
+
+def test_what_sbatch_reads_is_in_front_of_the_first_command(scripts: dict[str, tuple[Path, Rendered]]) -> None:
+    for name, (file, rendered) in scripts.items():
+        if rendered.submit != "sbatch":
+            continue
+        lines = file.read_text().splitlines()
+        first = next(number for number, line in enumerate(lines) if line and not line.startswith("#"))
+        directives = [line for line in lines[:first] if line.startswith("#SBATCH ")]
+        assert not [line for line in lines[first:] if line.startswith("#SBATCH")], name
+        job = rendered.job
+        assert f"#SBATCH --nodes={job.nodes}" in directives
+        assert f"#SBATCH --ntasks-per-node={job.per_node}" in directives
+        assert "#SBATCH --output=%x-%j.out" in directives
+        assert rendered.output == f"{job.name}-{{job}}.out"
+        assert (f"#SBATCH --gpus-per-node={job.gpus}" in directives) == bool(job.gpus)
+        assert ("--gpu-bind" in file.read_text()) <= bool(job.gpus)
+        # A word of sbatch has no space: it would read only its beginning.
+        assert all(re.fullmatch(r"#SBATCH --[a-z-]+(=[\w.:%+-]+)?", line) for line in directives), directives
+
+
+def test_no_setting_of_the_network_is_written_again(scripts: dict[str, tuple[Path, Rendered]]) -> None:
+    for _file, rendered in scripts.values():
+        for file in rendered.files.values():
+            assert not re.search(r"(NCCL_(IB|SOCKET|NET|CROSS)_|UCX_)\w+=", file.text)
+
+
+def test_the_same_job_is_the_same_bytes_whatever_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = next(iter(ALL.values()))
+    before = render(job)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("HOME", "/elsewhere")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+    assert render(job) == before
+
+
+def test_a_job_can_be_read_back_from_its_own_description() -> None:
+    for job in ALL.values():
+        assert choose.from_dict(job.to_dict()) == job

@@ -1,0 +1,581 @@
+"""perftest, Horovod and TensorFlow as templates, and Grid Engine: what the worked examples printed is read and judged.
+
+Nothing runs here but shells: there is no RDMA, no GPU and no TensorFlow. The rows of outputs are those of the seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gpucluster import shapes
+from gpucluster.agent.checks.model import Status
+from gpucluster.cli import cli
+from gpucluster.errors import InputError
+from gpucluster.jobs import choose, registry
+from gpucluster.jobs.model import Job, Rendered, Result
+from gpucluster.jobs.render import render
+from gpucluster.measuring import perftest
+from tests.jobs import seed_outputs
+
+GPU4 = "BM.GPU4.8"
+
+
+def job(name: str, launcher: str = "", *, nodes: int = 2, shape: str = "", gpus: int = 0, **settings: str) -> Job:
+    return job_with(settings, name, launcher, nodes=nodes, shape=shape, gpus=gpus)
+
+
+def job_with(
+    settings: Mapping[str, str], name: str, launcher: str = "", *, nodes: int = 2, shape: str = "", gpus: int = 0
+) -> Job:
+    template = registry.template(name)
+    return choose.describe(
+        template,
+        registry.launcher(template, launcher),
+        settings,
+        nodes=nodes,
+        shape=shapes.get(shape) if shape else None,
+        gpus=None if shape and not gpus else gpus,
+        rdma=True,
+    )
+
+
+def judge(text: str, of: Job) -> Result:
+    return of.template.judge(text, of)
+
+
+def statuses(result: Result) -> dict[str, Status]:
+    return {finding.check: finding.status for finding in result.findings}
+
+
+def message(result: Result, check: str) -> str:
+    return next(finding.message for finding in result.findings if finding.check == check)
+
+
+# --- perftest -----
+
+
+def latency(device: str, mean: float) -> str:
+    """As perftest's RESULT_FMT_LAT and REPORT_FMT_LAT have it."""
+    return (
+        f" Dual-port       : OFF\t\tDevice         : {device}\n"
+        " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]"
+        "   99% percentile[usec]   99.9% percentile[usec] \n"
+        f" 2       1000          1.50           9.10         1.80\t       {mean:<7.2f}     \t0.12   \t\t2.01\t\t4.40\n"
+    )
+
+
+def device(name: str, gbps: float, *, us: float = 2.0, rate: str = "100", pings: int = 3) -> str:
+    """What `rdma.sh` prints for one device."""
+    return (
+        f"gpucluster: device {name}\ngpucluster: rate {name} {rate}\n"
+        " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
+        f" 65536      10000            {gbps:.2f}             {gbps:.2f}\t\t   0.186\n"
+        f"{latency(name, us)}gpucluster: rping {name} 0\n"
+        + "".join(f"ping data: rdma-ping-{number}: ABC\n" for number in range(pings))
+    )
+
+
+def pair(first: str, second: str, text: str) -> str:
+    return "".join(f"gpucluster: pair {first} {second}: {line}\n" for line in text.splitlines())
+
+
+def all_devices(shape: str, gbps: float = 98.1, **slow: float) -> str:
+    return "".join(device(name, slow.get(name, gbps)) for name in shapes.get(shape).rdma_devices)
+
+
+def test_the_output_of_the_seed_is_92_6_percent_of_its_link() -> None:
+    raw = f"gpucluster: rate irdma0 25\n{seed_outputs.IB_WRITE_BW}gpucluster: rping irdma0 0\n{seed_outputs.RPING}"
+    result = judge(raw, job("rdma_perftest", latency="false", interface="ens192", rdma_cm="true", seconds="60"))
+    assert result.values == {"bandwidth": 23.14, "link_share": 0.9256}
+    assert statuses(result) == {"rdma_bandwidth": Status.PASS, "rdma_connection": Status.PASS}
+    # Without the rate of the link nothing is said about it.
+    alone = judge(seed_outputs.IB_WRITE_BW, job("rdma_perftest", latency="false"))
+    assert alone.values == {"bandwidth": 23.14}
+    assert statuses(alone)["rdma_bandwidth"] is Status.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("gbps", "rate", "status"),
+    [(23.14, "25", Status.PASS), (20.0, "25", Status.UNKNOWN), (12.0, "25", Status.FAIL), (23.14, "", Status.UNKNOWN)],
+)
+def test_a_link_without_a_published_figure_is_judged_by_its_rate(gbps: float, rate: str, status: Status) -> None:
+    result = judge(device("irdma0", gbps, rate=rate), job("rdma_perftest"))
+    assert statuses(result)["rdma_bandwidth"] is status, result
+
+
+def test_every_device_of_the_shape_must_reach_its_limit() -> None:
+    of = job("rdma_perftest", shape=GPU4)
+    good = judge(pair("gpu-1", "gpu-2", all_devices(GPU4)), of)
+    assert good.status is Status.PASS, good
+    assert good.values == {"bandwidth": 98.1, "latency": 2.0, "link_share": 0.981}
+    slow = judge(pair("gpu-1", "gpu-2", all_devices(GPU4, mlx5_7=50.2)), of)
+    assert slow.status is Status.FAIL
+    assert (
+        message(slow, "rdma_bandwidth")
+        == "slow, in Gb/s: gpu-1-gpu-2 mlx5_7 50.20; the limit is 96, the published limit of BM.GPU4.8"
+    )
+
+
+def test_pairs_that_print_at_the_same_time_are_told_apart() -> None:
+    of = job("rdma_perftest", shape=GPU4, nodes=5, devices="mlx5_0")
+    texts = [
+        pair("gpu-1", "gpu-2", device("mlx5_0", 98.0)).splitlines(),
+        pair("gpu-3", "gpu-4", device("mlx5_0", 97.0)).splitlines(),
+        pair("gpu-1", "gpu-5", device("mlx5_0", 40.0)).splitlines(),
+    ]
+    mixed = "\n".join(line for lines in zip(*texts, strict=True) for line in lines)
+    result = judge(mixed, of)
+    assert "gpu-1-gpu-5 mlx5_0 40.00" in message(result, "rdma_bandwidth")
+    assert len(result.steps) == 3
+    two_of_three = judge("\n".join(texts[0] + texts[1]), of)
+    assert statuses(two_of_three)["rdma_bandwidth"] is Status.UNKNOWN
+    assert "no result of pairs of nodes" in message(two_of_three, "rdma_bandwidth")
+
+
+def test_a_slow_answer_is_a_warning_and_no_connection_a_fault() -> None:
+    of = job("rdma_perftest", shape=GPU4, devices="mlx5_0")
+    found = judge(pair("a", "b", device("mlx5_0", 98.0, us=7.5)), of)
+    assert (found.status, message(found, "rdma_latency")) == (
+        Status.WARN,
+        "slow, in us: a-b mlx5_0 7.50; the limit is 5",
+    )
+    found = judge(pair("a", "b", device("mlx5_0", 98.0, pings=2)), of)
+    assert (found.status, message(found, "rdma_connection")) == (Status.FAIL, "rping: no connection by a-b mlx5_0")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "it printed nothing"),
+        ("gpucluster: no ib_write_bw on gpu-1\n", "install the package perftest"),
+        ("gpucluster: no RDMA device on gpu-1\n", "a node has no RDMA device"),
+        ("srun: error: gpu-2: task 1: Exited with exit code 1\n", "Exited with exit code 1"),
+        (pair("a", "b", all_devices(GPU4))[:900], "no result of a-b"),
+        (pair("a", "b", all_devices(GPU4)).replace("Gb/sec", "MiB/sec"), "ib_write_bw gave no result"),
+        (pair("a", "b", device("mlx5_0", 98.0).replace("98.00", "9..8")), "ib_write_bw gave no result"),
+    ],
+    ids=["empty", "no perftest", "no device", "failed rank", "cut off", "other unit", "no number"],
+)
+def test_what_is_missing_is_never_good(text: str, said: str) -> None:
+    result = judge(text, job("rdma_perftest", shape=GPU4))
+    assert result.status is Status.UNKNOWN, result
+    assert said in message(result, "rdma_bandwidth")
+
+
+def test_both_forms_of_a_latency_are_read() -> None:
+    assert perftest.latencies(latency("mlx5_0", 2.25).splitlines()) == {"mlx5_0": 2.25}
+    duration = " #bytes        #iterations       t_avg[usec]    tps average\n 2     2000000     1.31     381679.39\n"
+    assert perftest.latencies(["gpucluster: device mlx5_1", *duration.splitlines()]) == {"mlx5_1": 1.31}
+    assert perftest.latencies(duration.splitlines()) == {}, "of which device?"
+
+
+@pytest.mark.parametrize("shape", ["BM.GPU3.8", "VM.Standard.E5.Flex"])
+def test_a_shape_without_rdma_is_refused_with_what_to_do(shape: str) -> None:
+    template = registry.template("rdma_perftest")
+    with pytest.raises(InputError, match=f"{shape} has no RDMA network. Take a pool that has one"):
+        choose.choose(template, registry.launcher(template), {}, nodes=2, shape=shapes.get(shape))
+    with pytest.raises(InputError, match="one node has no partner"):
+        choose.choose(template, registry.launcher(template), {}, nodes=1, shape=shapes.get(GPU4))
+
+
+# --- the scripts of perftest, with doubles of the programs -----
+
+
+def programs(folder: Path, **scripts: str) -> dict[str, str]:
+    """An environment whose programs of these names are shell scripts."""
+    for name, text in scripts.items():
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def files(of: Job, folder: Path) -> Rendered:
+    """The rendered files in a folder."""
+    rendered = render(of)
+    folder.mkdir(exist_ok=True)
+    for name, file in rendered.files.items():
+        (folder / name).write_text(file.text)
+        (folder / name).chmod(0o755 if file.executable else 0o644)
+    return rendered
+
+
+_BW = """printf '%s\\n' "ib_write_bw $*" >> "$LOG"
+case $* in *gpu-1|*10.100.100.1) cat "$OUTPUT" ;; esac"""
+
+
+def measure(folder: Path, node: str, devices: str, **variables: str) -> str:
+    """What a node of the pair gpu-1, gpu-2 does with the devices; returns what it prints."""
+    files(job("rdma_perftest"), folder / "job")
+    output = folder / "output"
+    output.write_text(seed_outputs.IB_WRITE_BW)
+    tools = folder / "bin"
+    tools.mkdir(exist_ok=True)
+    log = 'printf "%s\\n" "${0##*/} $*" >> "$LOG"'
+    environment = programs(tools, ib_write_bw=_BW, ib_write_lat=log, rping=log, sleep="exit 0")
+    done = subprocess.run(
+        ["bash", str(folder / "job" / "pairs.sh"), devices, "gpu-3", "gpu-4", "gpu-1", "gpu-2"],
+        env={
+            **environment, "SLURMD_NODENAME": node, "LOG": str(folder / f"{node}.log"), "OUTPUT": str(output),
+            **variables,
+        },
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_two_nodes_of_a_pair_use_the_same_programs_and_ports(tmp_path: Path) -> None:
+    settings = {"IB_WRITE_OPTIONS": "-q 1 -D 60", "GID_INDEX": "", "RDMA_CM": "1", "LATENCY": "1"}
+    assert measure(tmp_path, "gpu-1", "irdma0", **settings) == ""
+    said = measure(tmp_path, "gpu-2", "irdma0", **settings)
+    served = (tmp_path / "gpu-1.log").read_text().splitlines()
+    asked = (tmp_path / "gpu-2.log").read_text().splitlines()
+    ports = [[re.findall(r"-p (\d+)", line)[0] for line in lines] for lines in (served, asked)]
+    assert ports == [["18515", "18915", "18715", "19515"]] * 2
+    # The address of the RDMA device was found in the first output: seed 003's commands follow.
+    assert asked[1] == "ib_write_bw -F -q 1 -D 60 --report_gbits -R -d irdma0 -p 18915 10.100.100.1"
+    assert asked[3] == "rping -c -v -C 3 -a 10.100.100.1 -p 19515"
+    assert "gpucluster: pair gpu-1 gpu-2: gpucluster: device irdma0\n" in said
+    assert judge(said, job("rdma_perftest")).values == {"bandwidth": 23.14}
+    assert measure(tmp_path, "gpu-9", "irdma0") == "", "a node in no pair has nothing to do"
+
+
+def test_without_options_the_commands_are_those_of_verify(tmp_path: Path) -> None:
+    measure(tmp_path, "gpu-2", "mlx5_0,mlx5_1")
+    lines = (tmp_path / "gpu-2.log").read_text().splitlines()
+    assert lines[0] == "ib_write_bw -F -x 3 -q 2 --report_gbits -d mlx5_0 -p 18515 gpu-1"
+    assert lines[2] == "ib_write_bw -F -x 3 -q 2 --report_gbits -d mlx5_1 -p 18516 gpu-1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "devices"),
+    [({}, "all"), ({"interface": "ens192"}, "@ens192"), ({"devices": "mlx5_1,mlx5_2"}, "mlx5_1,mlx5_2")],
+)
+def test_a_job_measures_each_pair_and_the_last_of_an_odd_number_too(
+    tmp_path: Path, settings: dict[str, str], devices: str
+) -> None:
+    rendered = files(job_with(settings, "rdma_perftest", "srun", nodes=3), tmp_path / "job")
+    srun = f'printf "%s\\n" "$*" >> {tmp_path}/srun.words'
+    environment = programs(tmp_path, scontrol="printf '%s\\n' gpu-1 gpu-2 gpu-3", srun=srun)
+    variables = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(tmp_path / "job"), "SLURM_JOB_NODELIST": "gpu-[1-3]"}
+    script = tmp_path / "job" / rendered.script
+    subprocess.run(["bash", str(script)], env={**environment, **variables}, check=True, capture_output=True)
+    pairs = re.findall(r"/job/pairs.sh (.*)", (tmp_path / "srun.words").read_text())
+    assert pairs == [f"{devices} gpu-1 gpu-2 gpu-3", f"{devices} gpu-1 gpu-3"]
+
+
+# --- nccl-tests over a named interface -----
+
+
+def test_nccl_over_ethernet_is_97_percent_of_ib_write_bw() -> None:
+    result = judge(seed_outputs.NCCL_OVER_ETHERNET, job("nccl_tests", gpus=1, smallest="10G"))
+    assert result.values["busbw"] == pytest.approx(2.81)
+    assert result.values["busbw"] * 8 / 23.14 == pytest.approx(0.97, abs=0.005)
+    assert result.status is Status.UNKNOWN, "no figure is published for it"
+    assert judge(seed_outputs.NCCL_OVER_ETHERNET, job("nccl_tests", gpus=1, expect="2.8")).status is Status.PASS
+
+
+def test_nccl_uses_the_interface_and_the_device_that_are_named(tmp_path: Path) -> None:
+    of = job("nccl_tests", "mpirun", gpus=1, interface="ens192", device="irdma0", program="/bin/true")
+    assert not choose.refusal(of)
+    rendered = files(of, tmp_path / "job")
+    show = f'case "$*" in *bin/true*) env | grep ^NCCL_ | sort > {tmp_path}/given; echo "$*" > {tmp_path}/words ;; esac'
+    environment = programs(tmp_path, scontrol="printf '%s\\n' gpu-1 gpu-2", mpirun=show)
+    variables = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(tmp_path / "job"), "SLURM_JOB_NODELIST": "gpu-[1-2]"}
+    script = tmp_path / "job" / rendered.script
+    subprocess.run(["bash", str(script)], env={**environment, **variables}, check=True, capture_output=True)
+    assert (tmp_path / "given").read_text() == "NCCL_IB_HCA==irdma0\nNCCL_SOCKET_IFNAME==ens192\n"
+    words = (tmp_path / "words").read_text()
+    assert "-x NCCL_SOCKET_IFNAME" in words and "-x NCCL_IB_HCA" in words  # noqa: PT018
+    # Without them, the settings are those of the node.
+    plain = render(job("nccl_tests", "srun", shape=GPU4))
+    assert "interface=''" in plain.files[plain.script].text
+
+
+# --- Horovod -----
+
+
+def test_the_figures_of_the_seeds_are_read_and_compared() -> None:
+    one = judge(seed_outputs.HOROVOD_ONE_NODE, job("horovod_resnet50", shape=GPU4, nodes=1))
+    assert (one.values, one.status) == ({"img_per_s_per_gpu": 600.0, "img_per_s": 4800.1}, Status.PASS)
+    both = seed_outputs.HOROVOD_ONE_NODE + seed_outputs.HOROVOD_TWO_NODES
+    two = judge(both, job("horovod_resnet50", shape=GPU4))
+    assert (two.values["img_per_s"], two.status, len(two.steps)) == (9170.8, Status.PASS, 10)
+    assert two.values["efficiency"] == pytest.approx(0.955, abs=0.0005)
+    given = judge(
+        seed_outputs.HOROVOD_TWO_NODES, job("horovod_resnet50", shape=GPU4, compare="false", one_node="4800.1")
+    )
+    assert given.values["efficiency"] == pytest.approx(0.955, abs=0.0005)
+    pascal = judge(seed_outputs.HOROVOD_P100, job("horovod_resnet50", nodes=4, gpus=2, compare="false"))
+    assert pascal.values == {"img_per_s_per_gpu": 174.9, "img_per_s": 1399.1}
+    assert pascal.status is Status.UNKNOWN, "no other figure is published for that hardware"
+
+
+def test_nodes_that_lose_too_much_together_fail() -> None:
+    slow = seed_outputs.horovod(16, (300.0, 310.0), "305.0 +-5.0", "4880.0 +-80.0")
+    result = judge(seed_outputs.HOROVOD_ONE_NODE + slow, job("horovod_resnet50", shape=GPU4))
+    assert statuses(result) == {"scaling": Status.FAIL, "steadiness": Status.PASS}
+    shaky = seed_outputs.horovod(8, (400.0, 800.0), "600.0 +-392.0", "4800.0 +-3136.0")
+    assert statuses(judge(shaky, job("horovod_resnet50", shape=GPU4, nodes=1)))["steadiness"] is Status.WARN
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        ("", Status.UNKNOWN, "ended before it trained"),
+        (seed_outputs.HOROVOD_TWO_NODES[:400], Status.UNKNOWN, "there is no total"),
+        (seed_outputs.HOROVOD_ONE_NODE, Status.UNKNOWN, "there is no total"),
+        (seed_outputs.horovod(1, (70.0,), "70.0 +-0.0", "70.0 +-0.0") * 16, Status.FAIL, "16 processes trained alone"),
+        (seed_outputs.horovod(12, (7.0,), "7.0 +-0.0", "84.0 +-0.0"), Status.FAIL, "12 processes trained together"),
+        (seed_outputs.HOROVOD_TWO_NODES.replace("9170.8", "9..8"), Status.UNKNOWN, "there is no total"),
+        ("x" * 1_000_000 + "\n" + "Iter #0: 1 img/sec per GPU\n" * 50_000, Status.UNKNOWN, "ended before it trained"),
+    ],
+    ids=["empty", "cut off", "one node only", "alone", "fewer", "no number", "huge"],
+)  # fmt: skip
+def test_a_training_that_did_not_happen_is_no_result(text: str, status: Status, said: str) -> None:
+    result = judge(text, job("horovod_resnet50", shape=GPU4))
+    assert (result.status, result.values) == (status, {})
+    assert said in result.findings[0].message
+
+
+# --- TensorFlow -----
+
+
+def epochs(worker: int, losses: tuple[float, ...], *, workers: int = 2) -> str:
+    return "".join(
+        json.dumps({"worker": worker, "workers": workers, "replicas": 16, "epoch": number, "loss": loss,
+                    "accuracy": 0.3, "seconds": 4.5}) + "\n"
+        for number, loss in enumerate(losses, start=1)
+    )  # fmt: skip
+
+
+FALLING = (2.2653, 2.1829, 2.0823)
+NO_NUMBER = (2.3, float("nan"), float("nan"))
+
+
+def test_the_output_of_the_seed_falls_and_is_equal_on_both_workers() -> None:
+    result = judge(seed_outputs.MNIST, job("tensorflow_mnist", shape=GPU4))
+    assert (result.status, len(result.steps)) == (Status.PASS, 3)
+    assert result.values == {"loss": 2.0823, "accuracy": 0.4592, "seconds_per_epoch": 4.5}
+    ours = judge(epochs(1, FALLING) + "a line between\n" + epochs(0, FALLING), job("tensorflow_mnist", shape=GPU4))
+    assert (ours.status, ours.values["loss"]) == (Status.PASS, 2.0823)
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "status"),
+    [
+        ("", "workers", Status.UNKNOWN),
+        (epochs(0, FALLING), "workers", Status.UNKNOWN),
+        (epochs(0, FALLING) + epochs(1, FALLING[:2]), "workers", Status.UNKNOWN),
+        (epochs(0, FALLING) + epochs(1, FALLING)[:-20], "workers", Status.UNKNOWN),
+        (epochs(0, FALLING) + epochs(1, FALLING) + epochs(2, FALLING), "workers", Status.FAIL),
+        (epochs(0, FALLING[::-1]) + epochs(1, FALLING[::-1]), "loss", Status.FAIL),
+        (epochs(0, FALLING) + epochs(1, (2.2653, 2.1829, 2.5)), "together", Status.FAIL),
+        (epochs(0, NO_NUMBER) + epochs(1, NO_NUMBER), "loss", Status.FAIL),
+    ],
+    ids=["empty", "one worker", "fewer epochs", "cut off", "too many", "rises", "apart", "no number"],
+)  # fmt: skip
+def test_a_training_that_went_wrong_says_so(text: str, check: str, status: Status) -> None:
+    result = judge(text, job("tensorflow_mnist", shape=GPU4))
+    assert statuses(result)[check] is status, result
+    assert result.status is status
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def workers(folder: Path, launcher: str, names: list[str]) -> list[dict[str, object]]:
+    """TF_CONFIG of each worker of a rendered job. The launcher is a double: it starts the ranks one after the other."""
+    data = folder / "mnist.npz"
+    data.write_bytes(b"")
+    of = job("tensorflow_mnist", launcher, nodes=len(names), data=str(data))
+    rendered = files(of, folder / "job")
+    train = folder / "job" / "train.py"
+    # Up to the import of TensorFlow, which is not here.
+    tell = 'os.environ["TF_CONFIG"] = tf_config(number, workers)\n'
+    train.write_text(train.read_text().replace(tell, tell + '    print(os.environ["TF_CONFIG"])\n    return 0\n'))
+    start = (
+        "for rank in $(seq 0 $((COUNT - 1))); do\n"
+        "  export SLURM_PROCID=$rank SLURM_NTASKS=$COUNT OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=$COUNT\n"
+        '  case "$*" in *train.py*) ( while [ "$1" != bash ]; do shift; done; "$@" ) || exit ;; esac\n'
+        "done"
+    )
+    (folder / "hosts").write_text("".join(f"{name} 24 all.q@{name} <NULL>\n" for name in names))
+    environment = programs(
+        folder, scontrol="printf '%s\\n' " + " ".join(names), srun=start, mpirun=start, find="seq 8",
+        sinfo=f"printf '%s\\n' '{names[0]} 10.0.1.2' '{names[0]} 10.0.1.2'",
+        python3=f'case "$*" in *find_spec*) exit 0 ;; esac; exec {sys.executable} "$@"',
+    )  # fmt: skip
+    done = subprocess.run(
+        ["bash", str(folder / "job" / rendered.script)],
+        env={
+            **environment, "COUNT": str(len(names)), "SLURM_JOB_ID": "30007", "SLURM_JOB_NODELIST": "x",
+            "SLURM_SUBMIT_DIR": str(folder / "job"), "JOB_ID": "30007", "SGE_O_WORKDIR": str(folder / "job"),
+            "PE_HOSTFILE": str(folder / "hosts"),
+        },
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"cluster"')]
+
+
+@pytest.mark.parametrize(
+    "names", [["gpu-2", "gpu-1"], ["node-1", "node-10", "node-100"], [f"compute-e{number}" for number in range(1, 18)]]
+)
+@pytest.mark.parametrize("launcher", ["srun", "mpirun", "sge"])
+def test_every_worker_knows_the_others_and_its_place(tmp_path: Path, launcher: str, names: list[str]) -> None:
+    told = workers(tmp_path, launcher, names)
+    # By address, where Slurm says it.
+    first = names[0] if launcher == "sge" else "10.0.1.2"
+    expected = [f"{name}:20007" for name in [first, *names[1:]]]
+    assert [each["cluster"] for each in told] == [{"worker": expected}] * len(names)
+    assert [each["task"] for each in told] == [{"type": "worker", "index": number} for number in range(len(names))]
+
+
+def test_a_training_never_downloads_its_data() -> None:
+    for name in ("tensorflow_mnist", "horovod_resnet50", "rdma_perftest"):
+        for file in render(job(name, data="/x") if name == "tensorflow_mnist" else job(name)).files.values():
+            assert not re.search(r"https?://|load_data\(|git clone|curl|wget", file.text)
+
+
+# --- Grid Engine -----
+
+
+def seed_004() -> Job:
+    return job(
+        "horovod_resnet50", "sge", nodes=4, gpus=2, queue="pascal_short.q", slots="96", debug="INFO", compare="false",
+        modules="compiler/gcc/7 mpi/openmpi/3.0.0",
+    )  # fmt: skip
+
+
+def test_the_job_of_seed_004_is_rendered_word_by_word(tmp_path: Path) -> None:
+    rendered = files(seed_004(), tmp_path / "job")
+    assert (rendered.submit, rendered.script) == ("qsub", "horovod_resnet50.sge")
+    script = rendered.files[rendered.script].text.splitlines()
+    assert {"#$ -S /bin/bash", "#$ -q pascal_short.q", "#$ -pe mpi 96"} <= set(script)
+    # What module load and mpirun are told, on the four hosts of 24 processors that the seed got.
+    (tmp_path / "hosts").write_text(
+        "".join(f"pascal{n}.local 24 pascal_short.q@pascal{n} UNDEFINED\n" for n in (3, 1, 4, 7))
+    )
+    said = f'printf "%s\\n" "${{0##*/}} $*" >> {tmp_path}/log'
+    export = f'export -f module; module() {{ echo "module $*" >> {tmp_path}/log; }}; export -f module; exec bash "$@"'
+    environment = programs(
+        tmp_path, mpirun=f'{said}\nenv | grep -E "^(NCCL|HOROVOD|OMPI_MCA)" | sort > {tmp_path}/given'
+    )
+    subprocess.run(
+        ["bash", "-c", export.removeprefix("export -f module; "), "x", str(tmp_path / "job" / rendered.script)],
+        env={
+            **environment, "JOB_ID": "11", "SGE_O_WORKDIR": str(tmp_path / "job"),
+            "PE_HOSTFILE": str(tmp_path / "hosts"),
+        },
+        check=True, capture_output=True,
+    )  # fmt: skip
+    log = (tmp_path / "log").read_text().splitlines()
+    assert log[:2] == ["module load compiler/gcc/7", "module load mpi/openmpi/3.0.0"]
+    train = log[-1]
+    assert train.startswith(
+        "mpirun -np 8 -npernode 2 --host pascal3.local:2,pascal1.local:2,pascal4.local:2,pascal7.local:2 "
+    )
+    assert "-x NCCL_DEBUG" in train and "-x HOROVOD_MPI_THREADS_DISABLE" in train  # noqa: PT018
+    assert re.search(r" python3 \S+/resnet50.py ", train)
+    given = (tmp_path / "given").read_text().splitlines()
+    # `-mca pml ob1` is a variable of Open MPI.
+    assert {"NCCL_DEBUG=INFO", "HOROVOD_MPI_THREADS_DISABLE=1", "OMPI_MCA_pml=ob1"} <= set(given)
+
+
+def test_fewer_hosts_than_asked_for_end_the_job_before_it_begins(tmp_path: Path) -> None:
+    rendered = files(seed_004(), tmp_path / "job")
+    (tmp_path / "hosts").write_text("pascal3.local 96 pascal_short.q@pascal3 UNDEFINED\n")
+    done = subprocess.run(
+        ["bash", str(tmp_path / "job" / rendered.script)],
+        env={"PATH": os.environ["PATH"], "JOB_ID": "11", "SGE_O_WORKDIR": "/", "PE_HOSTFILE": str(tmp_path / "hosts")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 66
+    assert "Grid Engine gave 1 of 4 hosts: ask for all slots" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"queue": "x\n#$ -o /etc/passwd"},
+        {"pe": "a b"},
+        {"resources": "gpu=1 -b y"},
+        {"job_name": "7nodes"},
+        {"time": "1-0"},
+    ],
+)
+def test_what_grid_engine_reads_has_no_special_characters(settings: dict[str, str]) -> None:
+    with pytest.raises(InputError):
+        job_with(settings, "horovod_resnet50", "sge")
+
+
+@pytest.mark.parametrize(
+    "name", ["rdma_perftest", "horovod_resnet50", "tensorflow_mnist", "nccl_tests", "pytorch_ddp", "mpi_allreduce"]
+)
+def test_shells_accept_the_scripts_of_grid_engine(tmp_path: Path, name: str) -> None:
+    settings = {"modules": "mpi/openmpi/4", "time": "1:0:0", "queue": "all.q"}
+    rendered = files(job_with(settings, name, "sge", gpus=2), tmp_path)
+    scripts = [str(tmp_path / each) for each in rendered.files if each.endswith((".sh", ".sge"))]
+    beside_python = Path(sys.executable).with_name("shellcheck")
+    program = str(beside_python) if beside_python.exists() else shutil.which("shellcheck")
+    if program is None:
+        pytest.skip("shellcheck is not installed")
+    done = subprocess.run([program, "--shell=bash", *scripts], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+# --- the command -----
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "status"),
+    [
+        ("horovod_resnet50 FILE --shape BM.GPU4.8", seed_outputs.HOROVOD_ONE_NODE + seed_outputs.HOROVOD_TWO_NODES, 0),
+        ("tensorflow_mnist FILE --shape BM.GPU4.8 --nodes 2", seed_outputs.MNIST, 0),
+        ("nccl_tests FILE --nodes 2 --gpus 1 --set expect=2.8", seed_outputs.NCCL_OVER_ETHERNET, 0),
+        ("rdma_perftest FILE --set latency=false", seed_outputs.IB_WRITE_BW, 1),
+    ],
+)
+def test_an_output_of_others_is_judged_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, text: str, status: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "output"
+    file.write_text(text)
+    said = CliRunner().invoke(cli, ["job", "judge", *words.replace("FILE", str(file)).split()])
+    assert said.exit_code == status, said.output
+    assert ("PASS" if status == 0 else "UNKNOWN") in said.output
+
+
+# --- expectations -----
+
+
+@pytest.mark.parametrize(
+    ("of", "figures"),
+    [
+        (job("rdma_perftest"), {23.14: "seed 003"}),
+        (job("nccl_tests", gpus=1), {2.81: "seed 003", 71.56: "seed 000", 235.1: "seed 000", 224.7: "seed 002"}),
+        (
+            job("horovod_resnet50", gpus=8),
+            {
+                600.0: "seed 000", 4800.1: "seed 000", 573.2: "seed 000", 9170.8: "seed 000",
+                174.9: "seed 004", 1399.1: "seed 004",
+            },
+        ),
+        (job("pytorch_ddp", gpus=1), {0.8046: "seed 003", 0.856: "seed 003", 4.4: "seed 003"}),
+        (job("tensorflow_mnist"), {2.0823: "seed 002", 0.4592: "seed 002", 4.5: "seed 002"}),
+    ],
+    ids=lambda value: value.template.name if isinstance(value, Job) else "",
+)  # fmt: skip
+def test_every_figure_of_the_seeds_is_in_an_expectation(of: Job, figures: dict[float, str]) -> None:
+    found = {figure.value: figure.source for figure in of.template.expectation(of)}
+    assert figures.items() <= found.items()
