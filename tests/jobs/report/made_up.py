@@ -41,10 +41,10 @@ def run(
         kind: {device: dict.fromkeys(counters, 0) for device, counters in devices.items()}
         for kind, devices in after.items()
     }
-    begun = {"job_id": "12", "user": "ann", "gpus": [str(at) for at in range(8)], "started": started,
-             "counters": {"boot": "a", "up": 0.0, "complete": True, **before}}  # fmt: skip
+    job = {"job_id": "12", "user": "ann", "gpus": [str(at) for at in range(8)], "started": started}
+    begun = {"boot": "a", "up": 0.0, "complete": True, **before}
     ended = {"boot": "b" if booted else "a", "up": 3600.0, "at": started + 3600, "complete": True, **after}
-    return record(begun, ended, node)
+    return record(job, begun, ended, node)
 
 
 def rails(count: int = 8, size: int = 10**12, **of_first: int) -> dict[str, dict[str, int]]:
