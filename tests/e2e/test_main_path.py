@@ -137,7 +137,8 @@ def test_a_job_from_a_template_is_submitted_and_judged(site: Site) -> None:
 
 def test_the_report_of_a_job_has_what_its_nodes_have_counted(site: Site) -> None:
     """Prolog and epilog of a real Slurm, munge, the accounting with a name that looks like its rows, and the page."""
-    name = 'a|b"<c> 9|9|root'
+    # Not a double quote: the accounting has a backquote in its place.
+    name = "a|b'<c> 9|9|root"
     job = site.as_alice(
         "sbatch --parsable --wait -N 2 --ntasks-per-node 1 --gres gpu:8 -o /dev/null --wrap 'srun hostname' "
         f"--job-name={shlex.quote(name)}"
