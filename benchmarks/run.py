@@ -1,7 +1,8 @@
 """How long things take: medians and ratios, printed, never asserted.
 
     .venv/bin/python benchmarks/run.py [cli] [apply] [verify] [scale] [autoscaler-tick] [simulate] [autoscaler-scale]
-                                   [autoscaler-speed] [fabric] [check] [exporters] [nccl] [--runs N]
+                                   [autoscaler-speed] [fabric] [check] [exporters] [nccl] [slurm-exporter] [scrape]
+                                   [--runs N]
 
 cli    --help, `import gpucluster` and `job render` (at most 0.3 s) against bare Python and against `import oci`.
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
@@ -17,6 +18,8 @@ simulate         traces of up to 100,000 jobs.
 autoscaler-scale  a thousand slurmd of real Slurm: one job for all of them, and a thousand jobs.
 fabric            10,000 simulated networks with faults: what the search for them needs, and whether it finds all.
 nccl              an output of nccl-tests with 10 MB of NCCL's own lines: cleaning it of secrets, and judging it.
+slurm-exporter    Slurm's metrics with 10,000 nodes and 10,000 jobs.
+scrape            Prometheus with 1,000 hosts: its processor time and memory.
 autoscaler-speed  from sbatch to a job's first line on nodes that have to come, 2 and 16 of them.
 """
 
@@ -169,6 +172,14 @@ def scale(runs: int) -> None:
     print(f"  2 nodes:\n{_where(small)}\n  2 -> 16 nodes ({large['wall']:.1f} s):\n{_where(large)}")
 
 
+def _monitoring(name: str) -> None:
+    """What monitoring costs."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from benchmarks import monitoring
+
+    getattr(monitoring, name)()
+
+
 def autoscaler_scale() -> None:
     """One job for a thousand nodes, and a thousand jobs."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the cluster harness is in tests
@@ -234,6 +245,8 @@ _BENCHMARKS: dict[str, Callable[[int], None]] = {
     "autoscaler-tick": autoscaler_tick,
     "simulate": lambda _runs: simulation(1),
     "autoscaler-scale": lambda _runs: autoscaler_scale(),
+    "slurm-exporter": lambda _runs: _monitoring("slurm_exporter"),
+    "scrape": lambda _runs: _monitoring("scrape"),
     "autoscaler-speed": lambda runs: autoscaler_speed(runs, _Bench),
     "check": lambda runs: check(max(runs, 5)),
     "exporters": lambda runs: exporters(runs * 10),

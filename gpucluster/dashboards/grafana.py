@@ -238,7 +238,6 @@ def _variable(variable: Variable) -> Json:
         "label": variable.title,
         "datasource": _SOURCE,
         "query": {"query": variable.query, "refId": variable.name},
-        "definition": variable.query,
         # Again when the time range changes: a job that has ended is found in its time.
         "refresh": 2,
         "sort": 7,

@@ -43,6 +43,7 @@ USED: Mapping[str, Mapping[str, str]] = {
         "DCGM_FI_DEV_THERMAL_VIOLATION": "Nanoseconds in which heat slowed the GPU down.",
         "DCGM_FI_DEV_XID_ERRORS": "The last Xid. It stays until the next one, or until the exporter is restarted.",
         "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "Part of the time in which the compute engine worked; by MIG instance.",
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "Part of the cycles in which tensor cores worked.",
     },
     "Prometheus": {
         "ALERTS": "1 for each alert that is pending or firing.",

@@ -22,7 +22,7 @@ _SUBJECTS = {
     "users_people": "users", "users_": "users", "slurm_pools": "pools", "slurm_partitions": "partitions",
     "slurm_": "slurm", "containers_": "containers", "pyxis_": "containers", "nvidia_": "nvidia",
     "autoscaler_policy": "autoscaler", "software": "software", "home_": "storage.home", "private_subnet_": "network",
-    "base_": "network", "health_": "checks", "": "software",
+    "base_": "network", "health_": "checks", "monitoring_": "monitoring", "": "software",
 }  # fmt: skip
 _WITHOUT_NAME = frozenset({"users_people", "slurm_pools", "slurm_partitions", "autoscaler_policy", "software"})
 

@@ -208,6 +208,7 @@ class Verification:
             containers="enroot" in spec.containers.runtimes,
             accounting=spec.slurm.enabled and spec.slurm.accounting,
             autoscaler=bool(spec.elastic_pools),
+            monitoring=spec.monitoring.enabled,
             partitions={name: pool.partition for name, pool in spec.pools.items()},
             local_drives={host: machine.local_disk.count for host, machine in machines.items() if machine.local_disk},
             rdma_addressed=[host for host, machine in machines.items() if machine.rdma],

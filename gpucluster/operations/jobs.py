@@ -408,10 +408,11 @@ class Jobs:
         answer = talk.ask("output", id=number)
         seen, record, output = answer["job"], answer["record"], str(answer["output"])
         try:
+            # The user can have written anything there, numbers without end included.
             job = choose.from_dict(record.get("job", {}))
-        except InputError as error:
+        except (InputError, ArithmeticError) as error:
             raise ToolError(
-                f"job {number} can't be judged: {error.what}",
+                f"job {number} can't be judged: {error}",
                 hint=f"Its output is in {printable(str(seen['folder']))}",
             ) from None
         result = judged(job, output, str(seen["state"]), seen["exit_status"])

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import math
 import re
+import secrets
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -42,8 +43,6 @@ _FEW_NODES = 64
 # Bytes of what a command of Slurm may print: jobs can be a hundred thousand lines. And lines of ended jobs.
 _MOST, _MOST_ENDED = 4_000_000, 200
 _MOST_PROBLEMS = 200
-# Between two fields of a line: no name has it.
-_FIELD = "\x1f"
 _NOT_FOUND, _TIMED_OUT = 127, 124
 # Of a pipe whose end had enough: the text is cut off.
 _CUT_OFF = 141
@@ -53,29 +52,55 @@ _HEALTH = "sudo -n gpucluster-agent health status --output json"
 _MONITORING_OFF = "Monitoring is off. Set `monitoring.enabled: true` in cluster.yml and run: gpucluster apply"
 
 
-def _slurm(command: str, fields: Sequence[str], seconds: float, end: str = "") -> str:
-    """The shell's line for a command of Slurm, in UTC, with one line of output for each thing."""
-    listed = _FIELD.join(fields)
-    return (
-        f"set -o pipefail; sudo -n env TZ=UTC timeout {seconds:g} {command.format(fields=listed, sep=_FIELD)} | {end}"
-    )
+class _Slurm:
+    """Commands of Slurm on the controller's shell, in UTC, with one line of output for each thing.
 
+    Names of jobs may have line breaks and any sign. So what separates two fields is made up for each call: nobody can
+    have it in a name, and a line without it is the rest of a name.
 
-def _nodes_command(seconds: float) -> str:
-    return _slurm("sinfo -h -N -o '{fields}'", ("%N", "%T", "%R", "%G", "%E"), seconds, f"head -c {_MOST}")
+    Args:
+        seconds: for each command.
+    """
 
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._mark = f"\x1f{secrets.token_hex(6)}\x1f"
 
-def _jobs_command(seconds: float) -> str:
-    fields = ("%i", "%T", "%u", "%P", "%D", "%M", "%l", "%r", "%N", "%j")
-    return _slurm("squeue -h -S -T,i -o '{fields}'", fields, seconds, f"head -c {_MOST}")
+    def _line(self, command: str, fields: Sequence[str], end: str) -> str:
+        shown = command.format(fields=self._mark.join(fields), mark=self._mark)
+        return f"set -o pipefail; sudo -n env TZ=UTC timeout {self._seconds:g} {shown} | {end}"
 
+    def nodes(self) -> str:
+        """Sinfo has a line for each node and partition."""
+        return self._line("sinfo -h -N -o '{fields}'", ("%N", "%T", "%R", "%G", "%E"), f"head -c {_MOST}")
 
-def _ended_command(seconds: float) -> str:
-    command = (
-        "sacct -X -a -n -P --delimiter='{sep}' -S now-1days -E now -s BF,CA,CD,DL,F,NF,OOM,PR,TO "
-        "-o JobID,State,User,Partition,NNodes,Elapsed,ExitCode,End,JobName"
-    )
-    return _slurm(command, (), seconds, f"tail -n {_MOST_ENDED}")
+    def jobs(self) -> str:
+        """Running jobs first: they are never those that are cut off."""
+        fields = ("%i", "%T", "%u", "%P", "%D", "%M", "%l", "%r", "%N", "%j")
+        return self._line("squeue -h -S -T,i -o '{fields}'", fields, f"head -c {_MOST}")
+
+    def ended(self) -> str:
+        """Of the last day."""
+        command = (
+            "sacct -X -a -n -P --delimiter='{mark}' -S now-1days -E now -s BF,CA,CD,DL,F,NF,OOM,PR,TO "
+            "-o JobID,State,User,Partition,NNodes,Elapsed,ExitCode,End,JobName"
+        )
+        return self._line(command, (), f"tail -n {_MOST_ENDED}")
+
+    def reader(self, fields: int, build: Callable[[Iterable[Sequence[str]]], T]) -> Callable[[str], T]:
+        """Reads what one of the commands has printed. A line that was cut off has fewer fields, and is left out.
+
+        Args:
+            fields: of a line.
+        """
+
+        def rows(text: str) -> Iterator[list[str]]:
+            for line in text.split("\n"):
+                row = line.split(self._mark)
+                if len(row) == fields:
+                    yield [field.strip() for field in row]
+
+        return lambda text: build(rows(text))
 
 
 @dataclass(frozen=True)
@@ -115,14 +140,11 @@ def overview(spec: ClusterSpec, sources: Sources, *, version: str, timeout: floa
 
         return Inquiry(ask)
 
+    commands = _Slurm(timeout)
     slurm, monitoring = spec.slurm.enabled, spec.monitoring.enabled
     asked = {
-        **(
-            {"nodes": on_controller(_nodes_command(timeout)), "jobs": on_controller(_jobs_command(timeout))}
-            if slurm
-            else {}
-        ),
-        **({"accounting": on_controller(_ended_command(timeout))} if slurm and spec.slurm.accounting else {}),
+        **({"nodes": on_controller(commands.nodes()), "jobs": on_controller(commands.jobs())} if slurm else {}),
+        **({"accounting": on_controller(commands.ended())} if slurm and spec.slurm.accounting else {}),
         "health": on_controller(_HEALTH),
         **({"prometheus": on_controller(_QUERY, json.dumps({"queries": _queries(spec, now)}))} if monitoring else {}),
     }
@@ -134,8 +156,12 @@ def overview(spec: ClusterSpec, sources: Sources, *, version: str, timeout: floa
     _check_existence(known, past)
     answers = {name: inquiry.answer(until) for name, inquiry in asked.items()}
     by_node, health = _health(answers["health"])
-    jobs = _read("Slurm's jobs", answers.get("jobs"), _jobs, otherwise="Slurm is off in cluster.yml.")
-    nodes = _read("Slurm's nodes", answers.get("nodes"), _nodes, otherwise="Slurm is off in cluster.yml.")
+    off = "{} is off in cluster.yml."
+    jobs = _read("Slurm's jobs", answers.get("jobs"), commands.reader(10, _jobs), otherwise=off.format("Slurm"))
+    nodes = _read("Slurm's nodes", answers.get("nodes"), commands.reader(5, _nodes), otherwise=off.format("Slurm"))
+    ended = _read(
+        "The accounting", answers.get("accounting"), commands.reader(9, _ended), otherwise=off.format("Accounting")
+    )
     history, rails = _recorded(answers.get("prometheus"), now)
     return Overview(
         version=version,
@@ -146,7 +172,7 @@ def overview(spec: ClusterSpec, sources: Sources, *, version: str, timeout: floa
         nodes=replace(nodes, value=_joined(spec, nodes.value, by_node, jobs.value or ())) if nodes.value else nodes,
         health=health,
         jobs=jobs,
-        ended=_read("The accounting", answers.get("accounting"), _ended, otherwise="Accounting is off in cluster.yml."),
+        ended=ended,
         rails=rails,
         history=history,
         autoscaler=_autoscaler(known.get("autoscaler")),
@@ -203,37 +229,28 @@ def _failure(answer: Answer[Completed]) -> str:
     return "no answer in time" if done.returncode == _TIMED_OUT else last or f"status {done.returncode}"
 
 
-def _lines(text: str, fields: int) -> Iterator[list[str]]:
-    """The lines that have so many fields; a line that was cut off has fewer."""
-    for line in text.splitlines():
-        row = line.split(_FIELD, fields - 1)
-        if len(row) == fields:
-            yield [field.strip() for field in row]
-
-
-def _nodes(text: str) -> tuple[model.Node, ...]:
-    """Sinfo has a line for each node and partition."""
+def _nodes(rows: Iterable[Sequence[str]]) -> tuple[model.Node, ...]:
     found: dict[str, model.Node] = {}
-    for name, state, _partition, gres, reason in _lines(text, 5):
+    for name, state, _partition, gres, reason in rows:
         gpus = sum(int(number[:6]) for number in _GPUS.findall(gres))
         found.setdefault(name, model.Node(name, state, reason="" if reason == "none" else reason, gpus=gpus))
     return tuple(found.values())
 
 
-def _jobs(text: str) -> tuple[model.Job, ...]:
+def _jobs(rows: Iterable[Sequence[str]]) -> tuple[model.Job, ...]:
     found = []
-    for id_, state, user, partition, nodes, elapsed, limit, reason, where, name in _lines(text, 10):
+    for id_, state, user, partition, nodes, elapsed, limit, reason, where, name in rows:
         shown = reason if state == "PENDING" else where
         found.append(model.Job(id_, state, user, partition, _int(nodes), elapsed, limit, shown, name))
     return tuple(found)
 
 
-def _ended(text: str) -> tuple[model.EndedJob, ...]:
-    rows = [
+def _ended(rows: Iterable[Sequence[str]]) -> tuple[model.EndedJob, ...]:
+    found = [
         model.EndedJob(id_, state, user, partition, _int(nodes), elapsed, exit_code, end, name)
-        for id_, state, user, partition, nodes, elapsed, exit_code, end, name in _lines(text, 9)
+        for id_, state, user, partition, nodes, elapsed, exit_code, end, name in rows
     ]
-    return tuple(sorted(rows, key=lambda job: job.ended, reverse=True))
+    return tuple(sorted(found, key=lambda job: job.ended, reverse=True))
 
 
 def _int(text: str) -> int:

@@ -103,6 +103,9 @@ users:
         - ~/.ssh/id_ed25519.pub   # or ssh_public_keys with the text of a key
       # groups: [privilege]       # may run containers as root with Docker and containerd
 
+# monitoring:
+#   enabled: true                 # Prometheus on the controller, exporters on every host
+
 # containers:
 #   runtimes: [enroot]            # with Pyxis: srun --container-image=...; also docker, containerd
 # software:

@@ -39,6 +39,7 @@ class Expectation:
         scheduler: whether there is Slurm. Without it, nodes must reach each other by ssh.
         containers: whether Slurm's steps may run in containers.
         autoscaler: whether a pool is elastic; then the autoscaler must run.
+        monitoring: whether Prometheus runs on the controller.
         partitions: by pool, its partition if that has another name.
         local_drives: by host, how many of its own drives must be in one file system. Hosts without drives are left out.
         rdma_addressed: the hosts whose RDMA interfaces get addresses from user data.
@@ -59,6 +60,7 @@ class Expectation:
     scheduler: bool = True
     containers: bool = False
     autoscaler: bool = False
+    monitoring: bool = False
     partitions: Mapping[str, str] = field(default_factory=dict)
     local_drives: Mapping[str, int] = field(default_factory=dict)
     rdma_addressed: Sequence[str] = ()
@@ -137,6 +139,7 @@ def narrowed(expected: Expectation, pools: Sequence[str] = (), nodes: str = "") 
         login=(),
         accounting=False,
         autoscaler=False,
+        monitoring=False,
         whole=False,
         with_elastic=not nodes,
     )

@@ -16,7 +16,7 @@ Facts = Mapping[str, Mapping[str, Any]]
 #: In the place of the facts of a host that could not be reached: why.
 UNREACHABLE = "unreachable"
 # Facts about the whole cluster, which the controller alone has.
-_OF_THE_CLUSTER = ("sinfo", "srun", "container_steps", "accounting", "autoscaler")
+_OF_THE_CLUSTER = ("sinfo", "srun", "container_steps", "accounting", "autoscaler", "monitoring")
 # Why a fact may be missing on a host that has answered.
 _WHY = {
     "accounting": "sacct was not asked",
@@ -28,6 +28,7 @@ _WHY = {
     "home_token_seen": "whether it has the controller's file was not read",
     "local_disk": "nothing is known about its drives: its user data did not run, or is of an earlier version",
     "mesh": "not tried",
+    "monitoring": "Prometheus was not asked",
     "rdma_addresses": "nothing is known about its interfaces: its user data did not run, or is of an earlier version",
     "sinfo": "sinfo gave no answer",
     "slurm_error": "not tried",

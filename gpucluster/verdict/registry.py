@@ -11,11 +11,16 @@ from typing import Any
 from gpucluster.agent.checks import registry
 from gpucluster.agent.checks.model import Check, Profile
 from gpucluster.measuring import checks as measuring
-from gpucluster.verdict import hosts, reports, scheduler
+from gpucluster.verdict import hosts, monitoring, reports, scheduler
 from gpucluster.verdict.expectation import ClusterCheck
 
 #: What the operator's side judges, in the order in which people read it.
-CLUSTER_CHECKS: tuple[ClusterCheck, ...] = (*hosts.CHECKS, *scheduler.CHECKS, *reports.CHECKS)
+CLUSTER_CHECKS: tuple[ClusterCheck, ...] = (
+    *hosts.CHECKS,
+    *scheduler.CHECKS,
+    *monitoring.CHECKS,
+    *reports.CHECKS,
+)
 #: What each host judges itself.
 HOST_CHECKS: tuple[Check[Any], ...] = registry.CHECKS
 #: What is measured between nodes, at level full.

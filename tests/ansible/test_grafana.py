@@ -21,12 +21,16 @@ from typing import Any
 
 import pytest
 
+from gpucluster.artifacts.catalogue import needed_by
 from gpucluster.dashboards import addresses, boards
 from gpucluster.operations import dashboard
+from gpucluster.spec import loads
 from tests.ansible.loading import read, tasks_of
 from tests.ansible.render import evaluate, render, variables
+from tests.doubles.grafana import release
+from tests.spec.spec_texts import LOCAL
 
-DOUBLE = Path(__file__).parents[1] / "doubles" / "grafana" / "grafana"
+DOUBLE = release.PROGRAM
 ON = {"monitoring_enabled": True, "monitoring_grafana": True}
 PATIENCE_S = 60.0
 
@@ -71,6 +75,20 @@ def test_the_folder_of_the_password_is_grafanas_alone() -> None:
     assert (folder["mode"], folder["owner"]) == ("0700", "gpucluster-grafana")
 
 
+@pytest.mark.parametrize(
+    ("section", "needed"),
+    [
+        ("monitoring: {enabled: true, grafana: true}", True),
+        ("monitoring: {enabled: true}", False),
+        ("monitoring: {enabled: false, grafana: true}", False),
+    ],
+)
+def test_the_release_is_needed_where_grafana_runs(section: str, needed: bool) -> None:
+    found = needed_by(loads(f"{LOCAL}\n{section}\n", "cluster.yml"), hardware_emulated=True)
+    names = [each.file for each in found if each.component == "grafana"]
+    assert names == ([f"grafana-{release.VERSION}.linux-amd64.tar.gz"] if needed else [])
+
+
 # --- the double reads what Grafana would read -----
 
 
@@ -95,8 +113,8 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     (etc / "grafana.ini").write_text(render("monitoring", "grafana.ini", given))
     for name, board in boards.all_dashboards().items():
         (etc / "dashboards" / f"{name}.json").write_text(boards.as_text(board))
-    (bundle / "grafana-12.4.6" / "bin").mkdir(parents=True)
-    (bundle / "grafana-12.4.6" / "bin" / "grafana").symlink_to(DOUBLE)
+    (bundle / "grafana-x" / "bin").mkdir(parents=True)
+    (bundle / "grafana-x" / "bin" / "grafana").symlink_to(DOUBLE)
     unit = render("monitoring", "gpucluster-grafana.service", given)
     shell = {key: re.search(rf"^{key}=/bin/sh -c '(.*)'$", unit, re.MULTILINE) for key in ("ExecStartPre", "ExecStart")}
     before, start = (found[1].replace("$$", "$") for found in shell.values() if found)

@@ -111,8 +111,11 @@ def test_a_gpu_without_a_driver_fails_unless_one_may_be_installed(gpus: Gpus) ->
     assert gpus.installed() == set()
     assert gpus.apply("--check", nvidia_driver="install").changed == 1
     assert gpus.installed() == set()
-    assert gpus.apply(nvidia_driver="install", nvidia_dcgm=True).changed == 1
+    played = gpus.apply(nvidia_driver="install", nvidia_dcgm=True, monitoring_enabled=True)
+    assert played.changed == 1
     assert gpus.installed() == LOADED
+    # What a repository lacks of the optional packages keeps none of the others away.
+    assert "no repository has datacenter-gpu-manager-exporter: skipped" in played.said
 
 
 def test_a_driver_without_a_module_for_this_kernel_is_a_failure_with_words(gpus: Gpus) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ SHAPE = "BM.GPU.H100.8"
 FILES = sorted(RULES.glob("*.yml"))
 
 
-def groups() -> list[dict[str, Any]]:
+@lru_cache
+def groups() -> tuple[dict[str, Any], ...]:
     """Every group of every rule file."""
-    return [group for file in FILES for group in yaml.safe_load(file.read_text())["groups"]]
+    return tuple(group for file in FILES for group in yaml.safe_load(file.read_text())["groups"])
 
 
 def rules(kind: str) -> list[dict[str, Any]]:
@@ -42,10 +44,11 @@ def scenario(name: str, series: Mapping[str, str], expectations: Sequence[Mappin
 
 def run(folder: Path, scenarios: Sequence[dict[str, Any]]) -> None:
     """Run the scenarios. An expression that returns something else, and a rule that can't be evaluated, fail."""
-    found = groups()
-    for group in found:
-        # Each evaluation of all shapes costs more than that of all other rules.
-        group["rules"] = [rule for rule in group["rules"] if rule.get("labels", {}).get("shape", SHAPE) == SHAPE]
+    # Each evaluation of all shapes costs more than that of all other rules.
+    found = [
+        {**group, "rules": [rule for rule in group["rules"] if rule.get("labels", {}).get("shape", SHAPE) == SHAPE]}
+        for group in groups()
+    ]
     (folder / "rules.yml").write_text(yaml.safe_dump({"groups": found}, sort_keys=False))
     content = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": list(scenarios)}
     file = folder / "scenarios.yml"

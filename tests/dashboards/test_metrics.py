@@ -44,7 +44,7 @@ def named() -> set[str]:
     for board in boards.all_dashboards().values():
         expressions += [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
         expressions += [
-            each["definition"].partition("(")[2].partition(",")[0] for each in board["templating"]["list"][1:]
+            each["query"]["query"].partition("(")[2].partition(",")[0] for each in board["templating"]["list"][1:]
         ]
     return set().union(*(promql.names(expr) for expr in expressions)) - {"vector"}
 
@@ -77,8 +77,7 @@ def test_every_recording_rule_is_described() -> None:
 
 def test_dcgm_is_asked_for_what_is_used() -> None:
     asked = {line.partition(",")[0] for line in DCGM_FIELDS.read_text().splitlines() if not line.startswith("#")}
-    # Fields of profiling would keep users from profiling; and one is of other releases' lists.
-    assert set(metrics.USED["dcgm-exporter"]) - asked == {"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_DEV_FB_RESERVED"}
+    assert set(metrics.USED["dcgm-exporter"]) - asked == set()
 
 
 def test_the_samples_are_those_of_the_exporters() -> None:

@@ -106,9 +106,9 @@ def test_every_query_of_every_panel_returns_series(live: Prometheus) -> None:
 def test_every_choice_has_values(live: Prometheus) -> None:
     for board in boards.all_dashboards().values():
         for variable in board["templating"]["list"][1:]:
-            metric, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["definition"]).groups()  # type: ignore[union-attr]
+            metric, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"]).groups()  # type: ignore[union-attr]
             assert live.without_series([f"count by ({label}) ({metric})"]) == []
-            assert live.ask(f"label/{label}/values", **{"match[]": metric}), variable["definition"]
+            assert live.ask(f"label/{label}/values", **{"match[]": metric}), variable["query"]["query"]
 
 
 @pytest.mark.slow

@@ -25,8 +25,6 @@ ldconfig
 site=$(python3 -c 'import site; print(site.getsitepackages()[0])')
 mkdir -p $site
 echo $lib/python3/dist-packages > $site/torch.pth
-cd /
-python3 -c 'import torch.distributed; assert torch.distributed.is_gloo_available()'
 """
 
 

@@ -5,17 +5,26 @@ The tests run in the order of this file, on one cluster: each is a chapter of th
 
 from __future__ import annotations
 
+import base64
 import json
 import shlex
+import signal
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from gpucluster.dashboards import boards
+from gpucluster.operations.dashboard import PASSWORD_FILE
+from tests.doubles.grafana import release as grafana
 from tests.doubles.pyxis import packages as pyxis
 from tests.e2e.containers_harness import LOOK, MARKER, batch, image, mirror
 from tests.e2e.site_harness import Site, all_pass, containers, networks, read_until, worked_example
+from tests.mirror import Mirror
+from tests.pages.reading import read
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -27,6 +36,7 @@ CLUSTER_YML = (
     .replace("idle_timeout: 600", f"idle_timeout: {IDLE_TIMEOUT}")
     .replace("\nautoscaler:\n", f"\nautoscaler:\n{HURRY}\n")
     + f"software: {{mirror: mirror, versions: {{pyxis: {pyxis.VERSION}}}}}\n"
+    + "monitoring: {enabled: true, grafana: true, slurm_interval: 10}\n"
 )
 JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostname)'\n"
 
@@ -35,6 +45,7 @@ JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostna
 def site() -> Iterator[Site]:
     with Site(CLUSTER_YML) as made:
         mirror(made, pyxis.VERSION)
+        grafana.add(Mirror(made.folder / "mirror"))
         yield made
 
 
@@ -89,6 +100,35 @@ def test_the_second_apply_changes_nothing(site: Site) -> None:
     assert set(result["changed"].values()) == {0}, result["changed"]
 
 
+def test_dashboards_are_reached_through_ssh_with_a_password(site: Site) -> None:
+    # Grafana is a double, which reads the provisioned files. ssh, the controller and Grafana's unit are real.
+    password = site.good("dashboard", "--password")["password"]
+    process = site.start("dashboard", "--node", "compute-e1")
+    try:
+        assert process.stdout is not None
+        page = json.loads(process.stdout.readline())["data"]
+        assert page["service"] == "grafana"
+        assert page["url"].endswith(f"/d/{boards.NODE}?var-node=compute-e1")
+        address = page["url"].partition("/d/")[0]
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{address}/api/search", timeout=20)
+        token = base64.b64encode(f"admin:{password}".encode()).decode()
+        request = urllib.request.Request(f"{address}/api/search", headers={"Authorization": f"Basic {token}"})
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            found = {board["uid"] for board in json.load(answer)}
+        assert found == {board["uid"] for board in boards.all_dashboards().values()}
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
+    assert json.loads(rest.splitlines()[-1])["status"] == "success"
+    listening = on_controller(site, "ss", "--listening", "--tcp", "--numeric", "--no-header")
+    assert {line.split()[3] for line in listening.splitlines() if line.split()[3].endswith((":3000", ":9090"))} == {
+        "127.0.0.1:3000", "127.0.0.1:9090"
+    }  # fmt: skip
+    assert on_controller(site, "sudo", "stat", "--format", "%a-%U", PASSWORD_FILE) == "600-gpucluster-grafana"
+
+
 def test_a_job_brings_its_nodes_and_the_controller_configures_them(site: Site) -> None:
     ran = two_node_job(site).split("\n")
     assert len(ran) == 2
@@ -100,6 +140,82 @@ def test_a_job_brings_its_nodes_and_the_controller_configures_them(site: Site) -
     assert len(containers(site.home)) == 3
     status = site.good("status")
     assert sum(row["state"] in ("idle", "allocated", "completing") for row in status["slurm"]) == 2
+
+
+def scraped(site: Site) -> dict[tuple[str, str], str]:
+    """What Prometheus scrapes: the health (up, down, unknown) by the name of the host and the exporter."""
+    said = json.loads(on_controller(site, "gpucluster-agent", "monitor", "status"))
+    assert said["prometheus"], said["why"]
+    return {(each["node"], each["job"]): each["health"] for each in said["targets"]}
+
+
+def scraped_hosts(site: Site, *health: str) -> set[str]:
+    """The hosts of which every exporter has this health."""
+    found = scraped(site)
+    return {node for node, _job in found} - {
+        node for (node, _job), each in found.items() if health and each not in health
+    }
+
+
+def asked(site: Site, queries: dict[str, str]) -> dict[str, list[dict[str, str]]]:
+    """The labels of the series that Prometheus has, by the name of the query."""
+    request = json.dumps({"queries": [{"name": name, "expr": expr} for name, expr in queries.items()]})
+    said = json.loads(on_controller(site, "echo", shlex.quote(request), "|", "gpucluster-agent", "monitor", "query"))
+    assert said["errors"] == {}
+    return {name: [each["labels"] for each in series] for name, series in said["results"].items()}
+
+
+def test_prometheus_scrapes_the_nodes_that_a_job_has_brought(site: Site) -> None:
+    controller = on_controller(site, "hostname")
+    with running_job(site, "-N 2") as nodes:
+        until("all hosts answer", lambda: scraped_hosts(site, "up") == {controller, *nodes}, 60)
+        started = (
+            f"scontrol show node {','.join(nodes)} | sed -n 's/.*SlurmdStartTime=\\([^ ]*\\).*/\\1/p' | sort | tail -1"
+        )
+        listed = "stat -c %Y /var/lib/gpucluster/monitor/targets/targets-node.json"
+        took = on_controller(site, f"echo $(( $({listed}) - $(date +%s --date $({started})) ))")
+        print(f"{took} s after the last node's slurmd began to start it was a target of Prometheus")
+        wanted = {
+            "kernel": "node_uname_info", "own": "gpucluster_exporter_info", "slurm": "gpucluster_slurm_up == 1",
+            "job": 'gpucluster_slurm_job_info{user="alice"}', "health": "gpucluster_health_written_timestamp_seconds",
+            "scaling": "gpucluster_nodes", "recorded": "gpucluster:node_cpu_utilization:ratio",
+            "units": 'node_systemd_unit_state{name="slurmctld.service", state="active"} == 1',
+        }  # fmt: skip
+        until("each has said something", lambda: all(asked(site, wanted).values()), 60)
+        found = asked(site, wanted)
+    for name in ("kernel", "own"):
+        of = {each["node"]: (each.get("pool", ""), each.get("shape", "")) for each in found[name]}
+        assert of == {controller: ("", ""), **dict.fromkeys(nodes, ("compute", "BM.GPU4.8"))}, name
+
+
+def test_one_page_shows_the_cluster_without_grafana(site: Site) -> None:
+    page = site.folder / "page.html"
+    words = ("dashboard", "--static", str(page), "--timeout", "60")
+    # The accounting hears of the end of a job some seconds later.
+    ended = "sudo sacct -a -n -X -o State"
+    until("the job is in the accounting", lambda: "COMPLETED" in on_controller(site, ended), 60)
+    found = site.good(*words)["overview"]
+    assert [source for source in found["sources"] if source["error"]] == []
+    assert found["facts"]["state"] == "present"
+    # Slurm has a name for each elastic node that there could be.
+    nodes = {node["name"]: node for node in found["nodes"]["value"]}
+    assert all(node["pool"] == "compute" and node["gpus"] == 8 for node in nodes.values()), nodes
+    jobs = [(job["user"], job["nodes"]) for job in found["ended"]["value"] if job["state"] == "COMPLETED"]
+    assert jobs == [("alice", 2)]
+    assert found["autoscaler"]["value"]["healthy"]
+    assert found["health"]["value"]["interval"] > 0
+    assert found["verdict"]["value"]["counts"]["pass"] > 0
+    assert [run["command"] for run in found["runs"]][:2] == ["apply", "apply"]
+    history = found["history"]["value"]
+    assert history["errors"] == {}
+    assert any(series["values"] for listed in history["series"].values() for series in listed)
+    assert page.stat().st_mode & 0o777 == 0o600
+    text = page.read_text()
+    assert read(text).faults == []
+    assert all(name in text for name in ("compute-e", "alice", "BM.GPU4.8"))
+    # Written again over its own page, and never over another file.
+    assert site.good(*words)["file"] == str(page)
+    assert site.run("dashboard", "--static", str(site.file))[0] == 2
 
 
 IDENTITY = "http://169.254.169.254/opc/v2/identity/key.pem"
@@ -228,6 +344,8 @@ def test_a_job_larger_than_the_pool_is_refused_at_once(site: Site) -> None:
 
 def test_idle_nodes_are_gone_and_explain_says_why(site: Site) -> None:
     until("only the controller is left", lambda: len(containers(site.home)) == 1, IDLE_TIMEOUT + 60)
+    controller = on_controller(site, "hostname")
+    until("only the controller is scraped", lambda: scraped_hosts(site) == {controller}, 60)
     said = site.plain("autoscaler", "explain", "compute-e1")
     assert said.returncode == 0
     assert "terminate" in said.stdout

@@ -5,6 +5,7 @@ The tests run in the order of this file, on one cluster: each is a chapter of th
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -178,6 +179,17 @@ def test_what_a_job_lacks_is_said_by_the_controller_or_by_the_job_itself(site: S
     data = events[-1]["data"]
     assert (code, data["verdict"], data["exit_status"]) == (1, "fail", 66), data
     assert "compute-2: the program mpicc is not there. Install it" in data["findings"][0]["message"]
+
+
+def test_a_data_set_of_the_operator_is_on_the_share_for_all_users(site: Site) -> None:
+    file = site.folder / "ours.npz"
+    file.write_bytes(os.urandom(5 << 20))
+    for changed in (True, False):
+        (done,) = site.good("job", "prepare", "ours", "--from", str(file))["prepared"]
+        assert done["changed"] == changed
+    said = site.as_alice(f"sha256sum {done['path']}/ours.npz; touch {done['path']}/x 2>&1 || true")
+    assert said.split()[0] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert "Permission denied" in said
 
 
 def test_who_waits_for_a_job_may_go_and_the_job_goes_on(site: Site) -> None:

@@ -20,7 +20,11 @@ import oci
 import pytest
 
 from gpucluster import environment, shapes
-from gpucluster.dashboards import boards, nominal
+from gpucluster.agent.exporter import exposition
+from gpucluster.agent.health import metrics as health
+from gpucluster.agent.monitor import slurm_metrics
+from gpucluster.autoscaler.daemon.metrics import Metrics
+from gpucluster.dashboards import boards, metrics, nominal
 from gpucluster.localcloud.state import member_types
 from gpucluster.spec import template
 from gpucluster.systems import matrix
@@ -150,3 +154,26 @@ def test_no_other_dashboard_is_there() -> None:
 
 def test_the_nominal_values_are_those_of_the_shapes_and_of_the_checks() -> None:
     _compare(MONITORING / "rules" / "nominal.yml", nominal.rules(shapes.catalogue().values()))
+
+
+def _metric_tables() -> dict[str, str]:
+    autoscaler = {family.name: family.documentation for family in Metrics().registry.collect()}
+    others = "\n\n".join(f"### {name}\n\n{metrics.table(rows)}" for name, rows in metrics.USED.items())
+    return {
+        "recorded": metrics.recorded(),
+        "exporter": metrics.table({name: each.help for name, each in exposition.METRICS.items()}),
+        "slurm": metrics.table({name: each.help for name, each in slurm_metrics.METRICS.items()}),
+        "health": metrics.table(health._HELP),
+        "autoscaler": metrics.table(autoscaler),
+        "others": others,
+    }
+
+
+@pytest.mark.parametrize("part", _metric_tables())
+def test_the_page_of_metrics_is_that_of_the_exporters(part: str) -> None:
+    page = REFERENCE / "metrics.md"
+    before, mark, rest = page.read_text().partition(f"<!-- {part}: made from ")
+    where, close, rest = rest.partition("-->\n")
+    _, stop, after = rest.partition(f"<!-- end of {part} -->")
+    assert stop
+    _compare(page, f"{before}{mark}{where}{close}\n{_metric_tables()[part]}\n\n{stop}{after}")

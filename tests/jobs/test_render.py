@@ -39,11 +39,13 @@ def jobs() -> Iterator[tuple[str, Job]]:
 
 
 def _all_set(launcher: str) -> dict[str, str]:
+    others = {"time": "26:00:00", "queue": "short.q", "slots": "96", "resources": "gpu=8"} if launcher == "sge" else {}
     return {
         "partition": "gpu", "account": "a", "qos": "high", "reservation": "r", "time": "1-02:00:00",
         "exclusive": "false", "cpus_per_task": "4", "modules": "compiler/gcc/7 mpi", "job_name": f"x-{launcher}",
         "image": "/images/a b.sqsh", "mounts": "/a:/b", "data": "/data", "program": "/p", "weights": "/w",
         "checkpoint": "/c/d", "expect": "1", "debug": "INFO", "algorithm": "ring", "without_rdma": "true",
+        **others,
     }  # fmt: skip
 
 
@@ -80,12 +82,13 @@ def test_shells_accept_all_scripts(scripts: dict[str, tuple[Path, Rendered]]) ->
     assert done.returncode == 0, done.stdout[:4000]
 
 
-def test_shells_accept_the_payload() -> None:
-    found = [
-        Path(registry.__file__).parent / "templates" / template.name / "files" / payload.name
-        for template in registry.templates()
-        for payload in template.payload
-    ]
+def test_shells_accept_the_payload(tmp_path: Path) -> None:
+    found = []
+    for template in registry.templates():
+        files = render(choose.describe(template, registry.launcher(template), {}, nodes=2, shape=None)).files
+        for payload in template.payload:
+            found.append(tmp_path / f"{template.name}-{payload.name}")
+            found[-1].write_text(files[payload.name].text)
     shell = [str(file) for file in found if file.suffix == ".sh"]
     done = subprocess.run([str(SHELLCHECK), *shell], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -296,9 +296,9 @@ def test_bad_subjects(arguments: dict[str, str], says: str) -> None:
         Subject(**arguments)
 
 
-def test_the_command_shows_the_address_and_ends_well(
-    tmp_path: Path, host: Host, services: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A folder with a cluster.yml, and somebody who presses Ctrl-C at the first wait. What their browser opened."""
     (tmp_path / "cluster.yml").write_text(MONITORED)
     save_controller(tmp_path, "demo-controller")
     monkeypatch.chdir(tmp_path)
@@ -309,12 +309,36 @@ def test_the_command_shows_the_address_and_ends_well(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(composition, "Dashboard", partial(Dashboard, sleep=interrupted))
+    return opened
+
+
+def test_the_command_shows_the_address_and_ends_well(
+    operator: list[str], host: Host, services: Callable[..., None]
+) -> None:
     with service("grafana") as grafana:
         services(grafana)
         done = CliRunner().invoke(cli, ["dashboard", "--node", "gpu 1&x=", "--open", "--output", "json"])
+        assert done.exit_code == 0, done.output
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        assert events[0]["data"]["url"] == operator[0]
+        assert operator[0].endswith("/d/gpucluster-node?var-node=gpu%201%26x%3D")
+        assert events[-1]["kind"] == "result"
+        assert events[-1]["status"] == "success"
+        text = CliRunner().invoke(cli, ["dashboard"])
+    assert text.exit_code == 0, text.output
+    assert "/d/gpucluster-cluster" in text.output
+    assert "gpucluster dashboard --password" in text.output
+    # Only who asks for a browser gets one.
+    assert len(operator) == 1
+
+
+def test_the_password_is_printed_and_nothing_is_forwarded(
+    operator: list[str], host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("correct-horse\n")
+    monkeypatch.setattr(dashboard, "PASSWORD_FILE", str(file))
+    done = CliRunner().invoke(cli, ["--debug", "dashboard", "--password"])
     assert done.exit_code == 0, done.output
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert events[0]["data"]["url"] == opened[0]
-    assert opened[0].endswith("/d/gpucluster-node?var-node=gpu%201%26x%3D")
-    assert events[-1]["kind"] == "result"
-    assert events[-1]["status"] == "success"
+    assert done.stdout == "correct-horse\n"
+    assert "correct-horse" not in done.stderr

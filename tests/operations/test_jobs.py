@@ -184,6 +184,16 @@ def test_an_end_is_judged_and_the_result_is_kept_beside_the_job(tmp_path: Path) 
     assert outcome.to_dict()["values"] == {"busbw": 0.001}
 
 
+@pytest.mark.parametrize("job", [{}, [], None, {"template": "x"}, {"nodes": float("inf"), "template": NAME}, "x"])
+def test_a_record_that_its_user_has_changed_is_no_traceback(tmp_path: Path, job: Any) -> None:
+    if isinstance(job, dict) and "nodes" in job:
+        job |= {"launcher": "srun", "shape": "", "values": {}, "gpus": 0, "rdma": False}
+    seen = {"id": "7", "state": "COMPLETED", "exit_status": 0, "nodes": "a", "folder": "/x"}
+    answer = {"job": seen, "user": "alice", "record": {"job": job}, "result": {}, "output": GOOD}
+    with pytest.raises(ToolError, match="job 7 can't be judged"):
+        jobs(spec(tmp_path), Double(output=answer)).wait("7")
+
+
 def test_who_stops_waiting_is_told_how_to_look_again(tmp_path: Path) -> None:
     of = spec(tmp_path)
     with pytest.raises(Interrupted, match="job 7 goes on") as stopped:
@@ -217,6 +227,13 @@ def test_a_full_home_loses_the_result_and_not_the_verdict(tmp_path: Path) -> Non
             "mpi_allreduce: the program mpicc is not there. Install it\n\n",
             Status.FAIL,
             "mpicc is not there",
+        ),
+        (
+            "FAILED",
+            66,
+            "mpi_allreduce: gpu-2: mpicc is not there\nsrun: error: gpu-2: task 1: Exited with exit code 66\n",
+            Status.FAIL,
+            "gpu-2: mpicc is not there",
         ),
         ("FAILED", 1, GOOD, Status.FAIL, "FAILED with status 1"),
         ("TIMEOUT", 0, GOOD, Status.FAIL, "TIMEOUT"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from tests.dashboards.overview_samples import HOSTILE
 from tests.pages.reading import read
 from tests.spec.spec_texts import LOCAL
 
+# Stands for the separator that is made up for each call.
 F = "\x1f"
 SINFO = "".join(
     F.join(row) + "\n"
@@ -37,7 +39,7 @@ SINFO = "".join(
 SQUEUE = "".join(
     F.join(row) + "\n"
     for row in (
-        ("12", "RUNNING", "anna", "compute", "1", "1:00", "1:00:00", "None", "compute-1", HOSTILE + F),
+        ("12", "RUNNING", "anna", "compute", "1", "1:00", "1:00:00", "None", "compute-1", f"{HOSTILE}\n1|2|3\n"),
         ("13_[1-100000]", "PENDING", "anna", "compute", "4", "0:00", "1:00:00", "Resources", "", "sweep"),
         ("14", "RUNNING", "cut off here"),
     )
@@ -103,10 +105,11 @@ class ControllerDouble:
     def ask(self, command: str, *, text: str = "", timeout: float) -> Completed:
         (word,) = [word for word in ANSWERS if word in command]
         self.asked[word] = text or command
+        mark = next(iter(re.findall("\x1f[0-9a-f]{12}\x1f", command)), F)
         answer = self.answers.get(word, Completed((), 127, "", "bash: command not found"))
         if isinstance(answer, Exception):
             raise answer
-        return answer if isinstance(answer, Completed) else Completed((), 0, answer, "")
+        return answer if isinstance(answer, Completed) else Completed((), 0, answer.replace(F, mark), "")
 
 
 RUN = PastRun("r", "apply", "success", "2026-11-23T01:00:00", elapsed=3.0)
@@ -149,6 +152,15 @@ def test_jobs_that_run_wait_and_have_ended() -> None:
     assert [(job.id, job.state, job.exit_code) for job in found.ended.value or ()] == [
         ("9", "CANCELLED by 10001", "0:15")
     ]
+
+
+def test_nobody_can_make_up_a_row_by_a_name() -> None:
+    """The separator is another one for each call."""
+    first, second = ControllerDouble(), ControllerDouble()
+    collect(first)
+    collect(second)
+    marks = [re.findall("\x1f[0-9a-f]{12}\x1f", each.asked["squeue"])[0] for each in (first, second)]
+    assert marks[0] != marks[1]
 
 
 def test_the_verdict_is_the_last_one_of_this_machine() -> None:

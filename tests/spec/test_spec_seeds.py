@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpucluster import handover
+from gpucluster import handover, shapes
 from gpucluster.jobs import registry
 from gpucluster.oci.image_names import version_filter
 from gpucluster.operations.job_choice import job_for
@@ -173,4 +173,5 @@ def test_two_nodes_to_measure_with_what_their_jobs_need(oci: Any) -> None:
     # Its four measurements run on it as they are: job submit asks the same question.
     for name in ("rdma_perftest", "nccl_tests", "pytorch_ddp", "horovod_resnet50", "tensorflow_mnist"):
         template = registry.template(name)
-        assert job_for(spec, template, registry.launcher(template), {}, nodes=2, pool="").shape.name == "BM.GPU4.8"
+        job = job_for(spec, template, registry.launcher(template), {}, nodes=2, pool="")
+        assert (job.shape, job.gpus, job.rdma) == (shapes.get("BM.GPU4.8"), 8, True)

@@ -35,6 +35,7 @@ FULL = dataclasses.replace(
     operators="privilege",
     containers=True,
     autoscaler=True,
+    monitoring=True,
     local_drives=dict.fromkeys(NODES, 4),
     rdma_addressed=NODES,
     profile=Profile.QUICK,
@@ -52,6 +53,11 @@ def host(name: str) -> dict[str, Any]:
         "cloud_services": {"nobody": [], "root": ["metadata"]},
         "firewall": {"state": "open", "words": "to 10.0.0.0/16"},
     }
+
+
+def scraped() -> dict[str, Any]:
+    """What `gpucluster-agent monitor status --problems` says where all is well."""
+    return {"prometheus": True, "why": "", "up": 9, "targets": [], "rules_total": 70, "rules": []}
 
 
 def of_slurm() -> dict[str, Any]:
@@ -90,6 +96,8 @@ def facts(expected: Expectation = CLUSTER) -> Facts:
         reported[HEAD]["container_steps"] = [{"pool": "compute", "seen": list(NODES), "missed": {}}]
     if expected.autoscaler:
         reported[HEAD]["autoscaler"] = {"healthy": True, "problems": [], "paused": "", "pools": {"compute": {}}}
+    if expected.monitoring:
+        reported[HEAD]["monitoring"] = scraped()
     for node in expected.local_drives:
         reported[node]["local_disk"] = {
             "path": "/mnt/localdisk", "mounted": True, "fstype": "xfs", "drives": 4, "state": "mounted", "words": ""

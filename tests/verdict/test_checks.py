@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.verdict.samples import CLUSTER, FULL, HEAD, MESH, NODES, Facts, facts, host, lines, verdict
+from tests.verdict.samples import CLUSTER, FULL, HEAD, MESH, NODES, Facts, facts, host, lines, scraped, verdict
 
 Spoil = Callable[[Facts], Any]
 
@@ -198,6 +198,50 @@ def test_the_autoscaler_must_be_healthy_where_a_pool_is_elastic(told: Any, statu
     line = lines(FULL, reported)["autoscaler"]
     assert (line.status, line.message) == (status, words)
     assert "autoscaler" not in lines(CLUSTER, facts())
+
+
+def target(health: str, node: str = "compute-1") -> dict[str, str]:
+    return {"job": "own", "node": node, "instance": "10.0.1.2:9500", "health": health, "error": "refused"}
+
+
+RULE = {"group": "g", "name": "GpuLost", "health": "err", "error": "many-to-many"}
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "words"),
+    [
+        ({}, "pass", "9 targets up"),
+        ({"targets": [target("unknown")]}, "pass", "9 targets up, 1 not scraped yet"),
+        ({"targets": [target("down")]}, "fail", "own of compute-1: refused"),
+        ({"targets": [target("down", "compute-e7")]}, "pass", "9 targets up, 0 not"),
+        ({"targets": [target("down")] * 7}, "fail", "and 2 more targets"),
+        ({"rules": [RULE]}, "fail", "rule GpuLost: many-to-many"),
+        ({"rules_total": 0}, "fail", "Prometheus has no rules"),
+        ({"prometheus": False, "why": "Prometheus does not answer"}, "fail", "Prometheus does not answer"),
+    ],
+)  # fmt: skip
+def test_prometheus_must_reach_every_permanent_host(told: dict[str, Any], status: str, words: str) -> None:
+    reported = facts(FULL)
+    reported[HEAD]["monitoring"] = {**scraped(), **told}
+    line = lines(FULL, reported)["monitoring"]
+    assert line.status == status
+    assert words.partition(", 0")[0] in line.message
+    assert "monitoring" not in lines(CLUSTER, facts())
+
+
+@pytest.mark.parametrize(
+    ("told", "status", "words"),
+    [
+        ({"error": "gpucluster-agent is not installed"}, "fail", "gpucluster-agent is not installed"),
+        ({}, "unknown", "it does not say why"),
+        (None, "unknown", "Prometheus was not asked"),
+    ],
+)
+def test_what_nobody_measured_of_the_monitoring_is_unknown(told: Any, status: str, words: str) -> None:
+    reported = facts(FULL)
+    reported[HEAD]["monitoring"] = told
+    line = lines(FULL, reported)["monitoring"]
+    assert (line.status, line.message) == (status, words)
 
 
 # --- hardware -----

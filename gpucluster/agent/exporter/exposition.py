@@ -30,7 +30,7 @@ METRICS: Mapping[str, Metric] = {
     "gpucluster_rdma_counter_total": Metric(
         "counter", "A file of counters/ or hw_counters/ of an RDMA port, as the kernel gives it."
     ),
-    "gpucluster_rdma_counter_lifespan_milliseconds": Metric(
+    "gpucluster_rdma_lifespan_seconds": Metric(
         "gauge", "For how long the driver repeats the values of hw_counters that it has read."
     ),
     "gpucluster_rdma_received_bytes_total": Metric(

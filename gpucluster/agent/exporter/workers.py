@@ -29,6 +29,8 @@ MOST_HUNG = 3
 AVOIDED_S = 600.0
 #: Bytes of all samples of a collector.
 MOST_BYTES = 16 << 20
+# Different faults that a process says.
+_MOST_TOLD = 100
 # A line of ours begins with a character that no sample has.
 _OURS = b"\0"
 
@@ -114,8 +116,11 @@ class Worker:
 
     def expire(self) -> None:
         """Its limit is over."""
+        what = f"{self.name} gave no answer within {self._spec.seconds:g} s"
         if self._subject is not None:
             self._avoided[self._subject] = time.monotonic() + AVOIDED_S
+            what += f": {self._subject} is left out for {AVOIDED_S:g} s"
+        _log(what)
         self._fail()
 
     def _take(self, line: bytes) -> None:
@@ -267,21 +272,34 @@ def _live(spec: Spec, place: Place, asked: int, answer: int) -> NoReturn:
         _close_all_but({asked, answer})
         collector = spec.make(place)
         with open(asked, "rb") as questions:
+            told: set[str] = set()
             for line in questions:
-                _write(answer, _answer(collector, spec.most, set(json.loads(line)), answer))
+                _write(answer, _answer(collector, spec.most, set(json.loads(line)), answer, told))
         collector.close()
         status = 0
     finally:
         os._exit(status)
 
 
-def _answer(collector: Collector, most: int, avoided: Collection[str], answer: int) -> bytes:
-    """Write what each subject gives, and return the line that ends the answer."""
+def _answer(collector: Collector, most: int, avoided: Collection[str], answer: int, told: set[str]) -> bytes:
+    """Write what each subject gives, and return the line that ends the answer.
+
+    Args:
+        told: faults that were said already; a fault that stays is said once.
+    """
     given = left_out = 0
     complete = True
+
+    def failed(what: str, error: Exception) -> None:
+        words = f"{what}: {type(error).__name__}: {error}"
+        if words not in told and len(told) < _MOST_TOLD:
+            told.add(words)
+            _log(words)
+
     try:
         subjects = collector.subjects()
-    except Exception:  # of this scrape; it is asked again
+    except Exception as error:  # of this scrape; it is asked again
+        failed(type(collector).__name__, error)
         subjects, complete = [], False
     for subject in subjects:
         if subject in avoided:
@@ -295,11 +313,19 @@ def _answer(collector: Collector, most: int, avoided: Collection[str], answer: i
                     lines.append(line)
                 else:
                     left_out += 1
-        except Exception:  # a device that went away while it was read, or a fault of ours: the others count
+        except Exception as error:  # a device that went away while it was read, or a fault of ours: the others count
+            failed(subject, error)
             lines, complete = [], False
         given += len(lines)
         _write(answer, "".join(f"{line}\n" for line in lines).encode() + _ours({"end": subject}))
     return _ours({"complete": complete, "left_out": left_out, "cpu": round(time.process_time(), 4)})
+
+
+def _log(words: str) -> None:
+    """For the journal; what a device or a tool says is one line of it."""
+    line = "".join(sign if sign.isprintable() else " " for sign in words)[:500]
+    with contextlib.suppress(OSError):
+        os.write(2, f"{line}\n".encode(errors="replace"))
 
 
 def _ours(content: Mapping[str, object]) -> bytes:

@@ -41,7 +41,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    found = status.of(prometheus.Prometheus(port=options.port))
+    found = status.of(prometheus.Prometheus(port=options.port), problems=options.problems)
     sys.stdout.write(json.dumps(found, indent=2) + "\n")
     return 0
 
@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--folder", type=Path, default=FOLDER, help=argparse.SUPPRESS)
     serve.add_argument("--port", type=int, default=PORT, help=f"(default: {PORT})")
     state = add("status", "show what Prometheus scrapes, and its rules, as JSON", _status)
+    state.add_argument("--problems", action="store_true", help="only targets that are not up, and rules that fail")
     state.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)
     query = add("query", "ask Prometheus: JSON on standard input, JSON on standard output", _query)
     query.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)

@@ -94,6 +94,8 @@ def jobs(text: str, word: str) -> Iterator[JobRow]:
             raise ValueError(row[:200])
         job_id, _array, tasks, partitions, state, user, account, name = fields
         array = tasks not in ("", "N/A")
+        # Without accounting a job has no account.
+        account = "" if account == "(null)" else account
         yield JobRow(job_id, array, tasks_of(tasks) if array else 1, partitions, state, user, account, name)
 
 

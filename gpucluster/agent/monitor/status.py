@@ -1,4 +1,4 @@
-"""What the Prometheus of this host scrapes, and whether its rules work: for `verify`."""
+"""What the Prometheus of this host scrapes, and whether its rules work."""
 
 from __future__ import annotations
 
@@ -9,37 +9,47 @@ from gpucluster.agent.errors import AgentError
 from gpucluster.agent.monitor.prometheus import Prometheus
 
 _SECONDS = 15.0
+_NOTHING: dict[str, Any] = {"up": 0, "targets": [], "rules_total": 0, "rules": []}
 
 
-def of(prometheus: Prometheus) -> dict[str, Any]:
-    """The targets with their health (up, down, unknown: not scraped yet), and the rules with their faults. Where
-    Prometheus does not answer, `prometheus` is false, and `why` says why."""
+def of(prometheus: Prometheus, *, problems: bool) -> dict[str, Any]:
+    """The targets with their health (up, down, unknown: not scraped yet), and the rules with theirs.
+
+    Where Prometheus does not answer, `prometheus` is false, and `why` says why.
+
+    Args:
+        problems: only the targets that are not up, and the rules that do not work.
+    """
     until = time.monotonic() + _SECONDS
     try:
-        targets = prometheus.ask("/api/v1/targets?state=active", until=until)["activeTargets"]
+        active = prometheus.ask("/api/v1/targets?state=active", until=until)["activeTargets"]
         groups = prometheus.ask("/api/v1/rules", until=until)["groups"]
-        return {
-            "prometheus": True,
-            "why": "",
-            "targets": [
-                {
-                    "job": each["labels"].get("job", ""),
-                    "node": each["labels"].get("node", ""),
-                    "instance": each["labels"].get("instance", ""),
-                    "health": each["health"],
-                    "error": str(each.get("lastError", ""))[:300],
-                }
-                for each in targets
-            ],
-            "rules": [
-                {"group": group["name"], "name": rule["name"], "health": rule["health"],
-                 "error": str(rule.get("lastError", ""))[:300]}
-                for group in groups
-                for rule in group["rules"]
-            ],
-        }  # fmt: skip
+        targets = [_target(each) for each in active]
+        rules = [_rule(group["name"], rule) for group in groups for rule in group["rules"]]
     except AgentError as error:
-        why = error.message
+        return {"prometheus": False, "why": error.message, **_NOTHING}
     except (KeyError, TypeError) as error:
-        why = f"the answer of Prometheus can't be read: {error!r}"
-    return {"prometheus": False, "why": why, "targets": [], "rules": []}
+        return {"prometheus": False, "why": f"the answer of Prometheus can't be read: {error!r}", **_NOTHING}
+    return {
+        "prometheus": True,
+        "why": "",
+        "up": sum(each["health"] == "up" for each in targets),
+        "targets": [each for each in targets if not problems or each["health"] != "up"],
+        "rules_total": len(rules),
+        "rules": [each for each in rules if not problems or each["health"] == "err"],
+    }
+
+
+def _target(raw: Any) -> dict[str, str]:
+    labels = raw["labels"]
+    return {
+        "job": labels.get("job", ""),
+        "node": labels.get("node", ""),
+        "instance": labels.get("instance", ""),
+        "health": raw["health"],
+        "error": str(raw.get("lastError", ""))[:300],
+    }
+
+
+def _rule(group: str, raw: Any) -> dict[str, str]:
+    return {"group": group, "name": raw["name"], "health": raw["health"], "error": str(raw.get("lastError", ""))[:300]}

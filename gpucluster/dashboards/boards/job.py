@@ -18,9 +18,10 @@ def job() -> Json:
                 [
                     table(
                         "Job",
-                        "What Slurm says of it while it runs.",
+                        "What Slurm said of it in the time that is shown.",
                         Query(
-                            f"max by (job_id, name, user, account, partition) (gpucluster_slurm_job_info{{{OF_JOB}}})"
+                            "max by (job_id, name, user, account, partition)"
+                            f" (last_over_time(gpucluster_slurm_job_info{{{OF_JOB}}}[$__range]))"
                         ),
                         columns={
                             "job_id": "Job",
@@ -121,10 +122,11 @@ def job() -> Json:
                     ),
                     table(
                         "RDMA counters",
-                        "How far each counter has grown in the time that is shown, on the job's nodes now.",
+                        "How far each counter of the job's nodes has grown in the time that is shown."
+                        " Choose the time of the job.",
                         Query(
-                            "sum by (node, device, port, counter) (increase(gpucluster_rdma_counter_total[$__range]))"
-                            f" > 0 {ON_JOB_NODES}"
+                            "max by (node, device, port, counter) (increase(gpucluster_rdma_counter_total[$__range]))"
+                            f" > 0 and on (node) last_over_time(gpucluster_job_node{{{OF_JOB}}}[$__range])"
                         ),
                         columns={
                             "node": "Node",

@@ -113,6 +113,13 @@ def node() -> Json:
                         Query(f"gpucluster:gpu_throttled:ratio{{{OF_NODE}}}", "GPU {{gpu}} {{cause}}"),
                     ),
                     timeseries(
+                        "Tensor cores",
+                        "Part of the cycles in which tensor cores worked. Not every GPU says it.",
+                        "percentunit",
+                        Query(f"max by (gpu) (DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{{{OF_NODE}}})", "GPU {{gpu}}"),
+                        most=1,
+                    ),
+                    timeseries(
                         "Xid",
                         "The code of the last error of the driver; 0 is none.",
                         "short",

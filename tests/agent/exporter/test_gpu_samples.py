@@ -60,6 +60,14 @@ def rows(*indices: int) -> str:
     return "\n".join(f"echo '{ROW.format(index=index)}'" for index in indices)
 
 
+def test_rows_of_a_real_machine() -> None:
+    lines = (Path(__file__).parent / "data" / "nvidia-smi-query-gpu.csv").read_text().splitlines()
+    found = series(page(line for row in lines for line in parse(row)[1]))
+    assert len(found) == 10
+    labels = {"gpu": "1", "uuid": "GPU-00000000-0000-0000-0000-000000000002"}
+    assert of(found, "gpucluster_gpu_power_watts", **labels) == 76.2
+
+
 def test_a_row_in_the_units_of_the_metrics() -> None:
     found = series(page(parse("0, GPU-5f, 97, 1024, 143771, 612.45, 61")[1]))
     labels = {"gpu": "0", "uuid": "GPU-5f"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpucluster.agent.exporter.collect import Place
-from gpucluster.agent.exporter.collect.jobs import Jobs
+from gpucluster.agent.exporter.collect.jobs import Gpu, Jobs, by_minor
 from gpucluster.agent.exporter.exposition import page
 from tests.agent.exporter.trees import Series, having, of, series, write
 
@@ -54,6 +54,13 @@ def test_slurm_counts_gpus_by_device_file_and_nvidia_s_tools_by_address(tmp_path
         ("0", "GPU-2"),
         ("2", "GPU-1"),
     ]
+
+
+def test_what_a_real_driver_says_of_a_gpu(tmp_path: Path) -> None:
+    text = (Path(__file__).parent / "data" / "information.txt").read_text()
+    write(tmp_path / "driver/nvidia/gpus/0000:00:06.0/information", "another\n")
+    write(tmp_path / "driver/nvidia/gpus/0000:00:07.0/information", text)
+    assert by_minor(str(tmp_path / "driver/nvidia/gpus")) == {"1": Gpu("1", "GPU-00000000-0000-0000-0000-000000000002")}
 
 
 def test_a_driver_that_does_not_say_a_gpu_s_name(tmp_path: Path) -> None:

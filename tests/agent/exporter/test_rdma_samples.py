@@ -32,8 +32,8 @@ def test_every_file_of_every_port_is_a_counter_whatever_the_driver_calls_it(rdma
     value = of(found, "gpucluster_rdma_counter_total", device="irdma0", port="1", counter="iwInRdmaWrites")
     assert value == IRDMA.index("iwInRdmaWrites")
     assert of(found, "gpucluster_rdma_counter_total", device="mlx5_1", port="2", counter="rp_cnp_handled") is not None
-    lifespan = of(found, "gpucluster_rdma_counter_lifespan_milliseconds", device="mlx5_0", port="1")
-    assert lifespan == MLX5.index("lifespan")
+    lifespan = of(found, "gpucluster_rdma_lifespan_seconds", device="mlx5_0", port="1")
+    assert lifespan == MLX5.index("lifespan") / 1000
     assert len(having(found, "gpucluster_rdma_counter_total")) == 2 * (len(IB) + len(MLX5) - 1) + len(IRDMA) - 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -181,6 +182,22 @@ def test_one_that_fails_or_dies_is_there_again_with_the_next_scrape(
     assert (jobs(found), up(found)) == ({"a", "x"}, {"one": 1, "well": 1})
 
 
+def test_a_fault_is_said_once(make: Callable[..., Workers], capfd: pytest.CaptureFixture[str]) -> None:
+    def samples(subject: str) -> Iterable[str]:
+        if subject == "hangs":
+            time.sleep(60)
+        raise OSError(5, "Input/output\nerror")
+
+    workers = make(one=spec(samples, "a"), two=spec(samples, "hangs", seconds=0.2))
+    for _ in range(3):
+        read(workers)
+    said = sorted(capfd.readouterr().err.splitlines())
+    assert said == [
+        "a: OSError: [Errno 5] Input/output error",
+        "two gave no answer within 0.2 s: hangs is left out for 600 s",
+    ]
+
+
 def test_what_is_above_the_limit_of_series_is_counted(make: Callable[..., Workers]) -> None:
     def samples(subject: str) -> Iterable[str]:
         return [sample("gpucluster_job_node", 1, job_id=f"{subject}{number}") for number in range(80)]
@@ -254,3 +271,8 @@ def test_closing_ends_every_process(make: Callable[..., Workers]) -> None:
     assert len(children() - before) == 2
     workers.close()
     assert children() == before
+
+
+def test_a_clock_that_jumps_is_not_looked_at() -> None:
+    folder = Path(module.__file__).parent
+    assert not [file for file in folder.rglob("*.py") if re.search(r"time\.time\b|datetime|utime\(", file.read_text())]

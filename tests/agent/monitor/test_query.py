@@ -44,6 +44,7 @@ def query(
     return status, json.loads(said.out) if said.out else None, said.err
 
 
+@pytest.mark.slow
 def test_instants_ranges_scalars_and_faults_come_by_their_names(
     running: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,7 +46,7 @@ class Rdma:
         for name, value in found.values.items():
             yield f'{start}{label(name)}"}} {value}'
         if found.lifespan is not None:
-            yield _of(port, "gpucluster_rdma_counter_lifespan_milliseconds", found.lifespan)
+            yield _of(port, "gpucluster_rdma_lifespan_seconds", found.lifespan / 1000)
         for metric, words, octets in (
             ("gpucluster_rdma_received_bytes_total", "port_rcv_data", _RECEIVED_OCTETS),
             ("gpucluster_rdma_transmitted_bytes_total", "port_xmit_data", _TRANSMITTED_OCTETS),

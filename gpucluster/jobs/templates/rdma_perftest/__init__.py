@@ -282,7 +282,7 @@ TEMPLATE = Template(
         Option("latency", "measure the latency too (ib_write_lat)", Kind.FLAG, default=True),
         Option("expect", "Gb/s that each device must reach; 0: the limit of the shape", Kind.NUMBER, 0.0, minimum=0),
     ),
-    payload=(Payload("pairs.sh"), Payload("rdma.sh", text=RDMA_SCRIPT.lstrip())),
+    payload=(Payload("pairs.sh"), Payload("rdma.sh", text=f"#!/bin/bash{RDMA_SCRIPT}")),
     requirements=_requirements,
     expectation=_expectation,
     judge=_judge,

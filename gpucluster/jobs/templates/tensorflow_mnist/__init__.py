@@ -29,9 +29,9 @@ _EQUAL = 1e-3
 #: Seed 002: loss and accuracy of the third epoch; 64 ms for each step after the first epoch.
 _PUBLISHED = ((_LOSS, 2.0823), (_ACCURACY, 0.4592), (_SECONDS, 4.5))
 _CONDITION, _SOURCE = "3 epochs with 70 steps, 2 nodes with 8 A100 each", "seed 002"
-# What Keras prints at the end of an epoch, if the training is not ours.
+# What Keras prints at the end of an epoch, if the training is not ours. Before, it says how far it is.
 _FIRST = re.compile(r"^Epoch 1/\d+")
-_KERAS = re.compile(r"(\d+)s\b.* - loss: ([\d.]+|nan|inf) - accuracy: ([\d.]+)")
+_KERAS = re.compile(r"^(\d+)/\1 .{0,80}?(\d+)s\b.{0,40}? - loss: ([\d.]+|nan|inf) - accuracy: ([\d.]+)")
 
 #: Epochs of a worker: loss, accuracy, seconds.
 _Epochs = list[tuple[float, float, float]]
@@ -56,11 +56,18 @@ def _of_keras(text: str) -> Iterator[_Epochs]:
             if worker:
                 yield worker
             worker = []
-        match = _KERAS.search(line)
+        match = _KERAS.match(line)
         if match:
-            worker.append((float(match[2]), float(match[3]), float(match[1])))
+            worker.append((_number(match[3]), _number(match[4]), _number(match[2])))
     if worker:
         yield worker
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _judge(text: str, job: Job) -> Result:

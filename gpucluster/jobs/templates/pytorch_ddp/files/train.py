@@ -128,20 +128,24 @@ def prepared(images, device):
 
     mean = torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
     deviation = torch.tensor(DEVIATION, device=device).view(1, 3, 1, 1)
-    return (images.to(device).float() / 255 - mean) / deviation
+    return (images.float() / 255 - mean) / deviation
 
 
 def augmented(images, made):
     """Each image moved by up to 4 pixels, half of them mirrored. For training only, never for the test."""
     import torch
 
-    number = len(images)
+    number, device = len(images), images.device
     padded = torch.nn.functional.pad(images, [PADDING] * 4)
     rows, columns = torch.randint(2 * PADDING + 1, (2, number, 1), generator=made) + torch.arange(SIZE)
     mirrored = torch.randint(2, (number,), generator=made).bool()
     columns = torch.where(mirrored.view(-1, 1), columns.flip(1), columns)
-    each, colour = torch.arange(number).view(-1, 1, 1, 1), torch.arange(3).view(1, -1, 1, 1)
-    return padded[each, colour, rows.view(number, 1, SIZE, 1), columns.view(number, 1, 1, SIZE)]
+    rows, columns = rows.to(device).view(number, 1, SIZE, 1), columns.to(device).view(number, 1, 1, SIZE)
+    each, colour = (
+        torch.arange(number, device=device).view(-1, 1, 1, 1),
+        torch.arange(3, device=device).view(1, -1, 1, 1),
+    )
+    return padded[each, colour, rows, columns]
 
 
 # --- the network -----
@@ -335,7 +339,7 @@ def train_epoch(ranks, model, optimizer, data, sampler, options, epoch):
 
     images, labels = data
     sampler.set_epoch(epoch)
-    indices = torch.tensor(list(sampler))
+    indices = torch.tensor(list(sampler)).to(ranks.device)
     made = torch.Generator().manual_seed((options.seed * 1000 + epoch) * ranks.size + ranks.rank)
     loss_of = torch.nn.CrossEntropyLoss()
     model.train()
@@ -346,7 +350,7 @@ def train_epoch(ranks, model, optimizer, data, sampler, options, epoch):
         for group in optimizer.param_groups:
             group["lr"] = rate(options, epoch * steps + step, steps, options.batch * ranks.size)
         optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(model(prepared(augmented(images[chosen], made), ranks.device)), labels[chosen].to(ranks.device))
+        loss = loss_of(model(prepared(augmented(images[chosen], made), ranks.device)), labels[chosen])
         loss.backward()
         optimizer.step()
         total += loss.detach().double() * len(chosen)
@@ -364,10 +368,10 @@ def accuracy(ranks, network, data, batch):
         ranks.from_first(buffer)
     network.eval()
     right, seen = 0, 0
-    mine = torch.arange(ranks.rank, len(images), ranks.size)
+    mine = torch.arange(ranks.rank, len(images), ranks.size, device=ranks.device)
     with torch.no_grad():
         for chosen in mine.split(batch):
-            found = network(prepared(images[chosen], ranks.device)).argmax(dim=1).cpu()
+            found = network(prepared(images[chosen], ranks.device)).argmax(dim=1)
             right += int((found == labels[chosen]).sum())
             seen += len(chosen)
     right, seen = ranks.sums(right, seen)
@@ -390,16 +394,12 @@ def resume(ranks, network, optimizer, path, settings):
         raise Fault(fault or "rank 0 could not read the checkpoint")
     if found:
         network.load_state_dict(found["network"])
-        optimizer.load_state_dict(found["optimizer"])
     if epoch:
         for tensor in network.state_dict().values():
             ranks.from_first(tensor)
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                state = optimizer.state[parameter]
-                if state.get("momentum_buffer") is None:
-                    state["momentum_buffer"] = torch.zeros_like(parameter)
-                ranks.from_first(state["momentum_buffer"])
+        for number, parameter in enumerate(network.parameters()):
+            buffer = found["momentum"][number].to(ranks.device) if found else torch.zeros_like(parameter)
+            optimizer.state[parameter]["momentum_buffer"] = ranks.from_first(buffer)
     return epoch
 
 
@@ -416,15 +416,14 @@ def run(options):
     network = resnet18(options.width, options.weights)
     ranks = Ranks(options.backend)
     network = network.to(ranks.device)
+    # All images are 184 MB: a GPU has them at hand.
+    data = [tuple(part.to(ranks.device) for part in each) for each in data]
     optimizer = torch.optim.SGD(network.parameters(), lr=options.learning_rate, momentum=0.9, weight_decay=5e-4)
-    settings = {
-        "data": f"synthetic {options.synthetic}" if options.synthetic else "CIFAR-10",
-        "width": options.width,
-        "epochs": options.epochs,
-        "seed": options.seed,
-        "learning_rate": options.learning_rate,
-        "weights": bool(options.weights),
-    }
+    data_set = f"synthetic {options.synthetic}" if options.synthetic else "CIFAR-10"
+    settings = (
+        f"{data_set}, width {options.width}, {options.epochs} epochs, seed {options.seed}, "
+        f"learning rate {options.learning_rate}, weights {os.path.basename(options.weights) or 'none'}"
+    )
     done = resume(ranks, network, optimizer, options.checkpoint, settings)
     model = DistributedDataParallel(
         network, device_ids=[ranks.device.index] if ranks.device.index is not None else None
@@ -434,7 +433,7 @@ def run(options):
         ranks=ranks.size,
         backend=ranks.backend,
         torch=torch.__version__,
-        data=settings["data"],
+        data=data_set,
         images=len(data[0][0]),
         finished_epochs=done,
         epochs=options.epochs,
@@ -447,15 +446,10 @@ def run(options):
             raise Fault(f"the loss of epoch {epoch + 1} is {loss}: try a smaller learning rate")
         reached = accuracy(ranks, network, data[1], options.batch)
         if ranks.rank == 0 and options.checkpoint:
-            save(
-                options.checkpoint,
-                {
-                    "epoch": epoch + 1,
-                    "network": network.state_dict(),
-                    "optimizer": optimizer.state_dict(),
-                    "settings": settings,
-                },
-            )
+            momentum = [optimizer.state[parameter]["momentum_buffer"] for parameter in network.parameters()]
+            # Tensors, whole numbers and text only: PyTorch 1.13 reads no float where nothing may run.
+            content = {"epoch": epoch + 1, "network": network.state_dict(), "momentum": momentum, "settings": settings}
+            save(options.checkpoint, content)
         ranks.say(
             epoch=epoch + 1,
             loss=round(loss, 6),

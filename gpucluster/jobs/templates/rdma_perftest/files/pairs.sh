@@ -11,7 +11,7 @@ me=${SLURMD_NODENAME:-$(uname -n)}
 while [ $# -ge 2 ]; do
     if [ "${me%%.*}" = "${1%%.*}" ] || [ "${me%%.*}" = "${2%%.*}" ]; then
         # shellcheck disable=SC2086  # the devices are words
-        sh "${0%/*}/rdma.sh" "$1" $devices 2>&1 | while IFS= read -r line; do
+        bash "${0%/*}/rdma.sh" "$1" $devices 2>&1 | while IFS= read -r line; do
             printf 'gpucluster: pair %s %s: %s\n' "$1" "$2" "$line"
         done
         # What could not be measured is said in the output: the other pairs go on.

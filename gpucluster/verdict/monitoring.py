@@ -1,0 +1,54 @@
+"""The check of the monitoring: by what Prometheus on the controller says of what it scrapes, and of its rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpucluster.agent.checks.model import Measurements, Outcome, Profile, Reaction, Scope, Status
+from gpucluster.text import count
+from gpucluster.verdict.expectation import ClusterCheck, Expectation
+
+_QUERY_SECONDS = 20.0
+# So many targets and rules are named.
+_SHOWN = 5
+
+
+def _monitoring(seen: Measurements, expected: Expectation, _subject: str) -> Outcome:
+    """Every target of a permanent host answers, and every rule works. Elastic nodes come and go: one that was removed
+    is in the lists for some seconds more. What Prometheus has not scraped yet is no fault: its turn comes."""
+    status: Mapping[str, Any] = seen["monitoring"]
+    if status.get("prometheus") is not True:
+        told = "prometheus" in status or "error" in status
+        message = str(status.get("why") or status.get("error") or "it does not say why")
+        return Outcome(Status.FAIL if told else Status.UNKNOWN, message, status)
+    hosts = {expected.controller, *expected.login, *expected.nodes}
+    down = [each for each in status["targets"] if each["health"] == "down" and each["node"] in {"", *hosts}]
+    waiting = [each for each in status["targets"] if each["health"] == "unknown"]
+    broken = [each for each in status["rules"] if each["health"] == "err"]
+    evidence = {"up": status["up"], "down": down[:50], "broken rules": broken[:50]}
+    problems = [f"{each['job']} of {each['node'] or each['instance']}: {each['error']}" for each in down[:_SHOWN]]
+    problems += [f"and {count(len(down) - _SHOWN, 'more target')}"] if len(down) > _SHOWN else []
+    problems += [f"rule {each['name']}: {each['error']}" for each in broken[:_SHOWN]]
+    if problems:
+        return Outcome(Status.FAIL, "; ".join(problems), evidence)
+    if not status["rules_total"]:
+        return Outcome(Status.FAIL, "Prometheus has no rules", evidence)
+    later = f", {len(waiting)} not scraped yet" if waiting else ""
+    return Outcome(Status.PASS, f"{count(status['up'], 'target')} up{later}", evidence)
+
+
+CHECKS = (
+    ClusterCheck(
+        name="monitoring",
+        title="Prometheus scrapes every host",
+        scope=Scope.CLUSTER,
+        profiles=(Profile.QUICK, Profile.FULL),
+        needs=("monitoring",),
+        timeout_s=_QUERY_SECONDS,
+        remedy="See: gpucluster ssh -- sudo journalctl -u gpucluster-prometheus -u gpucluster-monitor",
+        reaction=Reaction.REPORT,
+        judge=_monitoring,
+        subjects=lambda expected: ("",) if expected.monitoring else (),
+    ),
+)
