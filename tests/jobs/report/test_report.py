@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -262,3 +265,31 @@ def test_what_programs_read() -> None:
 )
 def test_answers_of_another_version_are_survived(raw: dict[str, Any]) -> None:
     assert page(build(facts.read(raw), {"results": {"gpu:": 3, "mean:gpu": ["x"]}}))
+
+
+def test_only_rules_that_exist_are_asked_for() -> None:
+    rules = Path(__file__).parents[3] / "ansible/roles/monitoring/files/rules/recording.yml"
+    known_rules = set(re.findall(r"- record: (\S+)", rules.read_text()))
+    names = [f"gpu-{at}" for at in range(9)]
+    for nodes in (["gpu-1"], names):
+        for each in request(facts.read(known(components=[row(node_list=nodes)]))):
+            asked = set(re.findall(r"gpucluster:\w+:\w+", each["expr"]))
+            assert asked, each
+            assert asked <= known_rules
+
+
+def test_prometheus_understands_every_question(tmp_path: Path) -> None:
+    asked = [
+        each
+        for count in (2, 9)
+        for each in request(facts.read(known(components=[row(node_list=[f"gpu-{at}.x" for at in range(count)])])))
+    ]
+    rules = [{"record": f"a:{number}", "expr": each["expr"]} for number, each in enumerate(asked)]
+    file = tmp_path / "rules.yml"
+    file.write_text(json.dumps({"groups": [{"name": "all", "rules": rules}]}))
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("this machine has no promtool")
+    done = subprocess.run([promtool, "check", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(asked)} rules found" in done.stdout
