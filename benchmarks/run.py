@@ -4,7 +4,8 @@
                                    [autoscaler-speed] [fabric] [check] [exporters] [nccl] [slurm-exporter] [scrape]
                                    [--runs N]
 
-cli    --help, `import gpucluster` and `job render` (at most 0.3 s) against bare Python and against `import oci`.
+cli    --help, `import gpucluster`, and `job render` without and with a cluster file (at most 0.3 s), against bare
+       Python and against `import oci`.
 apply  the first apply (cached image), the second (nothing to do) and destroy; where the time goes.
 verify `verify --level quick` on two nodes, against an apply that has nothing to do (at most 15 s).
 scale  the same pool with 2 and with 16 nodes: seconds for each further node.
@@ -54,6 +55,8 @@ def _median(argv: list[str], runs: int, *, check: bool = True) -> float:
 
 
 _RENDER = ("job", "render", "nccl_tests", "--shape", "BM.GPU4.8", "--set", "image=/images/i.sqsh")
+_ROOT = Path(__file__).resolve().parent.parent
+_RENDER_FOR_FILE = ("--file", str(_ROOT / "inventories/local/cluster.yml"), "job", "render", "mpi_allreduce")
 
 
 def cli(runs: int) -> None:
@@ -66,6 +69,7 @@ def cli(runs: int) -> None:
         "gpucluster --help": _median([str(Path(python).parent / "gpucluster"), "--help"], runs),
         "python -m gpucluster --help": _median([python, "-m", "gpucluster", "--help"], runs),
         "gpucluster job render": _median([python, "-m", "gpucluster", *_RENDER], runs),
+        "gpucluster job render, a file": _median([python, "-m", "gpucluster", *_RENDER_FOR_FILE], runs),
         "python -c 'import oci'": _median([python, "-c", "import oci"], runs),
     }
     for name, took in rows.items():

@@ -13,6 +13,7 @@ import click
 import pytest
 
 from gpucluster.cli import cli
+from gpucluster.cli.base import Root
 from gpucluster.environment import Program, child
 from gpucluster.terraform.program import environment
 
@@ -96,7 +97,8 @@ def test_the_page_names_every_variable_of_an_option() -> None:
 
 
 def _commands(command: click.Command) -> list[click.Command]:
-    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    groups = command.commands.values() if isinstance(command, click.Group) else ()
+    inner = command.all_commands().values() if isinstance(command, Root) else groups
     return [command, *(each for one in inner for each in _commands(one))]
 
 

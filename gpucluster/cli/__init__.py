@@ -1,7 +1,8 @@
 """The command line: options in, one call on `Cluster`, an exit code out.
 
 Only here: environment variables as options, questions to the user, `sys.exit`. `base` has what commands share; each
-other module registers the commands of one subject when it is imported. May import everything.
+other module registers the commands of one subject when it is imported, which the root group does when one is used. May
+import everything.
 """
 
 from __future__ import annotations
@@ -13,43 +14,11 @@ import sys
 import click
 
 from gpucluster import __version__
-from gpucluster.cli import (
-    autoscaling,
-    backup,
-    clusters,
-    dashboard,
-    groups,
-    history,
-    images,
-    jobs,
-    local,
-    slurm,
-    software,
-    state,
-    users,
-)
 from gpucluster.cli.base import DEFAULT_FILES, cli, wants_json
 from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED, GpuClusterError
 from gpucluster.process import signals
 
-__all__ = [
-    "DEFAULT_FILES",
-    "autoscaling",
-    "backup",
-    "cli",
-    "clusters",
-    "dashboard",
-    "groups",
-    "history",
-    "images",
-    "jobs",
-    "local",
-    "main",
-    "slurm",
-    "software",
-    "state",
-    "users",
-]
+__all__ = ["DEFAULT_FILES", "cli", "main"]
 
 
 def _leave_questions_behind(end: SystemExit) -> None:

@@ -7,9 +7,10 @@ Everything heavy is imported inside functions, so that `--help` costs little mor
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -215,8 +216,50 @@ def _at_root(function: Callable[..., Any]) -> Callable[..., Any]:
     return _options(function, environment=True)
 
 
-class _Root(click.Group):
-    """The program. A typing error in a command line is reported as any other error: with `--output json` as JSON."""
+#: The module of this folder that registers a command, by the command's name. A module is imported when a command of it
+#: is used: all of them together cost as much as click.
+MODULES = {
+    "autoscaler": "autoscaling",
+    **dict.fromkeys(("backup", "restore"), "backup"),
+    **dict.fromkeys(
+        ("apply", "destroy", "init", "inventory", "list", "output", "plan", "policies", "preflight", "replace", "ssh",
+         "status", "validate", "verify"),
+        "clusters",
+    ),
+    "dashboard": "dashboard",
+    "group": "groups",
+    **dict.fromkeys(("logs", "runs"), "history"),
+    "image": "images",
+    "job": "jobs",
+    "local": "local",
+    "slurm": "slurm",
+    "software": "software",
+    "state": "state",
+    "user": "users",
+}  # fmt: skip
+
+
+class Root(click.Group):
+    """The program. Its commands are imported when they are used, by their names or to list them.
+
+    A typing error in a command line is reported as any other error: with `--output json` as JSON.
+    """
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name; None if there is none."""
+        if cmd_name in MODULES:
+            importlib.import_module(f"{__package__}.{MODULES[cmd_name]}")
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return sorted({*MODULES, *self.commands})
+
+    def all_commands(self) -> Mapping[str, click.Command]:
+        """All commands by their names."""
+        for module in MODULES.values():
+            importlib.import_module(f"{__package__}.{module}")
+        return self.commands
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **settings: Any) -> Any:
         """Run the program with these words (default: those it was called with), and end it with its exit status."""
@@ -259,7 +302,7 @@ def _as_input_error(error: click.ClickException) -> InputError:
 
 
 @click.group(
-    cls=_Root,
+    cls=Root,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog=EXIT_CODES,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ import pytest
 
 import gpucluster
 from gpucluster.cli import DEFAULT_FILES, cli
+from gpucluster.cli.base import Root
 
 pytestmark = pytest.mark.slow
 
@@ -74,15 +76,19 @@ def test_shells_complete_commands_and_options(shell: str, words: str, count: str
     assert done.stdout.replace(",", "\n").startswith(answer.replace(",", "\n"))
 
 
+def _inner(group: click.Group) -> Mapping[str, click.Command]:
+    return group.all_commands() if isinstance(group, Root) else group.commands
+
+
 def test_every_command_explains_itself() -> None:
     def walk(group: click.Group) -> None:
-        for name, command in group.commands.items():
+        for name, command in _inner(group).items():
             assert command.get_short_help_str(), name
             if isinstance(command, click.Group):
                 walk(command)
 
     walk(cli)
-    assert set(cli.commands) == {
+    assert set(_inner(cli)) == {
         "init", "validate", "plan", "apply", "status", "verify", "replace", "ssh", "inventory", "output", "destroy",
         "local", "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
         "restore", "slurm", "software", "state", "list", "runs", "logs", "dashboard", "job",
@@ -90,7 +96,7 @@ def test_every_command_explains_itself() -> None:
 
 
 def test_no_line_of_help_is_cut_on_a_terminal_of_80_columns() -> None:
-    groups = [(("gpucluster",), cli), *((("gpucluster", name), each) for name, each in cli.commands.items())]
+    groups = [(("gpucluster",), cli), *((("gpucluster", name), each) for name, each in _inner(cli).items())]
     for words, group in groups:
         context = click.Context(group, info_name=" ".join(words), terminal_width=78)
         cut = [line for line in group.get_help(context).splitlines() if line.endswith("...") and "Usage:" not in line]
@@ -144,6 +150,63 @@ def test_findings_are_machine_readable(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert '"findings"' in done.stdout
     assert '"line": 2' in done.stdout
+
+
+_COMMANDS_ALONE = """
+import importlib
+from gpucluster.cli.base import MODULES, cli
+for name in sorted(MODULES, key=lambda name: (MODULES[name], name)):
+    before = set(cli.commands)
+    importlib.import_module(f"gpucluster.cli.{MODULES[name]}")
+    new = set(cli.commands) - before
+    assert name in cli.commands, name
+    assert all(MODULES.get(each) == MODULES[name] for each in new), new
+"""
+
+
+def test_the_module_of_each_command_is_known() -> None:
+    done = subprocess.run([sys.executable, "-c", _COMMANDS_ALONE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_rendering_a_job_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    """Reading a cluster file takes most of the time; what else was once imported took half as long again."""
+    assert _run("init", cwd=tmp_path).returncode == 0
+    code = (
+        "import sys; sys.argv[1:] = ['job', 'render', 'mpi_allreduce']\n"
+        "from gpucluster.__main__ import main\n"
+        "try: main()\n"
+        "finally: print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert {"gpucluster.spec.model", "gpucluster.jobs.render"} <= loaded
+    heavy = {
+        "ansible_runner",
+        "asyncio",
+        "concurrent.futures",
+        "cryptography",
+        "gpucluster.agent.checks.registry",
+        "gpucluster.cli.clusters",
+        "gpucluster.cluster",
+        "gpucluster.jobs.report",
+        "gpucluster.pages",
+        "gpucluster.dashboards",
+        "gpucluster.operations.jobs",
+        "http",
+        "jsonschema",
+        "logging.config",
+        "multiprocessing",
+        "oci",
+        "prometheus_client",
+        "python_terraform",
+        "rich",
+        "ssl",
+        "subprocess",
+        "unittest",
+        "urllib.request",
+    }
+    assert not heavy & loaded
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

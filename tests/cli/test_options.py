@@ -22,7 +22,7 @@ PLACES = ("environment", "before the command", "of the group", "after the comman
 def seen() -> Iterator[list[tuple[Context, str]]]:
     """What a command has got: `probe` at the root and in a group. They exist during one test only."""
     got: list[tuple[Context, str]] = []
-    group = cli.commands["user"]
+    group = cli.all_commands()["user"]
     assert isinstance(group, click.Group)
 
     @PROVIDER

@@ -11,6 +11,7 @@ import click
 import pytest
 
 from gpucluster.cli import cli
+from gpucluster.cli.base import Root
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -56,10 +57,11 @@ def _fault(line: str) -> str:
         if value_of_option:
             value_of_option = False
         elif isinstance(command, click.Group) and not word.startswith("-"):
-            if word not in command.commands:
+            inner = command.all_commands() if isinstance(command, Root) else command.commands
+            if word not in inner:
                 # A placeholder, such as COMMAND, or the rest of a sentence.
                 return "" if not re.fullmatch("[a-z-]+", word) else f"no command {word}"
-            command = command.commands[word]
+            command = inner[word]
         elif word == "--" or command.name in ("ssh", "simulate"):
             return ""
         elif re.fullmatch("--?[a-z][a-z-]*(=.*)?", word):

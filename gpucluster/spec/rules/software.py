@@ -4,7 +4,6 @@ the wheels. And of `nvidia.repositories`."""
 from __future__ import annotations
 
 import re
-import ssl
 import zoneinfo
 from urllib.parse import urlsplit
 
@@ -97,6 +96,8 @@ def _read_certificates(context: RuleContext, path: Path, name: str) -> None:
 
 
 def _is_certificate(text: str) -> bool:
+    import ssl
+
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):

@@ -81,7 +81,8 @@ class Resolved:
 class Part(BaseModel):
     """Base class of every section: unknown keys are refused, values are not converted, instances are immutable."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, str_strip_whitespace=False)
+    # Only the whole file and an image are checked: a validator of each section would be built for nothing.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, str_strip_whitespace=False, defer_build=True)
 
 
 def located(name: str, directory: Path) -> Path:
