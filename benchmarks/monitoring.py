@@ -59,10 +59,9 @@ def slurm_exporter() -> None:
 
 def scrape() -> None:
     """Prometheus' processor time and memory for each host, with two exporters every 15 s."""
-    pages = {
-        "/node": (_SAMPLES / "node_exporter.prom").read_bytes(),
-        "/own": (_SAMPLES / "exporter.prom").read_bytes(),
-    }
+    samples = {"/node": "node_exporter.prom", "/own": "exporter.prom"}
+    now = str(int(time.time())).encode()
+    pages = {path: (_SAMPLES / name).read_bytes().replace(b"@NOW@", now) for path, name in samples.items()}
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -91,9 +90,9 @@ def scrape() -> None:
         )
         text = f"global: {{scrape_interval: 15s}}\nscrape_configs:\n{jobs}\n"
         with prometheus(Path(folder), text) as running:
-            time.sleep(45)
+            time.sleep(30)
             begun, before = time.monotonic(), _cpu(running.process.pid)
-            time.sleep(60)
+            time.sleep(45)
             share = (_cpu(running.process.pid) - before) / (time.monotonic() - begun)
             up = running.get("/api/v1/query?query=count(up==1)")["result"][0]["value"][1]
             status = running.get("/api/v1/status/tsdb")["headStats"]["numSeries"]

@@ -54,6 +54,7 @@ from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.dashboard import Dashboard, Page
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.operations.health import HealthService
+from gpucluster.operations.job_reports import JobReports
 from gpucluster.operations.jobs import Jobs
 from gpucluster.operations.measuring import Measuring
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
@@ -485,6 +486,11 @@ class Cluster:
     def container_images(self) -> ContainerImages:
         """The container images that all nodes share."""
         return ContainerImages(self.spec, self._controller, self._on_event)
+
+    @property
+    def job_reports(self) -> JobReports:
+        """Reports of jobs: what they used, and what stands out."""
+        return JobReports(self._controller)
 
     @property
     def jobs(self) -> Jobs:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpucluster.cli.output import Reporter
     from gpucluster.cluster import Cluster
     from gpucluster.jobs.model import Expectation, Job, Launcher, Rendered, Result, Template
+    from gpucluster.jobs.report.build import Report
     from gpucluster.operations.jobs import JobRequest
 
 
@@ -449,3 +450,63 @@ def job_prepare(context: Context, name: str, source: str | None, force: bool, **
             for each in done
         ] or [f"{name} needs nothing that could be brought; what nodes must have: gpucluster job show {name}"]
         reporter.result({"command": "job prepare", "prepared": [each.to_dict() for each in done]}, "\n".join(lines))
+
+
+@command("report", parent=job)
+@click.argument("number", metavar="ID")
+@click.option("--html", type=click.Path(dir_okay=False), help="Write a page with plots to this file.")
+@click.option("--anonymous", is_flag=True, help="Leave out the names of users and accounts.")
+@click.option("--force", is_flag=True, help="Overwrite a file that is no report.")
+def job_report(context: Context, number: str, html: str | None, anonymous: bool, force: bool) -> None:
+    """Report what job ID used, and what stands out.
+
+    ID is the number of a job, or that of a task of an array as 12_3. The job may still run. Plots need monitoring; the
+    counters of the network before and after the job need the checks of nodes.
+    """
+    with cluster_of(context) as (cluster, reporter):
+        from gpucluster.jobs.report.text import text
+
+        if html is not None:
+            _may_replace(html, force=force)
+        found = cluster.job_reports.report(number, anonymous=anonymous)
+        shown = text(found)
+        if html is not None:
+            _write_page(html, found)
+            shown += f"\n\nPage: {html}"
+        reporter.result({"command": "job report", **found.to_dict(), "html": html}, shown)
+
+
+def _may_replace(place: str, *, force: bool) -> None:
+    from pathlib import Path
+
+    from gpucluster.jobs.report.page import KIND
+    from gpucluster.pages.frame import is_page
+
+    file = Path(place)
+    if not file.parent.is_dir():
+        raise InputError(f"there is no directory {file.parent}", hint="Create it, or name another file")
+    if file.is_file() and not force:
+        with file.open(encoding="utf-8", errors="replace") as stream:
+            before = stream.read(_HEAD)
+        if before and not is_page(before, KIND):
+            raise InputError(f"{file} is no report of a job", hint="Name another file, or overwrite it with --force")
+
+
+_HEAD = 4096
+
+
+def _write_page(place: str, report: Report) -> None:
+    import time
+    from pathlib import Path
+
+    from gpucluster import __version__
+    from gpucluster.jobs.report.page import html
+
+    file = Path(place)
+    new = file.with_name(f".{file.name}.new")
+    try:
+        new.write_text(html(report, made_at=time.time(), made_by=f"gpucluster {__version__}"), encoding="utf-8")
+        new.replace(file)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise InputError(f"{file} can't be written: {error.strerror}", hint="Name another file") from None

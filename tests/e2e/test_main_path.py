@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -133,6 +134,38 @@ def test_a_job_from_a_template_is_submitted_and_judged(site: Site) -> None:
     site.accounted(done["id"])
     root(site, "demo-controller", "systemctl restart slurmctld")
     assert site.good("job", "wait", done["id"])["verdict"] == "pass"
+
+
+def test_the_report_of_a_job_has_what_its_nodes_have_counted(site: Site) -> None:
+    """Prolog and epilog of a real Slurm, munge, the accounting with a name that looks like its rows, and the page."""
+    # Not a double quote: the accounting has a backquote in its place.
+    name = "a|b'<c> 9|9|root"
+    job = site.as_alice(
+        "sbatch --parsable --wait -N 2 --ntasks-per-node 1 --gres gpu:8 -o /dev/null --wrap 'srun hostname' "
+        f"--job-name={shlex.quote(name)}"
+    )
+    site.accounted(job)
+    page = site.folder / "report.html"
+
+    def report() -> dict[str, Any]:
+        return site.good("job", "report", job, "--html", str(page))
+
+    # The epilog comes after the end of the job, and its record on its way after that.
+    nodes = {"compute-1", "compute-2"}
+    assert wait_until(lambda: {each["node"] for each in report()["counters"]} == nodes, 60, 1)
+    found = report()
+    (of_slurm,) = found["components"]
+    assert (of_slurm["name"], of_slurm["user"], of_slurm["state"], of_slurm["gpus"]) == (name, "alice", "COMPLETED", 16)
+    assert of_slurm["nodes"] == sorted(nodes)
+    assert "0" in [step["step"] for step in found["steps"]]
+    used = [each for each in found["counters"] if each["kind"] == "ethernet" and not each["remark"]]
+    assert {each["node"] for each in used} == nodes
+    assert all(each["received"] > 0 and each["sent"] > 0 for each in used)
+    assert "<c>" not in page.read_text()
+    assert "There are no plots" in "\n".join(found["missing"])
+    left = "ls /run/gpucluster/jobs /var/lib/gpucluster/job-record-queue"
+    for node in sorted(nodes):
+        assert wait_until(lambda node=node: ".json" not in root(site, node, left), 60, 1)  # type: ignore[misc]
 
 
 def test_what_a_job_lacks_is_said_by_the_controller_or_by_the_job_itself(site: Site) -> None:

@@ -76,8 +76,13 @@ def test_shells_accept_all_scripts(scripts: dict[str, tuple[Path, Rendered]]) ->
     # Each bash reads one script; what it says is of all that are wrong.
     wrong = [file for file in files if subprocess.run(["bash", "-n", file], check=False).returncode]
     assert wrong == []
+    # Scripts that differ in their numbers and names alone are the same to it.
+    different = {
+        re.sub(r"\d+|(?m:^#SBATCH.*|^printf 'gpucluster job.*)", "", Path(file).read_text()): file for file in files
+    }
+    assert len(different) > len(ALL) // 3
     done = subprocess.run(
-        [str(SHELLCHECK), "--shell=bash", *files], capture_output=True, text=True, check=False, timeout=120
+        [str(SHELLCHECK), "--shell=bash", *different.values()], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stdout[:4000]
 

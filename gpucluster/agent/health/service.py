@@ -1,10 +1,10 @@
 """The part of the health service that listens, on the controller.
 
 A message is one munge credential of root with a report as JSON; the sender then closes its side, and gets one JSON
-object: `{"drained": bool, "reason": str}`, or `{"error": str, "refused": bool}`. The record of a job comes the
-same way, as `{"job_record": {...}}`, and the answer is `{"kept": bool}`. The host that a report names must be the one that has
-the sender's address: of permanent hosts the inventory knows it, of elastic nodes in service Slurm does. Every host has
-munge's key, so root of one could sign for any other; an address it can't take.
+object: `{"drained": bool, "reason": str}`, or `{"error": str, "refused": bool}`. The record of a job comes as
+`{"job_record": {...}}`, and its answer is `{"kept": bool}`. The host that a report or a record names must be the one
+that has the sender's address: of permanent hosts the inventory knows it, of elastic nodes in service Slurm does. Every
+host has munge's key, so root of one could sign for any other; an address it can't take.
 
 An elastic node that boots has no address in Slurm yet. Its report is kept by address, and accuses nobody by name: the
 autoscaler, which can ask the cloud, looks whether the address is the instance's.

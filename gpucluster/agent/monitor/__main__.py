@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Callable
 
 from gpucluster.agent.errors import AgentError, Refused, of_system
-from gpucluster.agent.monitor import collector, prometheus, status
+from gpucluster.agent.monitor import collector, jobs, prometheus, status
 from gpucluster.agent.monitor.server import Server
 from gpucluster.agent.monitor.settings import FILE, FOLDER, HOST, PORT, Settings
+from gpucluster.agent.record import kept
 
 #: Bytes of a request.
 _LONGEST = 4 * 1024 * 1024
@@ -55,6 +56,11 @@ def _query(options: argparse.Namespace) -> int:
     return 0
 
 
+def _jobs(options: argparse.Namespace) -> int:
+    sys.stdout.write(json.dumps(jobs.describe(options.job, options.records)) + "\n")
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     summary = (__doc__ or "").splitlines()[0]
     parser = argparse.ArgumentParser(prog="gpucluster-agent monitor", description=summary)
@@ -74,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     state.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)
     query = add("query", "ask Prometheus: JSON on standard input, JSON on standard output", _query)
     query.add_argument("--port", type=int, default=prometheus.PORT, help=argparse.SUPPRESS)
+    known = add("jobs", "what Slurm, the nodes and its folder say of a job: JSON on standard output", _jobs)
+    known.add_argument("job", metavar="JOB", help="its number, or that of a task of an array as 12_3")
+    known.add_argument("--records", type=Path, default=kept.FOLDER, help=argparse.SUPPRESS)
     return parser
 
 

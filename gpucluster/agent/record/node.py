@@ -13,6 +13,8 @@ from typing import Any
 from gpucluster.agent.record import difference, snapshot
 
 FOLDER = Path("/run/gpucluster/jobs")
+# A small file that everybody reads, and the counters, which are for the epilog alone.
+_JOB, _COUNTERS, _NEW = ".json", ".counters", ".new"
 _VERSION = 1
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 _GPU = re.compile(r"[0-9]{1,3}|(GPU|MIG)-[0-9A-Za-z/-]{1,80}")
@@ -22,10 +24,12 @@ _MOST_GPUS, _MOST_FILE = 64, 1 << 20
 MOST_CHANGES = 1000
 # What stays of a job whose epilog never ran: a job that runs for longer than this is none that Slurm knows.
 _OLDEST_S = 60 * 86400.0
+# Seconds for which a file may be without the other one.
+_ALONE_S = 60.0
 
 
 def begin(environment: Mapping[str, str], folder: Path = FOLDER, root: str = "") -> None:
-    """Write the file of a job that begins here, and remove what jobs have left that can't run any more.
+    """Write the files of a job that begins here, and remove what jobs have left that can't run any more.
 
     Args:
         environment: of Slurm's prolog.
@@ -44,25 +48,30 @@ def begin(environment: Mapping[str, str], folder: Path = FOLDER, root: str = "")
         "user": environment.get("SLURM_JOB_USER", "")[:100],
         "gpus": gpus(environment),
         "started": taken["at"],
+        "boot": taken["boot"],
         "array_job": _optional(environment.get("SLURM_ARRAY_JOB_ID", "")),
         "array_task": _optional(environment.get("SLURM_ARRAY_TASK_ID", "")),
         "het_job": _optional(environment.get("SLURM_HET_JOB_ID", "")),
-        "counters": taken,
     }
-    new = folder / f".{job}.{os.getpid()}.new"
+    _write(folder / f"{job}{_COUNTERS}", taken, 0o600)
+    _write(folder / f"{job}{_JOB}", content, 0o644)
+
+
+def _write(file: Path, content: Mapping[str, Any], mode: int) -> None:
+    """Replace a file. What lies there is not followed: only root writes in this folder."""
+    new = file.with_name(f".{file.name}.{os.getpid()}{_NEW}")
     try:
-        # What another user may have put there is not followed: only root writes in this folder.
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
-            os.fchmod(file.fileno(), 0o644)
-            file.write(json.dumps(content, separators=(",", ":")))
-        new.replace(folder / f"{job}.json")
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "w") as stream:
+            os.fchmod(stream.fileno(), mode)
+            stream.write(json.dumps(content, separators=(",", ":")))
+        new.replace(file)
     except OSError:
         new.unlink(missing_ok=True)
         raise
 
 
 def end(environment: Mapping[str, str], node: str, folder: Path = FOLDER, root: str = "") -> dict[str, Any] | None:
-    """The record of a job that has ended here; None if it has no file. The file is removed in any case.
+    """The record of a job that has ended here; None if it has no files. They are removed in any case.
 
     Args:
         environment: of Slurm's epilog.
@@ -72,31 +81,31 @@ def end(environment: Mapping[str, str], node: str, folder: Path = FOLDER, root: 
         ValueError: this is not the environment of a job.
     """
     job = job_id(environment)
-    file = folder / f"{job}.json"
+    files = [folder / f"{job}{suffix}" for suffix in (_JOB, _COUNTERS)]
     try:
-        before = load(file)
+        before, counters = (load(file) for file in files)
     except (OSError, ValueError, RecursionError):
-        before = None
+        before, counters = {}, {}
     # Before the snapshot: whatever hangs there, no job runs here now.
-    file.unlink(missing_ok=True)
-    if before is None or before.get("job_id") != job:
+    for file in files:
+        file.unlink(missing_ok=True)
+    if before.get("job_id") != job:
         return None
-    return record(before, snapshot.take(root), node)
+    return record(before, counters, snapshot.take(root), node)
 
 
-def record(before: Mapping[str, Any], after: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """A record from the file of a job and the snapshot at its end."""
-    counters = before.get("counters")
-    found = difference.compare(counters if isinstance(counters, dict) else {}, after)
+def record(job: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any], node: str) -> dict[str, Any]:
+    """A record from the file of a job and the snapshots at its beginning and its end."""
+    found = difference.compare(before, after)
     notes = list(found.notes)
     # What matters first: those with a class or a remark.
     changes = sorted(found.changes, key=lambda each: not (each.group or each.remark))
     if len(changes) > MOST_CHANGES:
         notes.append(f"{len(changes) - MOST_CHANGES} counters are left out")
-    kept = {key: before.get(key) for key in ("user", "gpus", "started", "array_job", "array_task", "het_job")}
+    kept = {key: job.get(key) for key in ("user", "gpus", "started", "array_job", "array_task", "het_job")}
     return {
         "version": _VERSION,
-        "job_id": str(before["job_id"]),
+        "job_id": str(job["job_id"]),
         "node": node,
         **kept,
         "ended": after["at"],
@@ -110,11 +119,13 @@ def sweep(folder: Path, boot: str, now: float) -> None:
     """Remove the files of jobs of an earlier boot: their node lost its power, and no epilog ran."""
     for file in folder.iterdir():
         try:
-            if file.name.endswith(".new"):
-                stale = now - file.lstat().st_mtime > 60  # noqa: PLR2004 - seconds: its writer was killed
-            elif file.name.endswith(".json"):
+            if file.name.endswith(_JOB):
                 content = load(file)
-                stale = content["counters"]["boot"] != boot or now - float(content["started"]) > _OLDEST_S
+                stale = content["boot"] != boot or now - float(content["started"]) > _OLDEST_S
+            elif file.name.endswith((_NEW, _COUNTERS)):
+                # Its writer was killed.
+                alone = not file.with_suffix(_JOB).exists()
+                stale = alone and now - file.lstat().st_mtime > _ALONE_S
             else:
                 continue
         except OSError:
@@ -123,6 +134,7 @@ def sweep(folder: Path, boot: str, now: float) -> None:
             stale = True
         if stale:
             file.unlink(missing_ok=True)
+            file.with_suffix(_COUNTERS).unlink(missing_ok=True)
 
 
 def load(file: Path) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import pytest
 from gpucluster.agent.exporter.collect import Place
 from gpucluster.agent.exporter.collect.jobs import Gpu, Jobs, by_minor
 from gpucluster.agent.exporter.exposition import page
-from tests.agent.exporter.trees import Series, having, of, series, write
+from gpucluster.agent.record.node import begin
+from tests.agent.exporter.trees import MLX5, Series, having, of, port, series, write
 
 RECORD: dict[str, Any] = {
     "version": 1,
@@ -71,7 +72,7 @@ def test_a_driver_that_does_not_say_a_gpu_s_name(tmp_path: Path) -> None:
 
 BROKEN = {
     "empty": b"", "cut": b'{"job_id": "1', "list": b"[]", "number": b"7", "bytes": b"\xff\xfe\x00", "deep": b"[" * 9000,
-    "no id": b'{"gpus": []}', "id": b'{"job_id": 12}', "gpus": b'{"job_id": "1", "gpus": 3}', "long": b" " * 70_000,
+    "no id": b'{"gpus": []}', "id": b'{"job_id": 12}', "gpus": b'{"job_id": "1", "gpus": 3}', "long": b" " * 1_100_000,
     "name": b'{"job_id": "1\\n2"}', "quotes": b'{"job_id": "1\\"} 5"}', "nan": b"NaN",
     "big": b'{"job_id": ' + b"9" * 5000 + b"}",
 }  # fmt: skip
@@ -102,6 +103,32 @@ def test_names_of_gpus_are_escaped_and_bounded(tmp_path: Path) -> None:
     gpus: list[Any] = ['a"b\n', "x" * 1000, "\ud800", None, {}, *map(str, range(200))]
     write(tmp_path / "1.json", json.dumps({**RECORD, "gpus": gpus}))
     assert len(having(read(tmp_path), "gpucluster_job_gpu")) == 64
+
+
+def test_the_prolog_s_file_of_a_large_node_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "proc/sys/kernel/random/boot_id", "11111111-2222-3333-4444-555555555555\n")
+    for device in range(16):
+        port(tmp_path / "sys", f"mlx5_{device}", [f"counter_with_a_name_{each}" for each in range(200)], MLX5)
+    begin({"SLURM_JOB_ID": "12", "SLURM_JOB_GPUS": "0,3"}, tmp_path / "jobs", str(tmp_path))
+    assert (tmp_path / "jobs/12.json").stat().st_size > 65_536
+    found = having(read(tmp_path / "jobs"), "gpucluster_job_gpu")
+    assert [(dict(each)["job_id"], dict(each)["gpu"]) for each in found] == [("12", "0"), ("12", "3")]
+
+
+def test_a_file_that_is_replaced_is_read_again_and_one_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+    jobs = Jobs(Place(jobs=str(tmp_path), proc="/nowhere"))
+
+    def seen() -> set[str]:
+        found = series(page(line for subject in jobs.subjects() for line in jobs.samples(subject)))
+        return {dict(each)["job_id"] for each in having(found, "gpucluster_job_node")}
+
+    for number in ("12", "13", "12"):
+        write(tmp_path / ".new", json.dumps({**RECORD, "job_id": number}))
+        (tmp_path / ".new").replace(tmp_path / "1.json")
+        assert seen() == seen() == {number}
+    (tmp_path / "1.json").unlink()
+    assert seen() == set()
+    assert jobs._known == {}
 
 
 def test_two_files_of_one_job_are_one_series(tmp_path: Path) -> None:

@@ -45,8 +45,10 @@ def test_a_job_begins_and_ends(tmp_path: Path, root: Path) -> None:
     assert exporter.read(str(file)) == ("12", ["0", "2", "3"])
     content = json.loads(file.read_text())
     assert (content["user"], content["version"]) == ("ann", 1)
+    counters = json.loads((folder / "12.counters").read_text())
+    assert (folder / "12.counters").stat().st_mode & 0o777 == 0o600
     # The address of the file server is in no record.
-    assert content["counters"]["files"] == {"/home": {"read_bytes": 500, "written_bytes": 600}}
+    assert counters["files"] == {"/home": {"read_bytes": 500, "written_bytes": 600}}
     (root / f"{COUNTERS}/counters/port_rcv_data").write_text("4000")
     (root / f"{COUNTERS}/hw_counters/out_of_sequence").write_text("7")
     record = node.end(JOB, "compute-1", folder, str(root))
@@ -60,6 +62,17 @@ def test_a_job_begins_and_ends(tmp_path: Path, root: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+def test_the_exporter_reads_the_file_of_a_host_with_thousands_of_counters(tmp_path: Path, root: Path) -> None:
+    for device in range(18):
+        folder = root / f"sys/class/infiniband/mlx5_{device}/ports/1/hw_counters"
+        folder.mkdir(parents=True, exist_ok=True)
+        for counter in range(150):
+            (folder / f"a_counter_with_a_long_name_{counter}").write_text(str(2**63))
+    node.begin(JOB, tmp_path / "jobs", str(root))
+    assert (tmp_path / "jobs" / "12.counters").stat().st_size > 64 * 1024
+    assert exporter.read(str(tmp_path / "jobs" / "12.json"))[0] == "12"
+
+
 def test_a_job_without_a_beginning_has_no_record(tmp_path: Path, root: Path) -> None:
     assert node.end(JOB, "compute-1", tmp_path, str(root)) is None
     (tmp_path / "12.json").write_text("[" * 100_000)
@@ -71,12 +84,14 @@ def test_files_of_jobs_that_lost_their_node_go_with_the_next_prolog(tmp_path: Pa
     folder = tmp_path / "jobs"
     node.begin(JOB, folder, str(root))
     node.begin({**JOB, "SLURM_JOB_ID": "13"}, folder, str(root))
-    assert {file.name for file in folder.iterdir()} == {"12.json", "13.json"}
+    assert {file.name for file in folder.iterdir()} == {"12.json", "13.json", "12.counters", "13.counters"}
+    (folder / "7.counters").write_text("its job file was never written")
+    os.utime(folder / "7.counters", (0, 0))
     (folder / "9.json").write_text("rubbish")
     (folder / "note.txt").write_text("of somebody else")
     (root / "proc/sys/kernel/random/boot_id").write_text("boot-2")
     node.begin({**JOB, "SLURM_JOB_ID": "14"}, folder, str(root))
-    assert {file.name for file in folder.iterdir()} == {"14.json", "note.txt"}
+    assert {file.name for file in folder.iterdir()} == {"14.json", "14.counters", "note.txt"}
 
 
 def test_a_link_in_the_folder_is_not_followed(tmp_path: Path, root: Path) -> None:
@@ -151,7 +166,7 @@ def test_a_record_has_an_upper_size() -> None:
     }
     before["rdma"]["x/1"]["out_of_sequence"] = 0
     after = {**before, "at": 2.0, "up": 9, "rdma": {"x/1": dict.fromkeys(before["rdma"]["x/1"], 1)}}
-    found = node.record({"job_id": "1", "started": 1.0, "counters": before}, after, "compute-1")
+    found = node.record({"job_id": "1", "started": 1.0}, before, after, "compute-1")
     assert len(found["changes"]) == node.MOST_CHANGES
     # What says why a job was slow is not left out.
     assert found["changes"][0]["counter"] == "out_of_sequence"

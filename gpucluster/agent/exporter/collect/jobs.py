@@ -14,8 +14,9 @@ from gpucluster.agent.exporter.collect import Place
 from gpucluster.agent.exporter.exposition import sample
 
 _END = ".json"
-# A file is small; a folder of thousands is no folder of running jobs.
-_MOST_BYTES, _MOST_FILES, _MOST_GPUS = 64 * 1024, 1024, 64
+# A file has all counters of the node at the beginning of its job, as agent/record writes it. A folder of thousands is
+# no folder of running jobs.
+_MOST_BYTES, _MOST_FILES, _MOST_GPUS = 1 << 20, 1024, 64
 _ID = re.compile(r"[0-9]+(_[0-9]+)?([+.][0-9]+)?")
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", re.MULTILINE)
 _MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
@@ -33,11 +34,28 @@ class Gpu(NamedTuple):
     uuid: str
 
 
+class Job(NamedTuple):
+    """A running job.
+
+    Attributes:
+        job_id: its number.
+        gpus: its GPUs as Slurm numbers them, or their names.
+    """
+
+    job_id: str
+    gpus: list[str]
+
+
+#: A file is the same as before: its number, size and time.
+Stamp = tuple[int, int, int]
+
+
 class Jobs:
-    """Running jobs and their GPUs."""
+    """Running jobs and their GPUs. A file is replaced and never changed, so each is read once."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._known: dict[str, tuple[Stamp, Job | None]] = {}
 
     def subjects(self) -> list[str]:
         """The folder."""
@@ -48,46 +66,53 @@ class Jobs:
         files = [name for name in rdma_files.names(subject) if name.endswith(_END) and not name.startswith(".")]
         gpus = by_minor(f"{self._place.proc}/driver/nvidia/gpus") if files else {}
         unread = max(0, len(files) - _MOST_FILES)
+        self._known = {name: self._known[name] for name in files[:_MOST_FILES] if name in self._known}
         for name in files[:_MOST_FILES]:
-            try:
-                job, mine = read(f"{subject}/{name}")
-            except (OSError, ValueError, RecursionError):
+            job = self._job(subject, name)
+            if job is None:
                 unread += 1
                 continue
-            yield sample("gpucluster_job_node", 1, job_id=job)
-            for gpu in mine:
+            yield sample("gpucluster_job_node", 1, job_id=job.job_id)
+            for gpu in job.gpus:
                 found = gpus.get(gpu) or next((each for each in gpus.values() if each.uuid == gpu), Gpu(gpu, ""))
-                yield sample("gpucluster_job_gpu", 1, job_id=job, gpu=found.number, uuid=found.uuid)
+                yield sample("gpucluster_job_gpu", 1, job_id=job.job_id, gpu=found.number, uuid=found.uuid)
         yield sample("gpucluster_job_files_unread", unread)
+
+    def _job(self, folder: str, name: str) -> Job | None:
+        path = f"{folder}/{name}"
+        try:
+            state = os.lstat(path)
+            stamp = (state.st_ino, state.st_size, state.st_mtime_ns)
+            if name not in self._known or self._known[name][0] != stamp:
+                self._known[name] = (stamp, read(path))
+        except OSError:
+            return None
+        return self._known[name][1]
 
     def close(self) -> None:
         """Nothing was started."""
 
 
-def read(path: str) -> tuple[str, list[str]]:
-    """The job of a file, and its GPUs as Slurm numbers them.
+def read(path: str) -> Job | None:
+    """The job of a file; None if it says nothing of one.
 
     Raises:
-        OSError: it can't be read, or is no regular file.
-        ValueError: it says nothing of a job.
+        OSError: it can't be read, or is a link.
     """
     # Whatever the folder has: a link leads nowhere, and a pipe without a writer does not block.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("no regular file")
-        data = os.read(descriptor, _MOST_BYTES + 1)
+        data = os.read(descriptor, _MOST_BYTES + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
     finally:
         os.close(descriptor)
-    if len(data) > _MOST_BYTES:
-        raise ValueError("too long")
-    found: Any = json.loads(data)
-    if not isinstance(found, dict):
-        raise ValueError("no object")
-    job, gpus = found.get("job_id"), found.get("gpus", [])
+    try:
+        found: Any = json.loads(data) if len(data) <= _MOST_BYTES else None
+    except (ValueError, RecursionError):
+        return None
+    job, gpus = (found.get("job_id"), found.get("gpus", [])) if isinstance(found, dict) else (None, None)
     if not isinstance(job, str) or not _ID.fullmatch(job) or not isinstance(gpus, list):
-        raise ValueError("no job")
-    return job, list(dict.fromkeys(str(gpu) for gpu in gpus if isinstance(gpu, (str, int))))[:_MOST_GPUS]
+        return None
+    return Job(job, list(dict.fromkeys(str(gpu) for gpu in gpus if isinstance(gpu, (str, int))))[:_MOST_GPUS])
 
 
 def by_minor(folder: str) -> dict[str, Gpu]:

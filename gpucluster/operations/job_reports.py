@@ -1,0 +1,68 @@
+"""Reports of jobs: what the controller knows of a job, and what Prometheus measured while it ran."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from gpucluster.errors import InputError, ToolError
+from gpucluster.jobs.report import facts
+from gpucluster.jobs.report.build import Report, build, request
+from gpucluster.operations.controller import ControllerConnection
+from gpucluster.text import printable
+
+_MONITOR = "sudo -n /usr/local/bin/gpucluster-agent monitor"
+# Seconds: accounting and Prometheus may be busy. Both have limits of their own on the controller.
+_TIMEOUT = 120.0
+_REFUSED = 2
+
+
+class JobReports:
+    """Reports of the jobs of one cluster."""
+
+    def __init__(self, controller: ControllerConnection) -> None:
+        self._controller = controller
+
+    def report(self, job: str, *, anonymous: bool = False) -> Report:
+        """The report of a job. Without Prometheus it has no series, and says so.
+
+        Args:
+            job: its number, or that of a task of an array as 12_3.
+            anonymous: without the names of users and accounts.
+
+        Raises:
+            InputError: Slurm knows no such job.
+            ToolError: the controller does not answer.
+        """
+        known = facts.read(self._ask(f"jobs -- {shlex.quote(job)}", ""), anonymous=anonymous)
+        queries = request(known)
+        answer: Mapping[str, Any] = {}
+        if queries:
+            try:
+                answer = self._ask("query", json.dumps({"queries": queries}))
+            except ToolError as error:
+                answer = {"prometheus": False, "why": error.what}
+        return build(known, facts.without_addresses(answer))
+
+    def _ask(self, words: str, text: str) -> Mapping[str, Any]:
+        done = self._controller.ask(f"{_MONITOR} {words}", text=text, timeout=_TIMEOUT)
+        try:
+            found = json.loads(done.stdout)
+            if not isinstance(found, dict):
+                raise ValueError("no object")
+        except ValueError:
+            if done.returncode == _REFUSED and "usage:" in done.stderr:
+                raise ToolError(
+                    "the controller's program knows no reports of jobs: it is of another version than this one",
+                    hint="Run: gpucluster apply",
+                ) from None
+            lines = [printable(line) for line in done.stderr.strip().splitlines()[-2:]] or [f"status {done.returncode}"]
+            what = lines[0].removeprefix("gpucluster-agent monitor: ")
+            hint = lines[1] if len(lines) > 1 else ""
+            if done.returncode == _REFUSED:
+                raise InputError(what, hint=hint) from None
+            message = f"the controller does not say what it knows of the job: {what}"
+            raise ToolError(message, hint=hint or "Run: gpucluster apply") from None
+        return found
