@@ -13,7 +13,8 @@ from gpucluster.agent.exporter.collect import Place
 from gpucluster.agent.exporter.collect.jobs import Gpu, Jobs, by_minor
 from gpucluster.agent.exporter.exposition import page
 from gpucluster.agent.record.node import begin
-from tests.agent.exporter.trees import MLX5, Series, having, of, port, series, write
+from tests.agent.exporter.trees import MLX5, port, write
+from tests.agent.exposition import Series, having, of, series
 
 RECORD: dict[str, Any] = {
     "version": 1,
