@@ -15,6 +15,7 @@ settings.load_profile("tests")
 # The files that take longest, longest first. A worker has a file to its end, so one that begins late makes all wait.
 LONGEST = (
     # about three quarters of a minute and more, each
+    "agent/test_oldest_python.py",
     "autoscaler/daemon/test_harness_crashes.py",
     "terraform/test_bad_luck.py",
     "autoscaler/daemon/test_harness_faults.py",
@@ -32,12 +33,12 @@ LONGEST = (
     "terraform/test_backends.py",
     "autoscaler/daemon/test_join.py",
     # whole clusters: minutes
-    "e2e/test_people.py",
-    "e2e/test_containers.py",
     "e2e/test_elastic.py",
+    "e2e/test_people.py",
+    "e2e/test_main_path.py",
+    "e2e/test_containers.py",
     "e2e/test_resize.py",
     "e2e/test_slurm_upgrade.py",
-    "e2e/test_main_path.py",
     "e2e/test_anywhere.py",
     "e2e/test_login.py",
 )

@@ -348,7 +348,7 @@ def _short(name: str) -> str:
 
 
 def _job_state(state: str) -> Markup:
-    word = state.split()[0] if state else "unknown"  # CANCELLED by 1001
+    word = (state.split() or ["UNKNOWN"])[0]  # CANCELLED by 1001
     return badge(word.lower().replace("_", " "), _JOBS.get(word, Tone.UNKNOWN))
 
 

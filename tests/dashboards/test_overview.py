@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpucluster.dashboards.overview import (
@@ -193,6 +193,7 @@ TEXT = st.text(max_size=30)
 
 @settings(max_examples=40)
 @given(TEXT, TEXT, TEXT)
+@example("", " ", "")
 def test_names_of_people_and_jobs_are_only_text(one: str, two: str, three: str) -> None:
     job = Job(one, two, three, one, 1, two, three, one, two)
     node = Node(f"x{one}", two, pool=three, reason=one, health=two, failing=(three,), jobs=(one,))

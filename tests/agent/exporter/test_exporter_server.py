@@ -26,7 +26,8 @@ from gpucluster.agent.exporter.exposition import CONTENT_TYPE, sample
 from gpucluster.agent.exporter.server import Server, address_toward, listen
 from gpucluster.agent.exporter.workers import Workers
 from tests.agent.exporter.test_workers import Made
-from tests.agent.exporter.trees import IB, IRDMA, MLX5, having, of, port, series, write
+from tests.agent.exporter.trees import IB, IRDMA, MLX5, port, write
+from tests.agent.exposition import having, of, series
 from tests.agent.zipapp import install
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucluster.agent.exporter.exposition import METRICS, MOST_LABEL, page, sample
-from tests.agent.exporter.trees import series
+from tests.agent.exposition import series
 
 # Names of files and devices as os.listdir gives them: bytes that are no UTF-8 are surrogates.
 NAMES = st.one_of(

@@ -15,7 +15,7 @@ import pytest
 from gpucluster.agent.exporter.collect import Place, gpu
 from gpucluster.agent.exporter.collect.gpu import PATIENCE_S, Gpus, NoAnswer, parse
 from gpucluster.agent.exporter.exposition import page
-from tests.agent.exporter.trees import Series, having, of, series
+from tests.agent.exposition import Series, having, of, series
 
 ROW = "{index}, GPU-{index}, 97, 1024, 143771, 612.45, 61"
 

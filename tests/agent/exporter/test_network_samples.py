@@ -16,7 +16,7 @@ from gpucluster.agent.exporter.collect import Place
 from gpucluster.agent.exporter.collect.ethtool import Ethtool
 from gpucluster.agent.exporter.collect.network import MOST, Network, chosen
 from gpucluster.agent.exporter.exposition import page
-from tests.agent.exporter.trees import Series, having, of, series
+from tests.agent.exposition import Series, having, of, series
 
 MLX5 = {
     "rx_packets": 7, "rx_bytes": 8, "rx_out_of_buffer": 1, "rx_discards_phy": 2, "rx_crc_errors_phy": 3,

@@ -10,7 +10,8 @@ import pytest
 from gpucluster.agent.exporter.collect import Place
 from gpucluster.agent.exporter.collect.rdma import Rdma
 from gpucluster.agent.exporter.exposition import page
-from tests.agent.exporter.trees import IB, IRDMA, MLX5, Series, having, of, port, series, write
+from tests.agent.exporter.trees import IB, IRDMA, MLX5, port, write
+from tests.agent.exposition import Series, having, of, series
 
 
 def read(collector: Rdma) -> Series:

@@ -16,7 +16,8 @@ from gpucluster.agent.exporter.collect import Collector, Place, Spec
 from gpucluster.agent.exporter.collect.rdma import Rdma
 from gpucluster.agent.exporter.exposition import page, sample
 from gpucluster.agent.exporter.workers import Workers
-from tests.agent.exporter.trees import IB, Series, having, of, port, series
+from tests.agent.exporter.trees import IB, port
+from tests.agent.exposition import Series, having, of, series
 
 Samples = Callable[[str], Iterable[str]]
 

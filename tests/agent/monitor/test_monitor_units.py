@@ -12,7 +12,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from gpucluster.agent.errors import Failed
 from gpucluster.agent.monitor import slurm_metrics, slurm_text, targets
@@ -20,6 +19,7 @@ from gpucluster.agent.monitor.collector import Collector, Lists, Slurm
 from gpucluster.agent.monitor.server import Server
 from gpucluster.agent.monitor.settings import ElasticPool, Host, Settings
 from gpucluster.agent.rules.slurm_nodes import NodeLine, node_flags
+from tests.agent.exposition import having, of, series
 from tests.agent.monitor.real_prometheus import prometheus, wait_for
 
 SETTINGS = Settings(
@@ -142,16 +142,17 @@ def test_series_have_limits_and_what_is_left_out_is_counted() -> None:
     rows.append(job(99_999, "PENDING", tasks="0-99999"))
     collected = Collector(SETTINGS, Answers(rows, node_line("gpu-1", "IDLE")))
     collected.jobs()
-    families = {family.name: family.samples for family in text_string_to_metric_families(collected.page().decode())}
-    assert len(families["gpucluster_slurm_job_info"]) == slurm_metrics.MOST_JOBS
+    found = series(collected.page().decode())
+    infos = having(found, "gpucluster_slurm_job_info")
+    assert len(infos) == slurm_metrics.MOST_JOBS
     # What had a series keeps it: jobs before tasks of arrays, old before new.
-    assert families["gpucluster_slurm_job_info"][0].labels["job_id"] == "1"
-    assert families["gpucluster_slurm_jobs_left_out"][0].value == 7000 + 50_000 - slurm_metrics.MOST_JOBS
-    assert len(families["gpucluster_slurm_user_jobs"]) == slurm_metrics.MOST_USERS
-    assert families["gpucluster_slurm_users_left_out"][0].value > 0
-    jobs = {each.labels["state"]: each.value for each in families["gpucluster_slurm_jobs"]}
+    assert dict(next(iter(infos)))["job_id"] == "1"
+    assert of(found, "gpucluster_slurm_jobs_left_out") == 7000 + 50_000 - slurm_metrics.MOST_JOBS
+    assert len(having(found, "gpucluster_slurm_user_jobs")) == slurm_metrics.MOST_USERS
+    assert (of(found, "gpucluster_slurm_users_left_out") or 0) > 0
+    jobs = {dict(labels)["state"]: value for labels, value in having(found, "gpucluster_slurm_jobs").items()}
     assert jobs == {"running": 57_000, "pending": 100_000}
-    assert sum(map(len, families.values())) < 6100
+    assert len(found) < 6100
 
 
 def test_answers_that_are_old_are_not_shown_and_the_wall_clock_does_not_matter() -> None:
@@ -240,12 +241,7 @@ def test_prometheus_and_promtool_read_the_page_with_the_worst_names(tmp_path: Pa
     collected.nodes()
     collected.jobs()
     page = collected.page()
-    seen = [
-        sample.labels["name"]
-        for family in text_string_to_metric_families(page.decode())
-        if family.name == "gpucluster_slurm_job_info"
-        for sample in family.samples
-    ]
+    seen = [dict(labels)["name"] for labels in having(series(page.decode()), "gpucluster_slurm_job_info")]
     assert seen[0] == names[0]
     assert seen[3] == "x" * slurm_metrics.MOST_LETTERS
     assert seen[1] == "\ufffd\ufffd\ufffd[31m"

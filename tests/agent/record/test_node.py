@@ -70,7 +70,7 @@ def test_the_exporter_reads_the_file_of_a_host_with_thousands_of_counters(tmp_pa
             (folder / f"a_counter_with_a_long_name_{counter}").write_text(str(2**63))
     node.begin(JOB, tmp_path / "jobs", str(root))
     assert (tmp_path / "jobs" / "12.counters").stat().st_size > 64 * 1024
-    assert exporter.read(str(tmp_path / "jobs" / "12.json"))[0] == "12"
+    assert exporter.read(str(tmp_path / "jobs" / "12.json")) == ("12", ["0", "2", "3"])
 
 
 def test_a_job_without_a_beginning_has_no_record(tmp_path: Path, root: Path) -> None:

@@ -14,9 +14,8 @@ from gpucluster.agent.exporter.collect import Place
 from gpucluster.agent.exporter.exposition import sample
 
 _END = ".json"
-# A file has all counters of the node at the beginning of its job, as agent/record writes it. A folder of thousands is
-# no folder of running jobs.
-_MOST_BYTES, _MOST_FILES, _MOST_GPUS = 1 << 20, 1024, 64
+# A file is small: agent/record writes the counters beside it. A folder of thousands is no folder of running jobs.
+_MOST_BYTES, _MOST_FILES, _MOST_GPUS = 64 * 1024, 1024, 64
 _ID = re.compile(r"[0-9]+(_[0-9]+)?([+.][0-9]+)?")
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", re.MULTILINE)
 _MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
