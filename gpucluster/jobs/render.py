@@ -17,9 +17,7 @@ import jinja2
 
 from gpucluster.jobs import launchers, shell, templates
 from gpucluster.jobs.model import HEADER, Job, Kind, Need, Option, Ranks, Rendered, RenderedFile, Requirement
-
-#: In the folder of a template.
-_PAYLOAD = "files"
+from gpucluster.jobs.payload import text_of
 
 
 def render(job: Job) -> Rendered:
@@ -46,10 +44,8 @@ def render(job: Job) -> Rendered:
         )
     )
     files = {script: RenderedFile(text, executable=True)}
-    folder = resources.files(f"{templates.__name__}.{job.template.name}").joinpath(_PAYLOAD)
     for payload in job.template.payload:
-        text = payload.text or folder.joinpath(payload.name).read_text("utf-8")
-        files[payload.name] = RenderedFile(text, payload.executable)
+        files[payload.name] = RenderedFile(text_of(job.template, payload), payload.executable)
     output = scheduler.output.format(name=job.name, job="{job}")
     return Rendered(job, script, files, scheduler.submit, output, required)
 

@@ -1,4 +1,4 @@
-"""The sample jobs: scripts that shells accept, who the workers of a training are, how the job of nccl-tests ends.
+"""The sample jobs: scripts that shells accept, the programs of the templates beside them, how the jobs start and end.
 
 Without GPUs, containers and TensorFlow: srun, scontrol and sinfo are doubles here that say what Slurm would say. The
 rows of nccl-tests are those of the seeds and of NVIDIA's own format.
@@ -6,7 +6,7 @@ rows of nccl-tests are those of the seeds and of NVIDIA's own format.
 
 from __future__ import annotations
 
-import json
+import base64
 import os
 import re
 import shutil
@@ -15,14 +15,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from ansible.errors import AnsibleError
+from ansible.plugins.loader import lookup_loader
 
+from gpucluster.jobs import templates
 from tests.agent.nccl.outputs import TUNED, output
 from tests.agent.zipapp import install
 from tests.ansible.loading import ANSIBLE
 
 SAMPLES = ANSIBLE / "roles" / "samples" / "files"
 SCRIPTS = sorted(SAMPLES.glob("*/*.sh"))
-PROGRAMS = sorted(SAMPLES.glob("*/*.py"))
 MNIST, NCCL = SAMPLES / "mnist", SAMPLES / "nccl_tests"
 
 
@@ -38,63 +41,33 @@ def test_shells_accept_the_scripts(script: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
-def test_python_accepts_the_programs(program: Path) -> None:
-    compile(program.read_text(), str(program), "exec", dont_inherit=True)
-    assert os.access(program, os.X_OK)
+def beside(sample: str) -> tuple[str, str]:
+    """The program that the role puts beside the sample's own files, and its text."""
+    of = yaml.safe_load((SAMPLES.parent / "vars" / "main.yml").read_text())["samples_all"][sample]
+    (text,) = lookup_loader.get("gpucluster_job_file").run([of["template"], of["program"]])
+    return of["program"], base64.b64decode(text).decode()
+
+
+def test_the_programs_are_those_of_the_templates() -> None:
+    folder = Path(templates.__file__).parent
+    assert beside("nccl_tests") == ("build.sh", (folder / "nccl_tests" / "files" / "build.sh").read_text())
+    assert beside("mnist") == ("train.py", (folder / "tensorflow_mnist" / "files" / "train.py").read_text())
+    assert not list(SAMPLES.glob("*/build.sh"))
+    assert not list(SAMPLES.glob("*/*.py"))
+
+
+@pytest.mark.parametrize("wrong", [("nccl_tests", "nothing.sh"), ("nothing", "build.sh")])
+def test_a_program_that_no_template_has_is_named(wrong: tuple[str, str]) -> None:
+    with pytest.raises(AnsibleError, match="nothing"):
+        lookup_loader.get("gpucluster_job_file").run(list(wrong))
 
 
 def test_no_setting_of_the_network_is_typed_by_hand() -> None:
-    for file in (*SCRIPTS, *PROGRAMS):
+    for file in SCRIPTS:
         assert not re.search(r"NCCL_(IB|SOCKET|NET|CROSS)_\w+=", file.read_text()), file
 
 
 # --- mnist -----
-
-
-def workers(names: list[str]) -> list[str]:
-    return [f"{name}=10.0.1.{number}" for number, name in enumerate(names, start=2)]
-
-
-def start(folder: Path, names: list[str], me: str, *, port: int = 23456) -> subprocess.CompletedProcess[str]:
-    """start.sh, with a double of Python that only prints its arguments."""
-    shutil.copy(MNIST / "start.sh", folder)
-    double(folder, "python3", 'printf "%s\\n" "$TF_CONFIG"\n')
-    return subprocess.run(
-        [str(folder / "start.sh"), *workers(names)],
-        env={"PATH": f"{folder}:{os.environ['PATH']}", "SLURMD_NODENAME": me, "WORKER_PORT": str(port)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["node-1"],
-        ["gpu-2", "gpu-1"],
-        ["node-1", "node-10", "node-11", "node-100", "node"],
-        [f"compute-e{number}" for number in range(1, 18)],
-    ],
-    ids=["one", "two", "prefixes", "seventeen"],
-)
-def test_every_worker_knows_the_others_and_its_place(tmp_path: Path, names: list[str]) -> None:
-    told = []
-    for name in names:
-        done = start(tmp_path, names, name)
-        assert done.returncode == 0, done.stderr
-        told.append(json.loads(done.stdout.splitlines()[0]))
-    expected = [f"10.0.1.{number}:23456" for number in range(2, 2 + len(names))]
-    assert [one["cluster"] for one in told] == [{"worker": expected}] * len(names)
-    assert [one["task"] for one in told] == [{"type": "worker", "index": index} for index in range(len(names))]
-
-
-def test_who_is_no_worker_does_not_train(tmp_path: Path) -> None:
-    done = start(tmp_path, ["node-10", "node-11"], "node-1")
-    assert done.returncode == 1
-    assert "node-1 is not among the workers" in done.stderr
-    assert done.stdout == ""
 
 
 def double(folder: Path, name: str, text: str) -> None:
@@ -103,9 +76,17 @@ def double(folder: Path, name: str, text: str) -> None:
     program.chmod(0o755)
 
 
+def put(sample: Path, folder: Path) -> None:
+    """The folder of a sample, as the role makes it."""
+    shutil.copytree(sample, folder, dirs_exist_ok=True)
+    name, text = beside(sample.name)
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+
+
 def submit(folder: Path, sample: Path, script: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """A batch script as slurmd starts it, in a folder with the sample, with doubles of Slurm's commands."""
-    shutil.copytree(sample, folder, dirs_exist_ok=True)
+    put(sample, folder)
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
     slurm = {
@@ -120,7 +101,7 @@ def submit(folder: Path, sample: Path, script: str, *words: str, **variables: st
     # Once for each partition that a node is in; x-1 is known by its name alone.
     double(programs, "sinfo", 'printf "%s\\n" "compute-10 10.0.1.5" "compute-2 10.0.1.4" "compute-2 10.0.1.4"\n')
     if not (programs / "srun").exists():
-        double(programs, "srun", f'printf "%s\\n" "port=$WORKER_PORT" "$@" > {folder}/srun.words\n')
+        double(programs, "srun", f'printf "%s\\n" "$WORKERS" "$@" > {folder}/srun.words\n')
     return subprocess.run(
         ["bash", str(folder / script), *words],
         env={**slurm, **variables},
@@ -132,15 +113,36 @@ def submit(folder: Path, sample: Path, script: str, *words: str, **variables: st
 
 
 def test_a_training_has_one_container_on_each_node(tmp_path: Path) -> None:
-    done = submit(tmp_path, MNIST, "submit.sh", "/images/tf.sqsh", MNIST_DATA="/data/mnist.npz")
+    data = tmp_path / "mnist.npz"
+    data.touch()
+    done = submit(tmp_path, MNIST, "submit.sh", "/images/tf.sqsh", MNIST_DATA=str(data))
     assert done.returncode == 0, done.stderr
     words = (tmp_path / "srun.words").read_text().splitlines()
-    assert words[0] == "port=20007"
-    assert words[-3:] == ["compute-2=10.0.1.4", "compute-10=10.0.1.5", "x-1=x-1"]
+    assert words[0] == "10.0.1.4:20007,10.0.1.5:20007,x-1:20007"
     assert {f"--output={tmp_path}/%N.out", f"--error={tmp_path}/%N.err", "--container-image=/images/tf.sqsh"} <= set(
         words
     )
-    assert f"--container-mounts={tmp_path}:{tmp_path},/data/mnist.npz:/data/mnist.npz:ro" in words
+    assert f"--container-mounts={tmp_path}:{tmp_path},{data}:{data}:ro" in words
+
+
+def test_each_worker_of_a_training_knows_its_number(tmp_path: Path) -> None:
+    data = tmp_path / "mnist.npz"
+    data.touch()
+    (tmp_path / "bin").mkdir()
+    double(tmp_path / "bin", "python3", 'echo "$RANK/$WORLD_SIZE $*"\n')
+    double(
+        tmp_path / "bin", "srun",
+        f'cd {tmp_path}; while [ "$1" != bash ]; do shift; done; SLURM_PROCID=1 SLURM_NTASKS=2 "$@"\n',
+    )  # fmt: skip
+    done = submit(tmp_path, MNIST, "submit.sh", "/images/tf.sqsh", MNIST_DATA=str(data))
+    assert done.stdout.splitlines()[0] == f"1/2 train.py --data={data}", done.stderr
+
+
+@pytest.mark.parametrize(("data", "said"), [("", "name the data set"), ("/no/such", "/no/such can't be read")])
+def test_a_training_without_its_data_set_says_so(tmp_path: Path, data: str, said: str) -> None:
+    done = submit(tmp_path, MNIST, "submit.sh", "/images/tf.sqsh", MNIST_DATA=data)
+    assert done.returncode == 1
+    assert said in done.stderr
 
 
 @pytest.mark.parametrize(("sample", "script"), [(MNIST, "submit.sh"), (NCCL, "all_reduce.sh")])
@@ -162,22 +164,28 @@ def test_the_job_ends_as_its_result_was(tmp_path: Path, ranks: int, status: int)
     double(
         tmp_path / "bin", "srun",
         f'printf "%s " "$@" >> {tmp_path}/srun.words; echo >> {tmp_path}/srun.words\n'
-        f'case "$*" in *build.sh) echo /usr/bin/all_reduce_perf ;; *) cat {text} ;; esac\n',
+        f'case "$*" in *build.sh*) echo /usr/bin/all_reduce_perf ;; *) cat {text} ;; esac\n',
     )  # fmt: skip
     done = submit(tmp_path, NCCL, "all_reduce.sh", "registry.example#org/image:1", SHAPE="BM.GPU4.8")
     assert done.returncode == status, done.stdout + done.stderr
     assert ("1 ranks name their GPU" in done.stdout) == bool(status)
-    step = (tmp_path / "srun.words").read_text().splitlines()[1]
+    found, step = (tmp_path / "srun.words").read_text().splitlines()
+    assert found.rstrip().endswith(f"{tmp_path}/build.sh all_reduce {tmp_path}/nccl-tests")
     assert "--ntasks=16 --ntasks-per-node=8" in step
     assert "--mpi=pmix --container-image=registry.example#org/image:1" in step
     assert step.rstrip().endswith("/usr/bin/all_reduce_perf -b 10G -e 10G -f 2 -g 1")
 
 
 def build(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    put(NCCL, folder)
     return subprocess.run(
-        [str(NCCL / "build.sh")], env={"PATH": f"{folder}/bin:{os.environ['PATH']}", **variables}, cwd=folder,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [str(folder / "build.sh"), "all_reduce", str(folder / "nccl-tests")],
+        env={"PATH": f"{folder}/bin:{os.environ['PATH']}", **variables},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_the_program_of_the_image_is_taken_or_else_one_is_built_once(tmp_path: Path) -> None:

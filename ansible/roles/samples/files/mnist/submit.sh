@@ -21,7 +21,10 @@ fail() {
     exit 1
 }
 
+data=${MNIST_DATA:-}
 [ -n "$image" ] || fail "name an image: sbatch -N 2 submit.sh IMAGE"
+[ -n "$data" ] || fail "name the data set: export MNIST_DATA=/mnt/home/YOU/mnist.npz; see README.md"
+[ -r "$data" ] || fail "the data set $data can't be read"
 [ -r "$here/train.py" ] || fail "train.py is not in $here; copy the whole folder, and submit from there"
 
 # In Slurm's order. Workers connect by address, because not every network resolves the names of all nodes.
@@ -30,16 +33,18 @@ declare -A address
 while read -r name its_address; do
     address[$name]=$its_address
 done < <(sinfo --noheader --Node --nodes="$SLURM_JOB_NODELIST" --format="%N %o")
+# Jobs on the same node need different ports.
+port=${WORKER_PORT:-$((20000 + SLURM_JOB_ID % 10000))}
 workers=()
 for name in "${names[@]}"; do
-    workers+=("$name=${address[$name]:-$name}")
+    workers+=("${address[$name]:-$name}:$port")
 done
-# Jobs on the same node need different ports.
-export WORKER_PORT=${WORKER_PORT:-$((20000 + SLURM_JOB_ID % 10000))}
+WORKERS=$(IFS=,; printf '%s' "${workers[*]}")
+export WORKERS
 
-mounts=$here:$here
-[ -z "${MNIST_DATA:-}" ] || mounts+=,$MNIST_DATA:$MNIST_DATA:ro
 # One .out and one .err file per node.
-srun --mpi=none --output="$here/%N.out" --error="$here/%N.err" --container-image="$image" --container-mounts="$mounts" \
-    --container-workdir="$here" "$here/start.sh" "${workers[@]}"
+# shellcheck disable=SC2016  # in the container
+srun --mpi=none --distribution=block --output="$here/%N.out" --error="$here/%N.err" --container-image="$image" \
+    --container-mounts="$here:$here,$data:$data:ro" --container-workdir="$here" \
+    bash -c 'RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS exec python3 train.py --data="$1"' train "$data"
 echo "done; the results are in $(printf '%s.out ' "${names[@]}")"

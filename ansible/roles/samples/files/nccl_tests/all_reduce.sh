@@ -40,7 +40,8 @@ export OMPI_MCA_pml=${OMPI_MCA_pml:-ob1} OMPI_MCA_coll_hcoll_enable=${OMPI_MCA_c
 container=(--container-image="$image" --container-mounts="$here:$here" --container-workdir="$here")
 
 # Once, on the first node, for all nodes: the folder is on the share.
-program=$(srun --nodes=1 --ntasks=1 --mpi=none "${container[@]}" "$here/build.sh") \
+sources=${NCCL_TESTS_DIR:-$here/nccl-tests}
+program=$(srun --nodes=1 --ntasks=1 --mpi=none "${container[@]}" "$here/build.sh" all_reduce "$sources") \
     || fail "there is no all_reduce_perf, and it could not be built; see README.md"
 
 echo "$ranks ranks on $SLURM_JOB_NUM_NODES nodes: $program $arguments"
