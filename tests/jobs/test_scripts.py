@@ -4,6 +4,8 @@ is said."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -202,3 +204,66 @@ def test_nodes_that_nobody_names_end_the_job(tmp_path: Path) -> None:
     assert ran.status == 1
     assert "does not say the nodes of gpu-[2,10]" in ran.err
     assert ran.calls["srun"] == []
+
+
+#: A double of PyTorch: what its torchrun does with the store and the ranks, for builds of three kinds.
+TORCH = {
+    "torch/__init__.py": "",
+    "torch/distributed/__init__.py": """
+import os
+class TCPStore:
+    def __init__(self, address, port, size, master, timeout=None, wait_for_workers=True, multi_tenant=False, **more):
+        if more and os.environ["BUILD"] == "1.13":
+            raise TypeError("incompatible constructor arguments")
+        if more.get("use_libuv", True) and os.environ["BUILD"] == "without libuv":
+            raise RuntimeError("use_libuv was requested but PyTorch was build without libuv support")
+        self.told = (address, port, more.get("use_libuv"))
+""",
+    "torch/distributed/run.py": """
+import os
+from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
+def main():
+    made = StaticTCPRendezvous()
+    print(made.store().told, made.use_agent_store, os.environ.get("USE_LIBUV"))
+""",
+    "torch/distributed/elastic/__init__.py": "",
+    "torch/distributed/elastic/multiprocessing/__init__.py": """
+class Std:
+    @staticmethod
+    def from_str(text):
+        return Std()
+""",
+    "torch/distributed/elastic/rendezvous/__init__.py": "",
+    "torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py": """
+from torch.distributed import TCPStore
+class StaticTCPRendezvous:
+    @property
+    def use_agent_store(self):
+        return True
+    def store(self):
+        return TCPStore("gpu-2", 20007, 2, True, None, multi_tenant=True)
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        ("1.13", "('gpu-2', 20007, None) True None"),
+        ("with libuv", "('gpu-2', 20007, None) True None"),
+        ("without libuv", "('gpu-2', 10007, False) False 0"),
+    ],
+)
+def test_torchrun_does_without_libuv_where_there_is_none(tmp_path: Path, build: str, said: str) -> None:
+    """Real builds were tried by hand: 2.6 of Debian 13, which has none."""
+    for name, text in TORCH.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    job = rendered("pytorch_ddp", "torchrun", {"synthetic": "10"})
+    script = job.files[job.script].text
+    program_text = script.partition("torchrun='\n")[2].partition("\n'\n")[0]
+    done = subprocess.run(
+        [sys.executable, "-c", program_text], env={"PYTHONPATH": str(tmp_path), "BUILD": build},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.strip() == said, done.stderr
