@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from gpucluster.agent.checks.model import Status
 from gpucluster.agent.rules.slurm_nodes import SIGNS
 from gpucluster.pages.colours import Tone
-from gpucluster.slurm.states import SINFO_BUSY, sinfo_word
+from gpucluster.slurm.states import SINFO_BUSY, SINFO_CLOSED, SINFO_DRAINED, sinfo_word
 
 T = TypeVar("T")
 #: The version of `Overview.to_dict`.
@@ -57,8 +58,8 @@ TONES: Mapping[NodeKind, Tone] = {
     NodeKind.OFF: Tone.OFF,
 }
 _BY_WORD = {
-    **dict.fromkeys(("down", "error", "fail", "failed", "failing", "inval", "unknown"), NodeKind.DOWN),
-    **dict.fromkeys(("drained", "draining"), NodeKind.DRAINED),
+    **dict.fromkeys(SINFO_CLOSED, NodeKind.DOWN),
+    **dict.fromkeys(SINFO_DRAINED, NodeKind.DRAINED),
     "idle": NodeKind.IDLE,
     "allocated": NodeKind.ALLOCATED,
     "mixed": NodeKind.MIXED,
@@ -391,7 +392,7 @@ def attention(overview: Overview) -> list[tuple[Tone, str]]:
     """What a person should look at, in sentences, the worst first."""
     found: list[tuple[Tone, str]] = []
     verdict = overview.verdict.value
-    for status, words, tone in (("fail", "failed", Tone.BAD), ("unknown", "is not known", Tone.WARN)):
+    for status, words, tone in ((Status.FAIL, "failed", Tone.BAD), (Status.UNKNOWN, "is not known", Tone.WARN)):
         if verdict is not None and verdict.status == status:
             checks = _listed([line.name for line in verdict.problems if line.status == status])
             found.append((tone, f"The last verdict {words}: {checks}."))

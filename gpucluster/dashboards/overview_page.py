@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from markupsafe import Markup
 
+from gpucluster.agent.checks.model import BY_WEIGHT, Status
 from gpucluster.dashboards import overview as model
 from gpucluster.dashboards.overview import TONES, Node, NodeKind, Overview, Series
 from gpucluster.pages import plots, tables, units
@@ -415,7 +416,7 @@ def _rail_checks(overview: Overview) -> Markup:
     rows = []
     for check, lines in by_check.items():
         bad = [line for line in lines if line.status not in ("pass", "skip")]
-        worst = max(lines, key=lambda line: ("skip", "pass", "warn", "unknown", "fail").index(line.status))
+        worst = max(lines, key=lambda line: BY_WEIGHT.index(Status(line.status)))
         said = "; ".join(f"{line.subject}: {line.message}" for line in bad[:6]) or worst.message
         more = f" and {len(bad) - 6} more" if len(bad) > 6 else ""  # noqa: PLR2004
         rows.append((check, _status(worst.status), f"{len(lines) - len(bad)} of {len(lines)}", said + more))

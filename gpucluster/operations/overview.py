@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from gpucluster import shapes
-from gpucluster.agent.checks.model import Status, worst
+from gpucluster.agent.checks.model import BY_WEIGHT, Status, worst
 from gpucluster.dashboards import overview as model
 from gpucluster.dashboards.overview import Overview, Part
 from gpucluster.errors import ToolError
@@ -467,7 +467,7 @@ def _verdict(answer: Answer[Evidence | None]) -> Part[model.Verdict]:
             level=str(content.get("level") or ""),
             status=worst(Status(line.status) for line in lines).value,
             at=answer.value.written_at,
-            counts={status: known[status] for status in ("fail", "unknown", "warn", "pass", "skip") if known[status]},
+            counts={each.value: known[each.value] for each in reversed(BY_WEIGHT) if known[each.value]},
             problems=tuple(problems[:_MOST_PROBLEMS]),
             rails=tuple(line for line in lines if line.check.startswith("rdma_") and line.status != Status.SKIP.value),
         )

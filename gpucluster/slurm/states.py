@@ -44,7 +44,7 @@ POWER = frozenset(NodeState(flag) for flag in slurm_nodes.POWER)
 #: A job, or a part of one, holds the node.
 ALLOCATED = frozenset({NodeState.ALLOCATED, NodeState.MIXED})
 #: A job holds the node, or Slurm cleans up after one.
-BUSY = ALLOCATED | {NodeState.COMPLETING}
+BUSY = frozenset(NodeState(flag) for flag in slurm_nodes.BUSY)
 #: slurmctld can't use the node now: its slurmd does not answer, or it takes no new jobs.
 IMPAIRED = frozenset({NodeState.NOT_RESPONDING, NodeState.DRAIN})
 
@@ -75,8 +75,10 @@ def in_service(flags: frozenset[str]) -> bool:
 SINFO_HEALTHY = frozenset({"idle", "mixed", "allocated", "completing"})
 #: No new job starts on the node.
 SINFO_CLOSED = frozenset({"drained", "draining", "down", "error", "fail", "failed", "failing", "inval", "unknown"})
+#: No new job starts on the node because a person, or a check, wants it so.
+SINFO_DRAINED = frozenset({"drained", "draining"})
 #: The node responds, and takes jobs again when an administrator resumes it.
-SINFO_RESUMABLE = frozenset({"drained", "draining", "down"})
+SINFO_RESUMABLE = SINFO_DRAINED | {"down"}
 #: A job runs on the node, or Slurm cleans up after one.
 SINFO_BUSY = frozenset({"allocated", "completing", "draining", "failing", "mixed"})
 

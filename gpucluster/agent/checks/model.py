@@ -32,7 +32,7 @@ EXIT_CODES: Mapping[Status, int] = {
     Status.UNKNOWN: 3,
 }
 # What is known to be bad counts more than what is not known, and that more than a warning.
-_BY_WEIGHT = (Status.SKIP, Status.PASS, Status.WARN, Status.UNKNOWN, Status.FAIL)
+BY_WEIGHT = (Status.SKIP, Status.PASS, Status.WARN, Status.UNKNOWN, Status.FAIL)
 
 
 class Scope(str, Enum):
@@ -196,7 +196,7 @@ def _why(name: str, measurements: Measurements) -> str:
 
 def worst(statuses: Iterable[Status]) -> Status:
     """The status of all of them together: fail before unknown, unknown before warn. Of none: unknown."""
-    return max(statuses, key=_BY_WEIGHT.index, default=Status.UNKNOWN)
+    return max(statuses, key=BY_WEIGHT.index, default=Status.UNKNOWN)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Callable
 
 from gpucluster.agent.exporter.exposition import Metric, sample
 from gpucluster.agent.monitor.slurm_text import JobRow, NodeRow
+from gpucluster.agent.rules.slurm_nodes import BUSY
 
 #: Series at most: jobs that run, rows of users, pairs of a partition and a state.
 MOST_JOBS, MOST_USERS, MOST_PARTITIONS = 5000, 1000, 500
@@ -73,7 +74,6 @@ _STATES: tuple[tuple[str, str], ...] = (
     ("IDLE", "idle"),
 )
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
-_BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 _AWAY = frozenset({"powered_down", "powering_down", "powering_up"})
 
 
@@ -83,7 +83,7 @@ def state_of(flags: frozenset[str]) -> str:
     # POWERED_DOWN stays until the node has registered.
     if found == "powered_down" and "POWERING_UP" in flags:
         return "powering_up"
-    return "draining" if found == "drained" and flags & _BUSY else found
+    return "draining" if found == "drained" and flags & BUSY else found
 
 
 def of_nodes(rows: Iterable[NodeRow], pool_of: Callable[[str], str]) -> Iterator[str]:
@@ -97,7 +97,7 @@ def of_nodes(rows: Iterable[NodeRow], pool_of: Callable[[str], str]) -> Iterator
         if state in _AWAY:
             continue
         yield sample(f"{_S}node_state", 1, node=name, pool=pool, state=state)
-        if row.node.reason and (state in ("down", "drained", "draining") or "DRAIN" in row.node.flags):
+        if row.node.reason and ("DRAIN" in row.node.flags or state == "down"):
             yield sample(f"{_S}node_drained", 1, node=name, pool=pool, reason=text(row.node.reason))
         if state not in ("down", "not_responding"):
             for found, (used, total) in ((cpus, row.cpus), (gpus, row.gpus)):

@@ -31,6 +31,8 @@ _FLAG_OF_SIGN = {
 }
 #: The flags of a node that is powered down, is powering down or up, or is about to.
 POWER = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"})
+#: A job holds the node, or Slurm cleans up after one.
+BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 #: All signs.
 SIGNS = "".join(_FLAG_OF_SIGN)
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from markupsafe import Markup
 
 from gpucluster.agent.record.difference import CONGESTION, RDMA
+from gpucluster.agent.rules.slurm_jobs import WAITING
 from gpucluster.jobs.report.build import GROUPS, Report
 from gpucluster.jobs.report.facts import DeviceUse, counted
 from gpucluster.jobs.report.text import counter_row, facts_of, step_row, title
@@ -17,11 +18,12 @@ from gpucluster.pages.markup import element, joined
 from gpucluster.pages.plots import Bar, bars, time_series
 from gpucluster.pages.tables import Column, badge, facts, listing, notice, table
 from gpucluster.pages.units import BYTES, duration
+from gpucluster.slurm.states import JOB_ON_NODES, JobState
 
 #: What `pages.frame.is_page` says of such a file.
 KIND = "job-report"
 _MOST_STEPS, _MOST_DEVICES, _MOST_RAILS, _MOST_TASKS = 500, 400, 24, 500
-_GOOD_STATES, _BUSY_STATES = frozenset({"COMPLETED"}), frozenset({"RUNNING", "PENDING", "COMPLETING", "CONFIGURING"})
+_GOOD_STATES, _BUSY_STATES = frozenset({JobState.COMPLETED}), WAITING | frozenset(JOB_ON_NODES)
 _MORE = "All of them: gpucluster job report ID --output json"
 
 
