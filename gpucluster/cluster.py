@@ -30,6 +30,7 @@ from gpucluster.dashboards.overview import Overview
 from gpucluster.errors import InputError, TerraformError, ToolError, VerifyError
 from gpucluster.events import Sink, ignore, one_at_a_time
 from gpucluster.handover import iam
+from gpucluster.handover.names import monitoring_host
 from gpucluster.lifecycle.adoption import Adoption, Recovered
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.configure import Configuration
@@ -490,7 +491,7 @@ class Cluster:
     @property
     def job_reports(self) -> JobReports:
         """Reports of jobs: what they used, and what stands out."""
-        return JobReports(self._controller)
+        return JobReports(self._controller, monitoring_host(self.spec))
 
     @property
     def jobs(self) -> Jobs:

@@ -197,9 +197,10 @@ def _of_monitoring(spec: ClusterSpec) -> list[str]:
         return []
     systems = systems_of(spec.model_dump(), PROVIDERS[spec.cloud.provider])
     lacking = {place for place, system in systems.items() if not system or system.startswith("OracleLinux")}
-    on_controller = ["prometheus", *(["alertmanager"] if spec.monitoring.alertmanager_file else [])]
+    place = "controller" if spec.monitoring.login_number is None else "login"
+    on_host = ["prometheus", *(["alertmanager"] if spec.monitoring.alertmanager_file else [])]
     grafana = ["grafana"] if spec.monitoring.grafana else []
-    return [*(["node_exporter"] if lacking else []), *(on_controller if "controller" in lacking else []), *grafana]
+    return [*(["node_exporter"] if lacking else []), *(on_host if place in lacking else []), *grafana]
 
 
 def datasets() -> tuple[str, ...]:

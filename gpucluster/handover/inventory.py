@@ -10,7 +10,7 @@ from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import Member
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
 from gpucluster.handover.expectations import node_expectation
-from gpucluster.handover.names import BUILDER_GROUP, LOGIN, elastic_names, elastic_prefix, pool_group
+from gpucluster.handover.names import BUILDER_GROUP, LOGIN, elastic_names, elastic_prefix, monitoring_host, pool_group
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
@@ -101,7 +101,7 @@ def inventory(
                 **_variables(spec, outputs, members, addresses, person_keys),
                 **_slurm_variables(spec, members, hardware_emulated),
                 **_health_variables(spec),
-                **_monitoring_variables(spec, outputs.controller),
+                **_monitoring_variables(spec, outputs),
                 **_container_variables(spec, software),
                 **_autoscaler_variables(spec, outputs, autoscaling),
             },
@@ -288,14 +288,16 @@ def _health_variables(spec: ClusterSpec) -> dict[str, Any]:
     }
 
 
-def _monitoring_variables(spec: ClusterSpec, controller: Member) -> dict[str, Any]:
+def _monitoring_variables(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]:
     monitoring = spec.monitoring
+    name = monitoring_host(spec)
+    host = next((node for node in outputs.login if node.name == name), outputs.controller)
     path = monitoring.alertmanager_path
     return {
         "monitoring_enabled": monitoring.enabled,
         # Exporters are reached from this host only.
-        "monitoring_host": controller.name,
-        "monitoring_host_address": controller.private_ip,
+        "monitoring_host": host.name,
+        "monitoring_host_address": host.private_ip,
         "monitoring_retention_days": monitoring.retention_days,
         "monitoring_retention_gb": monitoring.retention_gb,
         "monitoring_slurm_interval": monitoring.slurm_interval,

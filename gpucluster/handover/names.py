@@ -15,6 +15,7 @@ __all__ = [
     "elastic_prefix",
     "is_login_name",
     "login_names",
+    "monitoring_host",
     "permanent_names",
     "pool_group",
 ]
@@ -37,6 +38,12 @@ def elastic_names(pool: Pool) -> int:
 def login_names(spec: ClusterSpec) -> tuple[str, ...]:
     """The names of the login nodes."""
     return tuple(f"{spec.name}-{LOGIN}-{number}" for number in range(1, spec.login.count + 1))
+
+
+def monitoring_host(spec: ClusterSpec) -> str | None:
+    """The name of the login node on which Prometheus runs; None if that is the controller."""
+    number = spec.monitoring.login_number
+    return None if number is None else login_names(spec)[number - 1]
 
 
 def is_login_name(cluster: str, host: str) -> bool:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from gpucluster.artifacts import catalogue
+from gpucluster.handover.names import monitoring_host
 from gpucluster.handover.outputs import Outputs
 from gpucluster.spec import ClusterSpec, Image, Pool
 
@@ -35,12 +36,20 @@ def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
         "controller": [outputs.controller.id, outputs.controller.private_ip],
         "home": [outputs.home_server, outputs.home_export_path, spec.storage.home.mount_path],
         "slurm": spec.slurm.cluster_name,
+        **_monitoring_fingerprint(spec, outputs),
         **_software_fingerprint(spec, spec.pools[pool]),
         **_site_fingerprint(spec),
         "image": image_fingerprint(spec.pools[pool].image),
         "shape": spec.pools[pool].shape,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _monitoring_fingerprint(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]:
+    """Exporters answer the host of Prometheus only. Left out where that is the controller, whose address is there."""
+    name = monitoring_host(spec) if spec.monitoring.enabled else None
+    found = [host.private_ip for host in outputs.login if host.name == name]
+    return {"monitoring_host": found} if found else {}
 
 
 def _software_fingerprint(spec: ClusterSpec, pool: Pool) -> dict[str, Any]:

@@ -155,30 +155,34 @@ class ControllerConnection:
         if self._spec.network.access == "bastion":
             self._bastion().renew()
 
-    def ask(self, command: str, *, text: str = "", timeout: float = _READ_TIMEOUT) -> process.Completed:
-        """Run a short command on the controller. A controller that is gone is given up soon.
+    def ask(
+        self, command: str, *, host: str | None = None, text: str = "", timeout: float = _READ_TIMEOUT
+    ) -> process.Completed:
+        """Run a short command on the controller or another host. One that is gone is given up soon.
 
         Args:
             command: is read by a shell there.
+            host: its name; None is the controller.
             text: its standard input.
             timeout: seconds.
 
         Raises:
-            ToolError: the controller can't be reached or does not answer in time, or nothing was applied yet.
+            ToolError: it can't be reached or does not answer in time, or nothing was applied yet.
         """
-        ssh, *rest = self.ssh_argv(None, [command])
+        where = host or "the controller"
+        ssh, *rest = self.ssh_argv(host, [command])
         argv = [ssh, "-o", f"ConnectTimeout={_CONNECT_TIMEOUT}", *rest]
         try:
             done = process.run(argv, check=False, input=text, timeout=timeout)
             if done.returncode == SSH_FAILED and host_key_refused(done.stderr) and self.relocate():
                 done = process.run(argv, check=False, input=text, timeout=timeout)
         except ProcessError as error:
-            message = f"the controller does not answer within {timeout:g} s"
+            message = f"{where} does not answer within {timeout:g} s"
             raise ToolError(message, hint="See whether it runs: gpucluster status") from error
         if done.returncode == SSH_FAILED:
             if host_key_refused(done.stderr):
-                raise host_key_error("the controller")
-            message = f"the controller can't be reached: {_last_line(done)}"
+                raise host_key_error(where)
+            message = f"{where} can't be reached: {_last_line(done)}"
             raise ToolError(message, hint="See whether it runs: gpucluster status")
         return done
 

@@ -1,6 +1,7 @@
-"""A port of this machine that leads to Grafana or Prometheus on the controller: through ssh, while somebody looks.
+"""A port of this machine that leads to Grafana or Prometheus of the cluster: through ssh, while somebody looks.
 
-Both listen on the controller's loopback only. Nobody else reaches them, and nothing is opened in the cloud's network.
+Both listen on the loopback device of `monitoring.host` only. Nobody else reaches them, and nothing is opened in the
+cloud's network.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from gpucluster.dashboards import addresses
 from gpucluster.dashboards.addresses import GRAFANA_PORT, Subject
 from gpucluster.errors import EnvironmentFault, InputError, ProcessError, ToolError
 from gpucluster.events import Sink, info, warn
+from gpucluster.handover.names import monitoring_host
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.spec import ClusterSpec
 
@@ -23,9 +25,9 @@ _HOST = "127.0.0.1"
 #: The password of Grafana's user `admin`, made by the role `monitoring`: only root reads it.
 PASSWORD_FILE = "/var/lib/gpucluster/grafana/admin-password"  # noqa: S105 - a path
 ADMIN = "admin"
-#: Ports on the controller's loopback, the one that is preferred first.
+#: Ports on the loopback of their host, the one that is preferred first.
 PORTS: Mapping[str, int] = {"grafana": GRAFANA_PORT, "prometheus": PROMETHEUS_PORT}
-# bash opens a connection itself: no other program is needed on the controller.
+# bash opens a connection itself: no other program is needed there.
 _LISTENING = "bash -c 'for port in {ports}; do (exec 3<>/dev/tcp/{host}/$port) 2>/dev/null && echo $port; done; true'"
 # A connection of its own: a forwarded port of a shared one would outlive us.
 _OPTIONS = (
@@ -54,7 +56,7 @@ class Page:
 
 
 class Dashboard:
-    """Forwards a local port to what shows dashboards on the controller.
+    """Forwards a local port to what shows dashboards.
 
     Args:
         sleep: waits for so many seconds.
@@ -71,6 +73,8 @@ class Dashboard:
         self._controller = controller
         self._on_event = on_event
         self._sleep = sleep
+        self._host = monitoring_host(spec)
+        self._where = self._host or "the controller"
 
     def forward(self, subject: Subject, port: int | None, on_open: Callable[[Page], None]) -> None:
         """Forward until the caller is interrupted.
@@ -81,7 +85,7 @@ class Dashboard:
 
         Raises:
             InputError: cluster.yml has no monitoring, or the port is taken.
-            ToolError: nothing listens on the controller, it can't be reached, or the connection ended and no other one
+            ToolError: nothing listens on the host, it can't be reached, or the connection ended and no other one
                 could be made.
             KeyboardInterrupt: somebody has ended it.
         """
@@ -95,7 +99,7 @@ class Dashboard:
                 with process.Conversation(self._argv(local, PORTS[service]), end_s=_END) as connection:
                     connection.ask("open", _echoed)
                     if opened:
-                        info(self._on_event, "dashboard", "the connection to the controller is there again")
+                        info(self._on_event, "dashboard", f"the connection to {self._where} is there again")
                     else:
                         on_open(Page(service, f"http://{_HOST}:{local}{path}"))
                     opened, failures = True, 0
@@ -108,13 +112,11 @@ class Dashboard:
                 reason = _reason(error)
                 if not opened or failures == len(RETRIES):
                     raise ToolError(
-                        f"the connection to the controller could not be made: {reason}",
+                        f"the connection to {self._where} could not be made: {reason}",
                         hint="See whether it runs: gpucluster status",
                     ) from error
                 if failures == 0:
-                    warn(
-                        self._on_event, "dashboard", f"the connection to the controller ended ({reason}): trying again"
-                    )
+                    warn(self._on_event, "dashboard", f"the connection to {self._where} ended ({reason}): trying again")
                 self._sleep(RETRIES[failures])
                 failures += 1
 
@@ -123,7 +125,7 @@ class Dashboard:
 
         Raises:
             InputError: cluster.yml has no Grafana.
-            ToolError: the controller has none, or does not answer.
+            ToolError: the host has none, or does not answer.
         """
         self._require_monitoring()
         if not self._spec.monitoring.grafana:
@@ -131,9 +133,9 @@ class Dashboard:
                 "this cluster has no Grafana", where=str(self._spec.file),
                 hint="Set grafana: true in the section monitoring, then run: gpucluster apply",
             )  # fmt: skip
-        done = self._controller.ask(f"sudo cat {PASSWORD_FILE}")
+        done = self._controller.ask(f"sudo cat {PASSWORD_FILE}", host=self._host)
         if done.returncode != 0 or not done.stdout.strip():
-            raise ToolError("the controller has no password of Grafana yet", hint="Run: gpucluster apply")
+            raise ToolError(f"{self._where} has no password of Grafana yet", hint="Run: gpucluster apply")
         return done.stdout.strip()
 
     def _require_monitoring(self) -> None:
@@ -144,20 +146,23 @@ class Dashboard:
             )  # fmt: skip
 
     def _service(self) -> str:
-        """Which of both listens on the controller; Grafana, if both do."""
+        """Which of both listens; Grafana, if both do."""
         ports = " ".join(map(str, PORTS.values()))
-        listening = self._controller.ask(_LISTENING.format(ports=ports, host=_HOST)).stdout.split()
+        command = _LISTENING.format(ports=ports, host=_HOST)
+        listening = self._controller.ask(command, host=self._host).stdout.split()
         for service, port in PORTS.items():
             if str(port) in listening:
                 return service
         raise ToolError(
-            "nothing on the controller shows dashboards: neither Grafana nor Prometheus listens",
-            hint="Run: gpucluster apply. Then see: gpucluster ssh -- systemctl --failed",
+            f"nothing on {self._where} shows dashboards: neither Grafana nor Prometheus listens",
+            hint=f"Run: gpucluster apply. Then see: gpucluster ssh {self._host or ''} -- systemctl --failed".replace(
+                "  ", " "
+            ),
         )
 
     def _argv(self, local: int, remote: int) -> list[str]:
         # `cat` ends with its input: when we end, and also when we are killed.
-        ssh, *rest = self._controller.ssh_argv(None, ["cat"])
+        ssh, *rest = self._controller.ssh_argv(self._host, ["cat"])
         return [ssh, *_OPTIONS, "-L", f"{_HOST}:{local}:{_HOST}:{remote}", *rest]
 
 

@@ -20,10 +20,15 @@ _REFUSED = 2
 
 
 class JobReports:
-    """Reports of the jobs of one cluster."""
+    """Reports of the jobs of one cluster.
 
-    def __init__(self, controller: ControllerConnection) -> None:
+    Args:
+        monitoring_host: where Prometheus runs; None is the controller.
+    """
+
+    def __init__(self, controller: ControllerConnection, monitoring_host: str | None = None) -> None:
         self._controller = controller
+        self._monitoring_host = monitoring_host
 
     def report(self, job: str, *, anonymous: bool = False) -> Report:
         """The report of a job. Without Prometheus it has no series, and says so.
@@ -41,13 +46,13 @@ class JobReports:
         answer: Mapping[str, Any] = {}
         if queries:
             try:
-                answer = self._ask("query", json.dumps({"queries": queries}))
+                answer = self._ask("query", json.dumps({"queries": queries}), host=self._monitoring_host)
             except ToolError as error:
                 answer = {"prometheus": False, "why": error.what}
         return build(known, facts.without_addresses(answer))
 
-    def _ask(self, words: str, text: str) -> Mapping[str, Any]:
-        done = self._controller.ask(f"{_MONITOR} {words}", text=text, timeout=_TIMEOUT)
+    def _ask(self, words: str, text: str, *, host: str | None = None) -> Mapping[str, Any]:
+        done = self._controller.ask(f"{_MONITOR} {words}", host=host, text=text, timeout=_TIMEOUT)
         try:
             found = json.loads(done.stdout)
             if not isinstance(found, dict):

@@ -20,6 +20,7 @@ from gpucluster.agent.checks.model import BY_WEIGHT, Status, worst
 from gpucluster.dashboards import overview as model
 from gpucluster.dashboards.overview import Overview, Part
 from gpucluster.errors import ToolError
+from gpucluster.handover.names import monitoring_host
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Answer, Inquiry
 from gpucluster.operations.status import SOURCES, ClusterState
@@ -132,21 +133,22 @@ def overview(spec: ClusterSpec, sources: Sources, *, version: str, timeout: floa
     until, now = time.monotonic() + timeout, time.time()
     hosts = Inquiry(sources.controller.hosts)
 
-    def on_controller(command: str, text: str = "") -> Inquiry[Completed]:
+    def on_host(command: str, text: str = "", *, host: str | None = None) -> Inquiry[Completed]:
         def ask() -> Completed:
             if not hosts.result():
                 raise ToolError("there is no controller yet")
-            return sources.controller.ask(command, text=text, timeout=timeout)
+            return sources.controller.ask(command, host=host, text=text, timeout=timeout)
 
         return Inquiry(ask)
 
     commands = _Slurm(timeout)
     slurm, monitoring = spec.slurm.enabled, spec.monitoring.enabled
+    queries = json.dumps({"queries": _queries(spec, now)})
     asked = {
-        **({"nodes": on_controller(commands.nodes()), "jobs": on_controller(commands.jobs())} if slurm else {}),
-        **({"accounting": on_controller(commands.ended())} if slurm and spec.slurm.accounting else {}),
-        "health": on_controller(_HEALTH),
-        **({"prometheus": on_controller(_QUERY, json.dumps({"queries": _queries(spec, now)}))} if monitoring else {}),
+        **({"nodes": on_host(commands.nodes()), "jobs": on_host(commands.jobs())} if slurm else {}),
+        **({"accounting": on_host(commands.ended())} if slurm and spec.slurm.accounting else {}),
+        "health": on_host(_HEALTH),
+        **({"prometheus": on_host(_QUERY, queries, host=monitoring_host(spec))} if monitoring else {}),
     }
     status, evidence, runs = Inquiry(sources.status), Inquiry(sources.evidence), Inquiry(sources.runs)
     said = status.answer(until)

@@ -24,6 +24,7 @@ _NAME_RULE = "lower-case letters, digits and -, beginning with a letter and not 
 _PATTERNS = {
     fields.NAME_PATTERN: (f"must be at most 15 {_NAME_RULE}", ""),
     fields.POOL_NAME_PATTERN: (f"must be at most 20 {_NAME_RULE}", ""),
+    fields.MONITORING_HOST_PATTERN: ("must be controller, or login-<n> for a login node by its number", ""),
     fields.USER_NAME_PATTERN: (
         "must be at most 32 lower-case letters, digits, _ and -, beginning with a letter or _",
         "",

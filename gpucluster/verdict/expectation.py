@@ -39,7 +39,7 @@ class Expectation:
         scheduler: whether there is Slurm. Without it, nodes must reach each other by ssh.
         containers: whether Slurm's steps may run in containers.
         autoscaler: whether a pool is elastic; then the autoscaler must run.
-        monitoring: whether Prometheus runs on the controller.
+        monitoring: whether Prometheus runs.
         partitions: by pool, its partition if that has another name.
         local_drives: by host, how many of its own drives must be in one file system. Hosts without drives are left out.
         rdma_addressed: the hosts whose RDMA interfaces get addresses from user data.

@@ -1,4 +1,4 @@
-"""The check of the monitoring: by what Prometheus on the controller says of what it scrapes, and of its rules."""
+"""The check of the monitoring: by what Prometheus says of what it scrapes, and of its rules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CHECKS = (
         profiles=(Profile.QUICK, Profile.FULL),
         needs=("monitoring",),
         timeout_s=_QUERY_SECONDS,
-        remedy="See: gpucluster ssh -- sudo journalctl -u gpucluster-prometheus -u gpucluster-monitor",
+        remedy="See on its host: sudo journalctl -u gpucluster-prometheus -u gpucluster-monitor",
         reaction=Reaction.REPORT,
         judge=_monitoring,
         subjects=lambda expected: ("",) if expected.monitoring else (),

@@ -21,7 +21,7 @@ from gpucluster.artifacts import catalogue
 from gpucluster.spec import load
 from tests.agent.zipapp import install
 from tests.ansible.loading import ANSIBLE, read
-from tests.ansible.render import CONTROLLER, GPU_POOL, evaluate, render, variables
+from tests.ansible.render import CONTROLLER, ELASTIC, GPU_POOL, evaluate, render, variables
 from tests.spec.spec_texts import KEY, OCI
 
 ON: dict[str, Any] = {"monitoring_enabled": True, "monitoring_host_address": "10.0.0.2", "health_enabled": True}
@@ -166,6 +166,9 @@ def test_what_is_installed_is_removed() -> None:
     started = [
         *evaluate(task["vars"]["exporters_started"], given | names),
         evaluate(task["vars"]["exporters_dcgm_unit"], given),
+        evaluate(task["vars"]["exporters_relay_unit"], given),
+        # The socket starts it.
+        {"name": "gpucluster-autoscaler-metrics"},
     ]
     stopped = [unit["name"] for unit in absent[0]["gpucluster_service"]["units"]]
     assert sorted(stopped) == sorted(unit["name"] for unit in started)
@@ -242,3 +245,17 @@ def test_dcgm_s_fields_are_lines_of_three_parts() -> None:
     asked = {name for file in texts for name in re.findall(r"\bDCGM_FI_[A-Z_]+[A-Z]\b", file.read_text())}
     assert asked
     assert asked <= {name for name, _kind, _text in fields}
+
+
+def test_the_autoscalers_metrics_are_led_to_a_prometheus_on_another_host() -> None:
+    """And to nobody else; on the controller itself Prometheus asks the loopback device."""
+    elsewhere = {"monitoring_host": "demo-login-1", "monitoring_host_address": "10.0.0.7", **ELASTIC}
+    given = known(CONTROLLER, **elsewhere) | {"private_ip": "10.0.0.2"}
+    assert evaluate("{{ exporters_relay }}", given) is True
+    socket = set(render("exporters", "gpucluster-autoscaler-metrics.socket", given).splitlines())
+    assert {"ListenStream=10.0.0.2:9811", "IPAddressDeny=any", "IPAddressAllow=10.0.0.7"} <= socket
+    service = render("exporters", "gpucluster-autoscaler-metrics.service", given)
+    assert "127.0.0.1:9811\n" in service
+    assert "IPAddressAllow=10.0.0.7 localhost\n" in service
+    for changes in ({"monitoring_host": CONTROLLER}, {"autoscaler_policy": None}):
+        assert evaluate("{{ exporters_relay }}", known(CONTROLLER, **elsewhere | changes)) is False

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +194,90 @@ def test_what_prometheus_has_recorded_stays_when_monitoring_is_off() -> None:
     (task,) = [task for task in read("roles/monitoring/tasks/absent.yml") if task["name"] == "Remove the monitoring"]
     # The fact that there is something to remove comes from this unit: it goes last.
     assert task["gpucluster_service"]["files"][-1]["path"] == "{{ monitoring_units.monitor }}"
+
+
+# --- on a login node -----
+
+LOGIN = "demo-login-1"
+ON_LOGIN: dict[str, Any] = {"monitoring_host": LOGIN, "monitoring_host_address": "10.0.0.7"}
+
+
+def on_login(**inventory: Any) -> dict[str, Any]:
+    """What a login node knows that runs Prometheus."""
+    found = known(**ON_LOGIN | inventory)
+    found["groups"] = {**found["groups"], "login": [LOGIN]}
+    return found | {"inventory_hostname": LOGIN}
+
+
+def test_only_the_host_of_prometheus_has_it_and_the_one_before_removes_it() -> None:
+    before = host_facts() | {"monitoring": True, "nvidia_gpus": 0, "autoscaler": False, "software": False}
+    fresh = before | {"monitoring": False}
+    for facts, host, work, here in (
+        (fresh, LOGIN, True, True),
+        (before, CONTROLLER, True, False),
+        (fresh, CONTROLLER, False, False),
+        (fresh, "compute-1", False, False),
+    ):
+        given = on_login(facts=facts) | {"inventory_hostname": host}
+        found = evaluate(
+            {"work": given["role_has_work"]["monitoring"], "here": given["monitoring_is_here"]}, given
+        )  # fmt: skip
+        assert found == {"work": work, "here": here}, host
+        purposes = evaluate("{{ base_purposes.prometheus }}", given | read("roles/base/vars/main.yml"))
+        assert purposes == here
+    (first,) = [task for task in read("roles/monitoring/tasks/main.yml") if task["name"].startswith("Run the")]
+    for host, file in ((LOGIN, "present.yml"), (CONTROLLER, "absent.yml")):
+        given = on_login() | {"inventory_hostname": host}
+        assert evaluate(first["ansible.builtin.include_tasks"], given) == file
+
+
+def test_what_only_the_controller_has_is_scraped_there() -> None:
+    found = scrapes(on_login(**ELASTIC, slurm_private=False, monitoring_alertmanager_file="/a.yml", **NEWER))
+    for name, job in found.items():
+        for static in job.get("static_configs", ()):
+            at_controller = name == "autoscaler" or name.startswith("slurmctld")
+            assert static["targets"][0].startswith("10.0.0.2:" if at_controller else "127.0.0.1:"), name
+            assert static["labels"] == {"node": CONTROLLER if at_controller else LOGIN}, name
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_on_a_login_node_nothing_starts_before_its_users_are_kept_out(unit: str) -> None:
+    wanted = "Requires=gpucluster-monitoring-access.service"
+    assert wanted in render("monitoring", unit, on_login()).splitlines()
+    assert wanted not in render("monitoring", unit, known()).splitlines()
+
+
+_TRIES = """
+import os, socket, subprocess, sys
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+listening = [socket.create_server(("127.0.0.1", port)) for port in (9090, 22)]
+subprocess.run(["nft", "-f", sys.argv[1]], check=True)
+for user in (0, 65534):
+    if user: os.setuid(user)
+    for port in (9090, 22):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            print(user, port, "in")
+        except OSError as error:
+            print(user, port, type(error).__name__)
+"""
+
+
+def test_the_kernel_lets_users_of_a_login_node_reach_nothing_of_it(tmp_path: Path) -> None:
+    """In a network namespace of its own: Prometheus' port, and another one."""
+    if os.geteuid() != 0 or not all(map(shutil.which, ("nft", "ip", "unshare"))):
+        pytest.skip("it needs root, nft, ip and unshare")
+    text = render("monitoring", "access.nft", on_login())
+    accounts = "root, prometheus, slurm, gpucluster-grafana, debian"
+    assert f"{{ {accounts} }}" in text
+    file = tmp_path / "access.nft"
+    # This machine has root alone.
+    file.write_text(text.replace(accounts, "root"))
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", _TRIES, file], capture_output=True, text=True, check=False
+    )
+    if "Operation not permitted" in done.stderr:
+        pytest.skip("this machine allows no network namespace")
+    assert done.stdout.splitlines() == ["0 9090 in", "0 22 in", "65534 9090 ConnectionRefusedError", "65534 22 in"], (
+        done.stderr
+    )

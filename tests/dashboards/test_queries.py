@@ -113,9 +113,9 @@ def test_every_query_of_the_static_page_has_an_answer(live: Prometheus, nodes: i
     class AsksPrometheus(ControllerDouble):
         """Asks by the controller's own program."""
 
-        def ask(self, command: str, *, text: str = "", timeout: float) -> Completed:
+        def ask(self, command: str, *, host: str | None = None, text: str = "", timeout: float) -> Completed:
             if "monitor query" not in command:
-                return super().ask(command, text=text, timeout=timeout)
+                return super().ask(command, host=host, text=text, timeout=timeout)
             found = agent.answer(agent.Prometheus(port=live.port), agent.parse_request(text))
             return Completed((), 0, json.dumps(found), "")
 

@@ -7,7 +7,9 @@ user with a key of their own, a member of the privilege group, the user of the i
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -30,6 +32,7 @@ controller: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}
 login: {count: 1, shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}
 pools:
   compute: {count: 1, shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}
+monitoring: {enabled: true}
 users:
   people:
     - {name: alice, full_name: Alice Example, generate_key: true}
@@ -64,6 +67,11 @@ class Gate(Site):
         before, found, after = text.partition("login: {count: ")
         assert found
         self.file.write_text(f"{before}{found}{count}{after[1:]}")
+
+    def set_monitoring_host(self, host: str) -> None:
+        text = self.file.read_text()
+        line = next(line for line in text.splitlines() if line.startswith("monitoring:"))
+        self.file.write_text(text.replace(line, f"monitoring: {{enabled: true, host: {host}}}"))
 
     def container(self, name: str) -> str:
         """The container of a host."""
@@ -118,9 +126,10 @@ def test_jobs_are_submitted_on_the_login_node(site: Gate) -> None:
 def test_a_lost_login_node_is_replaced_and_another_one_added(site: Gate) -> None:
     subprocess.run(["podman", "rm", "-f", "-t", "0", site.container(LOGIN)], check=True, capture_output=True)
     site.set_count(2)
+    site.set_monitoring_host("login-2")
     plan = site.good("plan")
     assert plan["login"]["added"] == [SECOND]
-    site.good("apply")
+    assert all_pass(site.good("apply"))
     for host in (LOGIN, SECOND):
         assert site.says("alice", host, "srun hostname; cat out.txt").split() == [NODE, NODE]
     # Slurm knows no version of hosts without slurmd.
@@ -133,11 +142,36 @@ def test_a_lost_login_node_is_replaced_and_another_one_added(site: Gate) -> None
     assert site.plain("ssh", "login", "hostname").stdout.strip() == SECOND
 
 
+def test_prometheus_has_moved_to_the_login_node_and_its_users_do_not_reach_it(site: Gate) -> None:
+    state = "systemctl is-active gpucluster-prometheus gpucluster-monitor || true"
+    assert site.says("", CONTROLLER, state).split() == ["inactive", "inactive"]
+    # Slurm's metrics, and those of a host: of the node, whose exporters answer this host now.
+    request = {"slurm": "gpucluster_slurm_up == 1", "node": f'up{{node="{NODE}"}} == 1'}
+    queries = json.dumps({"queries": [{"name": name, "expr": expr} for name, expr in request.items()]})
+    deadline = time.monotonic() + 60
+    while True:
+        found = json.loads(site.says("", SECOND, f"echo {shlex.quote(queries)} | gpucluster-agent monitor query"))
+        if all(found["results"].get(name) for name in request):
+            break
+        assert time.monotonic() < deadline, found
+        time.sleep(1)
+    address = site.says("", SECOND, "getent ahostsv4 $(hostname) | awk 'NR == 1 {print $1}'")
+    asks = [f"127.0.0.1:{port}" for port in (9090, 9341)] + [f"{address}:9100"]
+    for place in asks:
+        ask = f"curl --silent --output /dev/null --max-time 10 http://{place}/metrics"
+        assert site.ssh("alice", SECOND, ask).returncode == 7, place
+        assert site.ssh("", SECOND, ask).returncode == 0, place
+    assert site.says("alice", SECOND, "srun hostname") == NODE
+
+
 def test_without_login_nodes_users_get_in_at_the_controller_again(site: Gate) -> None:
     site.set_count(0)
+    site.set_monitoring_host("controller")
     plan = site.good("plan")
     assert sorted(plan["login"]["removed"]) == [LOGIN, SECOND]
     site.good("apply")
+    state = "systemctl is-active gpucluster-prometheus gpucluster-monitor"
+    assert site.says("", CONTROLLER, state).split() == ["active", "active"]
     hosts = json.loads((site.folder / ".gpucluster" / "hosts.json").read_text())["hosts"]
     assert [host["name"] for host in hosts] == [CONTROLLER, NODE]
     assert site.says("alice", CONTROLLER, "hostname; srun hostname").split() == [CONTROLLER, NODE]

@@ -1,4 +1,4 @@
-"""Certificates and proxy of the site in the inventory."""
+"""What holds for the whole site in the inventory: certificates, proxy, logins, the host of Prometheus."""
 
 from __future__ import annotations
 
@@ -60,3 +60,30 @@ def test_what_opens_a_cluster_for_its_users_reaches_the_roles() -> None:
     pool = next(iter(careful.pools))
     prints = {handover.node_fingerprint(spec, outputs, pool) for spec in (careful, opened)}
     assert len(prints) == 2
+
+
+def test_exporters_answer_the_login_node_that_has_prometheus() -> None:
+    """And images that were baked for another host of Prometheus are not used any more."""
+    outputs = handover.Outputs.parse(json.loads((GOLDEN / "outputs.json").read_text()))
+    usual = load(GOLDEN / "cluster.yml")
+
+    def seen(host: str) -> tuple[tuple[str, str], str]:
+        monitoring = usual.monitoring.model_copy(update={"enabled": True, "host": host})
+        spec = usual.model_copy(update={"monitoring": monitoring})
+        given = inventory(
+            spec,
+            outputs,
+            {},
+            autoscaling=None,
+            person_keys={person.name: () for person in spec.users.people},
+            hardware_emulated=False,
+            software=ReleaseSet(None, ()),
+        )["all"]["vars"]
+        found = given["monitoring_host"], given["monitoring_host_address"]
+        return found, handover.node_fingerprint(spec, outputs, next(iter(spec.pools)))
+
+    hosts = {"controller": outputs.controller, "login-1": outputs.login[0], "login-2": outputs.login[1]}
+    found = {name: seen(name) for name in hosts}
+    for name, host in hosts.items():
+        assert found[name][0] == (host.name, host.private_ip)
+    assert len({fingerprint for _, fingerprint in found.values()}) == len(hosts)

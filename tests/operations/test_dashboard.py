@@ -12,7 +12,7 @@ import socket
 import subprocess
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -35,9 +35,14 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
 from gpucluster.workspace.saved_state import SavedState
 from tests.spec.spec_texts import LOCAL
-from tests.workspace.known_hosts import save_controller
+from tests.workspace.known_hosts import save_controller, save_hosts
 
 MONITORED = LOCAL + "\nmonitoring: {enabled: true, grafana: true}\n"
+ON_LOGIN = (
+    LOCAL
+    + "\nlogin: {count: 1, shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}\n"
+    + "monitoring: {enabled: true, grafana: true, host: login-1}\n"
+)
 
 
 class Controller(asyncssh.SSHServer):
@@ -164,7 +169,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def _dashboard(folder: Path, steps: list[Callable[[], None]], events: list[Event], text: str = MONITORED) -> Dashboard:
     """Each wait is the next step; after the last one somebody presses Ctrl-C."""
-    save_controller(folder, "demo-controller")
+    save_hosts(folder, "demo-controller", "demo-login-1")
     paths = ClusterPaths(folder / ".gpucluster")
     spec = loads(text, str(folder / "cluster.yml"))
     locate = lambda **_: SavedState(paths).hosts()  # noqa: E731
@@ -260,6 +265,34 @@ def test_a_taken_port_is_an_error_before_anything_is_connected(tmp_path: Path) -
         with pytest.raises(InputError, match=f"port {port} of this machine can't be used") as error:
             _dashboard(tmp_path, [], []).forward(Subject(), port, lambda _page: None)
     assert "--port" in error.value.hint
+
+
+def test_it_leads_to_the_login_node_that_has_prometheus(
+    tmp_path: Path, host: Host, services: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+    real = ControllerConnection.ssh_argv
+
+    def argv(self: ControllerConnection, host: str | None = None, command: Sequence[str] = ()) -> list[str]:
+        asked.append(host)
+        return real(self, host, command)
+
+    monkeypatch.setattr(ControllerConnection, "ssh_argv", argv)
+    monkeypatch.setattr(dashboard, "PASSWORD_FILE", str(tmp_path / "none"))
+    pages: list[Page] = []
+    with service("prometheus") as prometheus:
+        services(None, prometheus)
+        found = _dashboard(tmp_path, [], [], ON_LOGIN)
+        with pytest.raises(KeyboardInterrupt):
+            found.forward(Subject(), None, pages.append)
+        with pytest.raises(ToolError, match="demo-login-1 has no password"):
+            found.password()
+        services()
+        with pytest.raises(ToolError, match="nothing on demo-login-1") as error:
+            found.forward(Subject(), None, pages.append)
+    assert "gpucluster ssh demo-login-1 -- systemctl" in error.value.hint
+    assert [page.service for page in pages] == ["prometheus"]
+    assert set(asked) == {"demo-login-1"}
 
 
 def test_a_cluster_without_monitoring_says_how_to_get_it(tmp_path: Path) -> None:

@@ -20,8 +20,10 @@ class Controller:
     def __init__(self, jobs: Any, query: Any = None, status: int = 0, errors: str = "") -> None:
         self.jobs, self.query, self.status, self.errors = jobs, query, status, errors
         self.asked: list[str] = []
+        self.hosts: list[str | None] = []
 
-    def ask(self, command: str, *, text: str = "", timeout: float = 0) -> process.Completed:
+    def ask(self, command: str, *, host: str | None = None, text: str = "", timeout: float = 0) -> process.Completed:
+        self.hosts.append(host)
         assert timeout > 60
         self.asked.append(command)
         if "monitor query" in command:
@@ -41,6 +43,12 @@ def test_a_report_comes_from_two_questions() -> None:
     found = reports(controller).report("12")
     assert found.plots
     assert [command.partition("monitor ")[2] for command in controller.asked] == ["jobs -- 12", "query"]
+
+
+def test_prometheus_is_asked_on_its_own_host() -> None:
+    controller = Controller(known(), answer(known()))
+    assert JobReports(cast(ControllerConnection, controller), "demo-login-1").report("12").plots
+    assert controller.hosts == [None, "demo-login-1"]
 
 
 def test_a_prometheus_that_takes_too_long_costs_the_plots_alone() -> None:

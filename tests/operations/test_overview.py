@@ -98,13 +98,15 @@ class ControllerDouble:
     answers: Mapping[str, str | Completed | Exception] = field(default_factory=lambda: dict(ANSWERS))
     there: bool = True
     asked: dict[str, str] = field(default_factory=dict)
+    asked_at: dict[str, str | None] = field(default_factory=dict)
 
     def hosts(self) -> tuple[SavedHost, ...]:
         return (SavedHost("demo-controller", "192.0.2.7", None),) if self.there else ()
 
-    def ask(self, command: str, *, text: str = "", timeout: float) -> Completed:
+    def ask(self, command: str, *, host: str | None = None, text: str = "", timeout: float) -> Completed:
         (word,) = [word for word in ANSWERS if word in command]
         self.asked[word] = text or command
+        self.asked_at[word] = host
         mark = next(iter(re.findall("\x1f[0-9a-f]{12}\x1f", command)), F)
         answer = self.answers.get(word, Completed((), 127, "", "bash: command not found"))
         if isinstance(answer, Exception):
@@ -192,6 +194,14 @@ def test_history_leaves_out_what_is_no_number() -> None:
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_prometheus_is_asked_on_its_own_host() -> None:
+    controller = ControllerDouble()
+    login = "login: {count: 1, shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}\n"
+    collect(controller, text=f"{LOCAL}\n{login}monitoring: {{enabled: true, host: login-1}}\n")
+    assert controller.asked_at.pop("monitor") == "demo-login-1"
+    assert set(controller.asked_at.values()) == {None}
+
+
 def test_without_monitoring_prometheus_is_not_asked() -> None:
     controller = ControllerDouble()
     found = collect(controller, text=LOCAL)
@@ -262,10 +272,10 @@ def test_a_controller_that_hangs_holds_nothing_up() -> None:
     released = threading.Event()
 
     class Hangs(ControllerDouble):
-        def ask(self, command: str, *, text: str = "", timeout: float) -> Completed:
+        def ask(self, command: str, *, host: str | None = None, text: str = "", timeout: float) -> Completed:
             if "squeue" in command:
                 released.wait(60)
-            return super().ask(command, text=text, timeout=timeout)
+            return super().ask(command, host=host, text=text, timeout=timeout)
 
     try:
         found = collect(Hangs(), timeout=1)

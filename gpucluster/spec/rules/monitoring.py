@@ -1,4 +1,4 @@
-"""Rules of `monitoring`: the configuration of Alertmanager."""
+"""Rules of `monitoring`: its host, and the configuration of Alertmanager."""
 
 from __future__ import annotations
 
@@ -9,15 +9,35 @@ from gpucluster.spec.sections import fields
 
 RULES = (
     "The other keys of `monitoring` have an effect only with `monitoring.enabled: true`.",
+    "`monitoring.host` is the controller or a login node that `login.count` has.",
     "`monitoring.alertmanager_file` is a file of at most 1 MiB that you can read. The controller checks its content.",
 )
 
+_HOST: Path = ("monitoring", "host")
 _FILE: Path = ("monitoring", "alertmanager_file")
 _MAX_BYTES = 1024 * 1024
 
 
 def check(context: RuleContext) -> None:
     """Add every error of `monitoring`. The content of Alertmanager's file is never part of a message."""
+    _check_host(context)
+    _check_alertmanager(context)
+
+
+def _check_host(context: RuleContext) -> None:
+    host, count = context.section("monitoring").get("host"), context.section("login").get("count")
+    if not isinstance(host, str) or not isinstance(count, int):
+        return
+    _, _, number = host.partition("login-")
+    if number and int(number) > count:
+        has = f"login.count is {count}" if count else "this cluster has no login nodes"
+        hint = f"Write controller or {'login-1' if count == 1 else f'login-1 to login-{count}'}" if count else (
+            "Write host: controller, or set login.count"
+        )  # fmt: skip
+        context.error(_HOST, f"there is no login node {number}: {has}", hint)
+
+
+def _check_alertmanager(context: RuleContext) -> None:
     name = context.section("monitoring").get("alertmanager_file")
     if not isinstance(name, str):
         return

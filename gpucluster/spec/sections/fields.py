@@ -40,6 +40,7 @@ FINGERPRINT_PATTERN = r"^[0-9A-Fa-f]{40}$"
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 # A host, a domain with a dot before it, an address, or a network.
 NO_PROXY_PATTERN = r"^[A-Za-z0-9.:/_-]+$"
+MONITORING_HOST_PATTERN = r"^(controller|login-[1-9][0-9]{0,2})$"
 IMAGE_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._/:@#-]*$"
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]

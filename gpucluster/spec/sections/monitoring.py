@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr
 
-from gpucluster.spec.sections.fields import FileName, Part, Resolved, located
+from gpucluster.spec.sections.fields import MONITORING_HOST_PATTERN, FileName, Part, Resolved, located
 
 Days = Annotated[int, Field(ge=1, le=3650)]
 Gibibytes = Annotated[int, Field(ge=1, le=32_768)]
@@ -15,17 +15,24 @@ SlurmInterval = Annotated[int, Field(ge=10, le=3600)]
 
 
 class Monitoring(Part):
-    """Prometheus on the controller, exporters on every host, and what comes with them."""
+    """Prometheus on one host, exporters on every host, and what comes with them."""
 
     enabled: bool = Field(
         default=False,
-        description="Whether every host has exporters, and Prometheus on the controller records what they measure. "
-        "Nothing of it is reachable from outside of the cluster.",
+        description="Whether every host has exporters, and Prometheus records what they measure. Nothing of it is "
+        "reachable from outside of the cluster.",
+    )
+    host: str = Field(
+        default="controller",
+        pattern=MONITORING_HOST_PATTERN,
+        description="Where Prometheus, Alertmanager and Grafana run: `controller`, or `login-<n>` for a login node by "
+        "its number. Users of that login node can't reach them.",
+        examples=["login-1"],
     )
     retention_days: Days = Field(default=30, description="Days after which Prometheus deletes what it has recorded.")
     retention_gb: Gibibytes = Field(
         default=10,
-        description="GiB that Prometheus' records may use on the controller's disk. The oldest are deleted first, also "
+        description="GiB that Prometheus' records may use on the disk of its host. The oldest are deleted first, also "
         "when they are younger than `retention_days`.",
     )
     slurm_interval: SlurmInterval = Field(
@@ -37,13 +44,19 @@ class Monitoring(Part):
         "contain passwords: keep it out of Git. `null`: no Alertmanager; Prometheus shows the alerts.",
         examples=["alertmanager.yml"],
     )
-    grafana: bool = Field(default=False, description="Whether Grafana runs on the controller, with the dashboards.")
+    grafana: bool = Field(default=False, description="Whether Grafana runs beside Prometheus, with the dashboards.")
     _directory: Path | None = PrivateAttr(default=None)
 
     def model_post_init(self, context: Any) -> None:
         """Take the directory of the file from the validation context."""
         if isinstance(context, Resolved):
             self._directory = context.directory
+
+    @property
+    def login_number(self) -> int | None:
+        """The number of the login node that is the host; None if that is the controller."""
+        _, _, number = self.host.partition("login-")
+        return int(number) if number else None
 
     @property
     def alertmanager_path(self) -> Path | None:
