@@ -255,7 +255,7 @@ class StaticTCPRendezvous:
     ],
 )
 def test_torchrun_does_without_libuv_where_there_is_none(tmp_path: Path, build: str, said: str) -> None:
-    """Real builds were tried by hand: 2.6 of Debian 13, which has none."""
+    """Real builds were tried by hand: 1.13 of Debian 12, and 2.6 of Debian 13, which has none."""
     for name, text in TORCH.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
