@@ -344,6 +344,17 @@ def test_services(host: Host) -> None:
     assert isinstance(collect("failed_units", host), Missing)
 
 
+def test_systemd_that_reads_its_units_again_is_asked_again(host: Host) -> None:
+    block = "Id={}.service\nLoadState=loaded\nActiveState=active\n"
+    known = "\n".join(map(block.format, ("munge", "slurmd")))
+    answers = iter(["\n", "\n", known])
+
+    def systemd_double(_argv: list[str], _seconds: float, _most: int) -> Answer:
+        return Answer(0, next(answers).encode(), b"", "")
+
+    assert collect("services", replace(host, ask=systemd_double)) == {"munge": "active", "slurmd": "active"}
+
+
 def process(root: Path, pid: int, uid: int, group: str, ticks: int = 0) -> None:
     write(root / f"proc/{pid}/status", f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
     write(root / f"proc/{pid}/cgroup", f"0::{group}\n")

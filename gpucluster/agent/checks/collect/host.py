@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from typing import Any
 
 from gpucluster.agent.checks.collect import samples
@@ -18,13 +19,26 @@ _MOUNT_POINT, _OPTIONS = 4, 5
 # Columns of `chronyc -c tracking`.
 _OFFSET, _LEAP = 4, 13
 _TICKS = os.sysconf("SC_CLK_TCK")
+# Seconds until systemd is asked again.
+_PAUSES_S = (0.2, 0.5)
 
 
 def services(host: Host, seconds: float) -> dict[str, str]:
-    """The state of each service that should run."""
+    """The state of each service that should run. systemd that reads its units again says nothing of them: it is asked
+    again.
+    """
     units = list(host.expected.services)
-    properties = "--property=Id,LoadState,ActiveState"
-    text = host.output(["systemctl", "show", properties, "--", *[f"{unit}.service" for unit in units]], seconds)
+    argv = ["systemctl", "show", "--property=Id,LoadState,ActiveState", "--", *[f"{unit}.service" for unit in units]]
+    found: dict[str, str] = {}
+    for pause in (*_PAUSES_S, 0.0):
+        found = _states(host.output(argv, seconds))
+        if found.keys() >= set(units):
+            break
+        time.sleep(pause)
+    return found
+
+
+def _states(text: str) -> dict[str, str]:
     found = {}
     for block in text.split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
