@@ -35,6 +35,12 @@ VARIABLES = INVENTORY | {
     "health_enabled": True,
     "slurm_hardware_emulated": True,
 }
+ELSEWHERE = {
+    "monitoring_host": "demo-login-1",
+    "private_ip": "127.0.0.2",
+    "autoscaler_policy": {"version": 1, "cluster": "demo"},
+    "autoscaler_wheels": "/somewhere",
+}
 UNITS = ("gpucluster-exporter", "gpucluster-node-exporter")
 
 
@@ -87,6 +93,17 @@ def test_exporters_run_answer_and_go(node: Booted) -> None:
     # Of the health service.
     assert system["gpucluster_health_shadow"].samples[0].value == 0
     assert apply(node).changed == 0, "a second run changes nothing"
+
+    # Prometheus is on another host now: a port of the private address leads it to the autoscaler's metrics.
+    node.sh("mkdir -p /srv/page && echo 'gpucluster_nodes 7' > /srv/page/metrics")
+    serve = "python3 -m http.server --bind 127.0.0.1 --directory /srv/page 9811"
+    node.sh(f"systemd-run --quiet --unit page {serve}")
+    assert apply(node, **ELSEWHERE).changed > 0
+    ask = "curl --silent --fail --retry 40 --retry-delay 1 --retry-all-errors http://127.0.0.2:9811/metrics"
+    assert node.sh(ask) == "gpucluster_nodes 7\n"
+    assert apply(node, **ELSEWHERE).changed == 0
+    assert apply(node).changed > 0
+    assert node.sh("systemctl is-active gpucluster-autoscaler-metrics.socket", check=False).strip() == "inactive"
 
     assert apply(node, monitoring_enabled=False).changed > 0
     assert node.sh(f"systemctl is-active {' '.join(UNITS)}", check=False).split() == ["inactive", "inactive"]
