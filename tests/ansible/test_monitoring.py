@@ -241,10 +241,12 @@ def test_what_only_the_controller_has_is_scraped_there() -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_on_a_login_node_nothing_starts_before_its_users_are_kept_out(unit: str) -> None:
+def test_where_users_log_in_nothing_starts_before_they_are_kept_out(unit: str) -> None:
     wanted = "Requires=gpucluster-monitoring-access.service"
     assert wanted in render("monitoring", unit, on_login()).splitlines()
-    assert wanted not in render("monitoring", unit, known()).splitlines()
+    # Without login nodes they log in to the controller.
+    assert wanted in render("monitoring", unit, known()).splitlines()
+    assert wanted not in render("monitoring", unit, known() | {"login_nodes": [LOGIN]}).splitlines()
 
 
 _TRIES = """
@@ -263,7 +265,7 @@ for user in (0, 65534):
 """
 
 
-def test_the_kernel_lets_users_of_a_login_node_reach_nothing_of_it(tmp_path: Path) -> None:
+def test_the_kernel_lets_users_reach_nothing_of_it(tmp_path: Path) -> None:
     """In a network namespace of its own: Prometheus' port, and another one."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("nft", "ip", "unshare"))):
         pytest.skip("it needs root, nft, ip and unshare")

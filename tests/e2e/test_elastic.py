@@ -186,6 +186,9 @@ def test_prometheus_scrapes_the_nodes_that_a_job_has_brought(site: Site) -> None
     for name in ("kernel", "own"):
         of = {each["node"]: (each.get("pool", ""), each.get("shape", "")) for each in found[name]}
         assert of == {controller: ("", ""), **dict.fromkeys(nodes, ("compute", "BM.GPU4.8"))}, name
+    # Users log in here, and Prometheus knows the jobs of all.
+    ask = "curl --noproxy '*' -s -m 5 -o /dev/null -w '%{http_code}' http://127.0.0.1:9090/-/ready"
+    assert [as_user(site, name, f"{ask} || true") for name in ("alice", "root")] == ["000", "200"]
 
 
 def test_one_page_shows_the_cluster_without_grafana(site: Site) -> None:
