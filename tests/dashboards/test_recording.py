@@ -96,12 +96,13 @@ SCENARIOS = [
     ),
     promtool.scenario(
         "a GPU that is split by MIG: rows of its instances, some also once for each container",
+        # Numbers that binary fractions hold: the order in which they are added does not matter.
         {
             **{f'DCGM_FI_DEV_FB_USED{{{N1}, gpu="0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="{part}"}}': "100x40" for part in (1, 2)},
             **{f'DCGM_FI_DEV_FB_FREE{{{N1}, gpu="0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="{part}"}}': "300x40" for part in (1, 2)},
             f'DCGM_FI_DEV_FB_USED{{{N1}, gpu="0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="2", container="a"}}': "100x40",
             f'DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{N1}, gpu="0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="1"}}': "0.5x40",
-            f'DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{N1}, gpu="0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="2"}}': "0.1x40",
+            f'DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{N1}, gpu="0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="2"}}': "0.125x40",
             f'DCGM_FI_DEV_GPU_TEMP{{{N1}, gpu="0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="1"}}': "41x40",
             f'DCGM_FI_DEV_GPU_TEMP{{{N1}, gpu="0", GPU_I_PROFILE="3g.40gb", GPU_I_ID="2"}}': "41x40",
             # A GPU that is not split has both: the counter of the whole GPU says it.
@@ -112,12 +113,12 @@ SCENARIOS = [
         },
         [
             returns("gpucluster:gpu_utilization:ratio",
-                    (f'gpucluster:gpu_utilization:ratio{{{N1}, gpu="0"}}', 0.3),
+                    (f'gpucluster:gpu_utilization:ratio{{{N1}, gpu="0"}}', 0.3125),
                     (f'gpucluster:gpu_utilization:ratio{{{N1}, gpu="1"}}', 0.8)),
             returns("gpucluster:gpu_memory_used:bytes", (f'gpucluster:gpu_memory_used:bytes{{{N1}, gpu="0"}}', 200 * 1048576)),
             returns("gpucluster:gpu_memory_total:bytes", (f'gpucluster:gpu_memory_total:bytes{{{N1}, gpu="0"}}', 800 * 1048576)),
             returns("gpucluster:gpu_temperature:celsius", (f'gpucluster:gpu_temperature:celsius{{{N1}, gpu="0"}}', 41)),
-            returns("gpucluster:job_gpu_utilization:ratio", ('gpucluster:job_gpu_utilization:ratio{job_id="3"}', 0.3)),
+            returns("gpucluster:job_gpu_utilization:ratio", ('gpucluster:job_gpu_utilization:ratio{job_id="3"}', 0.3125)),
         ],
     ),
     promtool.scenario(
