@@ -1,7 +1,8 @@
 """What new nodes have said about themselves before their slurmd may start: files of the health service.
 
 A file is named by the address from which a report came, which is all that it proves. Whether that is the address of the
-node's instance is asked of the cloud, and only when a report says that the node is unfit.
+node's instance is asked of the cloud, and only when a report says that the node is unfit. The cloud gives the address
+of an instance that is gone to the next one: a report from before the launch of a node was another instance's.
 """
 
 from __future__ import annotations
@@ -10,12 +11,20 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from gpucluster.agent.health.store import BOOTING, FOLDER
 from gpucluster.autoscaler.decide.types import BOOTING as BOOTING_STATES
 from gpucluster.autoscaler.decide.types import NodeClaim
 
 BOOT_REPORTS = FOLDER / BOOTING
+
+
+class _Unfit(NamedTuple):
+    """Why a node may take no jobs. `at`: when the report came, in seconds of the epoch."""
+
+    reason: str
+    at: float
 
 
 class BootReports:
@@ -40,9 +49,9 @@ class BootReports:
         for claim in claims:
             if claim.state not in BOOTING_STATES or not claim.instance_id or claim.node not in said:
                 continue
-            reason = said[claim.node].get(self._address(claim.instance_id), "")
-            if reason:
-                found[claim.instance_id] = reason
+            report = said[claim.node].get(self._address(claim.instance_id))
+            if report is not None and report.at >= claim.asked_at:
+                found[claim.instance_id] = report.reason
         return found
 
     def _address(self, instance_id: str) -> str:
@@ -50,12 +59,13 @@ class BootReports:
             self._addresses[instance_id] = self._address_of(instance_id)
         return self._addresses[instance_id]
 
-    def _said(self) -> dict[str, dict[str, str]]:
-        """By node and address, why it is unfit."""
-        found: dict[str, dict[str, str]] = {}
+    def _said(self) -> dict[str, dict[str, _Unfit]]:
+        """By node and address, those that are unfit."""
+        found: dict[str, dict[str, _Unfit]] = {}
         for file in sorted(self._folder.glob("*.json")):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 raw = json.loads(file.read_text())
                 if raw["reason"]:
-                    found.setdefault(str(raw["node"]), {})[str(raw["address"])] = str(raw["reason"])
+                    report = _Unfit(str(raw["reason"]), float(raw["at"]["wall"]))
+                    found.setdefault(str(raw["node"]), {})[str(raw["address"])] = report
         return found
