@@ -493,7 +493,7 @@ def test_a_boot_report_counts_only_from_the_address_of_the_instance(tmp_path: Pa
     folder.mkdir()
 
     def says(address: str, reason: str, node: str = "c-e1") -> None:
-        content = {"address": address, "node": node, "reason": reason}
+        content = {"address": address, "node": node, "reason": reason, "at": {"wall": time.time()}}
         (folder / f"{address}.json").write_text(json.dumps(content))
 
     with rig(tmp_path, boot_reports=folder) as one:
