@@ -26,19 +26,32 @@ def job() -> None:
     """Run workloads from templates, and judge what they reach."""
 
 
+_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+_GPUS = click.option("--gpus", type=click.IntRange(min=0), help="GPUs of each node; all by default.")
+_POOL = click.option("--pool", default="", help="A pool of the cluster file. Default: the first that fits.")
+_LAUNCHER = click.option("-l", "--launcher", default="", help="How ranks are started. Default: the template's first.")
+_SETTINGS = click.option(
+    "settings", "-s", "--set", multiple=True, metavar="KEY=VALUE",
+    help="An option of the template or the launcher; `job show` lists them. Can be repeated.",
+)  # fmt: skip
+
+
+def _nodes(default: int | None) -> _Decorator:
+    return click.option(
+        "-n", "--nodes", type=click.IntRange(min=1), default=default, help="How many nodes. Default: 2."
+    )
+
+
 def _choice(function: Callable[..., None]) -> Callable[..., None]:
     """The options that say what runs, and where."""
     for decorate in (
-        click.option("--gpus", type=click.IntRange(min=0), help="GPUs of each node; all by default."),
+        _GPUS,
         click.option("--shape", default="", help="A shape such as BM.GPU4.8, instead of a pool and a cluster file."),
-        click.option("--pool", default="", help="A pool of the cluster file. Default: the first that fits."),
-        click.option("-n", "--nodes", type=click.IntRange(min=1), default=None, help="How many nodes. Default: 2."),
-        click.option("-l", "--launcher", default="", help="How ranks are started. Default: the template's first."),
-        click.option(
-            "settings", "-s", "--set", multiple=True, metavar="KEY=VALUE",
-            help="An option of the template or the launcher; `job show` lists them. Can be repeated.",
-        ),
-    ):  # fmt: skip
+        _POOL,
+        _nodes(None),
+        _LAUNCHER,
+        _SETTINGS,
+    ):
         function = decorate(function)
     return function
 
@@ -322,15 +335,12 @@ def _request(function: Callable[..., None]) -> Callable[..., None]:
     """The options that say what runs on a cluster, and for whom."""
     for decorate in (
         click.option("--user", default="", help="Whose job it is. Default: the first of users.people."),
-        click.option("--gpus", type=click.IntRange(min=0), help="GPUs of each node; all by default."),
-        click.option("--pool", default="", help="A pool of the cluster file. Default: the first that fits."),
-        click.option("-n", "--nodes", type=click.IntRange(min=1), default=_NODES, help="How many nodes. Default: 2."),
-        click.option("-l", "--launcher", default="", help="How ranks are started. Default: the template's first."),
-        click.option(
-            "settings", "-s", "--set", multiple=True, metavar="KEY=VALUE",
-            help="An option of the template or the launcher; `job show` lists them. Can be repeated.",
-        ),
-    ):  # fmt: skip
+        _GPUS,
+        _POOL,
+        _nodes(_NODES),
+        _LAUNCHER,
+        _SETTINGS,
+    ):
         function = decorate(function)
     return function
 

@@ -275,26 +275,10 @@ def _now(overview: Overview) -> Iterator[Markup]:
     if jobs is None:
         yield _missing(overview.jobs.why)
         return
-    columns: list[Column | str] = [
-        "Job", "Name", "User", "State", "Partition", Column("Nodes", number=True), Column("Time", number=True),
-        Column("Limit", number=True),
-    ]  # fmt: skip
+    columns = [*_JOB_COLUMNS, Column("Limit", number=True)]
 
     def rows(listed: Sequence[model.Job]) -> list[tuple[object, ...]]:
-        return [
-            (
-                job.id,
-                _short(job.name),
-                job.user,
-                _job_state(job.state),
-                job.partition,
-                job.nodes,
-                job.elapsed,
-                job.limit,
-                job.where,
-            )
-            for job in listed
-        ]
+        return [(*_job_cells(job), job.limit, job.where) for job in listed]
 
     more = "All of them: gpucluster ssh -- sudo squeue"
     yield tables.table(
@@ -320,28 +304,21 @@ def _ended(overview: Overview) -> Markup:
     ended = overview.ended.value
     if ended is None:
         return _missing(overview.ended.why)
-    rows = [
-        (
-            job.id,
-            _short(job.name),
-            job.user,
-            _job_state(job.state),
-            job.partition,
-            job.nodes,
-            job.elapsed,
-            job.exit_code,
-            job.ended.replace("T", " "),
-        )
-        for job in ended
-    ]
-    columns: list[Column | str] = [
-        "Job", "Name", "User", "State", "Partition", Column("Nodes", number=True), Column("Time", number=True),
-        "Exit code", "Ended (UTC)",
-    ]  # fmt: skip
+    rows = [(*_job_cells(job), job.exit_code, job.ended.replace("T", " ")) for job in ended]
     return tables.table(
-        "Jobs that have ended", columns, rows, empty="No job has ended.", most=_MOST_ENDED,
-        more="All of them: gpucluster ssh -- sudo sacct --allusers",
+        "Jobs that have ended", [*_JOB_COLUMNS, "Exit code", "Ended (UTC)"], rows, empty="No job has ended.",
+        most=_MOST_ENDED, more="All of them: gpucluster ssh -- sudo sacct --allusers",
     )  # fmt: skip
+
+
+# Of every job, whether it runs or has ended.
+_JOB_COLUMNS: tuple[Column | str, ...] = (
+    "Job", "Name", "User", "State", "Partition", Column("Nodes", number=True), Column("Time", number=True),
+)  # fmt: skip
+
+
+def _job_cells(job: model.Job | model.EndedJob) -> tuple[object, ...]:
+    return (job.id, _short(job.name), job.user, _job_state(job.state), job.partition, job.nodes, job.elapsed)
 
 
 def _short(name: str) -> str:

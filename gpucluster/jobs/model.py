@@ -403,6 +403,10 @@ class RankVariables:
     size: str
 
 
+#: Those of Open MPI's mpirun, under each scheduler.
+OPEN_MPI = RankVariables("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE")
+
+
 @dataclass(frozen=True)
 class Launcher:
     """How the ranks of a program are started.

@@ -6,7 +6,7 @@ the lines of the file $PE_HOSTFILE, which begin with the name of a host and its 
 
 from __future__ import annotations
 
-from gpucluster.jobs.model import Job, Kind, Launcher, Need, Option, Ranks, RankVariables, Requirement, Scheduler
+from gpucluster.jobs.model import OPEN_MPI, Job, Kind, Launcher, Need, Option, Ranks, Requirement, Scheduler
 
 #: "hours:minutes:seconds" or seconds: h_rt.
 _TIME = r"\d+|\d+:\d{1,2}:\d{1,2}"
@@ -51,7 +51,7 @@ LAUNCHERS = (
         "Open MPI's mpirun starts the ranks, on the hosts that Grid Engine has given",
         SGE,
         (Ranks.MPI, Ranks.ENVIRONMENT),
-        RankVariables("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+        OPEN_MPI,
         requirements=_mpirun,
     ),
 )

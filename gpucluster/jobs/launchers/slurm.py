@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from gpucluster.jobs.model import Job, Kind, Launcher, Need, Option, Ranks, RankVariables, Requirement, Scheduler
+from gpucluster.jobs.model import (
+    OPEN_MPI,
+    Job,
+    Kind,
+    Launcher,
+    Need,
+    Option,
+    Ranks,
+    RankVariables,
+    Requirement,
+    Scheduler,
+)
 
 #: "minutes", "hours:minutes:seconds", "days-hours" and so on: sbatch --time.
 _TIME = r"\d+(:\d+){0,2}|\d+-\d+(:\d+){0,2}"
@@ -62,7 +73,7 @@ MPIRUN = Launcher(
     "Open MPI's mpirun starts the ranks, on the nodes that Slurm has given",
     SLURM,
     (Ranks.MPI, Ranks.ENVIRONMENT),
-    RankVariables("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+    OPEN_MPI,
     requirements=_mpirun,
 )
 TORCHRUN = Launcher(
