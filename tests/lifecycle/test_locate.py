@@ -18,7 +18,7 @@ from gpucluster.spec import load
 from gpucluster.ssh import Host
 from gpucluster.terraform.runner import Terraform
 from tests.localcloud.api_harness import Api, running
-from tests.spec.spec_texts import LOCAL
+from tests.spec.spec_texts import APART_FROM_THE_DEMO
 from tests.workspace.known_hosts import save_controller
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 def cluster(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A machine that has cluster.yml and the credentials, and nothing else."""
     monkeypatch.setenv("GPUCLUSTER_HOME", str(api.home))
-    (tmp_path / "cluster.yml").write_text(LOCAL)
+    (tmp_path / "cluster.yml").write_text(APART_FROM_THE_DEMO)
     return Cluster(load(tmp_path / "cluster.yml"))
 
 
@@ -118,7 +118,7 @@ def test_a_state_that_cannot_be_read_hides_no_cluster(cluster: Cluster, monkeypa
 
     monkeypatch.setattr(Cluster, "outputs", unreadable)
     assert Cluster(cluster.spec).ssh_argv()[-1] == "demo-controller"
-    (cluster.spec.file).write_text(LOCAL.replace("name: demo", "name: never"))
+    (cluster.spec.file).write_text(APART_FROM_THE_DEMO.replace("name: demo", "name: never"))
     shutil.rmtree(cluster.paths.root)
     with pytest.raises(ToolError, match="the state can't be read"):
         Cluster(load(cluster.spec.file)).ssh_argv()
@@ -141,7 +141,7 @@ def test_another_compartment_of_elastic_nodes_is_refused_while_some_run_in_the_p
     outputs = {"cluster": {"contract_version": 1, "compartment_id": api.tenancy}}
     monkeypatch.setattr(Terraform, "outputs", lambda _: outputs)
     assert cluster.spec.file
-    cluster.spec.file.write_text(LOCAL + "iam: {elastic_compartment: create}\n")
+    cluster.spec.file.write_text(APART_FROM_THE_DEMO + "iam: {elastic_compartment: create}\n")
     moved = Cluster(load(cluster.spec.file))
     for command in (lambda: moved.plan(preflight=False), moved.destroy):
         with pytest.raises(InputError, match=r"changed while elastic nodes run in the present .*: demo-cpu-e1\."):
@@ -172,7 +172,7 @@ def test_a_damaged_state_is_not_an_empty_cluster(cluster: Cluster, content: str)
 
 
 def test_a_damaged_state_of_nothing_is_set_aside(cluster: Cluster) -> None:
-    cluster.spec.file.write_text(LOCAL.replace("name: demo", "name: never"))
+    cluster.spec.file.write_text(APART_FROM_THE_DEMO.replace("name: demo", "name: never"))
     cluster.paths.create()
     cluster.paths.terraform_state.write_text("")
     assert Cluster(load(cluster.spec.file)).plan(preflight=False).changes
@@ -188,7 +188,7 @@ def test_without_its_state_a_cluster_has_no_inventory(cluster: Cluster) -> None:
 
 def test_where_nothing_is_no_local_cloud_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUCLUSTER_HOME", str(tmp_path / "home"))
-    (tmp_path / "cluster.yml").write_text(LOCAL)
+    (tmp_path / "cluster.yml").write_text(APART_FROM_THE_DEMO)
     cluster = Cluster(load(tmp_path / "cluster.yml"))
     with pytest.raises(ToolError, match="there is no cluster yet"):
         cluster.ssh_argv()
@@ -229,7 +229,7 @@ def test_the_nodes_of_a_cluster_without_a_controller_are_reached_directly(
     cluster: Cluster, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cluster._locator.nodes_alone() == ()  # it has a controller
-    (tmp_path / "cluster.yml").write_text(LOCAL.replace("name: demo", "name: alone"))
+    (tmp_path / "cluster.yml").write_text(APART_FROM_THE_DEMO.replace("name: demo", "name: alone"))
     alone = Cluster(load(tmp_path / "cluster.yml"))
     assert alone._locator.locate() == ()
     (node,) = alone._locator.nodes_alone()
@@ -240,9 +240,9 @@ def test_the_nodes_of_a_cluster_without_a_controller_are_reached_directly(
 def test_to_reach_the_nodes_alone_does_not_hide_the_controller_from_the_next_command(
     cluster: Cluster, api: Api, tmp_path: Path
 ) -> None:
-    (tmp_path / "cluster.yml").write_text(LOCAL.replace("name: demo", "name: alone"))
+    (tmp_path / "cluster.yml").write_text(APART_FROM_THE_DEMO.replace("name: demo", "name: alone"))
     alone = Cluster(load(tmp_path / "cluster.yml"))
-    stopped = Host("alone-controller", "10.77.0.9", "debian", "ocid1.instance.test..stopped")
+    stopped = Host("alone-controller", "10.213.0.9", "debian", "ocid1.instance.test..stopped")
     alone._saved.save_hosts([stopped], set())
     alone._ssh_client().write([stopped])
     assert alone._locator.locate() == alone._saved.hosts() != ()

@@ -218,7 +218,7 @@ def test_a_session_ends_and_takes_its_connections_along(api: Api, bastion: Any, 
             answer = api.bastions.delete_session(shown.id)
             request = api.bastions.get_work_request(answer.headers["opc-work-request-id"]).data
             assert (request.status, request.resources[0].action_type) == ("SUCCEEDED", "DELETED")
-            assert held.wait(10) != 0
+            assert held.wait(60) != 0
         finally:
             held.kill()
             held.wait()

@@ -194,7 +194,7 @@ def test_a_share_that_lets_nobody_write_is_read_only_where_it_is_mounted(world: 
     mount = f"mkdir -p '/mnt/n s' && mount -t nfs -o nosuid {world.ip(SERVER)}:/mnt/home '/mnt/n s'"
     world.sh("one", mount)
     # A service in a sandbox has mounts of its own.
-    world.sh("one", "systemd-run --quiet --unit=apart --property=PrivateTmp=yes sleep infinity")
+    world.sh("one", "systemd-run --quiet --unit=apart --property=PrivateTmp=yes --property=Type=exec sleep infinity")
     write = {"": "touch '/mnt/n s/f'", "apart": "nsenter -m -t $(systemctl show -P MainPID apart) touch '/mnt/n s/f'"}
     shares.set_writable(exports / "share", writable=False)
     for command in write.values():
@@ -211,6 +211,7 @@ def test_a_share_that_lets_nobody_write_is_read_only_where_it_is_mounted(world: 
     assert "nosuid" in world.sh("one", "findmnt -no OPTIONS '/mnt/n s'")
     # A file that is open for writing keeps its mount writable, and nothing fails.
     world.sh("two", "(exec 3> '/mnt/n s/f' && sleep infinity) > /dev/null 2>&1 & echo $! > /run/writer")
+    world.sh("two", "until [ -e /proc/$(cat /run/writer)/fd/3 ]; do sleep 0.1; done")
     shares.set_writable(exports / "share", writable=False)
     world.sh("two", "kill $(cat /run/writer); rm '/mnt/n s/f' && umount '/mnt/n s'")
     world.sh("one", "systemctl stop apart; umount '/mnt/n s'")

@@ -24,7 +24,7 @@ from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError, PartlyDone, ProcessError, ToolError
 from gpucluster.events import Event
 from gpucluster.spec import load
-from tests.spec.spec_texts import KEY, LOCAL, public_key
+from tests.spec.spec_texts import APART_FROM_THE_DEMO, KEY, LOCAL, public_key
 from tests.workspace.known_hosts import save_controller
 
 OTHER_KEY = public_key("ssh-ed25519", bytes(range(1, 33)), comment="carol@desk")
@@ -196,10 +196,12 @@ def test_a_change_of_a_user_in_the_file_is_warned_about(controller: Controller) 
 
 def test_nothing_applied_and_no_directory(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yml"
-    file.write_text(LOCAL)
+    file.write_text(APART_FROM_THE_DEMO)
     with pytest.raises(ToolError, match="gpucluster apply"):
         Cluster(load(file)).users.list()
-    without = LOCAL[: LOCAL.index("slurm:")].replace("- name: bob", "- name: bob\n      uid: 10002")
+    without = APART_FROM_THE_DEMO[: APART_FROM_THE_DEMO.index("slurm:")].replace(
+        "- name: bob", "- name: bob\n      uid: 10002"
+    )
     without = without.replace("    max_count: 4\n", "    count: 1\n") + "slurm: {enabled: false}\n"
     file.write_text(without)
     with pytest.raises(InputError, match=r"users\.people"):

@@ -62,6 +62,9 @@ software:
   timezone: UTC
 """
 
+#: The same at other addresses: a cluster of `make demo` may stand on the machine of the tests.
+APART_FROM_THE_DEMO = LOCAL.replace("10.77.", "10.213.")
+
 OCI = f"""\
 version: 1
 name: prod

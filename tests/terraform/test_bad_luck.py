@@ -245,7 +245,7 @@ def test_terraform_and_then_gpucluster_are_killed_half_way(
     site = Site(cloud, terraform_environment, tmp_path / "site", "killed")
     cloud.faults({"operation": "GetSubnet", "delay": 60})  # so that it comes no further before it is killed
     _, said = _killed(site, "terraform", "oci_core_subnet")
-    cloud.faults()
+    cloud.faults({"operation": "BootInstance", "delay": 3})  # so that it still waits for it when it is interrupted
     assert "TerraformError" in said
     assert "signal 9" in said
     assert "gpucluster apply" in said
@@ -253,6 +253,7 @@ def test_terraform_and_then_gpucluster_are_killed_half_way(
     assert status == 130, said
     assert "Terraform finishes what it has begun" in said
     assert "Interrupted apply was interrupted" in said
+    cloud.faults()
     assert _in_state(site) == _standing(site)
     last = read_runs(site.paths).last
     assert last is not None
