@@ -20,13 +20,14 @@ from pydantic import ValidationError
 
 from gpucluster.errors import Finding, InputError
 from gpucluster.spec import document, messages, rules
-from gpucluster.spec.model import VERSION, ClusterSpec
+from gpucluster.spec.model import VERSION, ClusterSpec, Scheduler
 from gpucluster.spec.reference import json_schema
 from gpucluster.spec.rules.context import RuleContext
 from gpucluster.spec.rules.login import warnings
 from gpucluster.spec.rules.network import overlapping_routes
 from gpucluster.spec.sections.cloud import LOCAL_IMAGE, PROVIDERS, Cloud, Iam, ProviderName
 from gpucluster.spec.sections.fields import Resolved
+from gpucluster.spec.sections.kubernetes import Kubernetes
 from gpucluster.spec.sections.machines import Controller, Image, Login, Platform, Pool, PoolKind
 from gpucluster.spec.sections.network import Network, Ssh
 from gpucluster.spec.sections.slurm import TIME_NAMES, Autoscaler, Slurm
@@ -51,6 +52,7 @@ __all__ = [
     "Home",
     "Iam",
     "Image",
+    "Kubernetes",
     "LocalDisk",
     "Login",
     "Network",
@@ -60,6 +62,7 @@ __all__ = [
     "Pool",
     "PoolKind",
     "ProviderName",
+    "Scheduler",
     "Slurm",
     "Software",
     "Ssh",

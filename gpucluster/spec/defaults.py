@@ -36,24 +36,28 @@ def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(login, dict):
         spec["login"] = _with_image(_like_controller(_with_size(login), controller), provider)
     slurm = spec.get("slurm", {})
+    scheduler = _scheduler(spec, slurm)
+    if "scheduler" not in spec:
+        spec["scheduler"] = scheduler
     if isinstance(slurm, dict):
-        spec["slurm"] = slurm = {"cluster_name": spec.get("name", ""), **slurm}
+        spec["slurm"] = slurm = {"cluster_name": spec.get("name", ""), "enabled": scheduler == "slurm", **slurm}
     if isinstance(pools, dict):
         domain = cloud.get("availability_domain") if isinstance(cloud, dict) else None
         spec["pools"] = pools = {name: _pool(name, pool, domain, provider) for name, pool in pools.items()}
         if isinstance(slurm, dict):
-            _agree_on_default(slurm, pools)
-            if provider is not None and not slurm.get("release"):
-                slurm["release"] = releases.default_release(
-                    [system for system in systems_of(spec, provider).values() if system],
-                    prefers_distribution=provider.hardware_emulated,
-                )
-    if isinstance(slurm, dict) and slurm.get("enabled") is False:
+            _fill_in_slurm(slurm, spec, pools, provider)
+    if scheduler == "none":
         spec["storage"] = _without_home(spec.get("storage", {}))
     if isinstance(users, dict) and isinstance(users.get("people"), tuple):
         group = users.get("group", Users.model_fields["group"].default)
         spec["users"] = {**users, "people": tuple(_person(person, group) for person in users["people"])}
     return spec
+
+
+def _scheduler(spec: Mapping[str, Any], slurm: Any) -> Any:
+    """The value of `scheduler`. A file of an earlier release says with `slurm.enabled` that it has none."""
+    without = isinstance(slurm, dict) and slurm.get("enabled") is False
+    return spec.get("scheduler", "none" if without else "slurm")
 
 
 def is_elastic(pool: Any) -> bool:
@@ -143,6 +147,17 @@ def _without_home(storage: Any) -> Any:
     if not isinstance(storage, dict) or not isinstance(storage.get("home", {}), dict):
         return storage
     return {**storage, "home": {"enabled": False, **storage.get("home", {})}}
+
+
+def _fill_in_slurm(
+    slurm: dict[str, Any], spec: Mapping[str, Any], pools: dict[str, Any], provider: ProviderTraits | None
+) -> None:
+    _agree_on_default(slurm, pools)
+    if provider is not None and not slurm.get("release"):
+        slurm["release"] = releases.default_release(
+            [system for system in systems_of(spec, provider).values() if system],
+            prefers_distribution=provider.hardware_emulated,
+        )
 
 
 def _person(person: Any, group: Any) -> Any:

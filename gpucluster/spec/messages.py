@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from gpucluster.spec import model
 from gpucluster.spec.document import Document, Path
-from gpucluster.spec.sections import fields
+from gpucluster.spec.sections import fields, kubernetes
 from gpucluster.text import count, did_you_mean
 
 _MAX_SHOWN = 60
@@ -63,6 +63,7 @@ _PATTERNS = {
     fields.PYTHON_PATTERN: ("must be a version of Python, 3.11 or newer", 'Such as "3.12", in quotes'),
     fields.WORD_PATTERN: ("must be one word", ""),
     fields.VERSION_PATTERN: ("must be a version", 'Such as "4.1.2", in quotes'),
+    kubernetes.RELEASE_PATTERN: ("must be a release of Kubernetes, 1.20.0 or newer", 'Three numbers, such as "1.34.2"'),
     fields.BRANCH_PATTERN: ("must be the number of a driver branch", 'Such as "580", in quotes'),
     fields.SHA256_PATTERN: ("must be a SHA-256: 64 digits of 0 to 9 and a to f", "sha256sum FILE prints it"),
     fields.URL_PATTERN: ("must be a URL without a password", "Such as https://mirror.example/docker"),

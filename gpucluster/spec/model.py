@@ -11,6 +11,7 @@ from gpucluster.spec.defaults import with_defaults
 from gpucluster.spec.sections.checks import Checks
 from gpucluster.spec.sections.cloud import Cloud, Iam
 from gpucluster.spec.sections.fields import Name, Part, Resolved
+from gpucluster.spec.sections.kubernetes import Kubernetes
 from gpucluster.spec.sections.machines import Controller, Login, Machine, Pool
 from gpucluster.spec.sections.monitoring import Monitoring
 from gpucluster.spec.sections.network import Network, Ssh
@@ -22,6 +23,7 @@ from gpucluster.spec.sections.users import Users
 from gpucluster.spec.sections.verification import Verify
 
 VERSION = 1
+Scheduler = Literal["slurm", "kubernetes", "none"]
 
 
 class ClusterSpec(Part):
@@ -41,10 +43,16 @@ class ClusterSpec(Part):
     login: Login = Field(default_factory=Login, description="The login nodes. Default: none.")
     storage: Storage = Field(default_factory=Storage, description="File systems.")
     pools: dict[str, Pool] = Field(min_length=1, max_length=50, description="The pools of nodes, by name.")
+    scheduler: Scheduler = Field(
+        default="slurm",
+        description="What runs jobs on the nodes: `slurm`, `kubernetes`, or `none`: nodes with a container runtime, a "
+        "list of hosts and ssh between them. A cluster keeps its scheduler.",
+    )
     users: Users = Field(default_factory=Users, description="The users.")
     iam: Iam = Field(default_factory=Iam, description="Permissions of the controller in OCI.")
     state: State = Field(default_factory=State, description="Where Terraform stores its state.")
-    slurm: Slurm = Field(default_factory=Slurm, description="The scheduler.")
+    slurm: Slurm = Field(default_factory=Slurm, description="Slurm as the scheduler.")
+    kubernetes: Kubernetes = Field(default_factory=Kubernetes, description="Kubernetes as the scheduler.")
     autoscaler: Autoscaler = Field(default_factory=Autoscaler, description="Limits of elastic nodes.")
     checks: Checks = Field(default_factory=Checks, description="Checks of nodes.")
     monitoring: Monitoring = Field(default_factory=Monitoring, description="What the cluster measures of itself.")

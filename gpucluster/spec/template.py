@@ -29,6 +29,8 @@ controller:
   ocpus: 4
   memory_gb: 32
 
+# scheduler: kubernetes           # or slurm (the default), or none: docs/how-to/kubernetes.md
+
 # login: {count: 1}               # a host of its own for the logins of users: docs/how-to/login-nodes.md
 
 pools:
@@ -69,6 +71,8 @@ controller:
   ocpus: 4
   memory_gb: 32
   image: {operating_system: Canonical Ubuntu, version: "24.04"}
+
+# scheduler: kubernetes           # or slurm (the default), or none: docs/how-to/kubernetes.md
 
 # login: {count: 1}               # a host of its own for the logins of users: docs/how-to/login-nodes.md
 

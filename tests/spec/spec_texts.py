@@ -16,6 +16,16 @@ def public_key(kind: str = "ssh-ed25519", *parts: bytes, comment: str = "alice@l
 
 KEY = public_key()
 
+# Every default.
+MINIMAL = """\
+version: 1
+name: tiny
+cloud: {provider: local}
+network: {vcn_cidr: 10.77.0.0/16, public_subnet_cidr: 10.77.0.0/24, private_subnet_cidr: 10.77.1.0/24,
+          ssh_allowed_cidrs: [127.0.0.1/32]}
+pools: {compute: {shape: BM.GPU4.8, count: 1}}
+"""
+
 LOCAL = f"""\
 version: 1
 name: demo

@@ -13,18 +13,10 @@ import yaml
 
 from gpucluster.errors import Finding, InputError
 from gpucluster.spec import ClusterSpec, json_schema, load, loads, overlapping_routes, template, warnings
-from tests.spec.spec_texts import KEY, LOCAL, OCI, public_key
+from tests.spec.spec_texts import KEY, LOCAL, MINIMAL, OCI, public_key
 
 REPOSITORY = Path(__file__).parents[2]
 DEMO = REPOSITORY / "inventories" / "local" / "cluster.yml"
-MINIMAL = """\
-version: 1
-name: tiny
-cloud: {provider: local}
-network: {vcn_cidr: 10.77.0.0/16, public_subnet_cidr: 10.77.0.0/24, private_subnet_cidr: 10.77.1.0/24,
-          ssh_allowed_cidrs: [127.0.0.1/32]}
-pools: {compute: {shape: BM.GPU4.8, count: 1}}
-"""
 
 
 def oci(folder: Path, text: str = OCI) -> ClusterSpec:
@@ -372,7 +364,7 @@ def test_without_a_scheduler_there_is_no_shared_home_unless_it_is_asked_for() ->
 @pytest.mark.parametrize(
     ("more", "path", "words"),
     [
-        ("containers: {runtimes: [enroot]}", "containers.runtimes[0]", "slurm.enabled is false"),
+        ("containers: {runtimes: [enroot]}", "containers.runtimes[0]", "the scheduler is none"),
         ("users: {people: [{name: alice, generate_key: true}]}", "users.people[0]", "alice needs a uid"),
     ],
 )

@@ -7,7 +7,7 @@ from gpucluster.text import did_you_mean
 
 RULES = (
     "`checks.off` names [checks of nodes](checks.md).",
-    "`checks.enabled: true` has an effect only with `slurm.enabled: true`.",
+    "`checks.enabled: true` has an effect only with `scheduler: slurm`.",
 )
 
 

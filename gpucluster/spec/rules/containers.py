@@ -12,7 +12,7 @@ _RUNTIMES: Path = ("containers", "runtimes")
 CONTAINER_NETWORKS = IPv4Network("198.18.0.0/15")
 
 RULES = (
-    "With `slurm.enabled: false`, `enroot` is not among the runtimes.",
+    "`enroot` needs `scheduler: slurm`.",
     f"With `docker` or `containerd` no network overlaps {CONTAINER_NETWORKS}.",
     "`containers.pull` is for `docker` and `containerd`.",
 )
@@ -24,9 +24,12 @@ def check(context: RuleContext) -> None:
     for index, runtime in enumerate(runtimes):
         if runtime is not None and runtime in runtimes[:index]:
             context.error((*_RUNTIMES, index), f"{runtime} occurs twice", "Delete one")
-    if context.section("slurm").get("enabled") is False and "enroot" in runtimes:
-        message = "enroot runs the containers of Slurm jobs, and slurm.enabled is false"
-        context.error((*_RUNTIMES, runtimes.index("enroot")), message, "Use docker or containerd")
+    scheduler = context.data.get("scheduler", "slurm")
+    if scheduler != "slurm" and "enroot" in runtimes:
+        message = f"enroot runs the containers of Slurm jobs, and the scheduler is {scheduler}"
+        context.error(
+            (*_RUNTIMES, runtimes.index("enroot")), message, "Use docker or containerd, or write `scheduler: slurm`"
+        )
     if context.section("containers").get("pull") and not {"docker", "containerd"} & set(runtimes):
         message = "needs docker or containerd among the runtimes"
         hint = "With Enroot, import an image once for all jobs: gpucluster image import URI"

@@ -54,7 +54,7 @@ def check(context: RuleContext) -> None:
     """Add every error of `network`."""
     section = context.section("network")
     names = ("vcn_cidr", "public_subnet_cidr", "private_subnet_cidr")
-    found = {name: _network_of(context, ("network", name), section.get(name)) for name in names}
+    found = {name: network_of(context, ("network", name), section.get(name)) for name in names}
     for name, network in found.items():
         if network and not LARGEST_PREFIX <= network.prefixlen <= SMALLEST_PREFIX:
             what = "a VCN" if name == "vcn_cidr" else "a subnet"
@@ -62,7 +62,7 @@ def check(context: RuleContext) -> None:
             context.error(("network", name), message)
     vcn, public, private = (found[name] for name in names)
     if vcn:
-        _check_usable(context, ("network", "vcn_cidr"), vcn, "Use a part of 10.0.0.0/8")
+        check_usable(context, ("network", "vcn_cidr"), vcn, "Use a part of 10.0.0.0/8")
         for name, subnet in (("public_subnet_cidr", public), ("private_subnet_cidr", private)):
             if subnet and not subnet.subnet_of(vcn):
                 context.error(("network", name), f"{subnet} is outside of vcn_cidr {vcn}", f"Use a part of {vcn}")
@@ -93,7 +93,8 @@ def overlapping_routes(vcn_cidr: str, routes: Iterable[str]) -> list[str]:
     return overlapping
 
 
-def _network_of(context: RuleContext, path: Path, text: Any) -> IPv4Network | None:
+def network_of(context: RuleContext, path: Path, text: Any) -> IPv4Network | None:
+    """The network at `path`; None if it is no IPv4 network, which is added to the errors."""
     if not isinstance(text, str):
         return None
     if ":" in text:
@@ -114,7 +115,8 @@ def _network_of(context: RuleContext, path: Path, text: Any) -> IPv4Network | No
     return network
 
 
-def _check_usable(context: RuleContext, path: Path, network: IPv4Network, hint: str) -> None:
+def check_usable(context: RuleContext, path: Path, network: IPv4Network, hint: str) -> None:
+    """Add an error if hosts can't have addresses of this network."""
     for cidr, what in _UNUSABLE.items():
         if network.overlaps(IPv4Network(cidr)):
             context.error(path, f"overlaps {cidr} ({what})", hint)
@@ -140,10 +142,10 @@ def _check_rdma(
     pools = {name: pool for name, pool in context.section("pools").items() if has_rdma(pool)}
     if not pools and not context.written(path):
         return
-    rdma = _network_of(context, path, section.get("rdma_cidr"))
+    rdma = network_of(context, path, section.get("rdma_cidr"))
     if rdma is None:
         return
-    _check_usable(context, path, rdma, "Use a part of 192.168.0.0/16 or 172.16.0.0/12")
+    check_usable(context, path, rdma, "Use a part of 192.168.0.0/16 or 172.16.0.0/12")
     if vcn and rdma.overlaps(vcn):
         hint = "Use another range for one of the two, such as `rdma_cidr: 192.168.0.0/16` with a VCN of 10.0.0.0/8"
         context.error(path, f"{rdma} overlaps vcn_cidr {vcn}", hint)
@@ -200,7 +202,7 @@ def _check_ssh_allowed(context: RuleContext, cidrs: Any) -> None:
         if text in ("0.0.0.0/0", "::/0") or (isinstance(text, str) and _is_all_of_ipv6(text)):
             context.error(path, f"{text} is the whole internet", hint)
             continue
-        network = _network_of(context, path, text)
+        network = network_of(context, path, text)
         if network and network.prefixlen < LARGEST_SSH_PREFIX:
             context.error(path, f"{network} is too large: at most a /{LARGEST_SSH_PREFIX} is allowed", hint)
 

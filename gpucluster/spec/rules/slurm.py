@@ -1,4 +1,4 @@
-"""Rules of `slurm`: with and without a scheduler, the default partition, additional lines of slurm.conf."""
+"""Rules of `slurm`: with Slurm and without a scheduler, the default partition, additional lines of slurm.conf."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpucluster.spec.rules.context import RuleContext
 from gpucluster.text import did_you_mean
 
 RULES = (
-    "`slurm.enabled: true` needs `storage.home.enabled: true`. With `false` no pool is elastic.",
+    "`scheduler: slurm` needs `storage.home.enabled: true`. With `scheduler: none` no pool is elastic.",
     "`slurm.release: distribution` needs hosts of one system, whose own Slurm is "
     f"{releases.OLDEST} or later: neither Ubuntu 22.04 nor Oracle Linux 8.",
     "At most one pool has `default: true`, and `slurm.default_partition` does not contradict it.",
@@ -28,14 +28,17 @@ RULES = (
 def check(context: RuleContext) -> None:
     """Add every error of `slurm`, and of a cluster without a scheduler."""
     slurm = context.section("slurm")
-    if slurm.get("enabled") is True and context.section("storage", "home").get("enabled") is False:
+    scheduler = context.data.get("scheduler")
+    if scheduler == "slurm" and context.section("storage", "home").get("enabled") is False:
         message = "Slurm jobs need it: they expect their files on every node"
-        context.error(("storage", "home", "enabled"), message, "Write true, or set slurm.enabled to false")
-    if slurm.get("enabled") is False:
+        context.error(("storage", "home", "enabled"), message, "Write true, or `scheduler: none`")
+    if scheduler == "none":
         for name, pool in context.section("pools").items():
             if is_elastic(pool):
                 message = "elastic nodes need Slurm, whose jobs request them"
-                context.error(("pools", name, "max_count"), message, "Set max_count to count, or enable slurm")
+                context.error(
+                    ("pools", name, "max_count"), message, "Set max_count to count, or write `scheduler: slurm`"
+                )
     _check_release(context, slurm)
     _check_default_partition(context, slurm.get("default_partition"))
     _check_limits(context, slurm)
@@ -44,7 +47,11 @@ def check(context: RuleContext) -> None:
 
 
 def _check_release(context: RuleContext, slurm: dict[str, Any]) -> None:
-    if slurm.get("enabled") is not True or slurm.get("release") != releases.DISTRIBUTION or context.provider is None:
+    if (
+        context.data.get("scheduler") != "slurm"
+        or slurm.get("release") != releases.DISTRIBUTION
+        or context.provider is None
+    ):
         return
     refused = releases.too_different(systems_of(context.data, context.provider))
     if refused:

@@ -53,12 +53,12 @@ class UserLimits(Part):
 
 
 class Slurm(Part):
-    """The scheduler."""
+    """Slurm as the scheduler."""
 
     enabled: bool = Field(
         default=True,
-        description="Whether Slurm is installed. `false`: nodes with a container runtime, a list of hosts and ssh "
-        "between them; no accounting, and no home share or directory (LDAP) unless `storage.home.enabled` is true.",
+        description="Whether Slurm is the scheduler. Files of earlier releases say `false` where "
+        "`scheduler: none` says it now.",
     )
     cluster_name: str = Field(
         default="", pattern=SLURM_CLUSTER_PATTERN, description="Name of the cluster in Slurm. Default: `name`."

@@ -13,7 +13,7 @@ class Home(Part):
     enabled: bool = Field(
         default=True,
         description="Whether there is a home share. Without it there is no directory (LDAP) either: users are "
-        "local users of each host. Default: `slurm.enabled`.",
+        "local users of each host. Default: `false` with `scheduler: none`.",
     )
     mount_path: AbsolutePath = Field(
         default="/mnt/home", description="Where machines mount it; users' home directories are in it."

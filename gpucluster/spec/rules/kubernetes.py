@@ -1,0 +1,126 @@
+"""Rules of `scheduler` and `kubernetes`: keys of another scheduler, ranges of pods and services, what is not built."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from typing import Any
+
+from gpucluster.spec.defaults import is_elastic
+from gpucluster.spec.document import Path
+from gpucluster.spec.rules.containers import CONTAINER_NETWORKS
+from gpucluster.spec.rules.context import RuleContext
+from gpucluster.spec.rules.network import check_usable, network_of
+from gpucluster.spec.rules.nodes import has_rdma
+from gpucluster.text import count
+
+#: Each node gets a part of `pod_cidr` of this size, the default of kube-controller-manager.
+NODE_PREFIX = 24
+#: The API server takes no larger range of services for IPv4; a smaller one has no room for a cluster.
+LARGEST_SERVICES, SMALLEST_SERVICES = 12, 24
+
+_POD_CIDR: Path = ("kubernetes", "pod_cidr")
+_SERVICE_CIDR: Path = ("kubernetes", "service_cidr")
+
+RULES = (
+    "`slurm.enabled` does not contradict `scheduler`; without `scheduler`, `slurm.enabled: false` means "
+    "`scheduler: none`. With a `scheduler` other than `slurm` the section `slurm` has no other key, and only with "
+    "`scheduler: kubernetes` there is a section `kubernetes`.",
+    "With `scheduler: kubernetes` no pool is elastic.",
+    "`kubernetes.network: routes` is for provider local, and `kubernetes.oke` for `control_plane: oke`, which this "
+    "release does not build.",
+    f"`kubernetes.pod_cidr` has a /{NODE_PREFIX} for each node and one for the controller. It, `service_cidr`, "
+    "`network.vcn_cidr`, `network.rdma_cidr` and, with `docker` or `containerd`, "
+    f"{CONTAINER_NETWORKS} do not overlap, and `storage.home.server` is in neither.",
+)
+
+
+def check(context: RuleContext) -> None:
+    """Add every error of `scheduler` and `kubernetes`."""
+    scheduler = context.data.get("scheduler")
+    if scheduler is None:
+        return  # it is invalid, and reported
+    _check_one_scheduler(context, scheduler)
+    if scheduler != "kubernetes":
+        return
+    section = context.section("kubernetes")
+    _check_pools(context)
+    if section.get("network") == "routes" and context.provider is not None and context.provider_name != "local":
+        message = "needs a network that carries any address, which a VCN does not"
+        context.error(("kubernetes", "network"), message, "Write calico; routes is for provider local")
+    if section.get("control_plane") == "oke":
+        message = "this release of gpucluster does not build a control plane of OKE"
+        context.error(("kubernetes", "control_plane"), message, "Write self")
+    elif section.get("control_plane") == "self" and context.written(("kubernetes", "oke")):
+        context.error(("kubernetes", "oke"), "has no effect with control_plane self", "Delete the key", key=True)
+    _check_ranges(context, section)
+
+
+def _check_one_scheduler(context: RuleContext, scheduler: str) -> None:
+    enabled = context.section("slurm").get("enabled")
+    if context.written(("slurm", "enabled")) and enabled is not None and enabled is not (scheduler == "slurm"):
+        message = f"is {str(enabled).lower()}, but scheduler is {scheduler}"
+        context.error(("slurm", "enabled"), message, "Delete this line: scheduler alone decides")
+    if scheduler != "slurm" and context.written(("scheduler",)):
+        for key in context.section("slurm"):
+            if key != "enabled" and context.written(("slurm", key)):
+                message = f"has no effect with scheduler {scheduler}"
+                context.error(("slurm", key), message, "Delete the line, or write `scheduler: slurm`", key=True)
+    if scheduler != "kubernetes" and context.written(("kubernetes",)):
+        message = f"has no effect with scheduler {scheduler}"
+        context.error(("kubernetes",), message, "Delete the section, or write `scheduler: kubernetes`", key=True)
+
+
+def _check_pools(context: RuleContext) -> None:
+    for name, pool in context.section("pools").items():
+        if is_elastic(pool):
+            message = "elastic nodes need Slurm: the autoscaler of this release does not see pods that wait"
+            context.error(("pools", name, "max_count"), message, "Set max_count to count, or write `scheduler: slurm`")
+
+
+def _check_ranges(context: RuleContext, section: dict[str, Any]) -> None:
+    pods, services = (network_of(context, path, section.get(str(path[-1]))) for path in (_POD_CIDR, _SERVICE_CIDR))
+    if pods:
+        check_usable(context, _POD_CIDR, pods, "Use a part of 10.0.0.0/8, such as 10.244.0.0/16")
+        _check_size_of_pods(context, pods)
+    if services:
+        check_usable(context, _SERVICE_CIDR, services, "Use a part of 10.0.0.0/8, such as 10.96.0.0/16")
+        if not LARGEST_SERVICES <= services.prefixlen <= SMALLEST_SERVICES:
+            message = f"must be between /{LARGEST_SERVICES} and /{SMALLEST_SERVICES}; got /{services.prefixlen}"
+            context.error(_SERVICE_CIDR, message)
+    if pods and services and pods.overlaps(services):
+        context.error(_SERVICE_CIDR, f"overlaps pod_cidr {pods}", "Use another range, such as 10.96.0.0/16")
+    others = _other_networks(context)
+    for path, network in ((_POD_CIDR, pods), (_SERVICE_CIDR, services)):
+        what = next((name for name, other in others.items() if network and network.overlaps(other)), None)
+        if what:
+            context.error(
+                path, f"{network} overlaps {what} {others[what]}", "Use another private range for one of the two"
+            )
+
+
+def _check_size_of_pods(context: RuleContext, pods: IPv4Network) -> None:
+    counts = [pool.get("max_count") for pool in context.section("pools").values() if isinstance(pool, dict)]
+    hosts = 1 + sum(most for most in counts if isinstance(most, int))
+    room = 2 ** (NODE_PREFIX - pods.prefixlen) if pods.prefixlen <= NODE_PREFIX else 0
+    if hosts > room:
+        message = f"{pods} is a /{NODE_PREFIX} for {count(room, 'host')}; the cluster has {hosts}"
+        prefix = NODE_PREFIX - (hosts - 1).bit_length()
+        context.error(_POD_CIDR, message, f"Use a /{prefix} or larger")
+
+
+def _other_networks(context: RuleContext) -> dict[str, IPv4Network]:
+    """The networks that hosts reach by other ways, by the key that sets each; those that are invalid are left out."""
+    network = context.section("network")
+    found: dict[str, Any] = {"network.vcn_cidr": network.get("vcn_cidr")}
+    if context.written(("network", "rdma_cidr")) or any(map(has_rdma, context.section("pools").values())):
+        found["network.rdma_cidr"] = network.get("rdma_cidr")
+    if {"docker", "containerd"} & set(context.section("containers").get("runtimes") or ()):
+        found["the range of the container networks"] = str(CONTAINER_NETWORKS)
+    server = context.section("storage", "home").get("server")
+    networks = {}
+    for name, text in {**found, "storage.home.server": server}.items():
+        try:
+            networks[name] = IPv4Network(text) if isinstance(text, str) else None
+        except ValueError:
+            continue  # the rules of that key report it
+    return {name: network for name, network in networks.items() if network is not None}

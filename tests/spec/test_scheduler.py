@@ -1,0 +1,116 @@
+"""`scheduler` and the section `kubernetes`: one field decides, and what contradicts it is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpucluster.errors import InputError
+from gpucluster.spec import loads
+from tests.spec.spec_texts import MINIMAL
+
+KUBERNETES = MINIMAL + "scheduler: kubernetes\n"
+
+
+def found(text: str) -> list[tuple[str, str]]:
+    """The path and the message of each error of a file."""
+    with pytest.raises(InputError) as caught:
+        loads(text)
+    return [(each.path, each.message) for each in caught.value.findings]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", ("slurm", True, True)),
+        ("slurm: {enabled: true}", ("slurm", True, True)),
+        ("slurm: {enabled: false}", ("none", False, False)),
+        ("slurm: {enabled: false, accounting: false}", ("none", False, False)),
+        ("scheduler: none", ("none", False, False)),
+        ("scheduler: none\nslurm: {enabled: false}", ("none", False, False)),
+        ("scheduler: kubernetes", ("kubernetes", False, True)),
+        ("scheduler: kubernetes\nslurm: {enabled: false}", ("kubernetes", False, True)),
+    ],
+)
+def test_one_field_decides_and_an_earlier_file_means_what_it_meant(more: str, expected: tuple[str, bool, bool]) -> None:
+    spec = loads(f"{MINIMAL}{more}\n")
+    assert (spec.scheduler, spec.slurm.enabled, spec.storage.home.enabled) == expected
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "words"),
+    [
+        ("scheduler: slurm\nslurm: {enabled: false}", "slurm.enabled", "is false, but scheduler is slurm"),
+        ("scheduler: kubernetes\nslurm: {enabled: true}", "slurm.enabled", "is true, but scheduler is kubernetes"),
+        ("scheduler: kubernetes\nslurm: {accounting: true}", "slurm.accounting", "has no effect"),
+        ("scheduler: none\nslurm: {private: true}", "slurm.private", "has no effect"),
+        ("kubernetes: {}", "kubernetes", "has no effect with scheduler slurm"),
+        ("slurm: {enabled: false}\nkubernetes: {rdma: host}", "kubernetes", "has no effect with scheduler none"),
+        ("scheduler: nomad", "scheduler", "must be slurm or kubernetes or none"),
+        ("scheduler: kubernetes\ncontainers: {runtimes: [enroot]}", "containers.runtimes[0]", "is kubernetes"),
+    ],
+)
+def test_a_file_that_contradicts_its_scheduler_is_refused(more: str, path: str, words: str) -> None:
+    ((where, message),) = found(f"{MINIMAL}{more}\n")
+    assert where == path
+    assert words in message
+
+
+@pytest.mark.parametrize("release", ["1.20.0", "1.20.2", "1.34.2", "1.40.11"])
+def test_releases_are_exact(release: str) -> None:
+    assert loads(f"{KUBERNETES}kubernetes: {{release: {release}}}\n").kubernetes.release == release
+
+
+@pytest.mark.parametrize("release", ["1.19.16", '"1.34"', "v1.34.2", "1.34.02", "2.0.0", "1.34.2-rc1", "1.34.2.1"])
+def test_another_form_or_an_older_release_is_refused(release: str) -> None:
+    ((path, message),) = found(f"{KUBERNETES}kubernetes: {{release: {release}}}\n")
+    assert path == "kubernetes.release"
+    assert "1.20.0 or newer" in message
+
+
+@pytest.mark.parametrize(
+    ("section", "path", "words"),
+    [
+        ("pod_cidr: 10.244.0.0", "pod_cidr", "must be a network with its prefix"),
+        ("pod_cidr: 169.254.0.0/16", "pod_cidr", "link-local"),
+        ("pod_cidr: 10.244.0.0/24", "pod_cidr", "is a /24 for 1 host; the cluster has 2"),
+        ("pod_cidr: 10.0.0.0/8, service_cidr: 172.20.0.0/16", "pod_cidr", "overlaps network.vcn_cidr 10.77.0.0/16"),
+        ("pod_cidr: 192.168.128.0/17", "pod_cidr", "overlaps network.rdma_cidr 192.168.0.0/16"),
+        ("service_cidr: 10.77.8.0/22", "service_cidr", "overlaps network.vcn_cidr"),
+        ("service_cidr: 10.244.128.0/20", "service_cidr", "overlaps pod_cidr 10.244.0.0/16"),
+        ("service_cidr: 10.96.0.0/11, pod_cidr: 172.20.0.0/16", "service_cidr", "between /12 and /24; got /11"),
+        ("service_cidr: 10.96.0.0/25", "service_cidr", "between /12 and /24; got /25"),
+        ("control_plane: oke", "control_plane", "does not build a control plane of OKE"),
+        ("oke: {endpoint: public}", "oke", "has no effect with control_plane self"),
+        ("kubeconfig_hours: 0", "kubeconfig_hours", "at least 1"),
+        ("user_quota: {gpus: 0}", "user_quota.gpus", "at least 1"),
+    ],
+)
+def test_what_the_section_can_not_have(section: str, path: str, words: str) -> None:
+    ((where, message),) = found(f"{KUBERNETES}kubernetes: {{{section}}}\n")
+    assert where == f"kubernetes.{path}"
+    assert words in message
+
+
+def test_pods_may_have_the_default_range_of_rdma_where_no_shape_has_rdma() -> None:
+    text = KUBERNETES.replace("shape: BM.GPU4.8", "shape: VM.Standard.E5.Flex, ocpus: 8, memory_gb: 64")
+    assert loads(f"{text}kubernetes: {{pod_cidr: 192.168.0.0/16}}\n").kubernetes.pod_cidr == "192.168.0.0/16"
+
+
+def test_ranges_are_apart_from_the_containers_of_docker_and_from_the_file_server() -> None:
+    pods = f"{KUBERNETES}kubernetes: {{pod_cidr: 198.18.0.0/16}}\n"
+    assert loads(pods).kubernetes.pod_cidr == "198.18.0.0/16"
+    ((path, message),) = found(f"{pods}containers: {{runtimes: [docker]}}\n")
+    assert (path, "container networks" in message) == ("kubernetes.pod_cidr", True)
+    ((path, message),) = found(f"{KUBERNETES}storage: {{home: {{server: 10.96.0.7}}}}\n")
+    assert (path, "storage.home.server" in message) == ("kubernetes.service_cidr", True)
+
+
+def test_routes_are_for_the_local_cloud_and_pools_are_not_elastic() -> None:
+    routes = f"{KUBERNETES}kubernetes: {{network: routes}}\n"
+    assert loads(routes).kubernetes.network == "routes"
+    on_oci = "cloud: {provider: oci, region: us-ashburn-1, compartment_id: ocid1.tenancy.oc1..aaaa}"
+    messages = dict(found(routes.replace("cloud: {provider: local}", on_oci)))
+    assert "carries any address" in messages["kubernetes.network"]
+    ((path, message),) = found(KUBERNETES.replace("count: 1", "count: 1, max_count: 2"))
+    assert path.endswith(".max_count")
+    assert "does not see pods that wait" in message
