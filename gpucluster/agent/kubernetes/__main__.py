@@ -1,0 +1,129 @@
+"""`gpucluster-agent kubernetes serve`: what an operator's machine asks of the cluster's control plane."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, NoReturn
+
+from gpucluster.agent.conversation import Conversation, Gone
+from gpucluster.agent.errors import AgentError, Refused, of_system
+from gpucluster.agent.kubernetes import namespaces, nodes
+from gpucluster.agent.kubernetes.drain import Drain, Left
+from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
+
+_STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+#: Seconds that a drain may wait.
+_LONGEST_DRAIN = 7 * 86400.0
+
+Operation = Callable[[Kubectl, Conversation, Mapping[str, Any]], Any]
+
+
+def _stop(*_: Any) -> NoReturn:
+    raise Gone
+
+
+def _nodes(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    return nodes.list_nodes(kubectl)
+
+
+def _reasons(given: Mapping[str, Any]) -> dict[str, str]:
+    reasons = given.get("reasons")
+    if not isinstance(reasons, dict) or not reasons:
+        raise Refused("no node is named")
+    return {checked_name(name): str(reason) for name, reason in reasons.items()}
+
+
+def _cordon(kubectl: Kubectl, _talk: Conversation, given: Mapping[str, Any]) -> Any:
+    reasons = _reasons(given)
+    known = [each["name"] for each in nodes.list_nodes(kubectl) if each["name"] in reasons]
+    for name in known:
+        nodes.cordon(kubectl, name, reasons[name])
+    return known
+
+
+def _drain(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> Any:
+    checked = _reasons(given)
+    try:
+        seconds = min(max(float(given.get("seconds", 0)), 0.0), _LONGEST_DRAIN)
+    except (TypeError, ValueError):
+        raise Refused("the limit of time is no number") from None
+
+    def on_left(left: Left) -> None:
+        refused = [message for message, _hint in left.refused.values()]
+        talk.say(progress={"waiting": left.waiting, "refused": refused})
+
+    return Drain(kubectl, talk.wait).drain(checked, seconds, on_left)
+
+
+def _uncordon(kubectl: Kubectl, _talk: Conversation, given: Mapping[str, Any]) -> Any:
+    return nodes.uncordon(kubectl, checked_name(given.get("node")), anybody=given.get("anybody") is True)
+
+
+def _remove(kubectl: Kubectl, _talk: Conversation, given: Mapping[str, Any]) -> Any:
+    return nodes.remove(kubectl, checked_name(given.get("node")))
+
+
+def _stuck_namespaces(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    return namespaces.look(kubectl)
+
+
+#: Operation -> what answers it, with kubectl, the conversation (to report progress, to wait) and the arguments.
+OPERATIONS: Mapping[str, Operation] = {
+    "nodes": _nodes,
+    "cordon": _cordon,
+    "drain": _drain,
+    "uncordon": _uncordon,
+    "remove": _remove,
+    "namespaces.stuck": _stuck_namespaces,
+}
+
+
+def answer(kubectl: Kubectl, talk: Conversation, operation: Any, given: Any) -> Any:
+    """The result of one operation.
+
+    Raises:
+        AgentError: it failed, or there is no such operation.
+        Gone: nobody waits for it.
+    """
+    if operation not in OPERATIONS:
+        raise Refused(f"there is no operation {str(operation)[:40]!r}", f"One of: {', '.join(OPERATIONS)}")
+    if not isinstance(given, dict):
+        raise Refused("the arguments are not an object")
+    return OPERATIONS[operation](kubectl, talk, given)
+
+
+def serve(talk: Conversation, kubectl: Kubectl) -> int:
+    """Answer requests until the other end is gone; returns the exit status."""
+    try:
+        while True:
+            request = talk.request()
+            try:
+                talk.say(result=answer(kubectl, talk, request.get("operation"), request.get("arguments", {})))
+            except AgentError as error:
+                talk.say_error(error)
+            except OSError as error:
+                talk.say_error(of_system(error))
+    except Gone:
+        return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
+    parser.add_argument("command", choices=["serve"])
+    options = parser.parse_args(argv)
+    if os.geteuid() != 0:
+        sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
+        return 1
+    for number in _STOPPED_BY:
+        signal.signal(number, _stop)
+    return serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), Kubectl(options.kubeconfig))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
