@@ -115,10 +115,10 @@ def validate_all(
     seen: set[tuple[str, ...]] = set()
     for manifest in manifests:
         validate(manifest, oldest=oldest, newest=newest)
-        place = (*(str(manifest[key]) for key in ("apiVersion", "kind")), *_place(manifest))
-        if place in seen:
+        identity = (*(str(manifest[key]) for key in ("apiVersion", "kind")), *_place(manifest))
+        if identity in seen:
             raise Invalid(f"{_name(manifest)} is there twice")
-        seen.add(place)
+        seen.add(identity)
     if not seen:
         raise Invalid("there is no manifest to judge")
 
