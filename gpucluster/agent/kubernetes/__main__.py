@@ -1,10 +1,11 @@
 """`gpucluster-agent kubernetes`: `serve` answers what an operator's machine asks of the cluster's control plane;
-`renew` is run by a timer and renews its certificates before they expire.
+`renew` is run by a timer and renews its certificates before they expire; `check-host` looks at a host before it joins.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from typing import Any, Callable, NoReturn
 
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Refused, of_system
-from gpucluster.agent.kubernetes import certificates, namespaces, nodes, state
+from gpucluster.agent.kubernetes import certificates, joining, namespaces, nodes, state
 from gpucluster.agent.kubernetes.drain import Drain, Left
 from gpucluster.agent.kubernetes.etcd import Etcd
 from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
@@ -156,17 +157,36 @@ def renew(kubectl: Kubectl) -> int:
     return 0
 
 
+def check_host(text: str) -> int:
+    """Print what is wrong with this host before it joins, a line each; returns the exit status.
+
+    Args:
+        text: JSON, see `joining.look`.
+    """
+    try:
+        given = json.loads(text)
+        found = joining.look(given if isinstance(given, dict) else {})
+    except ValueError:
+        found = [{"message": "this is no JSON", "hint": ""}]
+    except AgentError as error:
+        found = [{"message": error.message, "hint": error.hint}]
+    sys.stdout.write("".join(f"{each['message']}. {each['hint']}\n" for each in found))
+    return 1 if found else 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    parser.add_argument("command", choices=["serve", "renew"])
+    parser.add_argument("command", choices=["serve", "renew", "check-host"])
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
         sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
         return 1
     for number in _STOPPED_BY:
         signal.signal(number, _stop)
+    if options.command == "check-host":
+        return check_host(sys.stdin.read())
     if options.command == "renew":
         return renew(Kubectl(options.kubeconfig))
     return serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), Kubectl(options.kubeconfig))

@@ -109,6 +109,42 @@ class Etcd:
             for left in (part, Path(f"{part}.part")):
                 left.unlink(missing_ok=True)
 
+    def objects(self) -> int:
+        """How many objects of Kubernetes it stores.
+
+        Raises:
+            Failed: it gives no answer.
+        """
+        said = self._ask("get", "/registry/", "--prefix", "--limit=1", "--keys-only", "--write-out=json")
+        try:
+            return int(json.loads(said).get("count", 0))
+        except (ValueError, AttributeError):
+            raise Failed(f"etcdctl does not count: {said.strip()[:80]!r}", _LOOK) from None
+
+    @staticmethod
+    def restore(snapshot: Path, folder: Path, flags: Sequence[str], image: str) -> None:
+        """Make the folder of a new member from a snapshot. Nothing that runs is touched.
+
+        Args:
+            folder: it must not exist.
+            flags: the member's name and addresses, as its own options have them.
+            image: of etcd, in containerd's store; its programs are used where the host has none.
+
+        Raises:
+            Failed: the snapshot is damaged, or it does not fit on the disk.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        words = ["snapshot", "restore", str(snapshot), f"--data-dir={folder}", *flags]
+        # etcdutl restores since etcd 3.5, and etcdctl not any more since 3.6.
+        for program in ("etcdutl", "etcdctl"):
+            if shutil.which(program):
+                done = programs.call([program, *words], seconds=_DATA_SECONDS)
+                break
+        else:
+            done = _in_image(image, snapshot, folder, words)
+        if done.returncode != 0:
+            raise _failed("snapshot restore", done)
+
     def _ask(self, *words: str, seconds: float = _SECONDS) -> str:
         done = self._run(words, seconds)
         if done.returncode != 0:
@@ -124,6 +160,21 @@ class Etcd:
             raise Failed("etcd does not run on the controller", _LOOK)
         inside = ["ctr", "--namespace=k8s.io", "tasks", "exec", f"--exec-id=gpucluster-{uuid.uuid4().hex}", found[0]]
         return programs.call([*inside, *argv], seconds=seconds)
+
+
+def _in_image(image: str, snapshot: Path, folder: Path, words: Sequence[str]) -> programs.Completed[str]:
+    mounts = [
+        f"--mount=type=bind,src={each},dst={each},options=rbind:rw"
+        for each in dict.fromkeys((snapshot.parent, folder.parent))
+    ]
+    done = programs.call(["ctr", "--version"])
+    for program in ("etcdutl", "etcdctl"):
+        name = f"gpucluster-{uuid.uuid4().hex}"
+        argv = ["ctr", "--namespace=k8s.io", "run", "--rm", *mounts, image, name, program, *words]
+        done = programs.call(argv, seconds=_DATA_SECONDS)
+        if "executable file not found" not in done.stderr:
+            break
+    return done
 
 
 def _failed(what: str, done: programs.Completed[str]) -> Failed:
