@@ -1,17 +1,23 @@
-"""`gpucluster-agent kubernetes serve`: what an operator's machine asks of the cluster's control plane."""
+"""`gpucluster-agent kubernetes serve`: what an operator's machine asks of the cluster's control plane.
+
+`gpucluster-agent kubernetes apply` reads {set, manifests, nodes} as JSON, lets the cluster have these objects, and
+writes what has changed as JSON: the role `kubernetes` runs it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NoReturn
 
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Refused, of_system
-from gpucluster.agent.kubernetes import namespaces, nodes
+from gpucluster.agent.kubernetes import apply, hardware, namespaces, nodes
 from gpucluster.agent.kubernetes.drain import Drain, Left
 from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
 
@@ -71,6 +77,23 @@ def _stuck_namespaces(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str
     return namespaces.look(kubectl)
 
 
+def _apply(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> Any:
+    return applied(kubectl, talk.wait, given)
+
+
+def applied(kubectl: Kubectl, wait: apply.Wait, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Let the cluster have a set of objects, and nodes what they say of themselves.
+
+    Args:
+        given: {set, manifests, nodes}; see `apply.apply` and `hardware.arrange`.
+
+    Raises:
+        AgentError: see there.
+    """
+    result: dict[str, Any] = apply.apply(kubectl, wait, given.get("set"), given.get("manifests", []))
+    return {**result, "nodes": hardware.arrange(kubectl, given.get("nodes", {}))}
+
+
 #: Operation -> what answers it, with kubectl, the conversation (to report progress, to wait) and the arguments.
 OPERATIONS: Mapping[str, Operation] = {
     "nodes": _nodes,
@@ -79,6 +102,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "uncordon": _uncordon,
     "remove": _remove,
     "namespaces.stuck": _stuck_namespaces,
+    "apply": _apply,
 }
 
 
@@ -111,15 +135,32 @@ def serve(talk: Conversation, kubectl: Kubectl) -> int:
         return 0
 
 
+def _apply_from_input(kubectl: Kubectl) -> int:
+    try:
+        given = json.load(sys.stdin)
+    except ValueError:
+        given = None
+    try:
+        if not isinstance(given, dict):
+            raise Refused("the input is no object of JSON")
+        sys.stdout.write(json.dumps(applied(kubectl, time.sleep, given)) + "\n")
+    except AgentError as error:
+        sys.stderr.write(f"{error.message}\n{error.hint}".rstrip() + "\n")
+        return error.status
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    parser.add_argument("command", choices=["serve"])
+    parser.add_argument("command", choices=["serve", "apply"])
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
         sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
         return 1
+    if options.command == "apply":
+        return _apply_from_input(Kubectl(options.kubeconfig))
     for number in _STOPPED_BY:
         signal.signal(number, _stop)
     return serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), Kubectl(options.kubeconfig))
