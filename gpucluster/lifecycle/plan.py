@@ -21,6 +21,7 @@ from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.provision import Provisioning, lost_homes
 from gpucluster.lifecycle.resize import Scaling
 from gpucluster.operations.configuration_record import ConfigurationRecord
+from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Answer, Inquiry
 from gpucluster.operations.users import DirectoryClient
 from gpucluster.slurm.releases import DISTRIBUTION
@@ -125,7 +126,11 @@ class Planning:
                 resources.changes_outputs,
                 hosts,
                 self._differences(outputs, hosts, answer),
-                (*_refusals(resources, hosts), *_other_release(answer.value, self._spec)),
+                (
+                    *_refusals(resources, hosts),
+                    *_other_release(answer.value, self._spec),
+                    *(f"apply would refuse this: {what}" for what in _other_scheduler(answer.value, self._spec)),
+                ),
             )
         for warning in plan.warnings:
             warn(self._on_event, "cluster", warning)
@@ -171,6 +176,34 @@ class Planning:
             *keys,
             *answer.value.users,
         )
+
+
+def refuse_other_scheduler(spec: ClusterSpec, controller: ControllerConnection, record: ConfigurationRecord) -> None:
+    """Refuse to give a cluster another scheduler: what the first one installed would go on beside it.
+
+    A controller that does not answer is refused by what needs it.
+
+    Raises:
+        InputError: the hosts were configured with another one. Nothing was changed.
+    """
+    try:
+        recorded = record.read() if controller.hosts() else None
+    except GpuClusterError:
+        return
+    for what in _other_scheduler(_OnController(recorded), spec):
+        hint = "Write the one that it has, or build another cluster; docs/how-to/kubernetes.md says what they may share"
+        raise InputError(what, where=f"{spec.file}: scheduler", hint=hint)
+
+
+def _other_scheduler(answer: _OnController | None, spec: ClusterSpec) -> Iterator[str]:
+    """That the hosts have another scheduler, or have begun to. One without a scheduler may get one. Earlier versions of
+    gpucluster knew Slurm and none."""
+    settings = ((answer.record or {}) if answer else {}).get("settings") or {}
+    before = settings.get("scheduler")
+    if before is None and "slurm_enabled" in settings:
+        before = "slurm" if settings["slurm_enabled"] else "none"
+    if before not in (None, "none", spec.scheduler):
+        yield f"this cluster's scheduler was {before} and would be {spec.scheduler}; a cluster keeps its scheduler"
 
 
 def _other_release(answer: _OnController | None, spec: ClusterSpec) -> Iterator[str]:
