@@ -39,7 +39,7 @@ from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.hosts import Deployment, Hosts, HostSources
 from gpucluster.lifecycle.locate import HostLocator
-from gpucluster.lifecycle.plan import Plan, Planning, refuse_other_scheduler
+from gpucluster.lifecycle.plan import Plan, Planning, refuse_what_stays
 from gpucluster.lifecycle.provision import Consent, Provisioning, network_compartment
 from gpucluster.lifecycle.repair import Checking, Fix, Repair
 from gpucluster.lifecycle.replace import ElasticReplacement, choose
@@ -323,7 +323,7 @@ class Cluster:
 
     def _build(self, terraform: Terraform, run: Run, consent: Consent) -> _Built:
         """Change the resources, and configure the hosts."""
-        refuse_other_scheduler(self.spec, self._controller, self._record)
+        refuse_what_stays(self.spec, self._controller, self._record)
         changes = self._provisioning.apply(terraform, run, consent)
         deployment = self._hosts.reach(run)
         self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))

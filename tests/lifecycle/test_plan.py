@@ -19,7 +19,7 @@ from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event, ignore
 from gpucluster.handover.configuration_diff import NOT_KNOWN
 from gpucluster.lifecycle import plan as plans
-from gpucluster.lifecycle.plan import Plan, Planning, refuse_other_scheduler
+from gpucluster.lifecycle.plan import Plan, Planning, refuse_what_stays
 from gpucluster.lifecycle.resize import PoolScaling, Replacement, Scaling
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
@@ -191,9 +191,27 @@ def test_a_cluster_keeps_its_scheduler(
     spec = loads(f"{MINIMAL}scheduler: {scheduler}\n")
     record = cast(ConfigurationRecord, SimpleNamespace(read=lambda: {"complete": complete, "settings": settings}))
     with pytest.raises(InputError, match=refused) if refused else nullcontext():
-        refuse_other_scheduler(spec, cast(ControllerConnection, SimpleNamespace(hosts=lambda: ("c",))), record)
+        refuse_what_stays(spec, cast(ControllerConnection, SimpleNamespace(hosts=lambda: ("c",))), record)
     # Before the first apply there is nothing to ask.
-    refuse_other_scheduler(spec, cast(ControllerConnection, SimpleNamespace(hosts=lambda: ())), record)
+    refuse_what_stays(spec, cast(ControllerConnection, SimpleNamespace(hosts=lambda: ())), record)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complete", "refused"),
+    [
+        ({"kubernetes_pod_cidr": "10.200.0.0/16"}, True, "pod_cidr was 10.200.0.0/16 and would be 10.244.0.0/16"),
+        ({"kubernetes_network": "routes"}, True, "network was routes and would be calico"),
+        # The control plane was never made: what kept it from that may be corrected.
+        ({"kubernetes_network": "routes"}, False, ""),
+        ({"kubernetes_network": "calico", "kubernetes_release": "1.35.0"}, True, ""),
+    ],
+)
+def test_kubernetes_keeps_its_networks(settings: dict[str, Any], complete: bool, refused: str) -> None:
+    found = {"complete": complete, "settings": {"scheduler": "kubernetes", **settings}}
+    record = cast(ConfigurationRecord, SimpleNamespace(read=lambda: found))
+    controller = cast(ControllerConnection, SimpleNamespace(hosts=lambda: ("c",)))
+    with pytest.raises(InputError, match=refused) if refused else nullcontext():
+        refuse_what_stays(loads(f"{MINIMAL}scheduler: kubernetes\n"), controller, record)
 
 
 def test_a_plan_tells_that_apply_would_refuse_another_scheduler(tmp_path: Path) -> None:
