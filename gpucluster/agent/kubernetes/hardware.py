@@ -105,7 +105,7 @@ def _comparable(taint: Mapping[str, Any]) -> str:
 
 
 def _offering(kubectl: Kubectl, name: str, emulated: Mapping[str, Any]) -> bool:
-    """Write devices into the status of a node: "Advertise Extended Resources for a Node" in Kubernetes' documentation."""
+    """Write devices into the status of a node (in Kubernetes' documentation: "Advertise Extended Resources")."""
     node = kubectl.get("node", name)
     status = node.get("status") or {}
     devices = {str(resource): str(amount) for resource, amount in emulated.items()}
