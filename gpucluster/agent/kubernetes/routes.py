@@ -1,7 +1,7 @@
 """Routes to the pods of other nodes, where the network of the hosts carries any address: the local cloud's does.
 
-Kubernetes gives each node a part of the pods' range. This program, on every host, writes that part into the configuration
-of the network plugins, and keeps one route for each other node: to its part, by its address. Traffic of pods to
+Kubernetes gives each node a part of the pods' range. This program, on every host, writes that part into the
+configuration of the network plugins, and keeps one route for each other node: to its part, by its address. Traffic of pods to
 addresses outside of the range leaves with the address of the host. It asks as the kubelet of the host does, who may
 read all nodes.
 """
@@ -126,7 +126,8 @@ def _write(path: str, text: str) -> None:
 def follow_once(kubectl: Kubectl, own: str) -> None:
     """Look at the nodes once, and make the routes and the configuration of this host what they should be."""
     found = parts(kubectl.object("get", "nodes", "--output=json")["items"])
-    for arguments in changes(wanted_routes(found, own), present_routes(_ip("-json", "route", "show", "proto", PROTOCOL))):
+    present = present_routes(_ip("-json", "route", "show", "proto", PROTOCOL))
+    for arguments in changes(wanted_routes(found, own), present):
         _ip(*arguments)
     mine = next((part.pods for part in found if part.node == own), "")
     if mine:
@@ -138,12 +139,12 @@ def main(pods: str) -> int:
     try:
         ipaddress.ip_network(pods)
     except ValueError as error:
-        print(f"gpucluster-agent: {error}", file=sys.stderr)
+        sys.stderr.write(f"gpucluster-agent: {error}\n")
         return 2
     own, said = socket.gethostname(), ""
     rules = programs.call(["nft", "-f", "-"], masquerade(pods), _SECONDS)
     if rules.returncode != 0:
-        print(f"gpucluster-agent: nft refused: {rules.stderr.strip()[-200:]}", file=sys.stderr)
+        sys.stderr.write(f"gpucluster-agent: nft refused: {rules.stderr.strip()[-200:]}\n")
         return 1
     while True:
         try:
@@ -152,5 +153,5 @@ def main(pods: str) -> int:
         except (AgentError, OSError, KeyError) as error:
             if str(error) != said:
                 said = str(error)
-                print(f"gpucluster-agent: {said}", file=sys.stderr, flush=True)
+                sys.stderr.write(f"gpucluster-agent: {said}\n")
         time.sleep(_EVERY)
