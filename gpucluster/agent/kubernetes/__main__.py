@@ -1,8 +1,7 @@
 """`gpucluster-agent kubernetes`, on the hosts of a cluster with Kubernetes.
 
 - `serve` answers what an operator's machine asks of the control plane
-- `apply` reads {set, manifests, nodes} as JSON, lets the cluster have these objects, and writes what has changed: the
-  role `kubernetes` runs it
+- `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
 - `renew` renews the control plane's certificates before they expire; a timer runs it
 - `check-host` looks at a host before it joins
 - `routes` follows the nodes, and keeps a host's routes to their pods
@@ -21,7 +20,7 @@ from typing import Any, Callable, NoReturn
 
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Refused, of_system
-from gpucluster.agent.kubernetes import apply, certificates, hardware, joining, namespaces, nodes, routes, state
+from gpucluster.agent.kubernetes import certificates, joining, namespaces, nodes, routes, state, wanted
 from gpucluster.agent.kubernetes.drain import Drain, Left
 from gpucluster.agent.kubernetes.etcd import Etcd
 from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
@@ -108,20 +107,7 @@ def _compact(_kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) 
 
 
 def _apply(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> Any:
-    return applied(kubectl, talk.wait, given)
-
-
-def applied(kubectl: Kubectl, wait: apply.Wait, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Let the cluster have a set of objects, and nodes what they say of themselves.
-
-    Args:
-        given: {set, manifests, nodes}; see `apply.apply` and `hardware.arrange`.
-
-    Raises:
-        AgentError: see there.
-    """
-    result: dict[str, Any] = apply.apply(kubectl, wait, given.get("set"), given.get("manifests", []))
-    return {**result, "nodes": hardware.arrange(kubectl, given.get("nodes", {}))}
+    return wanted.applied(kubectl, talk.wait, given)
 
 
 #: Operation -> what answers it, with kubectl, the conversation (to report progress, to wait) and the arguments.
@@ -132,12 +118,12 @@ OPERATIONS: Mapping[str, Operation] = {
     "uncordon": _uncordon,
     "remove": _remove,
     "namespaces.stuck": _stuck_namespaces,
+    "apply": _apply,
     "version": _version,
     "state": _state,
     "certificates": _certificates,
     "certificates.renew": _renew,
     "etcd.compact": _compact,
-    "apply": _apply,
 }
 
 
@@ -198,34 +184,16 @@ def check_host(text: str) -> int:
     return 1 if found else 0
 
 
-def _apply_from_input(kubectl: Kubectl) -> int:
-    try:
-        given = json.load(sys.stdin)
-    except ValueError:
-        given = None
-    try:
-        if not isinstance(given, dict):
-            raise Refused("the input is no object of JSON")
-        sys.stdout.write(json.dumps(applied(kubectl, time.sleep, given)) + "\n")
-    except AgentError as error:
-        sys.stderr.write(f"{error.message}\n{error.hint}".rstrip() + "\n")
-        return error.status
-    return 0
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    parser.add_argument("command", choices=["serve", "apply", "renew", "check-host", "routes"])
+    parser.add_argument("command", choices=["serve", "renew", "check-host", "apply", "routes"])
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
-
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
         sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
         return 1
-    if options.command == "apply":
-        return _apply_from_input(Kubectl(options.kubeconfig))
     for number in _STOPPED_BY:
         signal.signal(number, _stop)
     if options.command == "routes":
@@ -234,6 +202,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return check_host(sys.stdin.read())
     if options.command == "renew":
         return renew(Kubectl(options.kubeconfig))
+    if options.command == "apply":
+        return wanted.from_input(Kubectl(options.kubeconfig))
     return serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), Kubectl(options.kubeconfig))
 
 

@@ -1,9 +1,9 @@
 """Routes to the pods of other nodes, where the network of the hosts carries any address: the local cloud's does.
 
 Kubernetes gives each node a part of the pods' range. This program, on every host, writes that part into the
-configuration of the network plugins, and keeps one route for each other node: to its part, by its address. Traffic of pods to
-addresses outside of the range leaves with the address of the host. It asks as the kubelet of the host does, who may
-read all nodes.
+configuration of the network plugins, and keeps one route for each other node: to its part, by its address. Traffic of
+pods to addresses outside of the range leaves with the address of the host. It asks as the kubelet of the host does,
+who may read all nodes.
 """
 
 from __future__ import annotations
