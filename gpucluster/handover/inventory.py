@@ -98,12 +98,15 @@ def inventory(
             "vars": {"node_expectation": expectation, **(more or {})},
         }
 
+    def of_pool(name: str) -> dict[str, Any]:
+        return pool_variables(spec, name, spec.pools[name], outputs, hardware_emulated=hardware_emulated)
+
     return {
         "all": {
             "vars": {
                 **_variables(spec, outputs, members, addresses, person_keys),
                 **_slurm_variables(spec, members, hardware_emulated),
-                **kubernetes_variables(spec),
+                **kubernetes_variables(spec, hardware_emulated=hardware_emulated),
                 **_health_variables(spec),
                 **_monitoring_variables(spec, outputs),
                 **_container_variables(spec, software),
@@ -114,9 +117,7 @@ def inventory(
                 LOGIN: group(outputs.login, spec.login),
                 "compute": {
                     "children": {
-                        pool_group(pool): group(
-                            nodes, spec.pools[pool], pool_variables(spec, pool, spec.pools[pool], outputs)
-                        )
+                        pool_group(pool): group(nodes, spec.pools[pool], of_pool(pool))
                         for pool, nodes in members.items()
                     }
                 },

@@ -6,14 +6,17 @@ from typing import Any
 
 from gpucluster import shapes
 from gpucluster.handover.outputs import Outputs
+from gpucluster.kubernetes import labels
+from gpucluster.kubernetes.system import needed_images, system
 from gpucluster.spec import ClusterSpec, Pool
 
-#: Pods without a need for GPUs keep away from nodes that have them.
-_GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
+def kubernetes_variables(spec: ClusterSpec, *, hardware_emulated: bool) -> dict[str, Any]:
+    """The variables of the whole cluster. Without Kubernetes they say what it would be, and no role reads them.
 
-def kubernetes_variables(spec: ClusterSpec) -> dict[str, Any]:
-    """The variables of the whole cluster. Without Kubernetes they say what it would be, and no role reads them."""
+    Args:
+        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+    """
     section = spec.kubernetes
     return {
         "scheduler": spec.scheduler,
@@ -25,21 +28,55 @@ def kubernetes_variables(spec: ClusterSpec) -> dict[str, Any]:
         "kubernetes_gpus": section.gpus,
         "kubernetes_rdma": section.rdma,
         "kubernetes_user_quota": section.user_quota.model_dump(),
+        **_objects(spec, hardware_emulated=hardware_emulated),
     }
 
 
-def pool_variables(spec: ClusterSpec, name: str, pool: Pool, outputs: Outputs) -> dict[str, Any]:
-    """The variables of the group of a pool: its labels and taints. Empty without Kubernetes."""
+def pool_variables(
+    spec: ClusterSpec, name: str, pool: Pool, outputs: Outputs, *, hardware_emulated: bool
+) -> dict[str, Any]:
+    """The variables of the group of a pool: what its nodes say of themselves. Empty without Kubernetes.
+
+    Args:
+        hardware_emulated: as for `kubernetes_variables`. Then nodes also say resources that they do not have.
+    """
     if spec.scheduler != "kubernetes":
         return {}
-    output = outputs.pools.get(name)
-    zone = output.availability_domain if output else ""
-    labels = {
-        "gpucluster.io/pool": name,
-        "gpucluster.io/shape": pool.shape,
-        "gpucluster.io/elastic": "false",
-        # OCI's names have a colon, which the value of a label can't have: `Uocm:PHX-AD-1`.
-        **({"topology.kubernetes.io/zone": zone.rpartition(":")[2]} if zone else {}),
+    output, shape = outputs.pools.get(name), shapes.get(pool.shape)
+    network = (output.cluster_network_id or output.compute_cluster_id or "") if output else ""
+    said = labels.node_labels(
+        name,
+        shape,
+        elastic=False,
+        zone=output.availability_domain if output else "",
+        rdma_network=network if pool.uses_rdma else None,
+        emulated=hardware_emulated,
+    )
+    functions = spec.kubernetes.rdma == "sr-iov"
+    return {
+        "kubernetes_node_labels": said,
+        "kubernetes_node_taints": labels.node_taints(shape),
+        "kubernetes_emulated_resources": labels.emulated_resources(shape, virtual_functions=functions)
+        if hardware_emulated
+        else {},
     }
-    shape = shapes.get(pool.shape)
-    return {"kubernetes_node_labels": labels, "kubernetes_node_taints": [_GPU_TAINT] if shape.has_nvidia_gpus else []}
+
+
+def _objects(spec: ClusterSpec, *, hardware_emulated: bool) -> dict[str, Any]:
+    """The objects that gpucluster runs for the hardware, and the images that they and NVIDIA's operator need."""
+    if spec.scheduler != "kubernetes":
+        return {"kubernetes_manifests": [], "kubernetes_images": []}
+    found = [shapes.get(pool.shape) for pool in spec.pools.values()]
+    manifests = system(
+        found,
+        [shapes.get(pool.shape) for pool in spec.pools.values() if pool.uses_rdma],
+        minor=int(spec.kubernetes.release.split(".")[1]),
+        software=spec.kubernetes.gpus,
+        access=spec.kubernetes.rdma,
+        emulated=hardware_emulated,
+    )
+    vendors = {shape.gpu_vendor for shape in found if shape.gpus} if not hardware_emulated else set()
+    images = needed_images(
+        manifests, vendors, software=spec.kubernetes.gpus, exporter=spec.monitoring.enabled and spec.nvidia.dcgm
+    )
+    return {"kubernetes_manifests": manifests, "kubernetes_images": images}
