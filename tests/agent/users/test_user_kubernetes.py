@@ -63,16 +63,14 @@ def test_a_change_that_kubernetes_did_not_follow_is_reported_after_everything_el
     monkeypatch.setattr(people, "sync", refuses)
     monkeypatch.setattr(Controller, "state", lambda _self: _state())
     monkeypatch.setattr(nss, "expire_cache", lambda: None)
-    here = Controller(
-        _config(kubernetes={"gpus": 8}), LocalAccounts(frozenset(), frozenset(), frozenset(), frozenset())
-    )
+    here = Controller(_config(kubernetes={"gpus": 8}), LocalAccounts({}, {}, frozenset(), frozenset()))
     monkeypatch.setattr(here.ldap, "apply", lambda records: None)
 
     class _Plan:
         records = ("one",)
 
     assert here.apply(_Plan()) is True  # type: ignore[arg-type]
-    with pytest.raises(Failed, match="the directory is as requested, but in Kubernetes.*no answer") as raised:
+    with pytest.raises(Failed, match=r"the directory is as requested, but in Kubernetes.*no answer") as raised:
         here.check_followed({"changed": True})
     assert raised.value.done == {"changed": True}
     monkeypatch.setattr(people, "sync", lambda *_: people.Synced(3, 0))
