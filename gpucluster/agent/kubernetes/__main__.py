@@ -4,6 +4,7 @@
 - `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
 - `renew` renews the control plane's certificates before they expire; a timer runs it
 - `check-host` looks at a host before it joins
+- `authority` writes which control plane a host belongs to
 - `routes` follows the nodes, and keeps a host's routes to their pods
 """
 
@@ -21,6 +22,7 @@ from typing import Any, Callable, NoReturn
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Refused, of_system
 from gpucluster.agent.kubernetes import (
+    authority,
     certificates,
     joining,
     namespaces,
@@ -195,11 +197,21 @@ def check_host(text: str) -> int:
     return 1 if found else 0
 
 
+def write_authority() -> int:
+    """Write which control plane this host belongs to; returns the exit status."""
+    try:
+        sys.stdout.write(authority.of_host() + "\n")
+    except AgentError as error:
+        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
+        return error.status
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    parser.add_argument("command", choices=["serve", "renew", "check-host", "apply", "routes"])
+    parser.add_argument("command", choices=["serve", "renew", "check-host", "authority", "apply", "routes"])
     parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
@@ -209,6 +221,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(number, _stop)
     if options.command == "routes":
         return routes.main(options.pods)
+    if options.command == "authority":
+        return write_authority()
     if options.command == "check-host":
         return check_host(sys.stdin.read())
     if options.command == "renew":
