@@ -58,14 +58,14 @@ def test_pods_of_two_nodes_reach_each_other_and_a_service_by_its_name(kubernetes
 @pytest.fixture
 def multus(kubernetes: KubernetesSite) -> Iterator[list[str]]:
     """Both nodes with the double of Multus and a spare interface, `rdma0`. Afterwards they are as before."""
-    hosts = kubernetes.hosts()
     nodes = list(kubernetes.nodes())
     kubernetes.apply(_definition_of_attachments())
     kubernetes.kubectl("wait", "--for=condition=Established", f"crd/{ATTACHMENTS}", "--timeout=30s")
     token = kubernetes.on(kubernetes.controller, "cat", "/etc/kubernetes/admin.conf")
     kept = {}
     for node in nodes:
-        subprocess.run(["podman", "cp", str(MULTUS), f"{hosts[node]}:/usr/lib/cni/multus"], check=True)
+        install = "cat > /usr/lib/cni/multus && chmod 0755 /usr/lib/cni/multus"
+        kubernetes.on(node, "sh", "-c", install, stdin=MULTUS.read_text())
         (name,) = [file for file in kubernetes.on(node, "ls", NETWORKS).split() if file.endswith(".conflist")][:1]
         kept[node] = (f"{NETWORKS}/{name}", kubernetes.on(node, "cat", f"{NETWORKS}/{name}"))
         whole = json.loads(kept[node][1])
@@ -124,7 +124,7 @@ def _by_name(site: KubernetesSite, kind: str) -> dict[str, Any]:
 
 def _fetch(site: KubernetesSite, space: str, client: str, url: str) -> str:
     """A page, as soon as there is one: a server begins, and a service's rules get to the nodes, a little later."""
-    return site.in_pod(space, client, *("curl", "--silent", "--fail", "--retry", "20", "--retry-delay", "1"),
+    return site.in_pod(space, client, *("curl", "--silent", "--fail", "--max-time", "5", "--retry", "20", "--retry-delay", "1"),
                        "--retry-all-errors", url)  # fmt: skip
 
 
