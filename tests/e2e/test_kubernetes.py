@@ -87,15 +87,15 @@ def test_an_interface_of_the_node_moves_into_a_pod_and_comes_back(
     with kubernetes.namespace() as space:
         for number, node in enumerate(multus, 1):
             kubernetes.apply(
-                _attachment(f"rdma-{number}", space, f"192.0.2.{number}/24"),
+                _attachment(f"rdma-{number}", space, f"203.0.113.{number}/24"),
                 pod(
                     f"pod-{number}", space, node, *SLEEP, annotations={"k8s.v1.cni.cncf.io/networks": f"rdma-{number}"}
                 ),
             )
         kubernetes.await_ready(space)
-        assert "192.0.2.1" in kubernetes.in_pod(space, "pod-1", "ip", "-4", "address", "show", "dev", "net1")
+        assert "203.0.113.1" in kubernetes.in_pod(space, "pod-1", "ip", "-4", "address", "show", "dev", "net1")
         assert "rdma0" not in kubernetes.on(multus[0], "ip", "-brief", "link")
-        assert " 0% packet loss" in kubernetes.in_pod(space, "pod-1", "ping", "-c2", "-w10", "192.0.2.2")
+        assert " 0% packet loss" in kubernetes.in_pod(space, "pod-1", "ping", "-c2", "-w10", "203.0.113.2")
         kubernetes.kubectl("delete", "pod", f"--namespace={space}", "pod-1", "pod-2")
     assert wait_until(lambda: "rdma0" in kubernetes.on(multus[0], "ip", "-brief", "link"), 30, 0.5)
 
