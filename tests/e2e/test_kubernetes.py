@@ -124,8 +124,8 @@ def _by_name(site: KubernetesSite, kind: str) -> dict[str, Any]:
 
 def _fetch(site: KubernetesSite, space: str, client: str, url: str) -> str:
     """A page, as soon as there is one: a server begins, and a service's rules get to the nodes, a little later."""
-    return site.in_pod(space, client, *("curl", "--silent", "--fail", "--max-time", "5", "--retry", "20", "--retry-delay", "1"),
-                       "--retry-all-errors", url)  # fmt: skip
+    patience = "--max-time 5 --retry 20 --retry-delay 1 --retry-all-errors"
+    return site.in_pod(space, client, "curl", "--silent", "--fail", *patience.split(), url)
 
 
 def _attachment(name: str, namespace: str, address: str) -> dict[str, Any]:
