@@ -42,7 +42,7 @@ REGISTRY = "k8s.gcr.io"
 PARTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
 PROGRAMS = (*PARTS, "kubeadm", "kubelet", "kubectl")
 _DOUBLES = Path(__file__).parent / "doubles"
-_TOOLS_PACKAGES = "iproute2,iputils-ping,openmpi-bin,openssh-client,openssh-server,python3-minimal,procps,curl"
+_TOOLS_PACKAGES = "iproute2,iputils-ping,openmpi-bin,openssh-client,openssh-server,python3,procps,curl"
 #: What the build and the images need on this machine. Debian 13 has no Go that is old enough.
 PACKAGES = {
     "/usr/lib/go-1.19/bin/go": "golang-1.19-go",

@@ -89,4 +89,4 @@ def booted(*options: str) -> Iterator[Booted]:
             provide_python(node.run)
             yield node
         finally:
-            subprocess.run(["podman", "rm", "--force", "--time=0", name], capture_output=True, check=False)
+            subprocess.run(["podman", "rm", "--force", "--volumes", "--time=0", name], capture_output=True, check=False)

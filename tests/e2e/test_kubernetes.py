@@ -58,14 +58,14 @@ def test_pods_of_two_nodes_reach_each_other_and_a_service_by_its_name(kubernetes
 @pytest.fixture
 def multus(kubernetes: KubernetesSite) -> Iterator[list[str]]:
     """Both nodes with the double of Multus and a spare interface, `rdma0`. Afterwards they are as before."""
-    hosts = kubernetes.hosts()
     nodes = list(kubernetes.nodes())
     kubernetes.apply(_definition_of_attachments())
     kubernetes.kubectl("wait", "--for=condition=Established", f"crd/{ATTACHMENTS}", "--timeout=30s")
     token = kubernetes.on(kubernetes.controller, "cat", "/etc/kubernetes/admin.conf")
     kept = {}
     for node in nodes:
-        subprocess.run(["podman", "cp", str(MULTUS), f"{hosts[node]}:/usr/lib/cni/multus"], check=True)
+        install = "cat > /usr/lib/cni/multus && chmod 0755 /usr/lib/cni/multus"
+        kubernetes.on(node, "sh", "-c", install, stdin=MULTUS.read_text())
         (name,) = [file for file in kubernetes.on(node, "ls", NETWORKS).split() if file.endswith(".conflist")][:1]
         kept[node] = (f"{NETWORKS}/{name}", kubernetes.on(node, "cat", f"{NETWORKS}/{name}"))
         whole = json.loads(kept[node][1])
@@ -87,15 +87,15 @@ def test_an_interface_of_the_node_moves_into_a_pod_and_comes_back(
     with kubernetes.namespace() as space:
         for number, node in enumerate(multus, 1):
             kubernetes.apply(
-                _attachment(f"rdma-{number}", space, f"192.0.2.{number}/24"),
+                _attachment(f"rdma-{number}", space, f"203.0.113.{number}/24"),
                 pod(
                     f"pod-{number}", space, node, *SLEEP, annotations={"k8s.v1.cni.cncf.io/networks": f"rdma-{number}"}
                 ),
             )
         kubernetes.await_ready(space)
-        assert "192.0.2.1" in kubernetes.in_pod(space, "pod-1", "ip", "-4", "address", "show", "dev", "net1")
+        assert "203.0.113.1" in kubernetes.in_pod(space, "pod-1", "ip", "-4", "address", "show", "dev", "net1")
         assert "rdma0" not in kubernetes.on(multus[0], "ip", "-brief", "link")
-        assert " 0% packet loss" in kubernetes.in_pod(space, "pod-1", "ping", "-c2", "-w10", "192.0.2.2")
+        assert " 0% packet loss" in kubernetes.in_pod(space, "pod-1", "ping", "-c2", "-w10", "203.0.113.2")
         kubernetes.kubectl("delete", "pod", f"--namespace={space}", "pod-1", "pod-2")
     assert wait_until(lambda: "rdma0" in kubernetes.on(multus[0], "ip", "-brief", "link"), 30, 0.5)
 
@@ -124,8 +124,8 @@ def _by_name(site: KubernetesSite, kind: str) -> dict[str, Any]:
 
 def _fetch(site: KubernetesSite, space: str, client: str, url: str) -> str:
     """A page, as soon as there is one: a server begins, and a service's rules get to the nodes, a little later."""
-    return site.in_pod(space, client, *("curl", "--silent", "--fail", "--retry", "20", "--retry-delay", "1"),
-                       "--retry-all-errors", url)  # fmt: skip
+    patience = "--max-time 5 --retry 20 --retry-delay 1 --retry-all-errors"
+    return site.in_pod(space, client, "curl", "--silent", "--fail", *patience.split(), url)
 
 
 def _attachment(name: str, namespace: str, address: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
@@ -29,6 +30,9 @@ type server struct {
 	services  listers.ServiceLister
 	endpoints listers.EndpointsLister
 	upstream  []string
+
+	mutex  sync.Mutex
+	silent time.Time
 }
 
 // addresses of a service, or of one pod of a service without an address of its own. known: there is such a name.
@@ -117,12 +121,25 @@ func (s *server) ServeDNS(out dns.ResponseWriter, asked *dns.Msg) {
 	_ = out.WriteMsg(answer)
 }
 
+// forward asks the other servers. Where none answers, as on a machine without a network, none is asked again for a while:
+// a resolver tries each name in each domain of its list.
 func (s *server) forward(asked *dns.Msg, network string) *dns.Msg {
+	s.mutex.Lock()
+	silent := time.Now().Before(s.silent)
+	s.mutex.Unlock()
 	for _, upstream := range s.upstream {
-		client := dns.Client{Net: network, Timeout: 2 * time.Second}
+		client := dns.Client{Net: network, Timeout: time.Second}
+		if silent {
+			break
+		}
 		if answer, _, err := client.Exchange(asked, upstream); err == nil {
 			return answer
 		}
+	}
+	if !silent {
+		s.mutex.Lock()
+		s.silent = time.Now().Add(30 * time.Second)
+		s.mutex.Unlock()
 	}
 	failed := new(dns.Msg)
 	return failed.SetRcode(asked, dns.RcodeServerFailure)
