@@ -6,7 +6,6 @@ hosts: which host is configured is compared by its OCID. The content of files on
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,8 +69,6 @@ def settings(variables: Mapping[str, Any], software: Mapping[str, str]) -> dict[
     kept = {name: value for name, value in variables.items() if name not in _LEFT_OUT}
     if variables.get("scheduler") != "kubernetes":  # its keys have no effect
         kept = {name: value for name, value in kept.items() if not name.startswith("kubernetes_")}
-    else:  # a difference names the object, and does not show it
-        kept["kubernetes_manifests"] = {_object(each): _digest(each) for each in variables["kubernetes_manifests"]}
     kept["software"] = dict(software)
     kept["slurm_pools"] = [
         {key: value for key, value in pool.items() if key != "nodes"} for pool in variables["slurm_pools"]
@@ -79,15 +76,6 @@ def settings(variables: Mapping[str, Any], software: Mapping[str, str]) -> dict[
     if variables.get("home_mount_path") is not None:
         del kept["users_people"]  # The directory itself is asked: `gpucluster user` changes it, too.
     return kept
-
-
-def _object(manifest: Mapping[str, Any]) -> str:
-    place = manifest["metadata"].get("namespace", "")
-    return f"{manifest['kind']} {place}{'/' if place else ''}{manifest['metadata']['name']}"
-
-
-def _digest(manifest: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def record(*, gpucluster: str, content: str, settings: Mapping[str, Any], hosts: Mapping[str, str]) -> dict[str, Any]:

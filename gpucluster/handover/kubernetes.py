@@ -1,22 +1,21 @@
-"""What Ansible's inventory says of Kubernetes: the variables of the cluster, labels and taints of each pool."""
+"""What Ansible's inventory says of Kubernetes: the variables of the cluster, labels and taints of each pool,
+and the objects that gpucluster runs there."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpucluster import shapes
+from gpucluster.cloud.members import Member
 from gpucluster.handover.outputs import Outputs
 from gpucluster.kubernetes import labels
-from gpucluster.kubernetes.system import needed_images, system
+from gpucluster.kubernetes.manifests import Manifest
+from gpucluster.kubernetes.system import SET, needed_images, system
 from gpucluster.spec import ClusterSpec, Pool
 
 
-def kubernetes_variables(spec: ClusterSpec, *, hardware_emulated: bool) -> dict[str, Any]:
-    """The variables of the whole cluster. Without Kubernetes they say what it would be, and no role reads them.
-
-    Args:
-        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
-    """
+def kubernetes_variables(spec: ClusterSpec) -> dict[str, Any]:
+    """The variables of the whole cluster. Without Kubernetes they say what it would be, and no role reads them."""
     section = spec.kubernetes
     return {
         "scheduler": spec.scheduler,
@@ -28,55 +27,90 @@ def kubernetes_variables(spec: ClusterSpec, *, hardware_emulated: bool) -> dict[
         "kubernetes_gpus": section.gpus,
         "kubernetes_rdma": section.rdma,
         "kubernetes_user_quota": section.user_quota.model_dump(),
-        **_objects(spec, hardware_emulated=hardware_emulated),
     }
 
 
 def pool_variables(
     spec: ClusterSpec, name: str, pool: Pool, outputs: Outputs, *, hardware_emulated: bool
 ) -> dict[str, Any]:
-    """The variables of the group of a pool: what its nodes say of themselves. Empty without Kubernetes.
+    """The variables of the group of a pool: its labels and taints. Empty without Kubernetes.
 
     Args:
-        hardware_emulated: as for `kubernetes_variables`. Then nodes also say resources that they do not have.
+        hardware_emulated: as for `inventory`.
     """
     if spec.scheduler != "kubernetes":
         return {}
-    output, shape = outputs.pools.get(name), shapes.get(pool.shape)
+    output = outputs.pools.get(name)
     network = (output.cluster_network_id or output.compute_cluster_id or "") if output else ""
-    said = labels.node_labels(
-        name,
-        shape,
-        elastic=False,
-        zone=output.availability_domain if output else "",
-        rdma_network=network if pool.uses_rdma else None,
-        emulated=hardware_emulated,
-    )
-    functions = spec.kubernetes.rdma == "sr-iov"
     return {
-        "kubernetes_node_labels": said,
-        "kubernetes_node_taints": labels.node_taints(shape),
-        "kubernetes_emulated_resources": labels.emulated_resources(shape, virtual_functions=functions)
-        if hardware_emulated
-        else {},
+        "kubernetes_node_labels": labels.node_labels(
+            name,
+            pool.hardware,
+            elastic=False,
+            zone=output.availability_domain if output else "",
+            rdma_network=network if pool.uses_rdma else None,
+            emulated=hardware_emulated,
+        ),
+        "kubernetes_node_taints": labels.node_taints(pool.hardware),
     }
 
 
-def _objects(spec: ClusterSpec, *, hardware_emulated: bool) -> dict[str, Any]:
-    """The objects that gpucluster runs for the hardware, and the images that they and NVIDIA's operator need."""
+def controller_variables(
+    spec: ClusterSpec, outputs: Outputs, members: Mapping[str, Sequence[Member]], *, hardware_emulated: bool
+) -> dict[str, Any]:
+    """The variable of the controller: what the program there lets the cluster have. Empty without Kubernetes.
+
+    Args:
+        members: the permanent nodes of each pool.
+        hardware_emulated: as for `inventory`.
+    """
     if spec.scheduler != "kubernetes":
-        return {"kubernetes_manifests": [], "kubernetes_images": []}
-    found = [shapes.get(pool.shape) for pool in spec.pools.values()]
-    manifests = system(
-        found,
-        [shapes.get(pool.shape) for pool in spec.pools.values() if pool.uses_rdma],
-        minor=int(spec.kubernetes.release.split(".")[1]),
+        return {}
+    pools = []
+    for name, nodes in members.items():
+        pool = spec.pools[name]
+        variables = pool_variables(spec, name, pool, outputs, hardware_emulated=hardware_emulated)
+        virtual = spec.kubernetes.rdma == "sr-iov" and pool.uses_rdma
+        offered = labels.emulated_resources(pool.hardware, virtual_functions=virtual) if hardware_emulated else {}
+        pools.append(
+            {
+                "nodes": [node.name for node in nodes],
+                "labels": variables["kubernetes_node_labels"],
+                "taints": variables["kubernetes_node_taints"],
+                "emulated": offered,
+            }
+        )
+    manifests = system_manifests(spec, hardware_emulated=hardware_emulated)
+    return {"kubernetes_system": {"set": SET, "manifests": manifests, "pools": pools}}
+
+
+def system_manifests(spec: ClusterSpec, *, hardware_emulated: bool) -> list[Manifest]:
+    """The objects that gpucluster itself runs in a cluster for its hardware.
+
+    Args:
+        hardware_emulated: hosts have less hardware than their shape says (the local cloud).
+    """
+    return system(
+        [pool.hardware for pool in spec.pools.values()],
+        [pool.hardware for pool in spec.pools.values() if pool.uses_rdma],
+        minor=minor_release(spec),
         software=spec.kubernetes.gpus,
         access=spec.kubernetes.rdma,
         emulated=hardware_emulated,
     )
-    vendors = {shape.gpu_vendor for shape in found if shape.gpus} if not hardware_emulated else set()
-    images = needed_images(
-        manifests, vendors, software=spec.kubernetes.gpus, exporter=spec.monitoring.enabled and spec.nvidia.dcgm
+
+
+def system_images(spec: ClusterSpec, *, hardware_emulated: bool) -> list[str]:
+    """The images of these objects, for the archive: beside those that kubeadm and the network of pods need."""
+    vendors = {pool.hardware.gpu_vendor for pool in spec.pools.values() if pool.hardware.gpus}
+    return needed_images(
+        system_manifests(spec, hardware_emulated=hardware_emulated),
+        vendors,
+        software=spec.kubernetes.gpus,
+        exporter=not spec.monitoring.enabled,
     )
-    return {"kubernetes_manifests": manifests, "kubernetes_images": images}
+
+
+def minor_release(spec: ClusterSpec) -> int:
+    """The minor number of the cluster's release, 36 of 1.36.4."""
+    return int(spec.kubernetes.release.split(".")[1])

@@ -1,7 +1,10 @@
-"""`gpucluster-agent kubernetes serve`: what an operator's machine asks of the cluster's control plane.
+"""`gpucluster-agent kubernetes`, on the hosts of a cluster with Kubernetes.
 
-`gpucluster-agent kubernetes apply` reads {set, manifests, nodes} as JSON, lets the cluster have these objects, and
-writes what has changed as JSON: the role `kubernetes` runs it.
+- `serve` answers what an operator's machine asks of the control plane
+- `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
+- `renew` renews the control plane's certificates before they expire; a timer runs it
+- `check-host` looks at a host before it joins
+- `routes` follows the nodes, and keeps a host's routes to their pods
 """
 
 from __future__ import annotations
@@ -17,8 +20,9 @@ from typing import Any, Callable, NoReturn
 
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Refused, of_system
-from gpucluster.agent.kubernetes import apply, hardware, namespaces, nodes
+from gpucluster.agent.kubernetes import certificates, joining, namespaces, nodes, routes, state, wanted
 from gpucluster.agent.kubernetes.drain import Drain, Left
+from gpucluster.agent.kubernetes.etcd import Etcd
 from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
 
 _STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -77,21 +81,33 @@ def _stuck_namespaces(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str
     return namespaces.look(kubectl)
 
 
+def _state(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    return state.look(kubectl, Etcd())
+
+
+def _certificates(_kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    now = time.time()
+    return [each.to_dict(now) for each in certificates.read()]
+
+
+def _renew(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> Any:
+    days = given.get("within_days", certificates.RENEW_WITHIN_DAYS)
+    if not isinstance(days, (int, float)):
+        raise Refused("the number of days is no number")
+    return certificates.renew(kubectl, talk.wait, within_days=float(days))
+
+
+def _version(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    return str(kubectl.object("get", "--raw=/version").get("gitVersion", ""))
+
+
+def _compact(_kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    before, after = Etcd().compact()
+    return {"before": before._asdict(), "after": after._asdict()}
+
+
 def _apply(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> Any:
-    return applied(kubectl, talk.wait, given)
-
-
-def applied(kubectl: Kubectl, wait: apply.Wait, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Let the cluster have a set of objects, and nodes what they say of themselves.
-
-    Args:
-        given: {set, manifests, nodes}; see `apply.apply` and `hardware.arrange`.
-
-    Raises:
-        AgentError: see there.
-    """
-    result: dict[str, Any] = apply.apply(kubectl, wait, given.get("set"), given.get("manifests", []))
-    return {**result, "nodes": hardware.arrange(kubectl, given.get("nodes", {}))}
+    return wanted.applied(kubectl, talk.wait, given)
 
 
 #: Operation -> what answers it, with kubectl, the conversation (to report progress, to wait) and the arguments.
@@ -103,6 +119,11 @@ OPERATIONS: Mapping[str, Operation] = {
     "remove": _remove,
     "namespaces.stuck": _stuck_namespaces,
     "apply": _apply,
+    "version": _version,
+    "state": _state,
+    "certificates": _certificates,
+    "certificates.renew": _renew,
+    "etcd.compact": _compact,
 }
 
 
@@ -135,34 +156,54 @@ def serve(talk: Conversation, kubectl: Kubectl) -> int:
         return 0
 
 
-def _apply_from_input(kubectl: Kubectl) -> int:
+def renew(kubectl: Kubectl) -> int:
+    """Renew what expires soon, and say it; returns the exit status."""
     try:
-        given = json.load(sys.stdin)
-    except ValueError:
-        given = None
-    try:
-        if not isinstance(given, dict):
-            raise Refused("the input is no object of JSON")
-        sys.stdout.write(json.dumps(applied(kubectl, time.sleep, given)) + "\n")
+        done = certificates.renew(kubectl, time.sleep)
     except AgentError as error:
-        sys.stderr.write(f"{error.message}\n{error.hint}".rstrip() + "\n")
+        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
         return error.status
+    sys.stdout.write("".join(f"{file}: renewed\n" for file in done) or "no certificate expires soon\n")
     return 0
+
+
+def check_host(text: str) -> int:
+    """Print what is wrong with this host before it joins, a line each; returns the exit status.
+
+    Args:
+        text: JSON, see `joining.look`.
+    """
+    try:
+        given = json.loads(text)
+        found = joining.look(given if isinstance(given, dict) else {})
+    except ValueError:
+        found = [{"message": "this is no JSON", "hint": ""}]
+    except AgentError as error:
+        found = [{"message": error.message, "hint": error.hint}]
+    sys.stdout.write("".join(f"{each['message']}. {each['hint']}\n" for each in found))
+    return 1 if found else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    parser.add_argument("command", choices=["serve", "apply"])
+    parser.add_argument("command", choices=["serve", "renew", "check-host", "apply", "routes"])
+    parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
         sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
         return 1
-    if options.command == "apply":
-        return _apply_from_input(Kubectl(options.kubeconfig))
     for number in _STOPPED_BY:
         signal.signal(number, _stop)
+    if options.command == "routes":
+        return routes.main(options.pods)
+    if options.command == "check-host":
+        return check_host(sys.stdin.read())
+    if options.command == "renew":
+        return renew(Kubectl(options.kubeconfig))
+    if options.command == "apply":
+        return wanted.from_input(Kubectl(options.kubeconfig))
     return serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), Kubectl(options.kubeconfig))
 
 

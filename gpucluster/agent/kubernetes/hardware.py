@@ -26,7 +26,8 @@ def arrange(kubectl: Kubectl, given: object) -> dict[str, list[str]]:
     kubelet sets labels and taints only when it registers a node, and forgets emulated devices when it starts.
 
     Args:
-        given: by the name of a node: {labels, taints, emulated}; `emulated` is a number by the name of each resource.
+        given: pools, each as {nodes, labels, taints, emulated}; `nodes` are names, `emulated` has a number for the name
+            of each resource.
 
     Returns:
         {changed, absent}: the nodes that were changed, and those that Kubernetes does not know.
@@ -35,30 +36,33 @@ def arrange(kubectl: Kubectl, given: object) -> dict[str, list[str]]:
         Refused: what is given is nothing of that kind.
         Failed: the API server does not take it, or does not answer.
     """
-    if not isinstance(given, dict):
-        raise Refused("the nodes are not an object")
-    for name, wanted in given.items():
-        checked_name(name)
-        _check(name, wanted)
-    if not given:
+    if not isinstance(given, list) or not all(isinstance(pool, dict) for pool in given):
+        raise Refused("the pools are not a list of objects")
+    wanted = {}
+    for pool in given:
+        names = pool.get("nodes")
+        if not isinstance(names, list):
+            raise Refused("the nodes of a pool are not a list")
+        for name in names:
+            wanted[checked_name(name)] = pool
+        _check(pool)
+    if not wanted:
         return {"changed": [], "absent": []}
     there = {str(each["metadata"]["name"]) for each in kubectl.list("nodes")}
-    changed = [name for name in sorted(given) if name in there and _arranged(kubectl, name, given[name])]
-    return {"changed": changed, "absent": sorted(set(given) - there)}
+    changed = [name for name in sorted(wanted) if name in there and _arranged(kubectl, name, wanted[name])]
+    return {"changed": changed, "absent": sorted(set(wanted) - there)}
 
 
-def _check(name: str, wanted: object) -> None:
-    if not isinstance(wanted, dict):
-        raise Refused(f"node {name}: this is no object")
-    labels, taints, emulated = wanted.get("labels", {}), wanted.get("taints", []), wanted.get("emulated", {})
+def _check(pool: Mapping[str, Any]) -> None:
+    labels, taints, emulated = pool.get("labels", {}), pool.get("taints", []), pool.get("emulated", {})
     if not isinstance(labels, dict) or not isinstance(taints, list) or not isinstance(emulated, dict):
-        raise Refused(f"node {name}: labels, taints and emulated devices can't be read")
+        raise Refused("labels, taints and emulated devices of nodes can't be read")
     for taint in taints:
         if not isinstance(taint, dict) or not {"key", "effect"} <= set(taint):
-            raise Refused(f"node {name}: this is no taint: {str(taint)[:60]!r}")
+            raise Refused(f"this is no taint: {str(taint)[:60]!r}")
     for resource, amount in emulated.items():
         if not _RESOURCE.fullmatch(str(resource)) or not str(amount).isdigit():
-            raise Refused(f"node {name}: this is no number of devices: {str(resource)[:60]!r}")
+            raise Refused(f"this is no number of devices: {str(resource)[:60]!r}")
 
 
 def _arranged(kubectl: Kubectl, name: str, wanted: Mapping[str, Any]) -> bool:

@@ -12,9 +12,9 @@ import pytest
 from gpucluster import shapes
 from gpucluster.agent.errors import Failed, Refused
 from gpucluster.agent.kubernetes import hardware
-from gpucluster.agent.kubernetes.__main__ import applied
 from gpucluster.agent.kubernetes.apply import Served, apply, served
 from gpucluster.agent.kubernetes.kubectl import Kubectl
+from gpucluster.agent.kubernetes.wanted import applied
 from gpucluster.kubernetes import labels, manifests
 from gpucluster.kubernetes.system import SET, system
 from tests.agent.kubernetes.api_server import ApiServer, needs_api_server, running
@@ -109,7 +109,7 @@ class TestOnARealServer:
             "taints": labels.node_taints(shape),
             "emulated": labels.emulated_resources(shape, virtual_functions=False),
         }
-        given = {"set": "nodes", "manifests": [], "nodes": {"gpu-1": wanted, "gpu-9": wanted}}
+        given = {"set": "nodes", "manifests": [], "pools": [{"nodes": ["gpu-1", "gpu-9"], **wanted}]}
         assert applied(server.kubectl, _wait, given)["nodes"] == {"changed": ["gpu-1"], "absent": ["gpu-9"]}
         found = server.kubectl.get("node", "gpu-1")
         assert found["metadata"]["labels"] == {"theirs": "1", **wanted["labels"]}
@@ -176,13 +176,14 @@ def test_what_is_no_set_is_refused_before_anything_is_asked(name: str, given: An
 @pytest.mark.parametrize(
     "given",
     [
-        [],
-        {"--all": {}},
-        {"n": []},
-        {"n": {"labels": []}},
-        {"n": {"taints": [{"key": "x"}]}},
-        {"n": {"emulated": {"cpu": "8"}}},
-        {"n": {"emulated": {"nvidia.com/gpu": "-1"}}},
+        {},
+        [[]],
+        [{"nodes": "n"}],
+        [{"nodes": ["--all"]}],
+        [{"nodes": ["n"], "labels": []}],
+        [{"nodes": ["n"], "taints": [{"key": "x"}]}],
+        [{"nodes": ["n"], "emulated": {"cpu": "8"}}],
+        [{"nodes": ["n"], "emulated": {"nvidia.com/gpu": "-1"}}],
     ],
 )
 def test_what_says_nothing_of_nodes_is_refused(given: Any, tmp_path: Path) -> None:
