@@ -14,6 +14,11 @@ from gpucluster.kubernetes.system import SET, needed_images, system
 from gpucluster.spec import ClusterSpec, Pool
 
 
+def has_kubernetes_engine(spec: ClusterSpec) -> bool:
+    """Whether the control plane is a cluster of Oracle Kubernetes Engine."""
+    return spec.scheduler == "kubernetes" and spec.kubernetes.control_plane == "oke"
+
+
 def kubernetes_variables(spec: ClusterSpec) -> dict[str, Any]:
     """The variables of the whole cluster. Without Kubernetes they say what it would be, and no role reads them."""
     section = spec.kubernetes

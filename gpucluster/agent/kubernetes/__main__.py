@@ -20,7 +20,16 @@ from typing import Any, Callable, NoReturn
 
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Refused, of_system
-from gpucluster.agent.kubernetes import certificates, joining, namespaces, nodes, routes, state, wanted
+from gpucluster.agent.kubernetes import (
+    certificates,
+    joining,
+    namespaces,
+    nodes,
+    people_requests,
+    routes,
+    state,
+    wanted,
+)
 from gpucluster.agent.kubernetes.drain import Drain, Left
 from gpucluster.agent.kubernetes.etcd import Etcd
 from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
@@ -124,6 +133,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "certificates": _certificates,
     "certificates.renew": _renew,
     "etcd.compact": _compact,
+    "people.follow": lambda kubectl, _talk, given: people_requests.follow(kubectl, given),
+    "client.certificate": lambda kubectl, _talk, given: people_requests.certificate(kubectl, given),
 }
 
 
