@@ -37,8 +37,8 @@ def backup(context: Context, path: str | None) -> None:
 def restore(context: Context, path: str, force: bool) -> None:
     """Restore users, accounting and the control plane from FILE.
 
-    Everything is checked before anything is changed. Logins, Slurm and the API server of Kubernetes stop for some
-    seconds; waiting jobs and running pods stay.
+    Everything is checked before anything is changed. Logins and Slurm stop for some seconds, the API server of
+    Kubernetes for about a minute; waiting jobs and running pods stay.
     """
     from pathlib import Path
 

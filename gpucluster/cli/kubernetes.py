@@ -41,7 +41,7 @@ def kubernetes_status(context: Context) -> None:
 
 @command("certificates", parent=kubernetes)
 @click.option(
-    "--renew", is_flag=True, help="Renew all of them now. The API server stops for some seconds; pods run on."
+    "--renew", is_flag=True, help="Renew all of them now. The API server stops for up to a minute; pods run on."
 )
 def kubernetes_certificates(context: Context, renew: bool) -> None:
     """Show until when certificates are valid, or renew them.

@@ -194,7 +194,7 @@ class ControlPlane:
         return self._asked(tuple[Certificate, ...], "certificates")
 
     def renew(self, within_days: float) -> tuple[str, ...]:
-        """Renew all certificates if one of them has fewer days left; the API server stops for some seconds. Returns the
+        """Renew all certificates if one has fewer days left; the API server stops for up to a minute. Returns the
         files of those that had; empty if nothing was done.
 
         Raises:

@@ -27,10 +27,10 @@ AUTHORITIES = (
 )  # fmt: skip
 #: The key with which the API server encrypts secrets in etcd, where that was set up.
 ENCRYPTION = "encryption.yaml"
+_KUBELET = "kubelet-certificates"
 _LARGEST_FILE = 1 << 20
 _FLAG = re.compile(r"- --(name|initial-advertise-peer-urls|initial-cluster)=(\S+)")
 _IMAGE = re.compile(r"^\s*image:\s*(\S+)", re.MULTILINE)
-_STOPPED_WITHIN_S, _POLL_S = 60.0, 0.5
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,13 @@ class ControlPlane:
         folder: kubeadm's, with `pki` and `manifests`.
         config: the configuration with which kubeadm made it.
         etcd: its member of etcd.
+        kubelet: the folder of kubelet's own certificates, which another authority may have signed.
     """
 
     folder: Path
     config: Path
     etcd: Etcd = field(default_factory=Etcd)
+    kubelet: Path = certificates.KUBELET.parent
 
     @property
     def _fresh(self) -> Path:
@@ -141,12 +143,7 @@ class ControlPlane:
             Failed: one did not end.
         """
         programs.run("systemctl", "stop", "kubelet", seconds=UNIT_SECONDS)
-        containers.restart_control_plane()
-        end = time.monotonic() + _STOPPED_WITHIN_S
-        while left := [part for part in containers.PARTS if containers.running(part)]:
-            if time.monotonic() > end:
-                raise Failed(f"{left[0]} did not end within {_STOPPED_WITHIN_S:.0f} s", "Try again")
-            time.sleep(_POLL_S)
+        containers.end_control_plane()
 
     def exchange(self) -> None:
         """Put the new content in the place of the old, and make what follows from it. Nothing of it may run.
@@ -161,6 +158,10 @@ class ControlPlane:
         for source in (self.folder / "pki", self.folder / ENCRYPTION, *sorted(self.folder.glob("*.conf"))):
             if source.exists():
                 source.rename(self._aside / source.name)
+        # The new kubelet.conf has a certificate, with which kubelet asks for its own.
+        (self._aside / _KUBELET).mkdir()
+        for source in self._of_kubelet(self.kubelet):
+            shutil.move(str(source), str(self._aside / _KUBELET / source.name))
         for source in sorted(self._fresh.iterdir()):
             source.rename(self.folder / source.name)
         for what, more in (("certs", ()), ("kubeconfig", (f"--kubeconfig-dir={self.folder}",))):
@@ -177,6 +178,10 @@ class ControlPlane:
         certificates.await_server(Kubectl(str(self.folder / "admin.conf")), time.sleep)
         return self.etcd.objects()
 
+    @staticmethod
+    def _of_kubelet(folder: Path) -> list[Path]:
+        return sorted(folder.glob("kubelet-client-*.pem"))
+
     def interrupted(self) -> bool:
         """Whether a restore was killed after its exchange began."""
         return self._aside.exists()
@@ -187,6 +192,13 @@ class ControlPlane:
             shutil.rmtree(self._member, ignore_errors=True)
             self._member_aside.rename(self._member)
         if self._aside.exists():
+            if (self._aside / _KUBELET).exists():
+                for source in (*self._of_kubelet(self.kubelet), *self._of_kubelet(self._aside / _KUBELET)):
+                    if source.parent == self.kubelet:
+                        source.unlink()
+                    else:
+                        shutil.move(str(source), str(self.kubelet / source.name))
+                shutil.rmtree(self._aside / _KUBELET)
             for source in sorted(self._aside.iterdir()):
                 target = self.folder / source.name
                 if target.is_dir():

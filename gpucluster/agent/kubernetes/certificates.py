@@ -150,7 +150,7 @@ def renew(
             f"{left[0].file} is not valid after its renewal", "Compare the clock of the controller: date --utc"
         )
     kubelet = [str(KUBELET)] if renew_kubelet(time.time(), folder) else []
-    containers.restart_control_plane()
+    containers.end_control_plane()
     await_server(kubectl, wait)
     return [each.file for each in due] + kubelet
 

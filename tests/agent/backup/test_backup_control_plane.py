@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,11 +58,15 @@ def control_plane(folder: Path, name: str, address: str) -> ControlPlane:
     for what in (["certs", "all"], ["kubeconfig", "all", f"--kubeconfig-dir={kubernetes}"]):
         argv = ["kubeadm", "init", "phase", *what, f"--config={config}"]
         subprocess.run(argv, check=True, capture_output=True)
-    return ControlPlane(kubernetes, config, Etcd("http://127.0.0.1:1", (), folder / "etcd"))
+    kubelet = folder / "kubelet-pki"
+    kubelet.mkdir()
+    (kubelet / "kubelet-client-1.pem").write_text(f"of {name}")
+    (kubelet / "kubelet-client-current.pem").symlink_to(kubelet / "kubelet-client-1.pem")
+    return ControlPlane(kubernetes, config, Etcd("http://127.0.0.1:1", (), folder / "etcd"), kubelet)
 
 
 def at(plane: ControlPlane, address: str) -> ControlPlane:
-    return ControlPlane(plane.folder, plane.config, Etcd(address, (), plane.etcd.data))
+    return replace(plane, etcd=Etcd(address, (), plane.etcd.data))
 
 
 def test_a_new_controller_gets_objects_and_authorities_and_certificates_of_its_own(
@@ -93,12 +98,14 @@ def test_a_new_controller_gets_objects_and_authorities_and_certificates_of_its_o
         "verify", "-CAfile", str(old / "kubernetes/pki/ca.crt"), str(new / "kubernetes/pki/apiserver.crt")
     )
     assert verified.strip().endswith("OK")
+    assert list((new / "kubelet-pki").iterdir()) == []  # another authority has signed what was there
     assert "https://10.0.0.9:6443" in (new / "kubernetes/admin.conf").read_text()
     with running(new) as server:
         found = {each["metadata"]["name"] for each in server.kubectl.list("configmaps", "default")}
         assert found == {"kept"} | (found - {"of-the-new"})
     fresh.put_back()
     assert not fresh.interrupted()
+    assert (new / "kubelet-pki/kubelet-client-current.pem").read_text() == "of found"
     assert (new / "kubernetes/pki/ca.crt").read_bytes() == own
     with running(new) as server:
         found = {each["metadata"]["name"] for each in server.kubectl.list("configmaps", "default")}
