@@ -57,6 +57,7 @@ from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.operations.health import HealthService
 from gpucluster.operations.job_reports import JobReports
 from gpucluster.operations.jobs import Jobs
+from gpucluster.operations.kubeconfig import Kubeconfigs, kubectl_argv
 from gpucluster.operations.kubernetes import ControlPlane, Space, require_own_control_plane
 from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade
 from gpucluster.operations.measuring import Measuring
@@ -524,6 +525,28 @@ class Cluster:
         """
         require_own_control_plane(self.spec)
         return ControlPlane(self._controller, self._on_event)
+
+    @property
+    def kubeconfigs(self) -> Kubeconfigs:
+        """Files with which kubectl reaches Kubernetes' API.
+
+        Raises:
+            InputError: the cluster has no control plane of its own.
+        """
+        return Kubeconfigs(self.spec, self._controller, self.control_plane)
+
+    def kubectl_argv(self, words: Sequence[str], *, terminal: bool = False) -> list[str]:
+        """The command line that runs kubectl on the controller, as an operator of the cluster.
+
+        Args:
+            terminal: whether it gets a terminal.
+
+        Raises:
+            InputError: the cluster has no control plane of its own.
+            ToolError: nothing was applied yet.
+        """
+        require_own_control_plane(self.spec)
+        return kubectl_argv(self._controller, words, terminal=terminal)
 
     def plan_kubernetes_upgrade(self, release: str | None = None) -> KubernetesUpgrade:
         """Which Kubernetes the hosts have, and the steps to a release. Reads only.

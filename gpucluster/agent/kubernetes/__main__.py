@@ -1,6 +1,10 @@
-"""`gpucluster-agent kubernetes`: `serve` answers what an operator's machine asks of the cluster's control plane;
-`renew` is run by a timer and renews its certificates before they expire; `check-host` looks at a host before it joins;
-`apply` lets the cluster have objects.
+"""`gpucluster-agent kubernetes`, on the hosts of a cluster with Kubernetes.
+
+- `serve` answers what an operator's machine asks of the control plane
+- `apply` reads a set of objects, and what nodes say of themselves, as JSON, and lets the cluster have them
+- `renew` renews the control plane's certificates before they expire; a timer runs it
+- `check-host` looks at a host before it joins
+- `routes` follows the nodes, and keeps a host's routes to their pods
 """
 
 from __future__ import annotations
@@ -16,7 +20,16 @@ from typing import Any, Callable, NoReturn
 
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Refused, of_system
-from gpucluster.agent.kubernetes import certificates, joining, namespaces, nodes, state, wanted
+from gpucluster.agent.kubernetes import (
+    certificates,
+    joining,
+    namespaces,
+    nodes,
+    people_requests,
+    routes,
+    state,
+    wanted,
+)
 from gpucluster.agent.kubernetes.drain import Drain, Left
 from gpucluster.agent.kubernetes.etcd import Etcd
 from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
@@ -120,6 +133,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "certificates": _certificates,
     "certificates.renew": _renew,
     "etcd.compact": _compact,
+    "people.follow": lambda kubectl, _talk, given: people_requests.follow(kubectl, given),
+    "client.certificate": lambda kubectl, _talk, given: people_requests.certificate(kubectl, given),
 }
 
 
@@ -184,13 +199,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    parser.add_argument("command", choices=["serve", "renew", "check-host", "apply"])
+    parser.add_argument("command", choices=["serve", "renew", "check-host", "apply", "routes"])
+    parser.add_argument("--pods", default="", help="routes: the range of the addresses of pods")
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
         sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
         return 1
     for number in _STOPPED_BY:
         signal.signal(number, _stop)
+    if options.command == "routes":
+        return routes.main(options.pods)
     if options.command == "check-host":
         return check_host(sys.stdin.read())
     if options.command == "renew":

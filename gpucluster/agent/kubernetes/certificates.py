@@ -20,6 +20,10 @@ from gpucluster.agent.kubernetes import containers
 from gpucluster.agent.kubernetes.kubectl import Kubectl
 
 KUBERNETES = Path("/etc/kubernetes")
+#: The configuration with which kubeadm made this control plane.
+CONFIG = KUBERNETES / "kubeadm.yaml"
+#: The certificate with which kubelet talks to the API server; it renews it itself while it runs.
+KUBELET = Path("/var/lib/kubelet/pki/kubelet-client-current.pem")
 #: Fewer days than these, and apply or the timer renews. kubeadm gives certificates of a year.
 RENEW_WITHIN_DAYS = 90.0
 _DAY_S = 86400.0
@@ -81,6 +85,31 @@ def read(folder: Path = KUBERNETES) -> list[Certificate]:
     return found
 
 
+def kubelet_expired(now: float, file: Path = KUBELET) -> bool:
+    """Whether the certificate of kubelet on this host has expired; False where it has none."""
+    return file.exists() and Certificate(str(file), _end_of(file, file.read_bytes()), authority=False).days(now) <= 0
+
+
+def renew_kubelet(now: float, folder: Path = KUBERNETES, file: Path = KUBELET, config: Path = CONFIG) -> bool:
+    """Make kubelet of this host a new certificate if its own has expired, as on a controller that was off for long:
+    kubelet does not start with it. Returns whether that was so.
+
+    Raises:
+        Failed: kubeadm could not make one.
+    """
+    if not kubelet_expired(now, file):
+        return False
+    (folder / "kubelet.conf").unlink(missing_ok=True)
+    programs.run(
+        "kubeadm", "init", "phase", "kubeconfig", "kubelet", f"--config={config}", f"--kubeconfig-dir={folder}",
+        seconds=_KUBEADM_S,
+    )  # fmt: skip
+    for old in file.parent.glob("kubelet-client-*.pem"):
+        old.unlink()
+    programs.run("systemctl", "restart", "kubelet", seconds=_KUBEADM_S)
+    return True
+
+
 def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8", errors="replace")
 
@@ -110,7 +139,7 @@ def renew(
     """
     due = to_renew(read(folder), time.time(), within_days)
     if not due:
-        return []
+        return [str(KUBELET)] if renew_kubelet(time.time(), folder) else []
     done = programs.call(["kubeadm", "certs", "renew", "all"], seconds=_KUBEADM_S)
     if done.returncode != 0:
         why = (done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}").splitlines()[-1]
@@ -120,9 +149,10 @@ def renew(
         raise Failed(
             f"{left[0].file} is not valid after its renewal", "Compare the clock of the controller: date --utc"
         )
+    kubelet = [str(KUBELET)] if renew_kubelet(time.time(), folder) else []
     containers.restart_control_plane()
     await_server(kubectl, wait)
-    return [each.file for each in due]
+    return [each.file for each in due] + kubelet
 
 
 def await_server(kubectl: Kubectl, wait: Callable[[float], None], seconds: float = _ANSWERS_WITHIN_S) -> None:

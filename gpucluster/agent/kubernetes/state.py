@@ -21,6 +21,7 @@ from gpucluster.agent.kubernetes.kubectl import Kubectl
 _FREE_BYTES = 200 << 20
 #: etcd's file is near its limit of 2 GiB, the default that kubeadm leaves.
 NEAR_FULL_BYTES = int(1.6 * (1 << 30))
+_RENEW = "Run: gpucluster kubernetes certificates --renew"
 _COMPACT = "Run: gpucluster kubernetes compact"
 _ROTATION = "https://kubernetes.io/docs/tasks/tls/manual-rotation-of-ca-certificates/"
 _NUMBERS = "its numbers: gpucluster ssh -- sudo crictl ps -a --name"
@@ -36,6 +37,7 @@ class Seen(NamedTuple):
         space: of etcd; None where it gives no answer.
         free: bytes on the disk of etcd.
         certificates: all of them.
+        kubelet_expired: whether the certificate of kubelet on this host has expired.
         stuck: namespaces that do not end.
     """
 
@@ -46,11 +48,15 @@ class Seen(NamedTuple):
     free: int
     certificates: Sequence[Certificate]
     stuck: Sequence[dict[str, str]] = ()
+    kubelet_expired: bool = False
 
 
 def judged(seen: Seen, now: float) -> list[dict[str, str]]:
     """What is wrong, the cause before what follows from it: [{message, hint}]."""
     found = [*_of_certificates(seen.certificates, now), *_of_space(seen.space, seen.free), *_of_programs(seen)]
+    if seen.kubelet_expired:
+        text = f"the certificate of kubelet on the controller has expired ({certificates.KUBELET})"
+        found.insert(0, (text, _RENEW))
     if seen.server and not found:
         found.append((seen.server, "See: gpucluster ssh -- sudo journalctl --unit kubelet"))
     found += [(each["message"], each["hint"]) for each in seen.stuck]
@@ -62,7 +68,7 @@ def _of_certificates(read: Sequence[Certificate], now: float) -> Iterator[tuple[
     if expired:
         files = ", ".join(each.file for each in expired[:4])
         text = f"{len(expired)} of the control plane's certificates expired: {files}"
-        yield text, "Run: gpucluster kubernetes certificates --renew"
+        yield text, _RENEW
     for each in certificates.outlived(read, now):
         text = f"the authority {each.file} ends in {each.days(now):.0f} days, and kubeadm does not renew authorities"
         yield text, f"Replace it by hand: {_ROTATION}"
@@ -117,7 +123,7 @@ def look(kubectl: Kubectl, etcd: Etcd, folder: Path = certificates.KUBERNETES) -
     kubelet = programs.call(["systemctl", "is-active", "--quiet", "kubelet"]).returncode == 0
     free = shutil.disk_usage(etcd.data if etcd.data.exists() else "/").free
     now = time.time()
-    seen = Seen(server, kubelet, parts, space, free, read, stuck)
+    seen = Seen(server, kubelet, parts, space, free, read, stuck, certificates.kubelet_expired(now))
     return {
         "ready": not server,
         "problems": judged(seen, now),

@@ -65,6 +65,37 @@ def test_a_file_that_holds_no_certificate_is_named(tmp_path: Path) -> None:
         certificates.read(tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(binaries() is None, reason="no binaries of Kubernetes: make test-kubernetes")
+def test_a_kubelet_whose_certificate_expired_gets_one_of_kubeadm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, calls = tmp_path / "kubernetes", tmp_path / "calls"
+    (tmp_path / "programs").mkdir()
+    systemctl = tmp_path / "programs/systemctl"
+    systemctl.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n')  # a double: there is no kubelet here
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'programs'}:{binaries()}:{os.environ['PATH']}")
+    folder.mkdir()
+    config = folder / "kubeadm.yaml"
+    head = "apiVersion: kubeadm.k8s.io/v1beta2\nkind: "
+    config.write_text(
+        f"{head}InitConfiguration\nlocalAPIEndpoint: {{advertiseAddress: 10.9.9.9}}\n"
+        f"nodeRegistration: {{name: demo-controller}}\n---\n{head}ClusterConfiguration\n"
+        f"kubernetesVersion: v1.20.2\ncertificatesDir: {folder / 'pki'}\n"
+    )
+    subprocess.run(["kubeadm", "init", "phase", "certs", "ca", f"--config={config}"], check=True, capture_output=True)
+    own = tmp_path / "kubelet-pki/kubelet-client-current.pem"
+    make(own, 1)
+    now = time.time()
+    assert certificates.renew_kubelet(now, folder, own, config) is False
+    assert certificates.renew_kubelet(now + 2 * _DAY, folder, own, config) is True
+    assert not own.exists()
+    assert "client-certificate-data" in (folder / "kubelet.conf").read_text()
+    assert calls.read_text().splitlines()[-1] == "restart kubelet"
+    assert not certificates.kubelet_expired(now, own)
+
+
 # Doubles: containerd has no containers here, and the API server is taken to be ready.
 _DOUBLES = {"ctr": '#!/bin/sh\necho "$@" >> $CALLS\n', "kubectl": "#!/bin/sh\necho ok\n"}
 _PROGRAM = """

@@ -48,6 +48,7 @@ def test_a_healthy_control_plane_has_no_problem() -> None:
         ({"space": Space(1900 << 20, 1, 5, False)}, "etcd stores 1900 MiB", "gpucluster kubernetes compact"),
         ({"free": 1 << 20}, "the disk of etcd has 1 MiB left", "Free space"),
         ({"kubelet": False, "server": "refused"}, "kubelet does not run", "journalctl --unit kubelet"),
+        ({"kubelet_expired": True}, "the certificate of kubelet on the controller has expired", "--renew"),
         ({"parts": None}, "containerd gives no answer", "systemctl status containerd"),
         ({"parts": {"etcd": 0, "kube-apiserver": 1}}, "etcd does not run", "log"),
         ({"server": "the API server gives no answer"}, "the API server gives no answer", "journalctl"),
