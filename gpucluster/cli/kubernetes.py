@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpucluster.cli.base import Context, cluster_of, command, command_group
-from gpucluster.errors import EXIT_FAILED
+from gpucluster import shapes
+from gpucluster.cli.base import Context, cluster_of, command, command_group, reporting
+from gpucluster.errors import EXIT_FAILED, InputError
 from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
     from gpucluster.operations.kubernetes import Certificate, PlaneState, Space
     from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade
+    from gpucluster.spec import ClusterSpec
 
 _MIB = 1 << 20
 #: More than a certificate of kubeadm is ever valid, so that all of them are due.
@@ -110,3 +112,54 @@ def _plan(plan: KubernetesUpgrade) -> list[str]:
     if not plan.steps:
         return [*lines, f"Everything is at {plan.release}"]
     return [*lines, f"Steps to {plan.release}:", *(f"  {step}" for step in plan.steps)]
+
+
+@command("images", parent=kubernetes)
+def kubernetes_images(context: Context) -> None:
+    """Print the shell script that makes the archive of images.
+
+    Run it in the folder of the mirror, on a machine that reaches the registries and has this release's kubeadm. Hosts
+    reach none: they get the archive from the mirror.
+    """
+    with reporting(context) as reporter:
+        from gpucluster.handover.kubernetes import system_images
+        from gpucluster.kubernetes.images import archive_script
+
+        spec = _with_kubernetes(context)
+        release, calico = spec.kubernetes.release, spec.kubernetes.network == "calico"
+        images = system_images(spec, hardware_emulated=spec.cloud.traits.hardware_emulated)
+        machines = sorted({shapes.get(machine.shape).architecture for machine in spec.machines})
+        scripts = {each: archive_script(images, release, each, calico=calico) for each in machines}
+        text = "\n".join(f"# The hosts that are {each}\n{script}" for each, script in scripts.items())
+        result = {"command": "kubernetes images", "release": release, "images": images, "scripts": scripts}
+        reporter.result(result, text)
+
+
+@command("values", parent=kubernetes)
+def kubernetes_values(context: Context) -> None:
+    """Print the values of the charts of operators.
+
+    And what installs them: NVIDIA's GPU operator with `kubernetes.gpus: operator`, its network operator with
+    `kubernetes.rdma: sr-iov`. Objects that need an operator wait for it, and the next `gpucluster apply` makes them.
+    """
+    with reporting(context) as reporter:
+        from gpucluster.handover.kubernetes import operator_charts
+        from gpucluster.kubernetes.manifests import to_yaml
+
+        charts = operator_charts(_with_kubernetes(context))
+        lines = []
+        for chart in charts:
+            lines += [f"# {chart.name}.yaml, for: {chart.command}", to_yaml([chart.values])]
+        result = {
+            "command": "kubernetes values",
+            "charts": [{"name": each.name, "install": each.command, "values": each.values} for each in charts],
+        }
+        reporter.result(result, "\n".join(lines) or "no operator is needed: device plugins and hosts offer everything")
+
+
+def _with_kubernetes(context: Context) -> ClusterSpec:
+    spec = context.spec()
+    if spec.scheduler != "kubernetes":
+        hint = "Write `scheduler: kubernetes` in another cluster file"
+        raise InputError(f"the scheduler of this cluster is {spec.scheduler}", where=str(spec.file), hint=hint)
+    return spec

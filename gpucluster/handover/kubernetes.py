@@ -9,7 +9,8 @@ from typing import Any
 from gpucluster.cloud.members import Member
 from gpucluster.handover.outputs import Outputs
 from gpucluster.kubernetes import labels
-from gpucluster.kubernetes.manifests import Manifest
+from gpucluster.kubernetes.images import OperatorChart, operator_chart
+from gpucluster.kubernetes.manifests import Manifest, gpus, networks
 from gpucluster.kubernetes.system import SET, needed_images, system
 from gpucluster.spec import ClusterSpec, Pool
 
@@ -101,6 +102,7 @@ def system_manifests(spec: ClusterSpec, *, hardware_emulated: bool) -> list[Mani
         minor=minor_release(spec),
         software=spec.kubernetes.gpus,
         access=spec.kubernetes.rdma,
+        rdma_cidr=spec.network.rdma_cidr,
         emulated=hardware_emulated,
     )
 
@@ -119,3 +121,15 @@ def system_images(spec: ClusterSpec, *, hardware_emulated: bool) -> list[str]:
 def minor_release(spec: ClusterSpec) -> int:
     """The minor number of the cluster's release, 36 of 1.36.4."""
     return int(spec.kubernetes.release.split(".")[1])
+
+
+def operator_charts(spec: ClusterSpec) -> list[OperatorChart]:
+    """The charts that an administrator installs for this cluster, with their values."""
+    found = []
+    if spec.kubernetes.gpus == "operator" and any(pool.hardware.has_nvidia_gpus for pool in spec.pools.values()):
+        values = gpus.operator_values(minor_release(spec), exporter=not spec.monitoring.enabled)
+        found.append(operator_chart("gpu-operator", "gpu-operator", values))
+    if spec.kubernetes.rdma == "sr-iov" and any(pool.uses_rdma for pool in spec.pools.values()):
+        values = networks.network_operator_values()
+        found.append(operator_chart("network-operator", networks.OPERATOR_NAMESPACE, values))
+    return found

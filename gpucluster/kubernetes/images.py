@@ -5,9 +5,11 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -50,19 +52,51 @@ def reference(name: str) -> str:
     return software()[name].reference
 
 
-def archive_commands(images: Iterable[str], archive: str, architecture: str) -> list[str]:
-    """The commands that make an archive of images on a machine that reaches their registries.
+def archive_script(images: Iterable[str], release: str, architecture: str, *, calico: bool) -> str:
+    """The shell script that makes the archive of images on a machine that reaches their registries.
 
     podman's docker-archive keeps the whole name of each image, by which `ctr images import` registers it.
 
     Args:
-        archive: the file, in the folder of the mirror.
+        images: those of the cluster's own software, beside those of kubeadm and of the network of pods.
         architecture: of the hosts, x86_64 or aarch64.
+        calico: whether the folder has calico's manifest, which names its images.
     """
     machine = {"x86_64": "amd64", "aarch64": "arm64"}[architecture]
-    every = sorted(set(images))
-    save = ["podman", "save", "--multi-image-archive", "--format=docker-archive", f"--output={archive}", *every]
-    return [
-        *(shlex.join(["podman", "pull", f"--platform=linux/{machine}", image]) for image in every),
-        shlex.join(save),
+    archive = f"kubernetes-images-{release}-{architecture}.tar"
+    lines = [
+        f"kubeadm config images list --kubernetes-version {release} > images",
+        *(["awk '$1 == \"image:\" {print $2}' calico-*.yaml | sort -u >> images"] if calico else []),
+        *(f"echo {shlex.quote(image)} >> images" for image in sorted(set(images))),
+        f"xargs -n 1 podman pull --platform=linux/{machine} < images",
+        f"podman save --multi-image-archive --format=docker-archive --output={archive} $(cat images)",
+        f"sha256sum {archive} >> SHA256SUMS",
     ]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class OperatorChart:
+    """A chart that an administrator installs.
+
+    Args:
+        command: what installs it, from the folder with its file of values, NAME.yaml.
+        values: what that file has.
+    """
+
+    name: str
+    command: str
+    values: Mapping[str, Any]
+
+
+def operator_chart(name: str, namespace: str, values: Mapping[str, Any]) -> OperatorChart:
+    """The chart of an entry of images.toml that has one.
+
+    Args:
+        namespace: where it is installed.
+    """
+    chart = software()[name].chart
+    assert chart is not None
+    words = ["helm", "upgrade", "--install", chart.name, chart.name, f"--repo={chart.repository}"]
+    words += [f"--version={chart.version}", f"--namespace={namespace}", "--create-namespace", f"--values={name}.yaml"]
+    return OperatorChart(name, shlex.join(words), values)

@@ -24,6 +24,7 @@ def system(
     minor: int,
     software: GpuSoftware,
     access: RdmaAccess,
+    rdma_cidr: str,
     emulated: bool,
 ) -> list[Manifest]:
     """The objects of a cluster.
@@ -32,6 +33,7 @@ def system(
         shapes: of its pools.
         rdma_shapes: of the pools that use RDMA.
         minor: the minor number of its release.
+        rdma_cidr: the addresses of RDMA interfaces in pods.
         emulated: its hosts have not the hardware of their shapes. Then no device plugin runs, which would find nothing:
             the status of the nodes says what they offer.
     """
@@ -40,7 +42,7 @@ def system(
     if not emulated:
         # NVIDIA's operator has its own plugin; AMD's GPUs have no part in it.
         found += gpus.device_plugins(vendors - ({"nvidia"} if software == "operator" else set()), minor)
-        found += networks.networks(access, list({shape.name: shape for shape in rdma_shapes}.values()))
+        found += networks.networks(access, list({shape.name: shape for shape in rdma_shapes}.values()), rdma_cidr)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -29,7 +30,7 @@ def _system(
     rdma = [shape for shape in found if shape.rdma]
     return system(
         found, rdma, minor=minor, software=cast("GpuSoftware", software),
-        access=cast("networks.RdmaAccess", access), emulated=emulated,
+        access=cast("networks.RdmaAccess", access), emulated=emulated, rdma_cidr="192.168.0.0/16",
     )  # fmt: skip
 
 
@@ -100,7 +101,7 @@ def test_emulated_hardware_has_no_plugin_that_finds_nothing() -> None:
 
 @pytest.mark.parametrize("shape", [shape for shape in ALL if shape.rdma_pci_addresses], ids=lambda shape: shape.name)
 def test_each_rdma_interface_of_a_shape_is_attached_by_its_place(shape: Shape) -> None:
-    made = networks.attachments(shape)
+    made = networks.attachments(shape, "192.168.0.0/16")
     configs = [json.loads(each["spec"]["config"]) for each in made]
     assert [config["plugins"][0]["pciBusID"] for config in configs] == list(shape.rdma_pci_addresses)
     for config in configs:
@@ -129,7 +130,7 @@ def test_virtual_functions_of_a_shape(name: str, count: int) -> None:
 
 def test_shapes_of_other_makers_have_no_policy_of_nvidias_operator() -> None:
     assert not networks.has_virtual_functions(shapes.get("BM.GPU.MI355X.8"))
-    assert networks.virtual_functions([shapes.get("BM.GPU.MI355X.8")]) == []
+    assert networks.virtual_functions([shapes.get("BM.GPU.MI355X.8")], "192.168.0.0/16") == []
 
 
 @pytest.mark.parametrize("access", get_args(networks.RdmaAccess))
@@ -156,10 +157,11 @@ def test_the_archive_has_every_image_of_the_objects() -> None:
     )
     operator = needed_images(_system("BM.GPU4.8", software="operator"), ["nvidia"], software="operator", exporter=True)
     assert images.reference("dcgm-exporter") in operator
-    commands = images.archive_commands(needed, "kubernetes-images-1.36.4-x86_64.tar", "x86_64")
-    assert commands[0].startswith("podman pull --platform=linux/amd64 ghcr.io/")
-    assert commands[-1].startswith("podman save --multi-image-archive --format=docker-archive")
-    assert all(image in commands[-1] for image in needed)
+    script = images.archive_script(needed, "1.36.4", "x86_64", calico=True)
+    assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
+    assert all(f"echo {image} >> images" in script for image in needed)
+    assert "--output=kubernetes-images-1.36.4-x86_64.tar" in script
+    assert "calico" not in images.archive_script(needed, "1.36.4", "aarch64", calico=False)
 
 
 def test_every_image_has_a_version_and_a_source_and_is_used_once() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network
 from typing import Any, Literal
 
 from gpucluster.kubernetes import images
@@ -19,9 +20,6 @@ from gpucluster.shapes import Shape
 
 RdmaAccess = Literal["host", "device", "sr-iov"]
 
-#: The addresses of RDMA interfaces in pods, of `device` and `sr-iov`: the range of oci-hpc-oke. They stay in the RDMA
-#: network.
-POD_RDMA_CIDR = "192.168.0.0/16"
 #: Of RDMA interfaces on OCI.
 MTU = 4220
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
@@ -109,26 +107,27 @@ def pod_rdma(access: RdmaAccess, shape: Shape) -> PodRdma:
     )
 
 
-def networks(access: RdmaAccess, shapes: Collection[Shape]) -> list[Manifest]:
+def networks(access: RdmaAccess, shapes: Collection[Shape], cidr: str) -> list[Manifest]:
     """The objects of a cluster for its way to RDMA.
 
     Args:
         shapes: of the pools that use RDMA.
+        cidr: the addresses of RDMA interfaces in pods.
     """
     if access == "host" or not shapes:
         return []
     if access == "sr-iov":
-        return virtual_functions(shapes)
+        return virtual_functions(shapes, cidr)
     return [
         *_definitions(),
         *_multus(),
         *_whereabouts(),
         _plugin_daemon("rdma-cni", {}),
-        *(each for shape in shapes for each in attachments(shape)),
+        *(each for shape in shapes for each in attachments(shape, cidr)),
     ]
 
 
-def attachments(shape: Shape) -> list[Manifest]:
+def attachments(shape: Shape, cidr: str) -> list[Manifest]:
     """A NetworkAttachmentDefinition for each RDMA interface of a shape.
 
     The interface moves into the pod, its RDMA device follows, and it gets an address that no other pod has. Empty if no
@@ -139,19 +138,19 @@ def attachments(shape: Shape) -> list[Manifest]:
             "apiVersion": "k8s.cni.cncf.io/v1",
             "kind": "NetworkAttachmentDefinition",
             "metadata": metadata(attachment_name(shape, number), SYSTEM_NAMESPACE),
-            "spec": {"config": json.dumps(_attachment(attachment_name(shape, number), address))},
+            "spec": {"config": json.dumps(_attachment(attachment_name(shape, number), address, cidr))},
         }
         for number, address in enumerate(shape.rdma_pci_addresses)
     ]
 
 
-def _attachment(name: str, address: str) -> dict[str, Any]:
-    addresses = {"type": "whereabouts", "range": POD_RDMA_CIDR}
+def _attachment(name: str, address: str, cidr: str) -> dict[str, Any]:
+    addresses = {"type": "whereabouts", "range": cidr}
     moved = {"type": "host-device", "pciBusID": address, "ipam": addresses}
     return {"cniVersion": _CNI_VERSION, "name": name, "plugins": [moved, {"type": "rdma"}, _TUNING]}
 
 
-def virtual_functions(shapes: Iterable[Shape]) -> list[Manifest]:
+def virtual_functions(shapes: Iterable[Shape], cidr: str) -> list[Manifest]:
     """Policies for NVIDIA's network operator: one virtual function of each RDMA interface, which the host has made.
 
     Only shapes of `has_virtual_functions` have one.
@@ -165,7 +164,7 @@ def virtual_functions(shapes: Iterable[Shape]) -> list[Manifest]:
             "apiVersion": "nv-ipam.nvidia.com/v1alpha1",
             "kind": "IPPool",
             "metadata": metadata(_IP_POOL, OPERATOR_NAMESPACE),
-            "spec": {"subnet": POD_RDMA_CIDR, "perNodeBlockSize": _ADDRESSES_PER_NODE, "gateway": "192.168.0.1"},
+            "spec": {"subnet": cidr, "perNodeBlockSize": _ADDRESSES_PER_NODE, "gateway": str(IPv4Network(cidr)[1])},
         },
         {
             "apiVersion": "sriovnetwork.openshift.io/v1",

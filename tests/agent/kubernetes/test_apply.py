@@ -70,11 +70,21 @@ class TestOnARealServer:
     def test_objects_of_new_kinds_come_after_their_definitions(self, server: ApiServer) -> None:
         """All in one run: an object of a kind that is not served yet would be refused."""
         shape = shapes.get("BM.GPU.H200.8")
-        made = system([shape], [shape], minor=20, software="device-plugin", access="device", emulated=False)
+        made = system(
+            [shape],
+            [shape],
+            minor=20,
+            software="device-plugin",
+            access="device",
+            rdma_cidr="192.168.0.0/16",
+            emulated=False,
+        )
         first = apply(server.kubectl, _wait, SET, made)
         assert len(first["changed"]) == len(made)
         assert first["waiting"] == []
-        fewer = system([shape], [], minor=20, software="device-plugin", access="host", emulated=False)
+        fewer = system(
+            [shape], [], minor=20, software="device-plugin", access="host", rdma_cidr="192.168.0.0/16", emulated=False
+        )
         second = apply(server.kubectl, _wait, SET, fewer)
         assert second["changed"] == []
         assert "NetworkAttachmentDefinition gpucluster-system/bm-gpu-h200-8-rdma-7" in second["removed"]
@@ -84,7 +94,9 @@ class TestOnARealServer:
 
     def test_objects_of_an_operator_that_is_not_there_wait(self, server: ApiServer) -> None:
         shape = shapes.get("BM.GPU.H100.8")
-        made = system([shape], [shape], minor=20, software="operator", access="sr-iov", emulated=False)
+        made = system(
+            [shape], [shape], minor=20, software="operator", access="sr-iov", rdma_cidr="192.168.0.0/16", emulated=False
+        )
         done = apply(server.kubectl, _wait, "sriov", made)
         assert "SriovNetworkNodePolicy nvidia-network-operator/bm-gpu-h100-8" in done["waiting"]
         assert done["changed"] == ["Namespace gpucluster-system"]
