@@ -219,17 +219,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     for number in _STOPPED_BY:
         signal.signal(number, _stop)
-    if options.command == "routes":
-        return routes.main(options.pods)
-    if options.command == "authority":
-        return write_authority()
-    if options.command == "check-host":
-        return check_host(sys.stdin.read())
-    if options.command == "renew":
-        return renew(Kubectl(options.kubeconfig))
-    if options.command == "apply":
-        return wanted.from_input(Kubectl(options.kubeconfig))
-    return serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), Kubectl(options.kubeconfig))
+    kubectl = Kubectl(options.kubeconfig)
+    programs: Mapping[str, Callable[[], int]] = {
+        "serve": lambda: serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), kubectl),
+        "apply": lambda: wanted.from_input(kubectl),
+        "renew": lambda: renew(kubectl),
+        "check-host": lambda: check_host(sys.stdin.read()),
+        "authority": write_authority,
+        "routes": lambda: routes.main(options.pods),
+    }
+    return programs[options.command]()
 
 
 if __name__ == "__main__":
