@@ -71,7 +71,7 @@ def booted(*options: str) -> Iterator[Booted]:
     with tempfile.TemporaryDirectory(prefix="gpucluster-booted-") as folder:
         argv = [
             *("podman", "--runtime", settings().runtime, "run", "--rm", "--detach", "--pull=never", "--network=none"),
-            *(f"--name={name}", "--hostname=compute-1", "--label=gpucluster.test=role", *settings().run_options()),
+            *(f"--name={name}", "--hostname=compute-1", "--label=gpucluster.test=role", *settings().boot_options()),
             *options,
             image,
         ]

@@ -100,8 +100,8 @@ def validate(manifest: Mapping[str, Any], *, oldest: int = SUPPORTED_SINCE, newe
     last = known[-1] if newest is None else max((each for each in known if each <= newest), default=first)
     for release in dict.fromkeys((first, last)):
         for error in _validator(release, *kind).iter_errors(manifest):
-            place = ".".join(map(str, error.absolute_path)) or "the object"
-            raise Invalid(f"{_name(manifest)}: 1.{release} refuses {place}: {error.message[:300]}")
+            where = ".".join(map(str, error.absolute_path)) or "the object"
+            raise Invalid(f"{_name(manifest)}: 1.{release} refuses {where}: {error.message[:300]}")
 
 
 def validate_all(
@@ -115,10 +115,10 @@ def validate_all(
     seen: set[tuple[str, ...]] = set()
     for manifest in manifests:
         validate(manifest, oldest=oldest, newest=newest)
-        place = (*(str(manifest[key]) for key in ("apiVersion", "kind")), *_place(manifest))
-        if place in seen:
+        identity = (*(str(manifest[key]) for key in ("apiVersion", "kind")), *_place(manifest))
+        if identity in seen:
             raise Invalid(f"{_name(manifest)} is there twice")
-        seen.add(place)
+        seen.add(identity)
     if not seen:
         raise Invalid("there is no manifest to judge")
 
