@@ -47,7 +47,7 @@ from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import Result
 from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.lifecycle.verification import Request, Verification
-from gpucluster.operations import overview, status
+from gpucluster.operations import kubernetes_upgrade, overview, status
 from gpucluster.operations.backup import Backup, Backups, Restored
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.container_images import ContainerImages
@@ -57,6 +57,8 @@ from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
 from gpucluster.operations.health import HealthService
 from gpucluster.operations.job_reports import JobReports
 from gpucluster.operations.jobs import Jobs
+from gpucluster.operations.kubernetes import ControlPlane, Space, require_own_control_plane
+from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade
 from gpucluster.operations.measuring import Measuring
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 from gpucluster.operations.users import DirectoryClient, Groups, Users
@@ -497,6 +499,40 @@ class Cluster:
     def jobs(self) -> Jobs:
         """Jobs from templates, and what they need."""
         return Jobs(self.spec, self._controller, self.container_images, self._on_event)
+
+    @property
+    def control_plane(self) -> ControlPlane:
+        """The control plane of Kubernetes on the controller: its state, certificates, etcd, nodes.
+
+        Raises:
+            InputError: the cluster has none.
+        """
+        require_own_control_plane(self.spec)
+        return ControlPlane(self._controller, self._on_event)
+
+    def plan_kubernetes_upgrade(self, release: str | None = None) -> KubernetesUpgrade:
+        """Which Kubernetes the hosts have, and the steps to a release. Reads only.
+
+        Args:
+            release: the wanted one; None: that of the file.
+
+        Raises:
+            InputError: there is no way to it, or the cluster has no control plane of its own.
+            ToolError: the controller or the API server gives no answer.
+        """
+        return kubernetes_upgrade.plan(self.spec, self.control_plane, release)
+
+    def renew_kubernetes_certificates(self, within_days: float) -> tuple[str, ...]:
+        """Renew the certificates of the control plane if one has fewer days left: see `ControlPlane.renew`."""
+        plane = self.control_plane
+        with self._run("kubernetes certificates"):
+            return plane.renew(within_days)
+
+    def compact_etcd(self) -> tuple[Space, Space]:
+        """Give back the space of old versions that etcd has stored: see `ControlPlane.compact`."""
+        plane = self.control_plane
+        with self._run("kubernetes compact"):
+            return plane.compact()
 
     def backup(self, path: Path) -> Backup:
         """Write the directory and the accounting into a new file. The cluster keeps working meanwhile.

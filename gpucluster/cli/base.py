@@ -231,6 +231,7 @@ MODULES = {
     **dict.fromkeys(("logs", "runs"), "history"),
     "image": "images",
     "job": "jobs",
+    "kubernetes": "kubernetes",
     "local": "local",
     "slurm": "slurm",
     "software": "software",

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import field
-from typing import Any
+from dataclasses import asdict, field
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from gpucluster import process
 from gpucluster.agent.rules.reasons import drained_by_apply
-from gpucluster.errors import GpuClusterError, ToolError
+from gpucluster.errors import GpuClusterError, InputError, ToolError
 from gpucluster.events import Event, EventKind, Sink, warn
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.rpc import RemoteConversation
+from gpucluster.spec import ClusterSpec
 from gpucluster.text import printable
 from gpucluster.waiting import wait_until
 
@@ -29,6 +30,8 @@ _END_S = 20.0
 _POLL_S = 2.0
 # Seconds that kubelet gets on a machine that has just been configured.
 _READY_WITHIN_S = 120.0
+
+_T = TypeVar("_T")
 
 
 @checked(frozen=True)
@@ -67,9 +70,75 @@ class KubernetesNode:
     allocatable: dict[str, str] = field(default_factory=dict)
 
     @property
+    def of_control_plane(self) -> bool:
+        """Whether it is the host of the control plane."""
+        return any(f"node-role.kubernetes.io/{role}" in self.labels for role in ("control-plane", "master"))
+
+    @property
     def drained_by_us(self) -> bool:
         """Whether an earlier run has taken it out of service."""
         return self.cordoned and drained_by_apply(self.reason)
+
+
+@checked(frozen=True)
+class Problem:
+    """What is wrong with a control plane, and what to do."""
+
+    message: str
+    hint: str
+
+
+@checked(frozen=True)
+class Space:
+    """What etcd stores, in bytes: the size of its file, and what is used of it; `full`: it refuses every change."""
+
+    size: int
+    used: int
+    full: bool
+
+
+@checked(frozen=True)
+class Certificate:
+    """A certificate of the control plane: `expires` is UTC (ISO 8601), `days` are left; an `authority` signs others."""
+
+    file: str
+    expires: str
+    days: int
+    authority: bool
+
+
+@checked(frozen=True)
+class PlaneState:
+    """The state of a control plane.
+
+    Args:
+        ready: the API server says that it is.
+        etcd: None where etcd gives no answer.
+    """
+
+    ready: bool
+    problems: tuple[Problem, ...]
+    etcd: Space | None
+    certificates: tuple[Certificate, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+def require_own_control_plane(spec: ClusterSpec) -> None:
+    """Only a control plane that kubeadm has made on the controller is ours to look after.
+
+    Raises:
+        InputError: the cluster has none.
+    """
+    if spec.scheduler != "kubernetes" or spec.kubernetes.control_plane != "self":
+        has = f"scheduler: {spec.scheduler}" if spec.scheduler != "kubernetes" else "kubernetes.control_plane: oke"
+        raise InputError(
+            "this cluster has no control plane of Kubernetes on its controller",
+            where=f"{spec.file}: {has}",
+            hint="See what it has: gpucluster status",
+        )
 
 
 class ControlPlane:
@@ -99,20 +168,61 @@ class ControlPlane:
         with self._open() as talk:
             return talk.ask(operation, on_progress, **arguments)
 
+    def _asked(self, kind: type[_T], operation: str, **arguments: Any) -> _T:
+        try:
+            return TypeAdapter(kind).validate_python(self.ask(operation, **arguments))
+        except ValidationError:
+            raise ToolError(
+                "the controller's answer can't be read",
+                hint="Its program may be of another version than this one. Run: gpucluster apply",
+            ) from None
+
+    def state(self) -> PlaneState:
+        """The state of the control plane, also where the API server is dead: `problems` says why.
+
+        Raises:
+            ToolError: the controller can't be reached, or has no control plane.
+        """
+        return self._asked(PlaneState, "state")
+
+    def certificates(self) -> tuple[Certificate, ...]:
+        """The certificates of the control plane.
+
+        Raises:
+            ToolError: the controller can't be reached, or has no control plane.
+        """
+        return self._asked(tuple[Certificate, ...], "certificates")
+
+    def renew(self, within_days: float) -> tuple[str, ...]:
+        """Renew all certificates if one of them has fewer days left; the API server stops for some seconds. Returns the
+        files of those that had; empty if nothing was done.
+
+        Raises:
+            ToolError: they could not be renewed, or the API server does not answer afterwards.
+        """
+        return self._asked(tuple[str, ...], "certificates.renew", within_days=within_days)
+
+    def compact(self) -> tuple[Space, Space]:
+        """Give the space of old versions back that etcd has stored, and end the alarm of a full one. Returns what it
+        stored before and after.
+
+        Raises:
+            ToolError: a step failed; all of them can be done again.
+        """
+        done = self._asked(dict[str, Space], "etcd.compact")
+        return done["before"], done["after"]
+
+    def version(self) -> str:
+        """The release of the API server: "v1.34.2"."""
+        return self._asked(str, "version")
+
     def nodes(self) -> dict[str, KubernetesNode]:
         """The nodes by name.
 
         Raises:
             ToolError: the controller or the API server gives no answer.
         """
-        try:
-            found = TypeAdapter(list[KubernetesNode]).validate_python(self.ask("nodes"))
-        except ValidationError:
-            raise ToolError(
-                "the controller's answer can't be read",
-                hint="Its program may be of another version than this one. Run: gpucluster apply",
-            ) from None
-        return {each.name: each for each in found}
+        return {each.name: each for each in self._asked(list[KubernetesNode], "nodes")}
 
     def begin(self, reasons: Mapping[str, str]) -> None:
         """Cordon these nodes, and do not wait. Names that Kubernetes does not know are skipped."""

@@ -1,18 +1,23 @@
-"""`gpucluster-agent kubernetes serve`: what an operator's machine asks of the cluster's control plane."""
+"""`gpucluster-agent kubernetes`: `serve` answers what an operator's machine asks of the cluster's control plane;
+`renew` is run by a timer and renews its certificates before they expire; `check-host` looks at a host before it joins.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NoReturn
 
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Refused, of_system
-from gpucluster.agent.kubernetes import namespaces, nodes
+from gpucluster.agent.kubernetes import certificates, joining, namespaces, nodes, state
 from gpucluster.agent.kubernetes.drain import Drain, Left
+from gpucluster.agent.kubernetes.etcd import Etcd
 from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
 
 _STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -71,6 +76,31 @@ def _stuck_namespaces(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str
     return namespaces.look(kubectl)
 
 
+def _state(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    return state.look(kubectl, Etcd())
+
+
+def _certificates(_kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    now = time.time()
+    return [each.to_dict(now) for each in certificates.read()]
+
+
+def _renew(kubectl: Kubectl, talk: Conversation, given: Mapping[str, Any]) -> Any:
+    days = given.get("within_days", certificates.RENEW_WITHIN_DAYS)
+    if not isinstance(days, (int, float)):
+        raise Refused("the number of days is no number")
+    return certificates.renew(kubectl, talk.wait, within_days=float(days))
+
+
+def _version(kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    return str(kubectl.object("get", "--raw=/version").get("gitVersion", ""))
+
+
+def _compact(_kubectl: Kubectl, _talk: Conversation, _given: Mapping[str, Any]) -> Any:
+    before, after = Etcd().compact()
+    return {"before": before._asdict(), "after": after._asdict()}
+
+
 #: Operation -> what answers it, with kubectl, the conversation (to report progress, to wait) and the arguments.
 OPERATIONS: Mapping[str, Operation] = {
     "nodes": _nodes,
@@ -79,6 +109,11 @@ OPERATIONS: Mapping[str, Operation] = {
     "uncordon": _uncordon,
     "remove": _remove,
     "namespaces.stuck": _stuck_namespaces,
+    "version": _version,
+    "state": _state,
+    "certificates": _certificates,
+    "certificates.renew": _renew,
+    "etcd.compact": _compact,
 }
 
 
@@ -111,17 +146,49 @@ def serve(talk: Conversation, kubectl: Kubectl) -> int:
         return 0
 
 
+def renew(kubectl: Kubectl) -> int:
+    """Renew what expires soon, and say it; returns the exit status."""
+    try:
+        done = certificates.renew(kubectl, time.sleep)
+    except AgentError as error:
+        sys.stderr.write(f"gpucluster-agent kubernetes: {error.message}. {error.hint}\n")
+        return error.status
+    sys.stdout.write("".join(f"{file}: renewed\n" for file in done) or "no certificate expires soon\n")
+    return 0
+
+
+def check_host(text: str) -> int:
+    """Print what is wrong with this host before it joins, a line each; returns the exit status.
+
+    Args:
+        text: JSON, see `joining.look`.
+    """
+    try:
+        given = json.loads(text)
+        found = joining.look(given if isinstance(given, dict) else {})
+    except ValueError:
+        found = [{"message": "this is no JSON", "hint": ""}]
+    except AgentError as error:
+        found = [{"message": error.message, "hint": error.hint}]
+    sys.stdout.write("".join(f"{each['message']}. {each['hint']}\n" for each in found))
+    return 1 if found else 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    parser.add_argument("command", choices=["serve"])
+    parser.add_argument("command", choices=["serve", "renew", "check-host"])
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
         sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
         return 1
     for number in _STOPPED_BY:
         signal.signal(number, _stop)
+    if options.command == "check-host":
+        return check_host(sys.stdin.read())
+    if options.command == "renew":
+        return renew(Kubectl(options.kubeconfig))
     return serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), Kubectl(options.kubeconfig))
 
 

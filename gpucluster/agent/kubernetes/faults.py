@@ -35,7 +35,7 @@ _WORDINGS = (
         r"database space exceeded|NOSPACE",
         SPACE,
         "etcd is full: it refuses every change until it has space again",
-        _LOOK,
+        "Run: gpucluster kubernetes compact",
     ),
     (
         r"certificate has expired|certificate is not yet valid|not yet valid",
