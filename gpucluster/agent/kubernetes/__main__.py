@@ -15,7 +15,7 @@ from typing import Any, Callable, NoReturn
 
 from gpucluster.agent.conversation import Conversation, Gone
 from gpucluster.agent.errors import AgentError, Refused, of_system
-from gpucluster.agent.kubernetes import certificates, joining, namespaces, nodes, state
+from gpucluster.agent.kubernetes import certificates, facts, joining, namespaces, nodes, state
 from gpucluster.agent.kubernetes.drain import Drain, Left
 from gpucluster.agent.kubernetes.etcd import Etcd
 from gpucluster.agent.kubernetes.kubectl import ADMIN, Kubectl, checked_name
@@ -178,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent kubernetes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kubeconfig", default=ADMIN, help="default: %(default)s")
-    parser.add_argument("command", choices=["serve", "renew", "check-host"])
+    parser.add_argument("command", choices=["serve", "facts", "renew", "check-host"])
     options = parser.parse_args(argv)
     if os.geteuid() != 0:
         sys.stderr.write("gpucluster-agent kubernetes: only root can run this\n")
@@ -187,6 +187,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(number, _stop)
     if options.command == "check-host":
         return check_host(sys.stdin.read())
+    if options.command == "facts":
+        kubectl = Kubectl(options.kubeconfig)
+        found = facts.collect(kubectl, lambda: state.look(kubectl, Etcd()))
+        sys.stdout.write(json.dumps(found) + "\n")
+        return 0
     if options.command == "renew":
         return renew(Kubectl(options.kubeconfig))
     return serve(Conversation(sys.stdin.fileno(), sys.stdout.fileno()), Kubectl(options.kubeconfig))
